@@ -152,7 +152,7 @@ class Leadership:
         while not self.clock.wait(self._stop, pace.rest_ms):
             with pace.measured(), self._visible("collector"):
                 self.gc.runner.run_once()
-            with self._visible("strays"):
+            with self._visible("orphan files"):
                 self.gc.orphan_files.run_once()
 
     def _visible(self, name: str) -> _Visible:

@@ -114,17 +114,17 @@ class MasterSource:
         tries = lead.settings.replication.quarantine_tries
         states = all_states(snapshot.files, shipping, now, lambda _target: True, tries)
         most = heapq.nsmallest(STATUSES_MAX, counted(states, sums, names), key=most_lag_first)
-        held = lead.quarantine.statuses(None, names, now.wall_ms)
-        for status in held:
+        quarantined = lead.quarantine.statuses(None, names, now.wall_ms)
+        for status in quarantined:
             add_status(sums, status)
         return Books(
             tservers=tserver_infos(lead.tservers.live(), snapshot),
             tables=table_infos(config, snapshot),
             peers=tuple(peer_info(peer, shipping, now) for _, peer in sorted(config.clusters.items())),
             targets=tuple(replication_configs(sorted(config.tables.values(), key=lambda table: table.name))),
-            statuses=(*(status_message(state, names) for state in most), *held),
+            statuses=(*(status_message(state, names) for state in most), *quarantined),
             lags=sums.lags(),
-            quarantined=tuple(lead.quarantine.told(names)),
+            quarantined=tuple(lead.quarantine.listed(names)),
             cycles=cycles_of(lead),
             age_ms=age_ms,
             files_outstanding=len(snapshot.files),
@@ -141,20 +141,20 @@ class MasterSource:
         collector = lead.gc.runner
         logs = lead.tservers.logs()
         live = frozenset(lead.tservers.live())
-        keeper = RetentionReasons(table_names(read_config(self.coordination).tables.values()))
+        reasons = RetentionReasons(table_names(read_config(self.coordination).tables.values()))
         marked = gc_rules.parse_marks(collector.stores.table.scan(*keys.section(keys.DEL_PREFIX), ("del",)))
         tablets = keys.TABLETS_START, keys.TABLETS_STOP
         for row in collector.stores.table.scan(*tablets, ("log", "tablet")):
-            keeper.tablet(row)
+            reasons.tablet(row)
         for part in scan_parts(collector.stores.table, *tablets, ("repl",)):
-            keeper.tablet(part)
+            reasons.tablet(part)
         for row in collector.stores.table.scan(*keys.section(keys.REPL_PREFIX), ("repl",)):
-            keeper.books(row)
+            reasons.books(row)
         for key in scan_rows(collector.stores.table):
-            keeper.quarantined(key)
+            reasons.quarantined(key)
         sizes = {uri: size for uri in {*(log.uri for log in logs), *marked} if (size := size_of(uri)) is not None}
         there = [log for log in logs if log.uri in sizes]
-        return tuple(keeper.kept(there, sizes, live, [uri for uri in marked if uri in sizes]))
+        return tuple(reasons.retained(there, sizes, live, [uri for uri in marked if uri in sizes]))
 
 
 def configured(config: ClusterConfig) -> Iterator[TargetKey]:

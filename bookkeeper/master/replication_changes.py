@@ -38,9 +38,9 @@ def enabling_warnings(table: str, cluster: str, fresh: Collection[TargetKey], ha
     """What a target that is new never gets."""
     if not (fresh and has_records):
         return ()
-    told = f"table {table} holds records that were written before: {cluster} gets only those written from now on"
+    left_out = f"table {table} holds records that were written before: {cluster} gets only those written from now on"
     lacks = "It lacks the others, also those written while replication to it was disabled"
-    return (f"{told}. {lacks}; {HOW_TO_COPY}",)
+    return (f"{left_out}. {lacks}; {HOW_TO_COPY}",)
 
 
 def disable(lead: Leadership, table: str, groups: Sequence[str], cluster: str, timeout_ms: int) -> ReplicationChange:

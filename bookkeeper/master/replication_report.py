@@ -29,8 +29,8 @@ def status_report(lead: Leadership, config: ClusterConfig, table: str) -> Replic
         lead.settings.replication.quarantine_tries,
     )
     names = table_names(config.tables.values())
-    held = lead.quarantine.statuses(wanted, names, now.wall_ms)
-    targets = (*(status_message(state, names) for state in states), *held)
+    quarantined = lead.quarantine.statuses(wanted, names, now.wall_ms)
+    targets = (*(status_message(state, names) for state in states), *quarantined)
     return ReplicationReport(targets, int(known.age_ms or 0), known.problem)
 
 
@@ -40,8 +40,8 @@ def quarantine_report(lead: Leadership, config: ClusterConfig, table: str) -> li
     """
     wanted = None if not table else config.table_named(table).table_id
     expect_known(lead.knowledge())
-    told = lead.quarantine.told(table_names(config.tables.values()))
-    return [found for found in told if wanted in (None, found.target.source_table_id)]
+    listed = lead.quarantine.listed(table_names(config.tables.values()))
+    return [found for found in listed if wanted in (None, found.target.source_table_id)]
 
 
 def pending_report(

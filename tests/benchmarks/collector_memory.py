@@ -218,7 +218,7 @@ def measure(case: Case, directory: Path) -> float:
         if case.moment == "orphaned":
             if not step:
                 books = Books(ReignStores(store, reign, ground.coordination))
-            view = books.look()
+            view = books.read()
             books.keep(view)
             books.publish(view, books.remove(view))
         else:

@@ -97,7 +97,7 @@ def _scan(table: MetadataTable) -> None:
 
 def full_look(books: Books, owners: Owners, queue: PeerQueue) -> None:
     """A full cycle without placing tablets and handing out work."""
-    view = books.look()
+    view = books.read()
     books.close(view, lambda: owners)
     books.keep(view)
     books.publish(view, books.remove(view))

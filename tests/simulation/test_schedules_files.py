@@ -63,7 +63,7 @@ def test_4_books_of_a_file_made_after_the_listing_stay(world: World) -> None:
     witness = world.tserver()
     world.log(witness, 1)
     master = world.master()
-    seen = master.collector.look()
+    seen = master.collector.observe()
     _, file = used(world)
     late = replace(seen, absent=frozenset({file}))
     master.collector.void(late)

@@ -458,7 +458,7 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "nothing-is-shared": (
         "bookkeeper.master.fate.engine",
-        "is_held",
+        "is_blocked",
         lambda lock, held: lock.removeprefix("shared ") in {known.removeprefix("shared ") for known in held},
         "an import that waits for a tablet keeps imports into all other tables waiting",
     ),

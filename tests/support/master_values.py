@@ -60,16 +60,16 @@ def entry(
 ) -> FileEntry:
     """A file as a cycle that knows it well has it; ``amount`` is for each target, None = all, 100 bytes a record."""
     scope, of_each = (known or scopes()).of(("1",)), Amount(needed, needed * 100) if amount is None else amount
-    shares = tuple((target, of_each) for target in scope.index if of_each != NO_AMOUNT)
+    shares = tuple((target, of_each) for target in scope.index_by_qualifier if of_each != NO_AMOUNT)
     made = FileEntry(file, parse_cell(status_value(needed, closed, created=created))._replace(shares=shares), scope)
     made.wait_for(tuple(FileBarrier(*barrier) for barrier in barriers))
     if closed:
         made.note_closed(1)
     made.reach(needed if safe is None else safe)
     for key, offset in (done or {}).items():
-        place = made.place_of(key)
-        assert place is not None
-        made.advance(place, Progress(offset, offset * 100, offset, offset * 100))
+        index = made.index_of(key)
+        assert index is not None
+        made.advance(index, Progress(offset, offset * 100, offset, offset * 100))
     return made
 
 

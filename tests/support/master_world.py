@@ -105,9 +105,9 @@ class Master:
     recovery: TServerRecovery
     tservers: TServers
 
-    def look(self) -> View:
+    def read_books(self) -> View:
         """The first stage of a full cycle: configuration, then snapshot."""
-        return self.books.look()
+        return self.books.read()
 
     def act(self, view: View) -> list[bytes]:
         """The other stages; returns the files whose books were removed."""
@@ -119,7 +119,7 @@ class Master:
 
     def cycle(self) -> list[bytes]:
         """A full cycle without placing and assigning."""
-        return self.act(self.look())
+        return self.act(self.read_books())
 
     def owners(self) -> Owners:
         """The live sessions."""

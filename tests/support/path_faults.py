@@ -160,7 +160,7 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     ),
     "asking-is-not-heard": (
         "bookkeeper.master.origins.origin_service",
-        "OriginService._note_heard",
+        "OriginService._record_question",
         lambda self, rows: None,  # noqa: ARG005
         "R22: what is asked about again and again is forgotten by time",
     ),

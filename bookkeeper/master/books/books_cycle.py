@@ -1,9 +1,9 @@
-"""The master's hold on the books: full cycles over all of them, and quick looks at what one tserver wrote.
+"""Reads and writes the books: full cycles over all of them, quick cycles over the part of one tserver.
 
 Arrives: configuration, the metadata table, seals of logs. Leaves: CLOSED cells, needed cells, deletions; and the
-current :class:`Snapshot` for the assigner. Survives a crash: the cells; the snapshot is taken again. Each stage is a
-method, and a process may die between any two of them or inside one. Used by one thread; others may read ``snapshot``.
-Rules: R2, R6-R10 and R16.
+current :class:`Snapshot` for the assigner. Survives a crash: the cells; the next leader takes the snapshot again. Each
+stage is a method, and a process may die between any two stages or inside one. One thread uses this; others may read
+``snapshot``. Rules: R2, R6-R10 and R16.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from bookkeeper.storage.wal import file_summary, read_seal, recover
 LOG = logging.getLogger(__name__)
 
 SNAPSHOT_TRIES_MAX = 5
-"""Scans that may meet a broken chain before the cycle is given up."""
+"""A cycle gives up after so many scans that meet a broken chain."""
 
 TABLET_FAMILIES = ("tablet", "location")
-"""What says which tablets there are, and who has them."""
+"""Columns from which a scan learns the tablets and their tservers."""
 
 BATCH_ROWS, BATCH_CELLS = 2_000, 4_000
 """Rows in one put while the join goes on; cells in one purge or delete."""
@@ -44,7 +44,7 @@ BATCH_ROWS, BATCH_CELLS = 2_000, 4_000
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Who writes files: the session of a file, and which sessions live now."""
+    """Owners of files: the session of each file, and the live sessions."""
 
     session_of: Callable[[str], str | None]
     live: Collection[str]
@@ -57,8 +57,8 @@ class Owners:
 
 @dataclass(slots=True)
 class View:
-    """What one full cycle decides from: everything it read, in the order it read it. ``removable`` are files that are
-    finished with, ``leftovers`` what their rows hold for targets that they have no more.
+    """The input of one full cycle, in the order in which it was read. ``removable`` are complete files, ``leftovers``
+    the cells in their rows for targets that are no longer configured.
     """
 
     rank: int
@@ -99,7 +99,7 @@ class Books:
 
     # ---- a full cycle, stage by stage
 
-    def look(self) -> View:
+    def read(self) -> View:
         """Stage 1: the configuration first (rule R6), then the snapshot. Raises TransientError, CorruptionError."""
         self._cycle += 1
         for _ in range(SNAPSHOT_TRIES_MAX):
@@ -108,13 +108,13 @@ class Books:
             if config.generation != self._scopes.generation:
                 self._scopes = scopes_of(config, self._scopes)
             try:
-                return self._look_once(rank, config)
+                return self._read_once(rank, config)
             except BrokenChainError as error:
                 LOG.info("the scan starts over: %s", error.message)
                 broken = error
         raise broken
 
-    def _look_once(self, rank: int, config: ClusterConfig) -> View:
+    def _read_once(self, rank: int, config: ClusterConfig) -> View:
         online = snapshot.online_tables(config)
         rows = scan_parts(self.stores.table, keys.TABLETS_START, keys.TABLETS_STOP, snapshot.SNAPSHOT_FAMILIES)
         seen = snapshot.take_snapshot(rows, self._cycle, self._scopes, online, self.snapshot.files)
@@ -125,7 +125,8 @@ class Books:
     def close(self, view: View, read_owners: Callable[[], Owners]) -> None:
         """Stage 2: rule R10. Files that turn out CLOSED are folded into the snapshot at once.
 
-        Who lives is asked after the scan: a session is there before its files, so the owner of a newborn file is known.
+        The live sessions are read after the scan: a session exists before its files, so the owner of a new file is
+        known.
         """
         owners = read_owners()
         for file, cells in list(view.snapshot.open_cells.items()):
@@ -142,8 +143,9 @@ class Books:
             self._fold_closed(view, file, closed)
 
     def _fold_closed(self, view: View, file: bytes, closed: wal_closer.ClosedCells) -> None:
-        """The file itself told all barriers, so all of it may be shipped (R24); unless one names a log that the scan
-        did not meet in that table: it may be gone, or younger than the scan of its row. The next scan knows.
+        """All of the file may be shipped, because its blocks name all barriers (R24); unless a barrier names a log that
+        the scan did not meet in that table: this log may be gone, or younger than the scan of its row. The next scan
+        decides.
         """
         files = view.snapshot.files
         entry = files[file]
@@ -206,7 +208,7 @@ class Books:
     def _orphaned(self, file: bytes, row: Row | None, before: Outstanding | None, watch: RankWatch) -> list[CellKey]:
         if row is None:
             return []
-        watch.look(row)
+        watch.observe(row)
         return remover.needed_cells(row) if remover.is_orphan(file, before) else []
 
     def _apply(self, changes: Sequence[RowChange], rank: int) -> None:
@@ -219,8 +221,8 @@ class Books:
             self.stores.table.delete(deletes, rank)
 
     def remove(self, view: View) -> Outstanding:
-        """Stage 4: complete files lose their `repl` columns, all of them, then their needed cells; returns those files.
-        A million may be complete at once, when their last target is configured no more.
+        """Stage 4: complete files lose all their `repl` columns, then their needed cells; returns those files. A
+        million files may be complete at once, when their last target is no longer configured.
         """
         if view.removable:
             for columns in in_batches(self._repl_cells(view.removable)):
@@ -236,13 +238,13 @@ class Books:
             yield from remover.repl_cells(rows, files)
 
     def _delete(self, cells: Iterable[CellKey], rank: int) -> None:
-        """Rule R2: needed cells go at the rank of the cycle that decided it, so what a later leader wrote stays."""
+        """Rule R2: needed cells are deleted at the rank of the cycle that decided it, so a later leader's stay."""
         for batch in in_batches(cells):
             self.stores.reign.check()
             self.stores.table.delete(batch, rank)
 
     def publish(self, view: View, removed: Iterable[bytes] = ()) -> None:
-        """Make the view the current one. A view whose scan was whole is worth keeping even if a later stage failed."""
+        """Make the view the current one, also when a later stage failed: its scan was complete."""
         view.snapshot.remove(removed)
         self.snapshot = self._seen = view.snapshot
         self._rows_of = view.snapshot.tablets_of_session()
@@ -250,21 +252,21 @@ class Books:
         self._moving = view.snapshot.moving()
         view.snapshot.settle()
 
-    # ---- a quick look
+    # ---- a quick cycle
 
     def note_assigned(self, session: str, row: bytes) -> None:
         """A session may use this tablet from now on: quick looks at the session include it."""
         self._rows_of.setdefault(session, {})[row] = None
 
     def adopt(self, config: ClusterConfig) -> None:
-        """The configuration changed and the targets of no table did: what is known of files holds under it, too."""
+        """The configuration changed, but the targets of no table: facts about files stay true under the new one."""
         self._scopes = scopes_of(config, self._scopes)
 
     def refresh_tablets(self, start: bytes, stop: bytes) -> list[bytes]:
-        """Read the tablets of a part of a table again, because an operation changed them or made them; returns their
-        rows. Files are not looked at: `repl:` cells never move (rule R16). Raises TransientError, CorruptionError.
+        """Read the tablets of a part of a table again, after an operation changed or made them; returns their rows.
+        Files are not read again: `repl:` cells never move (rule R16). Raises TransientError, CorruptionError.
 
-        Nothing is deleted for what is found here, so the part is not held to a whole chain; the next full look is.
+        This read deletes nothing, so the chain of the part need not be complete; the next full cycle checks it.
         """
         tablets = self.snapshot.tablets
         gone = set(tablets.between(start, stop))
@@ -281,10 +283,11 @@ class Books:
         return found
 
     def refresh(self, session: str, directory: bytes) -> list[FileEntry]:
-        """Read what a session's tablets say of the session's own files that may grow, and of newer ones; returns the
-        files that changed. ``directory`` is where the names of its files begin, up to the slash.
+        """Read the tablets of a session for facts about the session's own files that may grow, and about newer ones;
+        returns the files that changed. ``directory`` is the common start of the names of its files, up to the slash.
 
-        ``entry.safe`` reaches what was known before this look, so a second look makes the first one's offsets safe.
+        ``entry.safe`` becomes the needed offset of the read before, so a second read makes the offsets of the first one
+        safe.
         """
         files = self.snapshot.files
         before = {entry.file: entry.needed for entry in self._moving if entry.directory.startswith(directory)}
@@ -299,7 +302,7 @@ class Books:
         return list(changed.values())
 
     def unsafe(self) -> list[FileEntry]:
-        """Files with more needed than a first look makes safe: another look lets their records go."""
+        """Files with more needed than the first read makes safe: a second read makes these records safe to ship."""
         return [entry for entry in self._moving if entry.safe < entry.needed]
 
     def _refresh_row(self, row: bytes, start: bytes, stop: bytes, changed: dict[bytes, FileEntry]) -> None:
@@ -313,12 +316,12 @@ class Books:
             for barrier in facts.barriers:
                 known = is_known_of(self.snapshot.files.get(barrier.file), table_id)
                 if not known and (table_id, barrier.file) not in self._passed:
-                    self._look_for(row, table_id, barrier.file, changed)
+                    self._find_file(row, table_id, barrier.file, changed)
 
-    def _look_for(self, row: bytes, table_id: str, file: bytes, changed: dict[bytes, FileEntry]) -> None:
-        """A barrier names a file that is not known of the table: it is outstanding if a row of the table names it, the
-        tablet's own or that of a tablet which it was split from or merged of (`repl:` cells never move, R16). Else it
-        was passed.
+    def _find_file(self, row: bytes, table_id: str, file: bytes, changed: dict[bytes, FileEntry]) -> None:
+        """A barrier names a file that is not known of the table. It is outstanding if a row of the table names it: the
+        tablet's own row, or that of a tablet that it was split from or merged of (`repl:` cells never move, R16).
+        Otherwise the target has it already.
         """
         found = get_slice(self.stores.table, row, "repl", file, file + b"\x00") or self._elsewhere(table_id, file)
         if found is None:
@@ -327,9 +330,9 @@ class Books:
         entry = self._fold(table_id, file, parse_cell(found.cells[Column("repl", file)].value), changed)
         books = self.stores.table.get(keys.REPL_PREFIX + file, ("done",))
         for column, cell in () if books is None else books.cells.items():
-            place = entry.scope.index.get(column.qualifier)
-            if place is not None:
-                entry.advance(place, read_done(cell, file, self.snapshot.problems))
+            index = entry.scope.index_by_qualifier.get(column.qualifier)
+            if index is not None:
+                entry.advance(index, read_done(cell, file, self.snapshot.problems))
 
     def _elsewhere(self, table_id: str, file: bytes) -> Row | None:
         """The first row of a table, remnants included, with a `repl:` cell of the file; None when there is none."""
@@ -369,8 +372,8 @@ class Books:
 
 
 def predecessor_rows(table: MetadataTable, table_id: str) -> list[bytes]:
-    """Rule R24: where a file may be named that a tablet's records wait for: in the row of any tablet that there is or
-    was, because splits and merges leave `repl:` cells where they are. Every row has a `tablet:` cell, for its serial.
+    """Rule R24: the rows that may name a file for which a tablet's records wait: those of all present and former
+    tablets, because splits and merges leave `repl:` cells in index. Every row has a `tablet:` cell, for its serial.
     """
     return [row.key for row in table.scan(*keys.table_section(table_id), ("tablet",))]
 
@@ -383,8 +386,8 @@ def in_batches(cells: Iterable[CellKey]) -> Iterator[list[CellKey]]:
 
 
 def scopes_of(config: ClusterConfig, before: Scopes | None = None) -> Scopes:
-    """The targets of all tables under one configuration. Scopes of the one before go on where all targets are equal, so
-    that what was folded under it stays shared.
+    """The targets of all tables under one configuration. Scopes with equal targets are taken over from the
+    configuration before, so entries keep sharing them.
     """
     targets = {table_id: found for table_id in config.tables if (found := config.targets_of(table_id))}
     return Scopes(targets, config.generation) if before is None else before.under(targets, config.generation)

@@ -1,8 +1,7 @@
-"""FinishedWorkUpdater: how far each target has a file, from the two sides that were written apart.
+"""FinishedWorkUpdater: joins the needed side and the finished side of each target of a file.
 
-Arrives: the done cells of a `~repl_` row, written by workers, and the needed side of the snapshot. Leaves: the
-offset and byte position that every target has reached, and whether that is all there is. Pure; nothing survives a
-crash. Rules: R1, R3 and R9.
+Arrives: the done cells of a `~repl_` row, written by workers, and the needed side of the snapshot. Leaves: the offset
+and byte position that every target has reached, and whether the file is complete. Pure. Rules: R1, R3 and R9.
 """
 
 from __future__ import annotations
@@ -17,7 +16,9 @@ from combiners import ReplicationStatus, is_fully_replicated
 
 
 def read_done(done: Cell, file: bytes, problems: list[str]) -> Progress:
-    """How far a target is. Garbage is named in ``problems`` and counts as nothing finished: it is shipped once more."""
+    """How far a target has the file. An unreadable cell is named in ``problems`` and counts as nothing finished: the
+    records are shipped once more.
+    """
     try:
         status = ReplicationStatus.FromString(done.value)
     except DecodeError as error:
@@ -34,10 +35,10 @@ def is_complete(entry: FileEntry) -> bool:
 
     A CLOSED file for which no target is configured any more is complete.
     """
-    return entry.is_closed() and all(has_everything(entry, place) for place in range(len(entry.scope.targets)))
+    return entry.is_closed() and all(has_everything(entry, index) for index in range(len(entry.scope.targets)))
 
 
-def has_everything(entry: FileEntry, place: int) -> bool:
-    """One target has all that the file will ever hold: both sides folded, judged by the combiner."""
-    finished = ReplicationStatus(replication_finished_offset=entry.finished_at(place))
+def has_everything(entry: FileEntry, index: int) -> bool:
+    """Whether one target has all that the file will ever hold: both sides folded, judged by the combiner."""
+    finished = ReplicationStatus(replication_finished_offset=entry.finished_at(index))
     return is_fully_replicated(combiners.combine([entry.message(), finished]))

@@ -1,8 +1,8 @@
-"""RemoveCompleteReplicationRecords: which books are finished with, and in which order they go.
+"""RemoveCompleteReplicationRecords: which books are complete, and in which order their cells are deleted.
 
-Arrives: the joined files and rows of this cycle, what the cycle before had seen, and which files are missing on
-disk. Leaves: files whose `repl` columns are purged and whose needed cells are then deleted; rows without `repl`
-columns whose needed cells are deleted; books of files that are gone for long. A cut between the two deletes leaves a
+Arrives: the joined files and rows of this cycle, the facts that the cycle before had, and the files that are missing on
+disk. Leaves: files whose `repl` columns are purged and whose needed cells are then deleted; rows without `repl` columns
+whose needed cells are deleted; books of files that have been missing for long. A crash between the two deletes leaves a
 row without `repl` columns, which a later cycle finds. Rules: R1-R4, R7 and R9.
 """
 
@@ -18,15 +18,15 @@ from bookkeeper.metadata.metadata_table import CellKey, Column, Row
 
 
 def is_removable(entry: FileEntry, cycle: int) -> bool:
-    """The file is complete, and this leader may say so."""
+    """The file is complete, and this leader may act on it."""
     return saw_closed_before(entry, cycle) and is_complete(entry)
 
 
 def saw_closed_before(entry: FileEntry, cycle: int) -> bool:
     """Rule R7: an earlier cycle of this same reign saw the file CLOSED; this one read the configuration after that.
 
-    So the configuration names every target that any block of the file can be stamped for. Ranks fence writes, they
-    can't fence deletes.
+    So the configuration names every target that any block of the file can have. Ranks fence writes, but they can't
+    fence deletes.
     """
     return 0 < entry.closed_in < cycle
 
@@ -67,7 +67,7 @@ def written_cells(files: Iterable[tuple[bytes, FileEntry]]) -> Iterator[CellKey]
 
 @dataclass(frozen=True, slots=True)
 class MissingFile:
-    """Books that name a file which does not exist, and since when (boot clock, ns) this reign has known."""
+    """Books that name a missing file, and the time (boot clock, ns) at which this reign noticed it."""
 
     file: bytes
     since_ns: int

@@ -1,8 +1,8 @@
-"""Dead tservers: their logs are sealed, then their tablets may go elsewhere, and in the end they are forgotten.
+"""Recovers dead tservers: seals their logs, releases their tablets, and forgets them in the end.
 
-Arrives: sessions that the coordination store calls dead for good, their logs on disk. Leaves: seals; sessions that the
-master's thread may take tablets from; no record of a session that left nothing. Survives a crash: the seals, which are
-facts about files and made once. Rules: R10, R14, R15 and R17.
+Arrives: sessions that the coordination store calls dead for good, their logs on disk. Leaves: seals; sessions whose
+tablets the master's thread may place elsewhere; no record of a session without a log. Survives a crash: the seals,
+which are facts about files and never change. Rules: R10, R14, R15 and R17.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ RESTORE = "restore the file, or decide what to give up (docs: operations, a file
 
 OTHER_KINDS = ("master", "replay")
 ROUNDS_TO_TRY_AGAIN = 25
-"""Rounds between two tries of a log that could not be recovered: a person may have restored it."""
+"""Rounds between two tries of a log that can't be recovered: an operator may have restored it."""
 
 ROUNDS_TO_LOOK_AGAIN = 50
-"""Rounds between two looks at all logs of sessions that were found sealed."""
+"""Rounds between two checks of all logs of sessions that were found sealed."""
 
 
 @dataclass(slots=True)
 class TServerRecovery:
-    """Seals what dead sessions left. Used by one thread; ``problems`` may be read by any."""
+    """Seals the logs of dead sessions. Used by one thread; any thread may read ``problems``."""
 
     tservers: TServers
     reign: Reign
     promised: Callable[[str], BooksClaim]
-    """What the books know of a log."""
+    """The facts about a log in the books."""
     problems: dict[str, str] = field(default_factory=dict)
     _round: int = 0
 
@@ -51,7 +51,7 @@ class TServerRecovery:
         recovered = []
         self._round += 1
         if self._round % ROUNDS_TO_LOOK_AGAIN == 0:
-            self.tservers.look_again()
+            self.tservers.forget_sealed_sessions()
         for info in self.tservers.sessions():
             if info.alive or self.tservers.is_sealed_off(info.session_id):
                 continue
@@ -78,7 +78,7 @@ class TServerRecovery:
         LOG.info("%s of dead session %s is sealed at %s", log.uri, log.session, seal)
 
     def forget_others(self) -> None:
-        """Forget dead masters and replay processes: what they left is in the books, for whoever follows."""
+        """Forget dead masters and replay processes: the books have all facts that their successors need."""
         for kind in OTHER_KINDS:
             for info in self.tservers.coordination.sessions(kind):
                 if not info.alive:
@@ -98,8 +98,8 @@ class TServerRecovery:
 
 
 def read_promise(table: MetadataTable, read_config: Callable[[], ClusterConfig], uri: str) -> BooksClaim:
-    """What the rows of all tablets say of a log: who uses it (R12), and what a peer was promised of it (R15). Cells
-    that do not parse say nothing here. Raises TransientError, BrokenChainError unless every tablet was met (R16).
+    """The facts about a log in the rows of all tablets: its users (R12) and the targets that it is replicated to (R15).
+    Cells that do not parse are skipped. Raises TransientError, BrokenChainError unless every tablet was met (R16).
     """
     log, repl = keys.log_column(uri), keys.repl_column(uri)
     is_used, statuses = False, list[bytes]()
@@ -112,7 +112,7 @@ def read_promise(table: MetadataTable, read_config: Callable[[], ClusterConfig],
 
 
 def promise_of(statuses: Iterable[bytes]) -> BooksClaim:
-    """What the `repl:` cells of a log say of it."""
+    """The facts about a log in its `repl:` cells."""
     needed = [needed_of(raw) for raw in statuses]
     return BooksClaim(bool(needed), max(needed, default=0))
 
@@ -127,12 +127,12 @@ def needed_of(raw: bytes) -> int:
 
 def left_nothing(info: SessionInfo, holding: Collection[str]) -> bool:
     """A session may be forgotten when it is dead, holds no tablet and, besides, has no log on disk any more (rule R17:
-    until then its death is what lets its files go).
+    its files may be deleted only while its death is on record).
     """
     return not info.alive and info.session_id not in holding
 
 
 def unsealed_sessions(sessions: Iterable[SessionInfo], tservers: TServers) -> list[str]:
-    """Dead sessions with a log that is not sealed: rule R15, nobody may load their tablets yet."""
+    """Dead sessions with a log that is not sealed: no tserver may load their tablets yet (rule R15)."""
     dead = [info.session_id for info in sessions if not info.alive]
     return [session for session in dead if not tservers.is_sealed_off(session)]

@@ -1,9 +1,8 @@
-"""Closing what nobody else may be left to close: OPEN cells of sealed files.
+"""Closes files whose owner can't close them: OPEN cells of sealed files become CLOSED.
 
 Arrives: a file's OPEN cells, its seal and the summary of its block headers. Leaves: CLOSED cells with the exact final
-offset, at the rank that anybody who closes that file uses, so that a late owner and any number of masters write the
-same. A cut is harmless: one CLOSED cell closes the file, whichever tablet's it is.
-Rules: R1, R10, R12, R15 and R24.
+offset. Every process that closes the file uses the same rank, so a late owner and any number of masters write the same.
+A crash does no harm: one CLOSED cell, of any tablet, closes the file. Rules: R1, R10, R12, R15 and R24.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class ClosedCells:
 def needs_closing(is_sealed: bool, owner_is_dead: bool) -> bool:
     """Rule R10: files that are sealed, and those of dead sessions (which are sealed first), are closed from the file.
 
-    An unsealed file of a live session is its owner's: nobody else may say where it ends.
+    An unsealed file of a live session is closed by its owner, which alone knows where it ends.
     """
     return is_sealed or owner_is_dead
 
@@ -38,10 +37,10 @@ def needs_closing(is_sealed: bool, owner_is_dead: bool) -> bool:
 def close_cells(
     file: str, open_values: Mapping[bytes, bytes], summary: FileSummary, tablet_rows: Collection[bytes]
 ) -> ClosedCells:
-    """CLOSED cells for every row in ``open_values`` (row to its `repl:` value), and for tablets that the file holds
-    stamped records of although their row shows no cell (rule R12 was broken: it is mended here).
+    """CLOSED cells for every row in ``open_values`` (row to its `repl:` value), and for tablets with records for a
+    target in the file whose row has no cell of it (a violation of rule R12, repaired here).
 
-    ``tablet_rows`` are the rows of all tablets there are. Raises CorruptionError when a value does not parse.
+    ``tablet_rows`` are the rows of all tablets. Raises CorruptionError when a value does not parse.
     """
     tablets = {keys.tablet_row(*tablet): found for tablet, found in summary.tablets.items()}
     stamped = {row for row, found in tablets.items() if found.block_targets and row in tablet_rows}
@@ -57,7 +56,7 @@ def close_cells(
 
 
 def oldest_creation(open_values: Mapping[bytes, bytes]) -> int | None:
-    """When a file without a header was made, by its cells (ms since the epoch)."""
+    """The creation time of a file without a header, from its cells (ms since the epoch)."""
     statuses = map(values.decode_status, open_values.values())
     return min((status.created_time for status in statuses if status.HasField("created_time")), default=None)
 
@@ -65,13 +64,16 @@ def oldest_creation(open_values: Mapping[bytes, bytes]) -> int | None:
 def closed_status(
     created_ms: int | None, seal: Seal, barriers: Sequence[Barrier], shares: Sequence[TargetShare]
 ) -> ReplicationStatus:
-    """What CLOSED says of a tablet's part of a file: facts of the file, so whoever writes it writes the same (R1).
+    """The CLOSED status of a tablet's part of a file. It holds facts of the file alone, so every writer writes the same
+    (R1).
 
-    The barriers are the tablet's own (R24), from its blocks: one that was announced in a cell and never became durable
-    is not among them.
+    The barriers are the tablet's own (R24), from its blocks; a barrier in a cell whose block never became durable is
+    left out.
     """
-    told = values.encode_shares(shares)
-    opened = ReplicationStatus(created_time=created_ms, barriers=map(barrier_message, sorted(barriers)), shares=told)
+    encoded_shares = values.encode_shares(shares)
+    opened = ReplicationStatus(
+        created_time=created_ms, barriers=map(barrier_message, sorted(barriers)), shares=encoded_shares
+    )
     return combiners.close(combiners.append(opened, seal.offset, needed_bytes=seal.position))
 
 

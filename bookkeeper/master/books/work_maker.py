@@ -1,9 +1,9 @@
-"""WorkMaker: for each outstanding file and each configured target, the needed cell that says so.
+"""WorkMaker: the needed cell of each outstanding file for each configured target.
 
-Arrives: the snapshot's files in order and, streamed beside them, the `~repl_` rows. Leaves: for each file what to
-write and what to delete in its row (only what changed), and the progress of its targets. A cut anywhere is harmless:
-every value is a fact that the next cycle finds again, every delete is at the rank of the cycle that decided it.
-Rules: R1, R2, R5 and R9.
+Arrives: the snapshot's files in order and, streamed beside them, the `~repl_` rows. Leaves: for each file the cells to
+write and to delete in its row (only changes), and the progress of its targets. A crash anywhere does no harm: every
+value is a fact that the next cycle finds again, every delete is at the rank of the cycle that decided it. Rules: R1,
+R2, R5 and R9.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bookkeeper.metadata.metadata_table import CellKey, Column, Row, RowPut
 from bookkeeper.model import TargetKey
 
 BOOKS_FAMILIES = ("repl", "done")
-"""What the join reads of each `~repl_` row."""
+"""The columns that the join reads of each `~repl_` row."""
 
 _PREFIX_LENGTH = len(keys.REPL_PREFIX)
 _NO_MORE: tuple[bytes, FileEntry | None] = (b"", None)
@@ -28,7 +28,7 @@ _NO_MORE: tuple[bytes, FileEntry | None] = (b"", None)
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """What one `~repl_` row needs, all of it at the cycle's rank: needed values to write, needed cells to delete."""
+    """The changes of one `~repl_` row, all at the cycle's rank: needed values to write, needed cells to delete."""
 
     key: bytes
     puts: Mapping[Column, bytes]
@@ -41,11 +41,11 @@ class RowChange:
 
 @dataclass(slots=True)
 class RankWatch:
-    """The highest rank of any needed cell that was met (rule R8). Done cells have ranks of their own."""
+    """The highest rank of the needed cells read (rule R8). Done cells have ranks of their own."""
 
     highest: int = 0
 
-    def look(self, row: Row) -> None:
+    def observe(self, row: Row) -> None:
         """Take a `~repl_` row into account."""
         for column, cell in row.cells.items():
             if column.family == "repl":
@@ -82,28 +82,28 @@ def join(files: Outstanding, rows: Iterable[Row]) -> Iterator[Joined]:
 def make_work(
     entry: FileEntry, row: Row | None, configured: Collection[TargetKey], watch: RankWatch, problems: list[str]
 ) -> RowChange | None:
-    """The change that a file's row needs, None when none; ``entry.progress`` is brought up to date on the way: the rank
-    of a done cell tells its finished offset, so a cell at the rank of the known one says nothing new (rule R1).
+    """The change that a file's row needs, None when none. Also updates ``entry.progress``: the rank of a done cell
+    tells its finished offset, so a cell at the rank of the known offset adds nothing (rule R1).
 
-    ``configured`` are the targets of all tables: columns of others go.
+    ``configured`` are the targets of all tables: columns of others are deleted.
     """
     if row is None:
         puts: dict[Column, bytes] = dict.fromkeys(entry.scope.columns, entry.status)
         return RowChange(keys.REPL_PREFIX + entry.file, puts, ()) if puts else None
-    index = entry.scope.index
-    missing = len(index)
+    index_by_qualifier = entry.scope.index_by_qualifier
+    missing = len(index_by_qualifier)
     changed: dict[Column, bytes] = {}
-    strays: list[Column] = []
+    unconfigured: list[Column] = []
     for column, cell in row.cells.items():
-        place = index.get(column.qualifier)
+        index = index_by_qualifier.get(column.qualifier)
         if column.family == "done":
-            if place is not None and cell.rank != keys.done_rank(entry.finished_at(place)):
-                entry.advance(place, read_done(cell, entry.file, problems))
+            if index is not None and cell.rank != keys.done_rank(entry.finished_at(index)):
+                entry.advance(index, read_done(cell, entry.file, problems))
             continue
         if cell.rank > watch.highest:
             watch.meet(cell.rank)
-        if place is None:
-            strays.append(column)
+        if index is None:
+            unconfigured.append(column)
             continue
         missing -= 1
         if not entry.says(cell.value):
@@ -112,16 +112,16 @@ def make_work(
                 changed[column] = value
     if missing:
         changed |= {column: entry.status for column in entry.scope.columns if column not in row.cells}
-    if not changed and not strays:
+    if not changed and not unconfigured:
         return None
-    deletes = [CellKey(row.key, column) for column in strays if is_unconfigured(column, configured)]
+    deletes = [CellKey(row.key, column) for column in unconfigured if is_unconfigured(column, configured)]
     return RowChange(row.key, changed, deletes) if changed or deletes else None
 
 
 def changed_value(written: bytes, status: bytes) -> bytes | None:
-    """The needed value to write, or None when the cell says it already (messages are compared, not only bytes).
+    """The needed value to write, or None when the cell has it already (messages are compared, not only bytes).
 
-    What is there is folded in: a fact that another leader knew is not lost by a rank above his.
+    The present value is folded in, so a fact of another leader is not lost below a higher rank.
     """
     if written == status:
         return None
@@ -131,7 +131,7 @@ def changed_value(written: bytes, status: bytes) -> bytes | None:
 
 
 def is_unconfigured(column: Column, configured: Collection[TargetKey]) -> bool:
-    """Rule R9: a needed cell goes when its target is no longer configured at all. Rule R5: the whole key decides."""
+    """Rule R9: a needed cell is deleted when its target is no longer configured. Rule R5: the whole key decides."""
     try:
         return keys.parse_target(column.qualifier) not in configured
     except CorruptionError:

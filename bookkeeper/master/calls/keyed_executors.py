@@ -1,7 +1,7 @@
-"""Lanes: one thread for each destination, so that a slow tserver delays nobody but itself.
+"""Lanes: one thread for each destination, so that a slow tserver delays no other one.
 
-Arrives: jobs with the name of their lane. Leaves: calls, executed one after another within a lane; what becomes of them
-is told through the jobs themselves. Survives a crash: nothing; the next cycle decides again.
+Arrives: jobs with the name of their lane. Leaves: calls, executed one after another within a lane; each job reports its
+own result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class KeyedExecutors:
     _stopped: bool = False
 
     def submit(self, lane: str, job: Job) -> bool:
-        """Queue a job; False when the lane is full or everything was stopped. Jobs deal with their own errors."""
+        """Queue a job; False when the lane is full or everything was stopped. Jobs handle their own errors."""
         with self._lock:
             if self._stopped:
                 return False
@@ -46,7 +46,7 @@ class KeyedExecutors:
         return True
 
     def retain(self, lanes: Collection[str]) -> None:
-        """End all lanes but these, once they have done what they hold."""
+        """End all other lanes, once they have done their queued jobs."""
         with self._lock:
             gone = [self._queues.pop(lane) for lane in list(self._queues) if lane not in lanes]
         for jobs in gone:

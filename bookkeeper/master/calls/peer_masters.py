@@ -1,10 +1,10 @@
-"""Talking to the masters of other clusters: who they are, which table is which, what is over.
+"""Calls of the masters of other clusters: their identity, their tables, and the end of streams.
 
-Arrives: a quorum as it was defined. Leaves: the identity of whoever answers, ids of its tables, the message that
-streams are over. Nothing survives a crash; every call may be repeated. Rules: R20 and R23.
+Arrives: a quorum as it was defined. Leaves: the identity of the cluster that answers, ids of its tables, the message
+that streams are over. Every call may be repeated. Rules: R20 and R23.
 
 A quorum ``host:port[,host:port]`` names masters of another cluster of this project, any of which knows its leader. A
-quorum ``SYSTEM://ADDRESS`` belongs to another replica system, which is asked itself.
+quorum ``SYSTEM://ADDRESS`` belongs to another replica system, whose code answers.
 """
 
 from __future__ import annotations
@@ -43,9 +43,8 @@ CONTACT_TIMEOUT_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class PeerIdentity:
-    """Who answers at a quorum: through which replica system, and at which address its leading master does.
-
-    Of another replica system, ``leader`` is empty and ``quorum`` is in the system's own form.
+    """The cluster that answers at a quorum: its replica system and the address of its leading master. Of another
+    replica system, ``leader`` is empty and ``quorum`` is in the system's own form.
     """
 
     instance_id: str
@@ -59,15 +58,16 @@ class PeerMasters:
     """Other clusters, asked through their masters. Thread-safe."""
 
     def __init__(self, pool: RpcPool, own_instance_id: str, roots: FileRoots) -> None:
-        """``roots``: below which directories a peer may be."""
+        """``roots``: the directories below which a peer may be."""
         self._pool = pool
         self._own_instance_id = own_instance_id
         self._systems = Registry(roots=roots)
 
     def prepare(self, quorum: str) -> PeerIdentity:
-        """:meth:`contact` of a peer that is being defined: a place of another replica system may become a peer now.
+        """:meth:`contact` of a peer that is being defined: another replica system may initialize its location as a peer
+        now.
 
-        Raises what the replica system raises, and what :meth:`contact` raises.
+        Raises the errors of the replica system and of :meth:`contact`.
         """
         system, rest = split_quorum(quorum)
         if system == BUILT_IN:
@@ -75,11 +75,11 @@ class PeerMasters:
         return refuse_self(self._ask_who(system, rest, may_prepare=True), self._own_instance_id)
 
     def contact(self, quorum: str) -> PeerIdentity:
-        """Find the leading master and who it is. Changes nothing there.
+        """Find the leading master and its identity. Changes nothing there.
 
         Raises InvalidInputError on a malformed quorum, RefusedError when it is this cluster (rule R23),
-        NotAdmittedError when it asks for another secret or does not prove the one that it gave, UnavailableError when
-        no master of it answers, IncompatibleError when something else does.
+        NotAdmittedError when it requires another secret or does not prove its own, UnavailableError when no master of
+        it answers, IncompatibleError when another service answers.
         """
         system, rest = split_quorum(quorum)
         if system != BUILT_IN:
@@ -101,7 +101,7 @@ class PeerMasters:
         raise UnavailableError(f"no master of {format_quorum(parse_quorum(rest))} answers: {'; '.join(problems)}")
 
     def contact_as(self, alias: str, quorum: str, instance_id: str) -> PeerIdentity:
-        """:meth:`contact`, and it must be the instance that was defined (rule R23): RefusedError otherwise."""
+        """:meth:`contact`; raises RefusedError when another instance than the defined one answers (rule R23)."""
         found = self.contact(quorum)
         if found.instance_id != instance_id:
             raise RefusedError(
@@ -134,8 +134,8 @@ class PeerMasters:
     def root_standings(
         self, alias: str, quorum: str, instance_id: str, route: Sequence[str], questions: Sequence[RootQuestion]
     ) -> Sequence[RootStanding]:
-        """Rule R22: how it stands with these logs at the end of a route that begins there. Raises TransientError, and
-        PermanentError when it can't be asked.
+        """Rule R22: the standing of these logs at the end of a route that begins there. Raises TransientError, and
+        PermanentError when the cluster can't be asked.
         """
         peer = self.contact_as(alias, quorum, instance_id)
         return self._leader(peer).root_standings(route, questions)
@@ -148,7 +148,7 @@ class PeerMasters:
         self._leader(peer).roots_over(route, logs)
 
     def _leader(self, peer: PeerIdentity) -> Master:
-        """Calls of its leading master; no other instance answers them, even where an address passed to one."""
+        """Calls of the peer's leading master; no other instance answers them, even if its address changes owner."""
         return self._pool.of_instance(peer.instance_id).master(peer.leader, CONTACT_TIMEOUT_MS)
 
     def _ask_who(self, system: str, quorum: str, *, may_prepare: bool) -> PeerIdentity:
@@ -170,7 +170,7 @@ def place_of(alias: str, peer: PeerIdentity) -> Peer:
 
 @contextmanager
 def foreign_errors(system: str) -> Iterator[None]:
-    """Code of another package runs inside: whatever it raises is an error of ours, and ends no process."""
+    """Run code of another package: any exception of it becomes an error of this project, and ends no process."""
     try:
         yield
     except BookkeeperError:
@@ -182,7 +182,7 @@ def foreign_errors(system: str) -> Iterator[None]:
 
 
 def refuse_self(found: PeerIdentity, own_instance_id: str) -> PeerIdentity:
-    """Rule R23: clusters are told apart by instance id; this cluster is no peer of itself, whatever the name."""
+    """Rule R23: instance ids identify clusters; this cluster is no peer of itself, under any name."""
     if found.instance_id == own_instance_id:
         where = found.leader or found.quorum
         raise RefusedError(f"{where} is a master of this cluster itself ({found.name}): name another cluster")
@@ -190,7 +190,7 @@ def refuse_self(found: PeerIdentity, own_instance_id: str) -> PeerIdentity:
 
 
 def refuse_own_refusal(error: NotAdmittedError, address: str, own_instance_id: str) -> None:
-    """The same when this cluster's own master did not let it in as a peer."""
+    """The same error when this cluster's own master did not admit this cluster as a peer."""
     if error.details.get("instance_id") == own_instance_id:
         raise RefusedError(f"{address} is a master of this cluster itself: name another cluster") from error
 

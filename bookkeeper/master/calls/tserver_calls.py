@@ -1,4 +1,4 @@
-"""Calls to tservers that nobody waits for: each runs in the lane of its tserver."""
+"""Calls to tservers without a waiting caller: each runs in the lane of its tserver."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The tservers of this cluster, as the master calls them: who lives, who confirms, whose logs are sealed.
+"""The tservers of this cluster, as the master calls them: live sessions, confirmations, sealed logs.
 
-Arrives: sessions from the coordination store, directories of logs. Leaves: calls, and facts for decisions. Nothing
-survives a crash; every call may be repeated. Rules: R14, R15 and R17.
+Arrives: sessions from the coordination store, directories of logs. Leaves: calls, and facts for decisions. Every call
+may be repeated. Rules: R14, R15 and R17.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TServers:
     _sealed_off: set[str] = field(default_factory=set)
 
     def sessions(self) -> list[SessionInfo]:
-        """All sessions that were not forgotten, dead ones included."""
+        """All recorded sessions, dead ones included."""
         return self.coordination.sessions(TSERVER_KIND)
 
     def live(self) -> dict[str, str]:
@@ -72,7 +72,7 @@ class TServers:
             raise UnavailableError(f"{self.wal_dir} can't be listed: {error.strerror}") from error
 
     def logs_of(self, session_id: str) -> list[LogFile]:
-        """The logs of one session that are on disk. A seal is there whole or not at all, so its name says everything.
+        """The logs of one session that are on disk. A seal appears on disk complete, so its name suffices.
 
         Raises UnavailableError when they can't be listed.
         """
@@ -98,9 +98,11 @@ class TServers:
             raise UnavailableError(f"{directory} can't be listed: {error.strerror}") from error
 
     def is_sealed_off(self, session_id: str) -> bool:
-        """Rule R15, for a dead session: no reader will ever go past what is known now, every log of it is sealed.
+        """Rule R15, for a dead session: whether every log of it is sealed, so that no reader ever goes past its known
+        end.
 
-        Once found so it is remembered, until :meth:`look_again`: an offline peer may keep many logs of the dead.
+        A positive answer is cached until :meth:`forget_sealed_sessions`: an offline peer may retain many logs of dead
+        sessions.
         """
         if session_id not in self._sealed_off:
             if not all_sealed(self.logs_of(session_id)):
@@ -108,21 +110,24 @@ class TServers:
             self._sealed_off.add(session_id)
         return True
 
-    def look_again(self) -> None:
-        """Forget which sessions are sealed off: one that was taken for dead and stopped may have begun another log."""
+    def forget_sealed_sessions(self) -> None:
+        """Forget which sessions are sealed off: a session that was taken for dead and stopped may have begun another
+        log.
+        """
         self._sealed_off.clear()
 
     def remove_directory(self, session_id: str) -> None:
-        """Remove the directory of a session's logs if it is there and empty of logs; what else is there stays."""
+        """Remove the directory of a session's logs if it exists and has no log; any other file in it stays."""
         directory = self.wal_dir / session_id
         if directory.is_dir() and not any(directory.iterdir()):
             directory.rmdir()
 
     def unconfirmed(self, generation: int) -> list[str]:
-        """Rule R14: who may still write blocks with stamps of an older configuration: sessions and why.
+        """Rule R14: sessions that may still write blocks for the targets of an older configuration, each with the
+        reason.
 
-        Every live tserver has to confirm the generation; every dead one's logs have to be sealed, because only then
-        it is known that none of its late writes counts.
+        Every live tserver has to confirm the generation; every dead one's logs have to be sealed, because only a seal
+        proves that none of its late writes counts.
         """
         return [
             f"{info.session_id}: {reason}"
@@ -140,7 +145,7 @@ class TServers:
         return None if confirmed >= generation else f"still at generation {confirmed}"
 
     def for_each_live(self, what: Callable[[TServer], object]) -> list[str]:
-        """Call every live tserver; what went wrong, one line for each that failed for now."""
+        """Call every live tserver; returns the transient errors, one line each."""
         problems = []
         for session, address in self.live().items():
             try:
@@ -151,7 +156,7 @@ class TServers:
 
     def flush(self, tablets: Collection[tuple[Extent, str]]) -> list[str]:
         """Flush these tablets, each at the session that it is assigned to, several at once: a flush mostly waits for
-        the disk. Returns what went wrong for now, one line each.
+        the disk. Returns the transient errors, one line each.
         """
         live = self.live()
 
@@ -172,7 +177,7 @@ class TServers:
             flushes.shutdown()
 
     def unload_everywhere(self, extents: Collection[Extent], epoch: int) -> list[str]:
-        """Let every live tserver drop these tablets without a flush; what went wrong, one line each."""
+        """Let every live tserver drop these tablets without a flush; returns the transient errors, one line each."""
 
         def drop(tserver: TServer) -> None:
             for extent in sorted(set(tserver.tablets().extents) & set(extents), key=extent_order):
@@ -182,7 +187,7 @@ class TServers:
 
 
 def all_sealed(logs: Iterable[LogFile]) -> bool:
-    """Each of these logs has its end for ever."""
+    """Whether each of these logs is sealed."""
     return all(log.sealed for log in logs)
 
 

@@ -1,11 +1,11 @@
 """WorkAssigner: which range of which file goes to which tserver next.
 
-Arrives: outstanding files, how far their targets are, live tservers, what is in flight, which peers are backing off.
-Leaves: ranges to hand out: always from finished + 1, one for each (file, target), never past a barrier. A range in
-flight may be stretched: the worker ships on behind what it has. Pure; a range handed out twice is harmless.
-Rules: R11 and R24.
+Arrives: outstanding files, the progress of their targets, live tservers, ranges in flight, peers that back off. Leaves:
+ranges to hand out: always from finished + 1, one for each (file, target), never past a barrier. A range in flight may
+be extended: the worker continues behind its end. Pure; a range that is handed out twice does no harm. Rules: R11 and
+R24.
 
-Peers are looked at one by one, each with its own order, bound and backoff: one that is offline delays no other.
+Each peer has its own order, bound and backoff: one that is offline delays no other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QueueKey = tuple[int, bytes, TargetKey]
 """Creation time (ms; 0 for all when unordered), file, target: sorts in the order of handing out."""
 
 PROBES = 1
-"""Ranges in flight to a peer that failed last time: enough to learn that it came back."""
+"""Ranges in flight to a peer whose last try failed: enough to learn that it is back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class WorkLimits:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a plan is made from. ``owner_of`` names the session that wrote a file, ``chosen_for`` the one that has its
-    operation. ``resting`` are tservers that did not take a range lately.
+    """The input of a plan. ``owner_of`` names the session that wrote a file, ``chosen_for`` the one that has its
+    operation. ``backing_off`` are tservers that did not take a range lately.
     """
 
     files: Outstanding
@@ -61,14 +61,14 @@ class World:
     chosen_for: Callable[[bytes], str | None]
     limits: WorkLimits
     now_ns: int
-    resting: Collection[str] = ()
+    backing_off: Collection[str] = ()
 
 
 @dataclass(slots=True)
 class PeerQueue:
     """Work that may be waiting for one peer, in the order in which it is handed out.
 
-    Holds the first ``length_max`` only; ``overflow`` tells that a full cycle has to bring the rest. Finished work is
+    Holds the first ``length_max`` only; ``overflow`` means that a full cycle has to bring the others. Finished work is
     dropped when it is met.
     """
 
@@ -77,10 +77,11 @@ class PeerQueue:
     overflow: bool = False
 
     def refill(self, keys: Iterator[QueueKey], may_go: Callable[[QueueKey], bool] = lambda _: True) -> None:
-        """Replace the content by the first of ``keys``, which ascend (or nearly: a name may lie about its age).
+        """Replace the content by the first of ``keys``, which ascend (or nearly: a name may give a wrong age).
 
-        Names and times say nothing of what has to be first (R24): after a clock went back, the log that all others wait
-        for may be the last of many. So where none of the first ``may_go``, the first that may is among them.
+        Names and times do not say which file has to be first (R24): after a clock went back, the log that all others
+        wait for may be the last of many. So where no file of the first ones ``may_go``, the first file that may is
+        among them.
         """
         first = list(islice(keys, self.length_max))
         following = next(keys, None)
@@ -90,13 +91,13 @@ class PeerQueue:
         self.keys = sorted(first)
 
     def add(self, key: QueueKey) -> None:
-        """Add one, unless it belongs behind what did not fit."""
-        place = bisect.bisect_left(self.keys, key)
-        if place < len(self.keys) and self.keys[place] == key:
+        """Add a key, unless it sorts behind the keys that did not fit."""
+        index = bisect.bisect_left(self.keys, key)
+        if index < len(self.keys) and self.keys[index] == key:
             return
-        if self.overflow and place == len(self.keys):
+        if self.overflow and index == len(self.keys):
             return
-        self.keys.insert(place, key)
+        self.keys.insert(index, key)
         if len(self.keys) > self.length_max:
             self.keys.pop()
             self.overflow = True
@@ -112,7 +113,7 @@ def queue_key(entry: FileEntry, target: TargetKey, sequential: bool) -> QueueKey
 
 
 def finished_of(entry: FileEntry, target: TargetKey, shipping: Shipments) -> int:
-    """How far a target is: the books, or a report that came since they were read."""
+    """How far a target has a file: by the books, or by a later report."""
     shipment = shipping.shipments.get((entry.file, target))
     booked = entry.progress_of(target).offset
     return booked if shipment is None else max(booked, shipment.finished)
@@ -121,9 +122,9 @@ def finished_of(entry: FileEntry, target: TargetKey, shipping: Shipments) -> int
 def barrier_limit(
     entry: FileEntry, target: TargetKey, files: Outstanding, shipping: Shipments
 ) -> tuple[int, FileBarrier | None]:
-    """Rule R24: the highest offset that may be shipped now, and the barrier that stands behind it, if one does.
+    """Rule R24: the highest offset that may be shipped now, and the barrier behind it, if there is one.
 
-    Barriers are offsets: with barriers between whole files, two tablets that swap servers would deadlock. Nothing
+    Barriers are offsets: with barriers between complete files, two tablets that swap servers would deadlock. Nothing
     beyond ``entry.safe`` is shipped, because barriers are complete only up to there.
     """
     for barrier in entry.barriers:
@@ -136,10 +137,10 @@ def barrier_limit(
 
 def is_passed(barrier: FileBarrier, target: TargetKey, files: Outstanding, shipping: Shipments) -> bool:
     """The file that a barrier names is no longer outstanding for ``target``, or finished far enough; and so are older
-    logs, if it waits for these too.
+    logs, if the barrier includes them.
     """
     before = files.get(barrier.file)
-    if before is not None and before.place_of(target) is not None:
+    if before is not None and before.index_of(target) is not None:
         until = min(barrier.until_offset, before.needed) if before.is_closed() else barrier.until_offset
         if finished_of(before, target, shipping) < until:
             return False
@@ -157,7 +158,7 @@ def older_are_over(file: bytes, target: TargetKey, files: Outstanding, shipping:
 
 def is_over(entry: FileEntry, target: TargetKey, shipping: Shipments) -> bool:
     """The target has everything that the file will ever hold, or needs nothing of it."""
-    if entry.place_of(target) is None:
+    if entry.index_of(target) is None:
         return True
     return entry.is_closed() and finished_of(entry, target, shipping) >= entry.needed
 
@@ -170,10 +171,10 @@ def next_range(entry: FileEntry, target: TargetKey, files: Outstanding, shipping
 
 
 def choose_tserver(world: World, entry: FileEntry, cluster: str) -> str | None:
-    """The tserver that wrote the file if it is alive, else the one that has it already, for whichever target, else the
-    least busy one.
+    """The tserver for the file: the one that wrote it if it is alive, else the one that ships it already to any target,
+    else the least busy one.
 
-    None when that one has its fill: a file does not change hands because its tserver is busy.
+    None when that tserver is at its limit: a file does not change tservers because its tserver is busy.
     """
     known = world.owner_of(entry.file), world.chosen_for(entry.file)
     for session in chain(known, flying_at(world, entry)):
@@ -184,7 +185,7 @@ def choose_tserver(world: World, entry: FileEntry, cluster: str) -> str | None:
 
 
 def flying_at(world: World, entry: FileEntry) -> Iterator[str]:
-    """Where ranges of the file are in flight, to any target: also those that are handed out in this very plan."""
+    """The sessions with ranges of the file in flight, to any target, ranges of this plan included."""
     for target in entry.scope.targets:
         shipment = world.shipping.shipments.get((entry.file, target.key))
         if shipment is not None and shipment.flight is not None:
@@ -193,7 +194,7 @@ def flying_at(world: World, entry: FileEntry) -> Iterator[str]:
 
 def has_room(world: World, session: str, cluster: str) -> bool:
     """The tserver's lane for that peer takes another range."""
-    return session not in world.resting and world.shipping.load(session, cluster) < world.limits.lane_max
+    return session not in world.backing_off and world.shipping.load(session, cluster) < world.limits.lane_max
 
 
 def peer_allowance(world: World, cluster: str) -> int:
@@ -223,7 +224,9 @@ def plan_peer(world: World, cluster: str, queue: PeerQueue) -> Iterator[WorkRang
 
 
 def plan_one(world: World, key: QueueKey) -> WorkRange | None:
-    """The next range of one (file, target), None when there is none now. Rule R11: a file not outstanding is void."""
+    """The next range of one (file, target), None when there is none now. Rule R11: a file that is not outstanding has
+    none.
+    """
     _, file, target_key = key
     entry = world.files.get(file)
     target = None if entry is None else target_of(entry, target_key)
@@ -235,13 +238,13 @@ def plan_one(world: World, key: QueueKey) -> WorkRange | None:
         return None
     flight = None if shipment is None else shipment.flight
     session = choose_tserver(world, entry, target_key.cluster) if flight is None else flight.session
-    if session is None or session in world.resting:
+    if session is None or session in world.backing_off:
         return None
     return WorkRange(file, target, work[0], work[1], session)
 
 
 def is_due(shipment: Shipment | None, last: int, now_ns: int) -> bool:
-    """Not held back by an error of its own, and not in flight, unless the flight can be stretched to ``last``."""
+    """No error of its own delays it, and it is not in flight, unless the flight can be extended to ``last``."""
     if shipment is None:
         return True
     if shipment.flight is not None:
@@ -250,13 +253,13 @@ def is_due(shipment: Shipment | None, last: int, now_ns: int) -> bool:
 
 
 def may_go(key: QueueKey, files: Outstanding, shipping: Shipments) -> bool:
-    """Whether no barrier holds all of it back: it may be in flight, or wait for its next try."""
+    """Whether barriers leave a part of it to ship: it may be in flight, or wait for its next try."""
     entry = files.get(key[1])
     return entry is not None and next_range(entry, key[2], files, shipping) is not None
 
 
 def is_waiting(world: World, key: QueueKey) -> bool:
-    """There is more to ship than has been acknowledged, now or behind a barrier: keep it in the queue."""
+    """There is more to ship than is acknowledged, now or behind a barrier: it stays in the queue."""
     _, file, target = key
     entry = world.files.get(file)
     if entry is None or target_of(entry, target) is None:
@@ -266,8 +269,8 @@ def is_waiting(world: World, key: QueueKey) -> bool:
 
 def target_of(entry: FileEntry, key: TargetKey) -> Target | None:
     """The configured target of that key, None when it is not configured for the file."""
-    place = entry.place_of(key)
-    return None if place is None else entry.scope.targets[place]
+    index = entry.index_of(key)
+    return None if index is None else entry.scope.targets[index]
 
 
 def waiting_work(behind: Iterable[FileEntry]) -> dict[str, list[FileEntry]]:
@@ -283,11 +286,11 @@ def waiting_work(behind: Iterable[FileEntry]) -> dict[str, list[FileEntry]]:
 
 
 def in_order(waiting: Sequence[FileEntry], cluster: str, sequential: bool) -> Iterator[QueueKey]:
-    """The keys of what a cluster lacks of waiting files, which are sorted by name, in the order in which it is handed
-    out; made one by one.
+    """The keys of the waiting files that a cluster lacks, in the order in which they are handed out, made one by one;
+    the files are sorted by name.
 
     Files of one directory are created in the order of their names, so a merge of directories gives order of creation
-    without looking at each file.
+    without reading each file.
     """
     if not sequential:
         return _keys_of(waiting, 0, len(waiting), cluster, False)
@@ -304,11 +307,11 @@ def in_order(waiting: Sequence[FileEntry], cluster: str, sequential: bool) -> It
 def _keys_of(waiting: Sequence[FileEntry], start: int, end: int, cluster: str, sequential: bool) -> Iterator[QueueKey]:
     for number in range(start, end):
         entry = waiting[number]
-        for place, target in enumerate(entry.scope.targets):
-            if target.key.cluster == cluster and entry.finished_at(place) < entry.needed:
+        for index, target in enumerate(entry.scope.targets):
+            if target.key.cluster == cluster and entry.finished_at(index) < entry.needed:
                 yield queue_key(entry, target.key, sequential)
 
 
 def work_key(work: WorkRange) -> WorkKey:
-    """Where the range's shipment is found."""
+    """The key of the range's shipment."""
     return work.file, work.target.key

@@ -1,10 +1,9 @@
-"""The master's thread: one loop that keeps the books, places tablets and hands out work.
+"""The master's thread: one loop that reads the books, places tablets and hands out work.
 
-Arrives: news (``event_queue``), the clock. Leaves: full cycles at their interval and when something beyond one
-tserver's logs changed; quick cycles, which look at the nudging tservers' tablets and at tablets that changed, and at no
-others; ranges for workers. Survives a crash: nothing of it; each stage is safe to repeat and to be cut. A
-TransientError ends the cycle that met it; the next one begins anew, and the status shows why.
-Rules: R6-R10 and R24.
+Arrives: events (``event_queue``), the clock. Leaves: full cycles at their interval and after changes beyond one
+tserver's logs; quick cycles, which read only the tablets of nudging tservers and tablets that changed; ranges for
+workers. Each stage may be repeated or cut at any point. A TransientError ends its cycle; the next one starts over, and
+the status shows why. Rules: R6-R10 and R24.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ FAILURE_WAIT_MAX_MS = 2_000
 
 @dataclass(slots=True)
 class Health:
-    """How the thread fares; read by others."""
+    """The health of the thread; others read it."""
 
     full_cycles: int = 0
     quick_cycles: int = 0
@@ -48,7 +47,7 @@ class Health:
     full_ms: float = 0.0
     quick_ms: float = 0.0
     known_ns: int | None = None
-    """Boot clock when the scan began that the current snapshot is from; None while none was complete in this reign."""
+    """Boot clock at the start of the scan behind the current snapshot; None until the first full cycle of the reign."""
 
     def succeed(self) -> None:
         """A cycle is complete."""
@@ -61,24 +60,24 @@ class Health:
         self.last_error = f"{error.code}: {error.message}"
 
     def note_full(self, took_ms: float) -> None:
-        """A full cycle took so long."""
+        """The duration of a full cycle."""
         self.full_cycles += 1
         self.full_ms = took_ms
 
     def note_quick(self, took_ms: float) -> None:
-        """A quick cycle took so long."""
+        """The duration of a quick cycle."""
         self.quick_cycles += 1
         self.quick_ms = took_ms
 
     def note_snapshot(self, began_ns: int) -> None:
-        """A snapshot is current whose scan began then."""
+        """A snapshot is current whose scan began at this time."""
         self.known_ns = began_ns
 
 
 @dataclass(slots=True)
 class Pacer:
-    """At most one cycle in ``interval_ns`` on the long run; up to ``burst`` may follow each other at once, so that a
-    nudge, the report of what it led to and another tserver's nudge do not wait for each other.
+    """At most one cycle in ``interval_ns`` on average; up to ``burst`` may follow each other at once, so that a nudge,
+    the report after it and another tserver's nudge do not wait for each other.
     """
 
     interval_ns: int
@@ -108,12 +107,12 @@ class CycleTiming:
         return self.clock.boot_ns() + self.settings.scan_interval_ms * 1_000_000
 
     def pause_after_failures(self, stop: threading.Event, failures: int) -> None:
-        """Leave the books alone for a while, after so many failures in a row."""
+        """Pause after so many failures in a row."""
         base_ms = self.settings.cycle_min_interval_ms
         self.clock.wait(stop, retry_after_ns(failures, base_ms, FAILURE_WAIT_MAX_MS, self.rng) / 1e6)
 
     def hold_back(self, stop: threading.Event, began_ns: int) -> None:
-        """Wait when there were too many cycles of late; the last one began at ``began_ns``."""
+        """Wait when there were too many cycles lately; the last one began at ``began_ns``."""
         wait_ms = self._pacer.hold_ns(began_ns, self.clock.boot_ns()) / 1e6
         if wait_ms > 0:
             self.clock.wait(stop, wait_ms)
@@ -151,7 +150,7 @@ class Cycle:
             self._pause(stop, began_ns)
 
     def run_once(self) -> None:
-        """One cycle, full or quick. What fails is kept for the status, and the next cycle is a full one."""
+        """One cycle, full or quick. An error is shown in the status, and the next cycle is a full one."""
         began_ns = self.timing.clock.boot_ns()
         news = self.event_queue.take()
         try:
@@ -182,7 +181,7 @@ class Cycle:
         LOG.warning("the cycle was given up, the next one begins anew: %s", self.health.last_error)
 
     def _config_changed(self) -> bool:
-        """Whether only a full look can tell what follows from the configuration as it is now (rule R6)."""
+        """Whether the present configuration requires a full cycle (rule R6)."""
         if self.config is None:
             return True
         stores = self.books.stores
@@ -196,7 +195,7 @@ class Cycle:
         return False
 
     def _place_news(self, news: News) -> None:
-        """Place tablets that are new or others now, at the price of these."""
+        """Place tablets that are new or changed; the cost grows with these alone."""
         rows = news.rows.union(*(self.books.refresh_tablets(*part) for part in news.parts))
         due_ns = self.placement.due_ns()
         if news.place or (due_ns is not None and self.timing.clock.boot_ns() >= due_ns):
@@ -205,7 +204,7 @@ class Cycle:
             self.placement.place_some(self.books.snapshot.tablets, rows, self._cluster(self.calls.tservers.sessions()))
 
     def _pause(self, stop: threading.Event, began_ns: int) -> None:
-        """Wait for news or for what is due, and leave the books alone when there were too many cycles of late."""
+        """Wait for events or for the next due time, and pause when there were too many cycles lately."""
         failures = self.health.failures_in_row
         if failures:
             self.timing.pause_after_failures(stop, failures)
@@ -214,7 +213,7 @@ class Cycle:
         self.timing.wait_until(self._due_ns(), self.event_queue.event)
 
     def _due_ns(self) -> int:
-        """When the next cycle has to be, news or not."""
+        """When the next cycle has to run, with or without events."""
         if self.unsafe_sessions():
             return 0
         due = (self._full_at_ns, self.dispatcher.next_try_ns(), self.placement.due_ns())
@@ -223,9 +222,9 @@ class Cycle:
     # ---- a full cycle
 
     def full(self) -> None:
-        """Look, close, keep, remove, see what is in quarantine, place, assign."""
+        """One full cycle: read, close, make work, remove, check the quarantine, place, assign."""
         began_ns = self.timing.clock.boot_ns()
-        view = self.books.look()
+        view = self.books.read()
         self._full_at_ns = self.timing.next_full_ns()
         self.books.close(view, self.owners)
         self.books.keep(view)
@@ -250,7 +249,7 @@ class Cycle:
             self._full_at_ns = self.timing.clock.boot_ns()
 
     def owners(self) -> Owners:
-        """Who lives, read now; what a dead tserver had in flight is free again."""
+        """The live sessions, read now; ranges in flight at a dead tserver are free again."""
         live = self.calls.tservers.live()
         for session in [session for session in self.live if session not in live]:
             self.dispatcher.shipping.session_ended(session)
@@ -259,7 +258,7 @@ class Cycle:
         return Owners(self.calls.tservers.session_of, live)
 
     def place(self) -> None:
-        """Give tablets to tservers, and forget tservers that left nothing."""
+        """Give tablets to tservers, and forget dead tservers without logs."""
         if self.config is None:
             return
         tablets, sessions = self.books.snapshot.tablets, self.calls.tservers.sessions()
@@ -279,8 +278,8 @@ class Cycle:
     # ---- a quick cycle
 
     def quick(self, sessions: Iterable[str]) -> None:
-        """Look at what these sessions wrote, then assign. A second look makes the first one's offsets safe to ship, so
-        work leaves in the cycle of its nudge.
+        """Read the tablets of these sessions, then assign. A second read makes the offsets of the first one safe to
+        ship, so work leaves in the cycle of its nudge.
         """
         looked_at = sorted(session for session in sessions if session in self.live)
         for _ in range(2):
@@ -303,8 +302,8 @@ class Cycle:
 
 
 def concerns_tablets_only(before: ClusterConfig, after: ClusterConfig) -> bool:
-    """Whether two configurations ask the same of every file: a table came or went online, has other properties, groups
-    or users. Tables, targets and peers that go, come or change need a full look.
+    """Whether two configurations ask the same of every file: only states, properties or groups of tables, or users
+    differ. Added, removed or changed tables, targets and peers need a full cycle.
     """
     gone = [id_ for id_, table in before.tables.items() if id_ not in after.tables or has_begun_to_go(table, after)]
     targets = {id_: table.targets for id_, table in before.tables.items() if table.targets}
@@ -317,5 +316,5 @@ def concerns_tablets_only(before: ClusterConfig, after: ClusterConfig) -> bool:
 
 
 def has_begun_to_go(table: TableConfig, after: ClusterConfig) -> bool:
-    """Whether a table is being deleted, and was not before."""
+    """Whether the deletion of a table began between the two configurations."""
     return table.state != "deleting" and after.tables[table.table_id].state == "deleting"

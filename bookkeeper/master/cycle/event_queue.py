@@ -1,7 +1,7 @@
-"""What the master's thread is told by others: nudges, reports of workers, requests for a cycle.
+"""The events of the master's thread: nudges, reports of workers, requests for a cycle.
 
-Arrives: calls from any thread, which never wait. Leaves: everything that came since the last look, taken at once.
-Survives a crash: nothing; a lost nudge or report costs latency, for the books have the truth.
+Arrives: calls from any thread, which never wait. Leaves: all events since the last read, taken at once. A lost nudge or
+report costs latency only, for the books have the truth.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ TablePart = tuple[bytes, bytes]
 """Keys of tablet rows of one table: the first one, and the one behind the last."""
 
 PARTS_MAX = 1_000
-"""Parts of tables that are looked at one by one; when more change at once, a full cycle looks at all tablets."""
+"""Most parts of tables that are read one by one; when more change at once, a full cycle reads all tablets."""
 
 
 @dataclass(slots=True)
 class News:
-    """What came in: sessions with something new, reports, ranges that never reached a worker, requests. ``rows`` are of
-    tablets that may be placed now, ``parts`` of tables whose tablets are others now.
+    """The events: sessions with something new, reports, ranges that never reached a worker, requests. ``rows`` are of
+    tablets that may be placed now, ``parts`` of tables whose tablets changed.
     """
 
     sessions: set[str] = field(default_factory=set)
@@ -77,7 +77,7 @@ class EventQueue:
         self.event.set()
 
     def report(self, reports: Iterable[Report]) -> None:
-        """Workers say how far they are. The oldest reports are dropped when nobody takes them."""
+        """Workers report their progress. When the queue is full, the oldest reports are dropped."""
         with self._lock:
             self._reports.extend(reports)
         self.event.set()
@@ -95,7 +95,7 @@ class EventQueue:
         self.event.set()
 
     def ask_place(self, rows: Iterable[bytes] = ()) -> None:
-        """These tablets may be placed (none named: any), nothing else is new."""
+        """These tablets may be placed (none named: any); no full cycle is needed."""
         wanted = set(rows)
         with self._lock:
             self._news.ask_place(wanted)
@@ -108,13 +108,13 @@ class EventQueue:
         self.event.set()
 
     def replay_started(self) -> None:
-        """A replay process is new: what failed for want of one may be tried at once."""
+        """A replay process is new: work that failed for lack of one may be tried at once."""
         with self._lock:
             self._news.note_replay()
         self.event.set()
 
     def press(self, key: WorkKey) -> None:
-        """A person wants this stream to be tried at once."""
+        """An operator wants this stream to be tried at once."""
         with self._lock:
             self._news.retries.append(key)
         self.event.set()

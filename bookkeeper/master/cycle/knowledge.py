@@ -14,13 +14,13 @@ from bookkeeper.master.cycle.cycle import Health
 
 STALE_CYCLES = 2
 STALE_SLACK_MS = 1_000
-"""What is known is stale beyond so many cycles (interval and work) and this slack."""
+"""The knowledge is stale after so many cycles (interval and work) and this slack."""
 
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """``age_ms``: since the look began that the master answers from, None before the first one was complete.
-    ``problem``: why there is no newer one, "" while there is nothing to say.
+    """``age_ms``: the time since the scan behind the answer began, None before the first complete one. ``problem``: why
+    there is no newer one, "" while there is none.
     """
 
     age_ms: float | None
@@ -28,7 +28,7 @@ class Knowledge:
 
 
 def knowledge_of(health: Health, scan_interval_ms: int, now_ns: int) -> Knowledge:
-    """What a master may say at ``now_ns`` (boot clock)."""
+    """The master's knowledge at ``now_ns`` (boot clock)."""
     failures = health.failures_in_row
     failed = f": the last {failures} cycles failed, {health.last_error}" if failures else ""
     if health.known_ns is None:
@@ -43,7 +43,7 @@ def knowledge_of(health: Health, scan_interval_ms: int, now_ns: int) -> Knowledg
 
 
 def expect_known(knowledge: Knowledge) -> Knowledge:
-    """The same; raises NotReadyError when the master knows nothing yet."""
+    """The same; raises NotReadyError before the first full cycle."""
     if knowledge.age_ms is None:
         raise NotReadyError(knowledge.problem)
     return knowledge

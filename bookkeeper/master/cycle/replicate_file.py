@@ -1,8 +1,8 @@
-"""`replicate_file`: one operation a file while it has outstanding targets: which tserver ships it.
+"""`replicate_file`: one operation a file while it has outstanding targets: it persists which tserver ships the file.
 
-Arrives: ranges that were planned, files that are done. Leaves: `~fate_` rows; the master's cycle drives them, because
-their steps are ranges that come and go with every cycle. Survives a crash: the chosen tserver, so the next master goes
-on with it instead of starting a second one beside it; ranges are idempotent.
+Arrives: planned ranges, complete files. Leaves: `~fate_` rows; the master's cycle drives them, because their steps are
+ranges that change with every cycle. Survives a crash: the chosen tserver, so the next master continues with it instead
+of a second one; ranges are idempotent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ReplicateFiles:
     _spare: list[str] = field(default_factory=list)
 
     def adopt(self, records: Iterable[FateRecord]) -> None:
-        """Take over what earlier masters began; what names no file or session is ended."""
+        """Take over the operations of earlier masters; those without a file or session are ended."""
         for record in records:
             if record.op.type != KIND:
                 continue

@@ -32,7 +32,7 @@ from bookkeeper.rpc.contract.messages import WorkItem
 LOG = logging.getLogger(__name__)
 
 QUEUE_FACTOR = 4
-"""A peer's queue holds this many times the files that may be in flight to it."""
+"""The length of a peer's queue, as a multiple of the files that may be in flight to it."""
 
 RESEND_NS = 30 * 1_000_000_000
 """A range in flight for so long is sent again: its report may have been lost, and the tserver drops repeats."""
@@ -74,7 +74,7 @@ class Dispatcher:
     def _sequential(self) -> bool:
         return self.settings.sequential
 
-    # ---- what is known of work
+    # ---- the state of work
 
     def absorb(
         self,
@@ -82,7 +82,7 @@ class Dispatcher:
         returned: Iterable[tuple[WorkKey, str]],
         files: Outstanding,
     ) -> None:
-        """Take in what workers said; what is said of files or targets that are not outstanding is dropped (R11)."""
+        """Apply reports of workers; those about files or targets that are not outstanding are dropped (R11)."""
         now_ns = self.clock.boot_ns()
         for key, txid in returned:
             shipment = self.shipping.shipments.get(key)
@@ -95,23 +95,24 @@ class Dispatcher:
                 self.shipping.report(report, now_ns)
 
     def try_now(self, streams: Iterable[WorkKey], files: Outstanding) -> None:
-        """Nothing holds these back any more, not even a try under way: what a worker has twice is harmless."""
+        """Let these be tried again, even while a try is under way: a worker drops repeats."""
         for key in streams:
             entry = files.get(key[0])
-            if entry is not None and entry.place_of(key[1]) is not None:
+            if entry is not None and entry.index_of(key[1]) is not None:
                 self.shipping.try_now(key)
                 self.shipping.take_back(key)
                 self._queue(key[1].cluster).add(assigner.queue_key(entry, key[1], self._sequential))
 
     def press(self, streams: Iterable[WorkKey], files: Outstanding) -> None:
-        """A person wants these tried at once."""
-        pressed = list(streams)
-        self.try_now(pressed, files)
-        for key in pressed:
+        """An operator wants these tried at once."""
+        requested = list(streams)
+        self.try_now(requested, files)
+        for key in requested:
             self.shipping.press(key)
 
     def set_aside(self, files: Outstanding) -> None:
-        """Let queues go on that wait for a range in quarantine: what the policy sets aside now, and what a person did.
+        """Unblock queues that wait for a range in quarantine: ranges that the policy sets aside now, and those that an
+        operator acted on.
 
         Raises TransientError.
         """
@@ -127,7 +128,7 @@ class Dispatcher:
         return list(blocking_ranges(self.shipping, tries=1))
 
     def retry_now(self) -> None:
-        """A replay process is new: whatever failed for want of one need not wait any longer."""
+        """A replay process is new: work that failed for lack of one may be tried at once."""
         self.shipping.try_peers_now()
 
     def refill(self, behind: Iterable[FileEntry], files: Outstanding) -> None:
@@ -203,7 +204,7 @@ class Dispatcher:
             chosen_for=self.replicating.session_for,
             limits=self.settings.limits,
             now_ns=now_ns,
-            resting=self.shipping.resting(now_ns),
+            backing_off=self.shipping.sessions_backing_off(now_ns),
         )
 
     def _recall_silent(self, files: Outstanding, now_ns: int) -> None:
@@ -214,7 +215,7 @@ class Dispatcher:
                 self._queue(key[1].cluster).add(assigner.queue_key(entry, key[1], self._sequential))
 
     def _persist(self, works: Sequence[WorkRange]) -> None:
-        """The operations of these files are in the books before anything is sent; if they can't be, nothing is."""
+        """Write the operations of these files to the books first; if that fails, no range is sent."""
         try:
             self.replicating.ensure(works)
         except BookkeeperError:
@@ -261,5 +262,5 @@ class Dispatcher:
 
 
 def work_lane(session: str) -> str:
-    """The lane in which a tserver gets work; orders about tablets, which may take long, have another one."""
+    """The lane of a tserver for work; orders about tablets, which may take long, have another lane."""
     return f"work-{session}"

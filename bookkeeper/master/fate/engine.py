@@ -1,13 +1,13 @@
 """FATE: operations of several steps that outlive the master that began them.
 
-Arrives: requests of administrators, and operations that earlier masters left. Leaves: steps executed one after another,
-each persisted before the next begins, so that a crash anywhere repeats at most the step that was cut; steps are
-idempotent. Survives a crash: the operations (``fate_store``), but not who waits for them: a client asks again and
-joins the one that is under way.
+Arrives: requests of administrators, and operations of earlier masters. Leaves: steps executed one after another, each
+persisted before the next begins, so that a crash repeats at most the step that it cut; steps are idempotent. Survives a
+crash: the operations (``fate_store``), but not their waiting callers: a client asks again and joins the operation that
+is under way.
 
-As many operations are executed at a time as threads call :meth:`FateEngine.serve`; one that waits holds none of them.
-Operations that share a lock run one after another, in order of beginning; those that hold it as a :func:`shared` one
-run beside each other. What fails is kept and shown for a while, and never more than a bounded number of failures,
+As many operations are executed at a time as threads call :meth:`FateEngine.serve`; a waiting operation occupies no
+thread. Operations that share a lock run one after another, in order of beginning; those that hold it as a
+:func:`shared` one run at the same time. Failed operations are shown for a while, and never more than a bounded number,
 however often masters change.
 """
 
@@ -46,10 +46,10 @@ FAILED_STEP = "failed"
 """Step of an operation that ended with an error; its state has code and message."""
 
 FAILED_KEPT_NS = 600 * 1_000_000_000
-"""How long the record of a failure is kept, from when this master saw it."""
+"""How long the record of a failure is retained, from when this master saw it."""
 
 FAILED_MAX = 1_000
-"""Failures kept at most; the oldest go first. A new master takes over those that it finds, and keeps no more."""
+"""Most failures retained; the oldest are dropped first. A new master takes over those that it finds."""
 
 OPERATIONS_MAX = 10_000
 """Most operations at once; beyond it new ones are refused for now."""
@@ -57,7 +57,7 @@ OPERATIONS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a step is called with. ``since_ns`` is when this master first held the operation (boot clock)."""
+    """The input of a step. ``since_ns`` is when this master first had the operation (boot clock)."""
 
     txid: str
     args: Args
@@ -75,7 +75,7 @@ class Next:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The step is not done yet; try it again after a while. ``reason`` is shown to people."""
+    """The step is not done yet; try it again after a while. Operators see ``reason``."""
 
     reason: str
     after_ms: int = 100
@@ -83,7 +83,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The operation is complete; ``result`` goes to whoever waits for it."""
+    """The operation is complete; its caller gets ``result``."""
 
     result: Json = None
 
@@ -108,7 +108,9 @@ class Operation(Protocol):
 
     @property
     def steps(self) -> Mapping[str, Step]:
-        """What to do at each step: idempotent, because it may be cut and repeated. A TransientError tries it again."""
+        """The function of each step. It is idempotent, because a crash may cut it and the next master repeats it; after
+        a TransientError it is tried again.
+        """
 
     def locks(self, args: Args, /) -> Collection[str]:
         """Operations with a lock in common exclude each other; see :func:`shared`."""
@@ -132,7 +134,7 @@ class Running:
     error: BookkeeperError | None = None
     ended: bool = False
     started: bool = True
-    """False: its record is not in the books for sure, and no step is executed before it is."""
+    """False: its record may be missing in the books, and no step is executed before it is there."""
 
     def take(self) -> None:
         """A thread works at it, and no other one does."""
@@ -178,7 +180,7 @@ class Running:
         self._clear_note()
 
     def expire(self) -> None:
-        """The failure was shown long enough."""
+        """The failure was shown for long enough."""
         self.ready_ns = 0
 
     def _clear_note(self) -> None:
@@ -187,7 +189,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class FateLimits:
-    """Pauses between tries of a step, ms, and the most failures that are kept."""
+    """Pauses between tries of a step, ms, and the most failures that are retained."""
 
     retry_base_ms: int = 100
     retry_max_ms: int = 5_000
@@ -220,10 +222,10 @@ class FateEngine:
             self._changed.notify_all()
 
     def submit(self, kind: str, args: Args) -> Running:
-        """Begin an operation, in the books on return; an equal one that is under way is the answer to who asks again.
+        """Begin an operation, in the books on return; while an equal one is under way, the caller joins that one.
 
         Raises OverloadedError when there are too many, and UnavailableError when the beginning is in doubt: this master
-        goes on trying; the next one executes the operation if it was in the books in time, and else forgets it.
+        continues to try; the next one executes the operation if it was in the books in time, and else forgets it.
         """
         with self._submitting:
             running = self._claim(kind, args)
@@ -242,7 +244,7 @@ class FateEngine:
             return running
 
     def _claim(self, kind: str, args: Args) -> Running:
-        """The equal operation that is under way, or a new one; it is the caller's unless it has begun."""
+        """The equal operation that is under way, or a new one; the caller may discard a new one until it has begun."""
         with self._changed:
             running = next((r for r in self._running.values() if r.op.type == kind and r.op.args == args), None)
             if running is None:
@@ -259,7 +261,8 @@ class FateEngine:
     def wait(self, running: Running, timeout_ms: int) -> Json:
         """Wait for the end of an operation: its result, or its error raised.
 
-        Raises UnavailableError when it takes longer (it goes on; ask again), NotLeaderError when the reign ends.
+        Raises UnavailableError after the time limit (the operation continues; ask again), NotLeaderError when the reign
+        ends.
         """
         if not self.is_over(running, timeout_ms):
             note = f" ({running.note})" if running.note else ""
@@ -271,7 +274,7 @@ class FateEngine:
         return running.result
 
     def is_over(self, running: Running, timeout_ms: int) -> bool:
-        """Wait for the end of an operation, however it ends; False when it takes longer. Raises NotLeaderError when the
+        """Wait for the end of an operation, with any result; False after the time limit. Raises NotLeaderError when the
         reign ends before.
         """
         deadline_ns = self.clock.boot_ns() + timeout_ms * 1_000_000
@@ -290,12 +293,12 @@ class FateEngine:
         return self.wait(self.submit(kind, args), timeout_ms)
 
     def pending(self) -> list[Running]:
-        """Operations under way and failed ones that are still kept, in order of beginning."""
+        """Operations under way and retained failures, in order of beginning."""
         with self._changed:
             return sorted([*self._running.values(), *self._failed.values()], key=lambda running: running.txid)
 
     def stop(self) -> None:
-        """Let threads and waiting callers go."""
+        """Release threads and waiting callers."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -334,7 +337,7 @@ class FateEngine:
         return running
 
     def _take(self) -> Running | None:
-        """The first ready operation that none before it excludes, or a failure that was kept long enough."""
+        """The first ready operation that no earlier one excludes, or a failure that was retained for long enough."""
         if self._stopped:
             return None
         now_ns = self.clock.boot_ns()
@@ -421,31 +424,31 @@ class FateEngine:
 
 
 def in_doubt(running: Running) -> UnavailableError:
-    """The error for an operation that the books may have, or not: nobody is told that it failed."""
+    """The error for an operation that may be in the books or not: no caller hears that it failed."""
     why = running.note or "its record is just being written"
     return UnavailableError(f"it is not sure that {running.op.type} begins, and it may still ({why}): ask again")
 
 
 def excess_failures(kept: int, most: int) -> int:
-    """How many of the failures that are kept have to go."""
+    """How many of the retained failures have to be dropped."""
     return max(0, kept - most)
 
 
 def shared(lock: str) -> str:
-    """A lock for operations that may run beside each other, but beside none that holds the lock itself."""
+    """A lock for operations that may run at the same time, but not together with one that holds the lock itself."""
     return SHARED + lock
 
 
-def is_held(lock: str, held: Collection[str]) -> bool:
-    """Whether one of these keeps an operation with this lock waiting."""
-    whole = lock.removeprefix(SHARED)
-    return whole in held or (lock == whole and shared(lock) in held)
+def is_blocked(lock: str, taken: Collection[str]) -> bool:
+    """Whether one of the taken locks blocks an operation with this lock."""
+    exclusive = lock.removeprefix(SHARED)
+    return exclusive in taken or (lock == exclusive and shared(lock) in taken)
 
 
 def first_of_each_lock(ordered: Iterable[Running]) -> Iterable[Running]:
     """Operations that may run now: those for which no earlier one, under way, holds a lock of theirs."""
-    held: set[str] = set()
+    taken: set[str] = set()
     for running in ordered:
-        if not any(is_held(lock, held) for lock in running.locks):
+        if not any(is_blocked(lock, taken) for lock in running.locks):
             yield running
-        held |= running.locks
+        taken |= running.locks

@@ -1,13 +1,13 @@
-"""FATE operations as they lie in the metadata table: what is to be done, and how far it is.
+"""FATE operations as rows of the metadata table: their arguments and their current steps.
 
 Arrives: new operations, steps reached, ends. Leaves: `~fate_<txid>` rows. Survives a crash: everything, cut after any
 call: an operation without a step is at its first one; steps are written at the leader's rank, so those of a deposed
 leader are older; an ended operation is purged, its id is never used again. Rule: R1.
 
-A put may be in doubt: the answer is lost, or the write lands when its reign is long over. So a reign that begins takes
-over the operations that are there (it writes every step anew, at its own rank), then it writes `~fate`. A row of an
-earlier reign that no later reign took over came after that. Its caller was told that the beginning is in doubt, and may
-have asked the next master for the same operation. Such a row is void.
+A put may be in doubt: the answer is lost, or the write arrives long after the end of its reign. So a reign that begins
+takes over all present operations (it writes every step again, at its own rank), then it writes `~fate`. A row of an
+earlier reign that no later reign took over arrived after that. Its caller was told that the beginning is in doubt, and
+may have asked the next master for the same operation. Such a row is void.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FateRecord:
     step: str
     state: Mapping[str, Json]
     epoch: int
-    """Of the last reign that began it, took it over, or wrote a step of it."""
+    """The last reign that began it, took it over, or wrote a step of it."""
 
 
 def format_txid(rank: int) -> str:
@@ -66,7 +66,7 @@ def parse_record(row: Row) -> FateRecord | None:
 
 
 def came_late(record: FateRecord, taken_over: int) -> bool:
-    """Whether an operation came into the books when the reign of epoch ``taken_over`` had taken over all there were."""
+    """Whether an operation came into the books after the reign of epoch ``taken_over`` took over all operations."""
     return record.epoch < taken_over
 
 
@@ -87,15 +87,15 @@ class FateStore:
         return format_txid(self._reign.next_rank())
 
     def write(self, ops: Mapping[str, FateOp]) -> None:
-        """Write new operations, by their ids, in one call. When this returns, every later reign finds them. Where it
-        fails they are in doubt; it may be called again.
+        """Write new operations, by their ids, in one call. When this returns, every later reign finds them. When it
+        fails they are in doubt; the caller may repeat it.
         """
         puts = [RowPut(keys.fate_row(txid), {keys.FATE_OP: op.encode()}) for txid, op in ops.items()]
         self._table.put(puts, keys.ONCE_RANK)
         self._reign.check()
 
     def begin(self, ops: Sequence[FateOp]) -> list[str]:
-        """:meth:`write` operations that nobody waits for, and return their ids. Where that fails, those in doubt are
+        """:meth:`write` operations without waiting callers, and return their ids. When that fails, those in doubt are
         purged when another one ends.
         """
         begun = {self.new_txid(): op for op in ops}
@@ -114,7 +114,7 @@ class FateStore:
             self._table.put(puts, rank)
 
     def end(self, txids: Iterable[str]) -> None:
-        """Forget operations for good; what a cut leaves, the next :meth:`load` finds."""
+        """Forget operations for good; the next :meth:`load` finds any that a crash leaves."""
         doubtful = tuple(self._doubtful)
         rows = map(keys.fate_row, (*txids, *doubtful))
         self._purge([CellKey(row, column) for row in rows for column in (keys.FATE_OP, keys.FATE_STEP)])
@@ -126,10 +126,10 @@ class FateStore:
             self._table.purge(cells)
 
     def load(self) -> list[FateRecord]:
-        """Take over all operations that there are, in order of beginning: once, as a reign begins. Tells the reign what
-        ranks it meets (rule R8). Purges what is void.
+        """Take over all operations, in order of beginning: once, as a reign begins. Tells the reign the ranks that it
+        meets (rule R8). Purges void rows.
 
-        A row that does not parse is left alone and said: it must not keep a master from leading.
+        A row that does not parse is logged and left alone: it must not keep a master from leading.
         """
         records = self._sound()
         rank = self._reign.next_rank()
@@ -141,12 +141,12 @@ class FateStore:
         return records
 
     def sweep(self) -> None:
-        """Purge what is void: rows that came late, and what is left of operations that were ended."""
+        """Purge void rows: those that came late, and remains of operations that were ended."""
         self._sound()
 
     def _sound(self) -> list[FateRecord]:
         """All operations that are not void; all others are purged. An operation is in the books before its first step
-        is, so a step alone is left of one that was ended.
+        is, so a step without its operation is a remain of an ended one.
         """
         taken_over = self._taken_over()
         records: list[FateRecord] = []

@@ -1,8 +1,8 @@
-"""A few bits for each of a million files: what one run of the collector knows of it.
+"""A few bits for each of a million files: the facts that one run of the collector has about it.
 
 Arrives: names of files, in any order. Leaves: their flags, and all files in a fixed order. A log is found by directory
 and number (``log_names``), so it costs a byte, and a few hundred where outstanding logs are far apart; any other file
-costs its name. Used by one thread. Nothing survives a crash.
+costs its name. Used by one thread.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from bookkeeper.master.index import log_names
 
 LISTED, SEALED, MARKED, REFERENCED = 1, 2, 4, 8
-"""A log on disk; it has its seal; a `~del_` row names the file; something else in the books does."""
+"""A log on disk; it has its seal; a `~del_` row names the file; another row in the books does."""
 
 _BITS, _MASK = 6, 63
-"""Of a log's number: logs of one chunk."""
+"""Bits of a log's number that select a flag within a chunk."""
 
 
 class FileFlags:
@@ -61,9 +61,9 @@ class FileFlags:
         """The names and flags of all files: logs in order of their names, then the others in that of theirs."""
         for directory in sorted(self._chunks):
             chunks = self._chunks[directory]
-            for place in sorted(chunks):
-                for at, flags in enumerate(chunks[place]):
+            for chunk in sorted(chunks):
+                for at, flags in enumerate(chunks[chunk]):
                     if flags:
-                        yield log_names.joined(directory, place << _BITS | at), flags
+                        yield log_names.joined(directory, chunk << _BITS | at), flags
         for file in sorted(self._alone):
             yield file, self._alone[file]

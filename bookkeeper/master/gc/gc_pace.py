@@ -1,8 +1,9 @@
-"""How often the collector runs: seldom enough that its work takes a tenth of the time, whatever else it waited for.
+"""How often the collector runs: its work takes at most a tenth of the time.
 
-Arrives: what a run took, and what its thread computed. Leaves: how long to rest. A run over many files loads the store,
-the disk and this process; only disk space waits for it, so it rests nine times as long as it worked. A run that waited
-for a store that was away, or on a machine that was stopped, did not work meanwhile: it goes on after its interval.
+Arrives: the duration of a run and the CPU time of its thread. Leaves: the pause before the next run. A run over many
+files loads the store, the disk and this process; only disk space waits for it, so it pauses for nine times its work. A
+run that waited for an unavailable store, or on a stopped machine, did not work meanwhile: the next one follows after
+the interval.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from dataclasses import dataclass
 from bookkeeper.clock import Clock, thread_cpu_ns
 
 REST_SHARE = 9
-"""Times that a rest is as long as the work before it."""
+"""The pause after a run, as a multiple of its work."""
 
 REST_MAX_MS = 600_000
-"""ms that a rest lasts at most, unless the interval is longer."""
+"""Longest pause, ms, unless the interval is longer."""
 
 WORK_PER_CPU = 4
-"""Times that a run's work is longer than what its thread computed, at most. Beside the thread work the store's server
-and the disk, and other threads: 60,000 rows took 3 to 4 times as long, from SQLite and from HBase, on a machine with
-three processes a core. Longer waits are those of an outage.
+"""A run's work counts as at most this multiple of its thread's CPU time. Besides the thread work the store's server and
+the disk, and other threads: 60,000 rows took 3 to 4 times as long, from SQLite and from HBase, on a machine with three
+processes a core. Longer waits are outages.
 """
 
 
 @dataclass(slots=True)
 class GcPace:
-    """Used by the collector's thread. ``cpu_ns``: what the calling thread has computed."""
+    """Used by the collector's thread. ``cpu_ns``: the CPU time of the calling thread."""
 
     clock: Clock
     interval_ms: float
@@ -47,15 +48,15 @@ class GcPace:
 
     @property
     def rest_ms(self) -> float:
-        """How long to rest before the next run, ms."""
+        """The pause before the next run, ms."""
         return rest_ms(self.interval_ms, self._worked_ms)
 
 
 def worked_ms(took_ms: float, computed_ms: float) -> float:
-    """How long a run worked, ms, that took so long and computed so long."""
+    """The work of a run, ms, by its duration and its CPU time."""
     return min(took_ms, WORK_PER_CPU * computed_ms)
 
 
 def rest_ms(interval_ms: float, worked_ms: float) -> float:
-    """How long to rest after so much work, ms."""
+    """The pause after so much work, ms."""
     return max(interval_ms, min(REST_SHARE * worked_ms, REST_MAX_MS))

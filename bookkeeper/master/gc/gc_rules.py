@@ -1,14 +1,13 @@
-"""Which files nobody needs any more: candidates, and what may be deleted of them.
+"""Which files are unreferenced: candidates for deletion, and which of them may be deleted.
 
 Arrives: the logs on disk, every reference in the books, live sessions, candidates marked before. Leaves: files to mark
 with `~del_` and marked files to delete. A file is deleted only by a later run than the one that marked it; its done
-cells go after it, when the peers were told (rule R3). Pure; a cut anywhere is found by the next run.
+cells follow, when the peers were told (rule R3). Pure; the next run repairs any cut.
 
 A mark on a log is also a proof: when it was made, every record of the log was in segments of its tablets, and none
-could follow. A first use that reaches the books later, from a tserver that had been stopped in the middle of its put,
-is about nothing: no record came after it. So its `log:` cell is void, and loading passes it over. The mark stays
-until no such put can be in flight (rule R4).
-Rules: R3, R4, R7, R12 and R17; law L2.
+could follow. A tserver that was stopped in the middle of its put may write its first use of the log to the books later.
+This use is void, because no record followed it; loading ignores its `log:` cell. The mark stays until no such put can
+be in flight (rule R4). Rules: R3, R4, R7, R12 and R17; law L2.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ IMPORT_KIND = "import_directory"
 """Kind of the operation that imports."""
 
 USE_FAMILIES, REPL_FAMILIES = ("log", "segment", "tablet"), ("repl", "tablet")
-"""What two reference scans read of tablet rows, of the second one long rows in parts; ``tablet`` for the chain of rule
-R16.
+"""Columns of tablet rows for the two reference scans; the second one reads long rows in parts. ``tablet`` is for the
+chain of rule R16.
 """
 
 
@@ -34,11 +33,11 @@ def references(
     tablet_rows: Iterable[Row], books_rows: Iterable[Row], quarantine_rows: Iterable[Row] = ()
 ) -> Iterator[bytes]:
     """Every file that a `log:`, `segment:` or `repl:` cell of a tablet, a needed cell of a `~repl_` row, or a range in
-    quarantine names, each maybe several times. Read in this order: a range has its row before its file needs nothing
-    else any more.
+    quarantine names; a file may come several times. Read in this order: a range has its row before the other references
+    to its file end.
 
     Of a remnant only `repl:` cells count: a tablet was merged when it needed no log, and its segments are in the row of
-    the tablet that it became a part of. Rule R3: done cells don't count.
+    the merged tablet. Rule R3: done cells don't count.
     """
     for row in tablet_rows:
         families = ("log", "segment", "repl") if keys.is_tablet(row) else ("repl",)
@@ -53,14 +52,14 @@ def references(
 
 
 def quarantined_files(rows: Iterable[Row]) -> set[str]:
-    """The files of `~quar_` rows: they stay while a range of theirs may be shipped again."""
+    """The files of `~quar_` rows: they stay while one of their ranges may be shipped again."""
     return {keys.parse_quar_row(row.key) for row in rows}
 
 
 def is_collectable_log(log: LogFile, referenced: Collection[str], live: Collection[str]) -> bool:
-    """Rule R17: nothing refers to it, and nothing ever will: it is sealed, or its session is dead.
+    """Rule R17: nothing refers to the log, and nothing ever will: it is sealed, or its session is dead.
 
-    A file of a live session that nobody refers to may be a newborn.
+    An unreferenced file of a live session may be new.
     """
     return log.uri not in referenced and (log.sealed or log.session not in live)
 
@@ -82,10 +81,10 @@ def late_uses(row: Row, files: FileFlags) -> list[CellKey]:
 
 
 def to_delete(files: FileFlags, live: Collection[str]) -> Iterator[str]:
-    """Marked files that may go now: nothing refers to them. Logs were listed before the references were read.
+    """Marked files that may be deleted now: nothing refers to them. Logs were listed before the references were read.
 
-    Besides logs these are segments, which tservers and deletions of tables mark when their tablets name them no more,
-    and files that are gone already.
+    Besides logs these are segments, which tservers and deletions of tables mark when no tablet names them any more, and
+    files that do not exist any more.
     """
     for file, flags in files:
         if flags & MARKED and not flags & REFERENCED and may_delete(file, flags, live):
@@ -93,7 +92,7 @@ def to_delete(files: FileFlags, live: Collection[str]) -> Iterator[str]:
 
 
 def may_delete(file: bytes, flags: int, live: Collection[str]) -> bool:
-    """Of a file that nothing refers to: a log keeps rule R17 as well."""
+    """For a file without references: a log also has to satisfy rule R17."""
     return not flags & LISTED or is_collectable_log(log_of(file, flags), (), live)
 
 

@@ -1,10 +1,10 @@
-"""The garbage collector: executes what ``gc_rules`` and ``remover`` decide about files and about books of missing
+"""The garbage collector: executes the decisions of ``gc_rules`` and ``remover`` about files and about books of missing
 files.
 
 Arrives: logs on disk, all references in the books, `~del_` rows. Leaves: marks, deleted files, operations that tell
 peers which streams are over. Survives a crash: a mark stays until its file is gone, that operation is in the books, and
-no write can be in flight that names the file, so the next run goes on. Runs in a thread of its own at its own interval.
-Rules: R3, R4, R11, R16 and R17.
+no write can be in flight that names the file, so the next run continues. Runs in a thread of its own at its own
+interval. Rules: R3, R4, R11, R16 and R17.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ LOG = logging.getLogger(__name__)
 SCAN_TRIES_MAX = 5
 
 DELETIONS_MAX = 2_000
-"""Most files deleted in one run; the others stay marked for the next."""
+"""Most files deleted in one run; the others stay marked for the next one."""
 
 ABSENT_MAX = 20_000
-"""Missing logs whose books are seen to at a time."""
+"""Missing logs whose books one run handles."""
 
 BATCH_ROWS = 2_000
 """Marks in one put."""
@@ -51,7 +51,7 @@ BATCH_ROWS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What one run decides from. Logs were listed first, then sessions, then references: see :meth:`GcRunner.look`.
+    """The input of one run. Logs were listed first, then sessions, then references: see :meth:`GcRunner.observe`.
     ``late`` are uses of marked logs, ``going`` the files that may be deleted now and the targets that have them,
     ``absent`` logs of this cluster that books name and that were not listed.
     """
@@ -80,25 +80,25 @@ class GcRunner:
     flight_ms: int
     missing: dict[bytes, MissingFile] = field(init=False, default_factory=dict)
     unnamed: dict[str, int] = field(init=False, default_factory=dict)
-    """Logs that stand for files of other clusters and that no cell names, and since when this reign knows of them."""
+    """Logs that stand for files of other clusters and that no cell names, and when this reign noticed them."""
     gone: dict[str, int] = field(init=False, default_factory=dict)
-    """Marked files that are gone, and since when (boot clock, ns) this reign knows of them."""
+    """Marked files that are gone, and when (boot clock, ns) this reign noticed them."""
     deleted: int = field(init=False, default=0)
 
     def run_once(self) -> list[str]:
         """Mark, delete, tell; returns the files that were deleted. Raises TransientError; may be cut anywhere."""
-        seen = self.rounds.proven(self.look)
+        seen = self.rounds.proven(self.observe)
         self.mark(seen)
         gone = self.delete(seen)
         self.finish(seen, gone)
         self.void(seen)
         self.fate.store.sweep()
-        self.origin_gc.see_to_the_end(seen)
+        self.origin_gc.request_termination(seen)
         return gone
 
-    def look(self) -> Inventory:
-        """Read everything, in an order in which a reference can't be missed: a file that is listed and sealed, or of a
-        dead session, gets no reference any more, so one that is there at all is there when the references are read.
+    def observe(self) -> Inventory:
+        """Read everything, in an order that can't miss a reference: a file that is listed and sealed, or of a dead
+        session, gets no new reference, so any reference to it exists when the references are read.
         """
         files = FileFlags()
         for session_id in self.tservers.directories():
@@ -108,12 +108,12 @@ class GcRunner:
         online = online_tables(self.stores.config())
         for _ in range(SCAN_TRIES_MAX):
             try:
-                return self._look_once(files, live, online)
-            except BrokenChainError as error:  # what it found stays: a reference too many keeps a file for one run
+                return self._observe_once(files, live, online)
+            except BrokenChainError as error:  # its finds stay: a reference too many retains a file for one run
                 broken = error
         raise broken
 
-    def _look_once(self, files: FileFlags, live: frozenset[str], online: Collection[str]) -> Inventory:
+    def _observe_once(self, files: FileFlags, live: frozenset[str], online: Collection[str]) -> Inventory:
         start, stop = keys.section(keys.DEL_PREFIX)
         for uri in gc_rules.parse_marks(self.stores.table.scan(start, stop, ("del",))):
             files.add(uri.encode(), MARKED)
@@ -122,7 +122,7 @@ class GcRunner:
         tablets = self._noted(reference_rows(self.stores.table, online), files, absent, late)
         for file in gc_rules.references(tablets, self._books_rows(files, absent), self._quarantine_rows()):
             files.add_known(file, REFERENCED)
-        self.origin_gc.look()
+        self.origin_gc.read_rows()
         going = islice((uri for uri in gc_rules.to_delete(files, live) if uri not in self.gone), DELETIONS_MAX)
         finished = {uri: self._finished(uri) for uri in going}
         return Inventory(files, live, tuple(late), finished, frozenset(absent))
@@ -147,13 +147,13 @@ class GcRunner:
             yield row
 
     def _note_absent(self, uri: str, absent: set[str]) -> None:
-        """Some at a time, and always the same ones, until they are seen to."""
+        """Some at a time, and always the same ones, until they are done."""
         is_known = uri.encode() in self.missing or len(absent) < ABSENT_MAX
         if is_known and self.tservers.session_of(uri) is not None:
             absent.add(uri)
 
     def _finished(self, uri: str) -> tuple[TargetKey, ...]:
-        """The targets that a file has finished cells of, whose clusters are to be told when it is gone."""
+        """The targets with finished cells of a file; their clusters are told when the file is gone."""
         row = self.stores.table.get(keys.repl_row(uri), ("done",))
         return () if row is None else tuple(keys.parse_target(column.qualifier) for column in row.cells)
 
@@ -161,7 +161,7 @@ class GcRunner:
         yield from self.stores.table.scan(*keys.section(keys.QUAR_PREFIX), ("quar",))  # not before it is asked for
 
     def mark(self, seen: Inventory) -> None:
-        """Write a `~del_` row for each log that nobody needs any more (rule R17)."""
+        """Write a `~del_` row for each unreferenced log (rule R17)."""
         fresh = self._without_late(gc_rules.to_mark(seen.files, seen.live))
         while True:
             self.stores.reign.check()
@@ -173,8 +173,9 @@ class GcRunner:
             )
 
     def _without_late(self, uris: Iterable[str]) -> Iterator[str]:
-        """Without logs of dead sessions that a late put may name still (R4). One that stands for files of another
-        cluster is not what its tablets' memory was: without it, the put that names it would lose these files' way on.
+        """Without logs of dead sessions that a late put may still name (R4). A log that stands for files of another
+        cluster can't be rebuilt from its tablets' memory: without it, these files would not reach the next cluster when
+        such a put arrives.
         """
         now_ns, flight_ns = self.clock.boot_ns(), self.flight_ms * 1_000_000
         unnamed: dict[str, int] = {}
@@ -190,7 +191,7 @@ class GcRunner:
         """Delete files that an earlier run marked and that nothing refers to now."""
         gone = []
         for uri, finished in seen.going.items():
-            self.origin_gc.before_it_goes(uri, finished)
+            self.origin_gc.record_recipients(uri, finished)
             self.stores.reign.check()
             delete_log(uri)
             self.gone[uri] = self.clock.boot_ns()
@@ -199,8 +200,8 @@ class GcRunner:
         return gone
 
     def finish(self, seen: Inventory, gone: Iterable[str]) -> None:
-        """Let peers be told of the files that are gone (rule R3). Then late uses of marked logs go for good, and so do
-        the marks themselves, after longer than any write is in flight (rule R4).
+        """Tell peers which files are gone (rule R3). Then late uses of marked logs are deleted for good, and so are the
+        marks themselves, after longer than any write is in flight (rule R4).
         """
         self._tell([(file, target) for file in gone for target in seen.going[file]])
         self.stores.reign.check()
@@ -224,12 +225,12 @@ class GcRunner:
             self._purge_books(set(void), seen.files)
             finished = {uri: self._finished(uri) for uri in (file.decode() for file in void)}
             for uri, targets in finished.items():
-                self.origin_gc.before_it_goes(uri, targets)
+                self.origin_gc.record_recipients(uri, targets)
             self._tell([(uri, target) for uri, targets in finished.items() for target in targets])
 
     def _storage_is_there(self, seen: Inventory) -> bool:
-        """A directory of logs that is not mounted looks empty. Every live tserver has a log, so without theirs nothing
-        may be called missing.
+        """A directory of logs that is not mounted looks empty. Every live tserver has a log, so no log counts as
+        missing unless theirs are listed.
         """
         live = seen.live - {IMPORT_SESSION}
         listed = {gc_rules.session_of(file) for file, flags in seen.files if flags & LISTED}
@@ -253,7 +254,7 @@ class GcRunner:
     def _tell(self, pairs: Collection[tuple[str, TargetKey]]) -> None:
         """One operation for each cluster and up to STREAMS_MAX streams; it purges the finished cells at its end.
 
-        Streams of an operation that is under way, or failed a while ago, are left to that one.
+        Streams of an operation that is under way, or failed a while ago, stay with that operation.
         """
         known = {cell for running in self.fate.pending() for cell in cells_of(running.op)}
         by_cluster: dict[str, list[tuple[str, TargetKey]]] = {}
@@ -266,16 +267,16 @@ class GcRunner:
 
 
 def living(sessions: Iterable[str], operations: Iterable[Running]) -> frozenset[str]:
-    """Sessions that may refer to a log of theirs which nobody refers to yet: live tservers and, while one is under way,
-    imports. Asked after the logs were listed: an import that is over by then has its references in the books.
+    """Sessions that may refer to a log of theirs without a reference yet: live tservers and, while one is under way,
+    imports. Read after the logs were listed: an import that has ended by then has its references in the books.
     """
     imports = any(running.op.type == IMPORT_KIND and not running.ended for running in operations)
     return frozenset(sessions) | ({IMPORT_SESSION} if imports else frozenset())
 
 
 def reference_rows(table: MetadataTable, online: Collection[str]) -> Iterator[Row]:
-    """What tablets use, then, in parts, what is to be replicated: a file is named by both before it has a record, and
-    no reference of one kind becomes one of the other. Raises BrokenChainError.
+    """The references of tablets first, then, in parts, those of replication: both name a file before it has a record,
+    and no reference of one kind becomes one of the other. Raises BrokenChainError.
     """
     tablets = keys.TABLETS_START, keys.TABLETS_STOP
     yield from chained(table.scan(*tablets, gc_rules.USE_FAMILIES), online)

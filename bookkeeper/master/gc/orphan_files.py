@@ -1,17 +1,16 @@
-"""Segment files that no tablet names: left by flushes and compactions that were cut before they were in the books.
+"""Orphan files: segments that no tablet names, left by flushes and compactions that a crash cut before their put.
 
-Arrives: files on disk; all tablet rows, read within a proven round and in whole chains (R16). Leaves: `~del_` marks;
-the collector deletes what is marked and still not named. Survives a crash: the marks; how long a stray has been known
-is counted anew by each reign, which only delays.
+Arrives: files on disk; all tablet rows, read within a proven round and in complete chains (R16). Leaves: `~del_` marks;
+the collector deletes marked files that are still unreferenced. Survives a crash: the marks; each reign counts the age
+of an orphan anew, which only delays its deletion.
 
-Which flush wrote a file is in its name, and flush ids rise: a file of an id that its tablet has passed, or that belongs
-to an earlier holder, is named by now, or never will be once no write can be in flight any more (rule R4). The name of a
-compaction's file says which holder's it is. Whatever a present holder may be writing is left alone.
+The name of a file has the id of its flush, and flush ids rise: a file of an id that its tablet has passed, or that
+belongs to an earlier holder, is named by now, or never will be once no write can be in flight any more (rule R4). The
+name of a compaction's file has the id of its holder. Files that a present holder may be writing are left alone.
 
-Files that other clusters were sending to a tserver lie in a directory of its session and go with the session: tablets
-that took them have names of their own. Segments beside a log go with the log, and alone when a process that was stopped
-put them there after it.
-Rules: R1, R4 and R17; law L2.
+Files that other clusters send to a tserver lie in a directory of its session and are deleted with the session: tablets
+that took them have names of their own. Segments beside a log are deleted with the log, and alone when a stopped process
+put them there after it. Rules: R1, R4 and R17; law L2.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from bookkeeper.storage.tablet import leftovers, parse_name
 from bookkeeper.storage.wal import uri_of
 from bookkeeper.storage.wal.reading.wal_recovery import SEGMENT_SUFFIX
 
-LOOK_INTERVAL_MS = 60_000
-"""ms between looks at all segment files; only disk space waits."""
+SCAN_INTERVAL_MS = 60_000
+"""ms between scans of all segment files; only disk space waits."""
 
 MARKS_MAX = 2_000
-"""Most strays marked by one look; the others wait for the next."""
+"""Most orphans marked by one scan; the others wait for the next."""
 
 FAMILIES = ("tablet", "segment")
 
@@ -53,7 +52,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What the books say of segments: URIs that are named, and the holding for each directory below that of tables."""
+    """The segments in the books: URIs that are named, and the holding for each directory below that of tables."""
 
     segments: frozenset[str]
     holdings: Mapping[str, Holding]
@@ -78,8 +77,8 @@ def read_named(rows: Iterable[Row]) -> Named:
 
 
 def is_left(name: str, holding: Holding | None) -> bool:
-    """Whether an unnamed file of this name is left by what was cut: a flush that its tablet has passed, or a compaction
-    of an earlier holder; the present one takes away what it gives up. None: there is no such tablet.
+    """Whether an unnamed file of this name is an orphan: of a flush that its tablet has passed, or of a compaction of
+    an earlier holder; the present holder deletes its own. None: there is no such tablet.
     """
     parsed = parse_name(name)
     if parsed is None:
@@ -91,12 +90,12 @@ def is_left(name: str, holding: Holding | None) -> bool:
 
 
 def is_stray(flush_id: int, holding: Holding | None) -> bool:
-    """An unnamed file of this flush is not one that a present holder may still name; None: there is no such tablet."""
+    """Whether no present holder can still name an unnamed file of this flush; None: there is no such tablet."""
     return holding is None or flush_id < holding.first_flush_id or flush_id <= holding.last_flush_id
 
 
-def note_strays(known: Mapping[str, int], found: Iterable[str], now_ns: int) -> dict[str, int]:
-    """Stray to when it was first seen (boot clock, ns)."""
+def note_orphans(known: Mapping[str, int], found: Iterable[str], now_ns: int) -> dict[str, int]:
+    """Orphan to the time when it was first seen (boot clock, ns)."""
     return {uri: known.get(uri, now_ns) for uri in found}
 
 
@@ -107,15 +106,15 @@ def is_over(since_ns: int, now_ns: int, flight_ns: int) -> bool:
 
 def of_dead_sessions(directories: Iterable[Path], live: Collection[str]) -> list[Path]:
     """Directories of sessions that are over. ``live`` was read after the directories were: a session begins before its
-    directory does.
+    directory exists.
     """
     return [directory for directory in directories if directory.name not in live]
 
 
 def without_log(directory: Path) -> list[Path]:
-    """Segments beside a log that is gone. A log is there before its segments are, so none is taken from a new one.
+    """Segments beside a missing log. A log exists before its segments do, so no segment of a new log is taken.
 
-    Raises UnavailableError when it can't be told which logs there are.
+    Raises UnavailableError when the logs can't be listed.
     """
     found = sorted(directory.glob(f"*{LOG_SUFFIX}{SEGMENT_SUFFIX}*"))
     if not found:
@@ -134,7 +133,7 @@ def log_beside(segment: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DataDirectories:
-    """Where the segments of all tables are, and the logs of all sessions."""
+    """The directories of the segments of all tables, and of the logs of all sessions."""
 
     tables: Path
     wals: Path
@@ -142,8 +141,8 @@ class DataDirectories:
 
 @dataclass(slots=True)
 class OrphanFiles:
-    """One reign's look for strays; used by the collector's thread. ``flight_ms``: see :class:`GcRunner`. ``live``:
-    sessions of tservers.
+    """One reign's search for orphan files; used by the collector's thread. ``flight_ms``: see :class:`GcRunner`.
+    ``live``: sessions of tservers.
     """
 
     stores: ReignStores
@@ -153,12 +152,14 @@ class OrphanFiles:
     live: Callable[[], Collection[str]]
     flight_ms: int
     known: dict[str, int] = field(init=False, default_factory=dict)
-    _next_look_ns: int = field(init=False, default=0)
+    _next_scan_ns: int = field(init=False, default=0)
 
     def run_once(self) -> list[str]:
-        """Look if it is due, and mark what has been a stray for long; returns it. Raises TransientError."""
+        """Search if it is due, and mark the files that have been orphans for long; returns these. Raises
+        TransientError.
+        """
         now_ns = self.clock.boot_ns()
-        if now_ns < self._next_look_ns:
+        if now_ns < self._next_scan_ns:
             return []
         incoming = sorted(incoming_dir(self.directories.tables).glob("*"))
         live = self.live()
@@ -169,7 +170,7 @@ class OrphanFiles:
             for path in without_log(directory):
                 path.unlink(missing_ok=True)
         named = self.rounds.proven(self._named)
-        self.known = note_strays(self.known, self._find(named), now_ns)
+        self.known = note_orphans(self.known, self._find(named), now_ns)
         over = sorted(uri for uri, since in self.known.items() if is_over(since, now_ns, self.flight_ms * 1_000_000))
         marked = over[:MARKS_MAX]
         if marked:
@@ -177,7 +178,7 @@ class OrphanFiles:
             self.stores.table.put(
                 [RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in marked], keys.ONCE_RANK
             )
-        self._next_look_ns = now_ns + LOOK_INTERVAL_MS * 1_000_000
+        self._next_scan_ns = now_ns + SCAN_INTERVAL_MS * 1_000_000
         return marked
 
     def _named(self) -> Named:

@@ -1,8 +1,8 @@
-"""What the collector keeps, and for whom: the reasons behind :func:`bookkeeper.master.gc.gc_rules.is_collectable_log`.
+"""Why the collector retains each file: the reasons behind :func:`bookkeeper.master.gc.gc_rules.is_collectable_log`.
 
 Arrives: logs on disk, every reference in the books, live sessions, marks. Leaves: for each log and each marked file its
-reasons. Pure. A log has a reason other than its mark if and only if the collector may not delete it.
-Rules: R3, R4, R12 and R17.
+reasons. Pure. A log has a reason other than its mark if and only if the collector may not delete it. Rules: R3, R4, R12
+and R17.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Needs:
 
 @dataclass(frozen=True, slots=True)
 class RetentionReasons:
-    """Folds rows, in the order in which the collector reads them, then says who needs which file."""
+    """Folds rows, in the order in which the collector reads them, then gives the reasons for each file."""
 
     names: Mapping[str, str]
     _needs: dict[str, _Needs] = field(default_factory=dict)
@@ -41,8 +41,8 @@ class RetentionReasons:
         return self._needs.setdefault(file, _Needs())
 
     def tablet(self, row: Row) -> None:
-        """A tablet's row, what stays of one, or a part of its `repl:` cells: `log:` cells for recovery, `repl:` cells
-        for replication.
+        """A tablet's row, a remnant, or a part of its `repl:` cells: `log:` cells for recovery, `repl:` cells for
+        replication.
         """
         table_id, _ = keys.parse_tablet_row(row.key)
         counted = {"log": "recovery", "repl": "replication"} if keys.is_tablet(row) else {"repl": "replication"}
@@ -50,11 +50,11 @@ class RetentionReasons:
             kind = counted.get(column.family)
             if kind is not None:
                 tablets = self._of(keys.parse_file(column.qualifier)).tablets
-                place = (kind, self.names.get(table_id, table_id))
-                tablets[place] = tablets.get(place, 0) + 1
+                holder = (kind, self.names.get(table_id, table_id))
+                tablets[holder] = tablets.get(holder, 0) + 1
 
     def books(self, row: Row) -> None:
-        """A `~repl_` row: its needed cells; done cells keep nothing (rule R3)."""
+        """A `~repl_` row: its needed cells; done cells retain nothing (rule R3)."""
         for column in row.cells:
             if column.family == "repl":
                 target = keys.parse_target(column.qualifier)
@@ -62,10 +62,10 @@ class RetentionReasons:
                 self._of(keys.parse_repl_row(row.key)).targets.add((name, target.cluster))
 
     def quarantined(self, key: RangeKey) -> None:
-        """A range in quarantine: it keeps its whole file."""
+        """A range in quarantine: it retains its file."""
         ranges = self._of(key.file).ranges
-        place = (self.names.get(key.target.source_table_id, key.target.source_table_id), key.target.cluster)
-        ranges[place] = ranges.get(place, 0) + 1
+        holder = (self.names.get(key.target.source_table_id, key.target.source_table_id), key.target.cluster)
+        ranges[holder] = ranges.get(holder, 0) + 1
 
     def reasons(self, file: str) -> list[Reason]:
         """Why the books need a file, sorted; nothing when they don't."""
@@ -84,7 +84,7 @@ class RetentionReasons:
                 found.append(Reason(kind, f"table {table}", "its books are made or closed"))
         return sorted(found)
 
-    def kept(
+    def retained(
         self, logs: Iterable[LogFile], sizes: Mapping[str, int], live: Collection[str], marked: Iterable[str]
     ) -> list[RetainedFile]:
         """Every log and every marked file with its reasons, the largest first."""

@@ -1,11 +1,10 @@
-"""What must be at a peer before records of one file may follow (rule R24), in as few barriers as say it.
+"""Which records have to be at a peer before records of one file may follow (rule R24), in as few barriers as possible.
 
-Arrives: barriers as the tablets' cells name them. Leaves: those that a file keeps in memory. Pure; nothing survives a
-crash, for the cells have all of them.
+Arrives: barriers of the tablets' cells. Leaves: those that a file has in memory. Pure; the cells have all barriers.
 
-A tserver's logs are numbered, and it writes to one when the one before is sealed. So whoever waits for a record of one
-of them was written after all that is in older ones, and may wait for these as well: whatever is waited for is older
-than what waits, and files never wait for each other in a circle.
+A tserver's logs are numbered, and it writes to a log after the one before is sealed. So a record that waits for one log
+was written after everything in older logs of that tserver, and may wait for these as well: a record waits only for
+older records, and files never wait for each other in a circle.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import NamedTuple
 from bookkeeper.master.index import log_names
 
 BARRIERS_MAX = 4
-"""Of one tserver's logs, before a file keeps them as :func:`coarser_barriers`."""
+"""Most barriers of one tserver's logs; beyond it a file has :func:`coarser_barriers`."""
 
 
 class FileBarrier(NamedTuple):
@@ -31,7 +30,7 @@ class FileBarrier(NamedTuple):
 
 
 def log_directory(file: bytes) -> bytes | None:
-    """Where the numbered logs of a tserver's session are, ``file`` among them; None for any other file."""
+    """The directory of the numbered logs of a tserver's session, with ``file`` among them; None for any other file."""
     directory, number = log_names.split(file)
     return None if number == log_names.ALONE else directory
 
@@ -73,12 +72,12 @@ def imply(known: Iterable[FileBarrier], barrier: FileBarrier) -> bool:
 
 
 def coarser_barriers(file: bytes, barriers: tuple[FileBarrier, ...]) -> tuple[FileBarrier, ...]:
-    """Few barriers of each tserver's logs, whatever the number of tablets and logs: the first ones as they are; the
-    others hold back all that they do and a little more, because those of several logs wait for all before (see above).
+    """Few barriers of each tserver's logs, for any number of tablets and logs: the first ones unchanged; the others are
+    replaced by slightly stricter ones, because a barrier of several logs waits for all before (see above).
 
-    Of other tservers' logs only those are kept that wait for a newer log, or for more of it, than any before; each is
-    of a record that is waited for, so what it waits for is older. Of its own tserver's logs one is enough, for all that
-    is in them is older than all that is in ``file``: so these are at most ``BARRIERS_MAX``.
+    Of other tservers' logs only those remain that wait for a newer log, or for more of it, than any before; each waits
+    for a record, and that record waits only for older ones. Of its own tserver's logs one is enough, for everything in
+    them is older than everything in ``file``: so these are at most ``BARRIERS_MAX``.
     """
     if len(barriers) <= BARRIERS_MAX:
         return barriers
@@ -116,18 +115,18 @@ def _rising_barriers(rest: Sequence[FileBarrier]) -> list[FileBarrier]:
 
 
 def still_outstanding(barriers: Iterable[FileBarrier], files: Container[bytes]) -> tuple[FileBarrier, ...]:
-    """Barriers of files that are outstanding; ``files`` are all that a scan found. One of a file that is outstanding no
-    more has been passed for good, because names are never used again; older logs may be left all the same.
+    """Barriers of files that are outstanding; ``files`` are all that a scan found. A file that is no longer outstanding
+    is complete, because names are never used again; older logs may still be outstanding.
     """
     return tuple(barrier for barrier in barriers if barrier.all_before or barrier.file in files)
 
 
 def barriers_are_complete_to(known_before: int, needed: int) -> int:
-    """Up to which offset all barriers are known, given the needed offset known before the rows were read.
+    """The offset up to which all barriers are known; ``known_before`` is the needed offset before the rows were read.
 
-    A tablet's first use of a file, barrier included, is in the books before its first record there is appended, and
-    a needed offset is written after that record is synced. So whoever knew ``known_before`` and only then read the
-    rows has seen every barrier at or below it. The rows may already show a higher ``needed``, but a row that was
-    read early may lack a barrier that lies below that one.
+    A tablet's first use of a file, barrier included, is in the books before its first record there is appended, and a
+    needed offset is written after that record is synced. So a master that knew ``known_before`` and only then read the
+    rows has seen every barrier at or below it. The rows may already show a higher ``needed``, but a row that was read
+    early may lack a barrier that lies below that one.
     """
     return min(known_before, needed)

@@ -1,8 +1,8 @@
-"""One outstanding file as the master holds it in memory: what is needed, of whom, and what must come first.
+"""One outstanding file as the master has it in memory: its needed offset, its targets, and its barriers.
 
-Arrives: values of `repl:` cells. Leaves: one :class:`FileEntry` a file, small enough for hundreds of thousands of
-them (equal parts are shared, offsets of targets that got nothing yet cost nothing). Survives a crash: nothing, all
-of it is folded again from the books. Rules: R5, R9, R16 and R24.
+Arrives: values of `repl:` cells. Leaves: one :class:`FileEntry` a file, small enough for hundreds of thousands of them
+(equal parts are shared, offsets of targets without progress cost nothing). A new leader folds it again from the books.
+Rules: R5, R9, R16 and R24.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from combiners import CLOSED, ReplicationStatus
 
 
 class CellFacts(NamedTuple):
-    """A `repl:` value taken apart: the needed side without barriers and shares, encoded, and what others ask for.
+    """A `repl:` value taken apart: the needed side without barriers and shares, encoded, then barriers and shares.
     ``shares``: for targets, as in their columns, how many of the needed records and bytes are theirs.
     """
 
@@ -42,16 +42,16 @@ class Scope:
     """The tables that refer to a file and the configured targets of those tables, in order of their keys.
 
     One object serves every file with the same tables. ``columns`` are the needed cells' columns, in the order of
-    ``targets``; ``clusters`` where they are, each once; ``index`` finds a target's place by the qualifier of its
-    cells, ``places`` by its key.
+    ``targets``; ``clusters`` where they are, each once; ``index_by_qualifier`` finds a target by the qualifier of its
+    cells, ``index_by_key`` by its key.
     """
 
     table_ids: tuple[str, ...]
     targets: tuple[Target, ...]
     columns: tuple[Column, ...]
     clusters: tuple[str, ...]
-    index: Mapping[bytes, int]
-    places: Mapping[TargetKey, int]
+    index_by_qualifier: Mapping[bytes, int]
+    index_by_key: Mapping[TargetKey, int]
 
 
 class FileEntry:
@@ -110,7 +110,7 @@ class FileEntry:
         return file_entry_codec.closed_in(self._packed)
 
     def note_closed(self, cycle: int) -> None:
-        """A cycle saw the file CLOSED. The first one counts."""
+        """A cycle saw the file CLOSED. The first such cycle counts."""
         if not self.closed_in:
             self._packed = file_entry_codec.with_closed_in(self._packed, cycle)
 
@@ -134,7 +134,7 @@ class FileEntry:
         return file_entry_codec.is_status_in(self._packed, status)
 
     def need(self, needed: int, status: bytes) -> None:
-        """The needed side is another one; ranges may go as far as before."""
+        """Replace the needed side; ``safe`` stays."""
         safe = self.safe
         self._pack(self._parts()._replace(needed=needed, status=status))
         self._allow(safe)
@@ -146,24 +146,24 @@ class FileEntry:
 
     @property
     def amounts(self) -> tuple[Amount, ...]:
-        """How much of what is needed is each target's; may be empty when no target gets anything."""
+        """How much of the needed records belongs to each target; may be empty when no target gets any."""
         return self._parts().amounts
 
-    def amount_at(self, place: int) -> Amount:
-        """How much of what is needed is the target's at ``place``."""
-        return file_entry_codec.amount_in(self._packed, place)
+    def amount_at(self, index: int) -> Amount:
+        """How much of the needed records belongs to the target at ``index``."""
+        return file_entry_codec.amount_in(self._packed, index)
 
     def amount_of(self, target: TargetKey) -> Amount:
-        """How much of what is needed is the target's; nothing when it is not known to be a target."""
-        place = self.place_of(target)
-        return NO_AMOUNT if place is None else self.amount_at(place)
+        """How much of the needed records belongs to the target; nothing when it is not known to be a target."""
+        index = self.index_of(target)
+        return NO_AMOUNT if index is None else self.amount_at(index)
 
     def has_shares(self, shares: Iterable[tuple[bytes, Amount]]) -> bool:
         """Whether the amounts are at least these; those of targets that are not configured count for nothing."""
-        index = self.scope.index
+        by_qualifier = self.scope.index_by_qualifier
         for target, amount in shares:
-            place = index.get(target)
-            if place is not None and not is_at_least(file_entry_codec.amount_in(self._packed, place), amount):
+            index = by_qualifier.get(target)
+            if index is not None and not is_at_least(file_entry_codec.amount_in(self._packed, index), amount):
                 return False
         return True
 
@@ -182,7 +182,7 @@ class FileEntry:
 
     @property
     def barriers(self) -> tuple[FileBarrier, ...]:
-        """What must be finished first, in order of offset."""
+        """The barriers, in order of offset."""
         return self._parts().barriers if file_entry_codec.barriers_in(self._packed) else ()
 
     def wait_for(self, barriers: tuple[FileBarrier, ...]) -> None:
@@ -210,15 +210,15 @@ class FileEntry:
         self.directory, self.scope, self._packed, self._unsafe = directory, scope, packed, unsafe
 
     def take_over(self, previous: FileEntry) -> None:
-        """Keep the facts that an earlier snapshot had of the file: its first cycle CLOSED, its safe offset, progress
-        and amounts.
+        """Take over the facts that an earlier snapshot had of the file: its first cycle CLOSED, its safe offset,
+        progress and amounts.
         """
         if previous.closed_in and not self.closed_in and not previous.says(self.status):
             self.need(previous.needed, previous.status)
         if previous.scope.targets == self.scope.targets:
             if previous.progress != self.progress:
                 self._pack(self._parts()._replace(progress=previous.progress))
-            shares = tuple(zip(previous.scope.index, previous.amounts, strict=False))
+            shares = tuple(zip(previous.scope.index_by_qualifier, previous.amounts, strict=False))
             if not self.has_shares(shares):
                 self.add_shares(shares)
         self.reach(previous.needed)
@@ -239,32 +239,32 @@ class FileEntry:
         return file_entry_codec.is_closed_in(self._packed)
 
     def is_settled(self) -> bool:
-        """CLOSED and safe to its end: no cell of the file can say anything new, but which tables refer to it."""
+        """CLOSED and safe to its end: no cell of the file can add a fact, except which tables refer to it."""
         return self._unsafe == 0 and file_entry_codec.is_closed_in(self._packed)
 
     def created_ms(self) -> int:
         """When the file was made, in ms since the epoch; 0 when no cell tells."""
         return self.message().created_time
 
-    def finished_at(self, place: int) -> int:
-        """The finished offset of the target at ``place``."""
-        return file_entry_codec.finished_in(self._packed, place)
+    def finished_at(self, index: int) -> int:
+        """The finished offset of the target at ``index``."""
+        return file_entry_codec.finished_in(self._packed, index)
 
-    def progress_at(self, place: int) -> Progress:
-        """How far the target at ``place`` has the file."""
-        return file_entry_codec.progress_in(self._packed, place) or NO_PROGRESS
+    def progress_at(self, index: int) -> Progress:
+        """How far the target at ``index`` has the file."""
+        return file_entry_codec.progress_in(self._packed, index) or NO_PROGRESS
 
     def progress_of(self, target: TargetKey) -> Progress:
         """How far ``target`` has the file; nothing yet when it is not known to be a target."""
-        place = self.place_of(target)
-        return NO_PROGRESS if place is None else self.progress_at(place)
+        index = self.index_of(target)
+        return NO_PROGRESS if index is None else self.progress_at(index)
 
-    def place_of(self, target: TargetKey) -> int | None:
-        """Where a target stands in the file's scope, None when it is none of its configured targets."""
-        return self.scope.places.get(target)
+    def index_of(self, target: TargetKey) -> int | None:
+        """The index of a target in the file's scope, None when it is none of its configured targets."""
+        return self.scope.index_by_key.get(target)
 
     def reach(self, known_before: int) -> None:
-        """The rows were read after ``known_before`` was known to be needed: ranges may go as far as that makes safe."""
+        """The rows were read after ``known_before`` was known to be needed: update ``safe``."""
         self._allow(rules.barriers_are_complete_to(known_before, self.needed))
 
     def is_behind(self) -> bool:
@@ -272,15 +272,15 @@ class FileEntry:
         needed, least = file_entry_codec.reach_in(self._packed)
         return needed > 0 and bool(self.scope.targets) if least is None else least < needed
 
-    def advance(self, place: int, progress: Progress) -> None:
-        """The target at ``place`` is as far as ``progress``, at least: it never goes back."""
-        if progress > self.progress_at(place):
+    def advance(self, index: int, progress: Progress) -> None:
+        """Raise the progress of the target at ``index`` to ``progress``: it never goes back."""
+        if progress > self.progress_at(index):
             parts = self._parts()
             known = parts.progress or (NO_PROGRESS,) * len(self.scope.targets)
-            self._pack(parts._replace(progress=(*known[:place], progress, *known[place + 1 :])))
+            self._pack(parts._replace(progress=(*known[:index], progress, *known[index + 1 :])))
 
     def share_directory(self, directory: bytes) -> None:
-        """Use an equal object for the directory's name, the one that the other logs there use."""
+        """Use an equal object for the directory's name, the one that the other logs of the directory use."""
         self.directory = directory
 
 
@@ -295,11 +295,11 @@ def amounts_in(
     """Amounts in the order of the scope's targets, the greatest of each; none when nobody knows any."""
     amounts = list(known)
     for target, amount in shares:
-        place = scope.index.get(target)
-        if place is not None:
+        index = scope.index_by_qualifier.get(target)
+        if index is not None:
             amounts = amounts or [NO_AMOUNT] * len(scope.targets)
-            before = amounts[place]
-            amounts[place] = amount if is_at_least(amount, before) else Amount(*map(max, amount, before))
+            before = amounts[index]
+            amounts[index] = amount if is_at_least(amount, before) else Amount(*map(max, amount, before))
     return tuple(amounts)
 
 
@@ -367,10 +367,10 @@ class Scopes:
         if scope is None:
             targets = configured_targets(table_ids, self._targets)
             columns = tuple(keys.needed_column(target.key) for target in targets)
-            index = {column.qualifier: place for place, column in enumerate(columns)}
-            places = {target.key: place for place, target in enumerate(targets)}
+            by_qualifier = {column.qualifier: index for index, column in enumerate(columns)}
+            by_key = {target.key: index for index, target in enumerate(targets)}
             clusters = tuple(sorted({target.key.cluster for target in targets}))
-            scope = self._known[table_ids] = Scope(table_ids, targets, columns, clusters, index, places)
+            scope = self._known[table_ids] = Scope(table_ids, targets, columns, clusters, by_qualifier, by_key)
         return scope
 
     def with_table(self, scope: Scope, table_id: str) -> Scope:

@@ -1,10 +1,10 @@
 """Numbers and names of one outstanding file in one value, for a million of them.
 
-Arrives: what a :class:`~bookkeeper.master.index.file_entry.FileEntry` says beyond its name. Leaves: bytes, and the
-same again. An
-object for each number or barrier would cost more than what it says, so nothing in here is one. Numbers take four bytes,
-or eight where one of them needs it. Names of logs are told by what differs from the name before, the first from the
-file's own: logs of one tserver differ by a few digits. Pure; what is packed lives in memory only.
+Arrives: the content of a :class:`~bookkeeper.master.index.file_entry.FileEntry` beyond its name. Leaves: bytes, and the
+same content again. An object for each number or barrier would cost more than its content, so there are none. Numbers
+take four bytes, or eight where one of them needs it. The name of a log is stored as its difference from the name
+before, the first from the file's own: logs of one tserver differ by a few digits. Pure; packed values lie in memory
+only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NO_AMOUNT = Amount(0, 0)
 class _Layout:
     """``head``: which layout, length of the status, how many targets and barriers, the number in the file's name
     (``log_names``), the cycle that saw it CLOSED, needed offset. ``target``: its progress and its amount. ``barrier``:
-    place of its file's name and whether all before, offset, until. ``cut``: how much of the name before is kept at the
+    number of its file's name and whether all before, offset, until. ``cut``: how much of the name before is kept at the
     start and at the end, length of what stands between.
     """
 
@@ -61,15 +61,16 @@ _WIDE = _Layout(Struct("<BIIIIQQ"), Struct("<QQQQQQ"), Struct("<IQQ"), Struct("<
 _LAYOUTS = (_NARROW, _WIDE)
 _STATUS_LENGTH, _TARGETS, _BARRIERS, _NUMBER, _CLOSED, _NEEDED = range(1, 7)
 _CLOSED_AT, _NEEDED_AT = 8, 12
-"""Where the narrow layout has them: most files are read there, once a cycle."""
+"""Offsets in the narrow layout: most files are read there, once a cycle."""
 _NO_CYCLE = bytes(4)
 _REACH = Struct("<II")
 _AMOUNT_AT = len(Progress._fields)
 
 
 class Parts(NamedTuple):
-    """What is packed: the needed offset, each target's progress, barriers in order, the needed side, the first cycle
-    that saw the file CLOSED (0: none), and each target's amount. Nothing in place of either says that all are zero.
+    """The content of a packed value: the needed offset, each target's progress, barriers in order, the needed side, the
+    first cycle that saw the file CLOSED (0: none), and each target's amount. Empty progress or amounts mean that all
+    are zero.
     """
 
     needed: int
@@ -92,30 +93,32 @@ def _packed(wide: int, own: bytes, parts: Parts) -> bytes:
     layout = _LAYOUTS[wide]
     needed, progress, barriers, status, closed, amounts = parts
     names = sorted({barrier.file for barrier in barriers})
-    places = {name: place for place, name in enumerate(names)}
-    held = [layout.barrier.pack(places[b.file] << 1 | b.all_before, b.offset, b.until_offset) for b in barriers]
+    numbers = {name: number for number, name in enumerate(names)}
+    packed_barriers = [
+        layout.barrier.pack(numbers[b.file] << 1 | b.all_before, b.offset, b.until_offset) for b in barriers
+    ]
     pairs = zip_longest(progress, amounts, fillvalue=None)
     done = [layout.target.pack(*(found or NO_PROGRESS), *(amount or NO_AMOUNT)) for found, amount in pairs]
     _, number = file_names.split(own)
-    head = layout.head.pack(wide, len(status), len(done), len(held), number, closed, needed)
-    return b"".join((head, *done, *held, *_cuts(layout.cut, own, names), status))
+    head = layout.head.pack(wide, len(status), len(done), len(packed_barriers), number, closed, needed)
+    return b"".join((head, *done, *packed_barriers, *_cuts(layout.cut, own, names), status))
 
 
 def unpack(own: bytes, packed: bytes) -> Parts:
-    """All that :func:`pack` was given."""
+    """The inverse of :func:`pack`."""
     layout = _LAYOUTS[packed[0]]
-    _, status, targets, barriers, _, closed, needed = layout.head.unpack_from(packed)
-    held_at = layout.head.size + targets * layout.target.size
-    told_at, status_at = held_at + barriers * layout.barrier.size, len(packed) - status
-    found = list(layout.target.iter_unpack(packed[layout.head.size : held_at]))
+    _, status, targets, barrier_count, _, closed, needed = layout.head.unpack_from(packed)
+    barriers_at = layout.head.size + targets * layout.target.size
+    names_at, status_at = barriers_at + barrier_count * layout.barrier.size, len(packed) - status
+    found = list(layout.target.iter_unpack(packed[layout.head.size : barriers_at]))
     progress = tuple([Progress(*numbers[:_AMOUNT_AT]) for numbers in found])
     amounts = tuple([Amount(*numbers[_AMOUNT_AT:]) for numbers in found])
-    held: tuple[FileBarrier, ...] = ()
-    if barriers:
-        names = _names(layout.cut, own, packed[told_at:status_at])
-        told = layout.barrier.iter_unpack(packed[held_at:told_at])
-        held = tuple([FileBarrier(at, names[which >> 1], until, bool(which & 1)) for which, at, until in told])
-    return Parts(needed, progress, held, packed[status_at:], closed, amounts)
+    barriers: tuple[FileBarrier, ...] = ()
+    if barrier_count:
+        names = _names(layout.cut, own, packed[names_at:status_at])
+        unpacked = layout.barrier.iter_unpack(packed[barriers_at:names_at])
+        barriers = tuple([FileBarrier(at, names[which >> 1], until, bool(which & 1)) for which, at, until in unpacked])
+    return Parts(needed, progress, barriers, packed[status_at:], closed, amounts)
 
 
 def number_in(packed: bytes) -> int:
@@ -166,33 +169,33 @@ def barriers_in(packed: bytes) -> int:
     return barriers
 
 
-def progress_in(packed: bytes, place: int) -> Progress | None:
-    """Progress of the target at ``place``, None when nothing is known of any."""
+def progress_in(packed: bytes, index: int) -> Progress | None:
+    """Progress of the target at ``index``, None when nothing is known of any."""
     layout = _LAYOUTS[packed[0]]
-    if place >= layout.head.unpack_from(packed)[_TARGETS]:
+    if index >= layout.head.unpack_from(packed)[_TARGETS]:
         return None
-    return Progress(*_target(layout, packed, place)[:_AMOUNT_AT])
+    return Progress(*_target(layout, packed, index)[:_AMOUNT_AT])
 
 
-def amount_in(packed: bytes, place: int) -> Amount:
-    """The amount of the target at ``place``."""
+def amount_in(packed: bytes, index: int) -> Amount:
+    """The amount of the target at ``index``."""
     layout = _LAYOUTS[packed[0]]
-    if place >= layout.head.unpack_from(packed)[_TARGETS]:
+    if index >= layout.head.unpack_from(packed)[_TARGETS]:
         return NO_AMOUNT
-    return Amount(*_target(layout, packed, place)[_AMOUNT_AT:])
+    return Amount(*_target(layout, packed, index)[_AMOUNT_AT:])
 
 
-def _target(layout: _Layout, packed: bytes, place: int) -> tuple[int, ...]:
-    return layout.target.unpack_from(packed, layout.head.size + place * layout.target.size)
+def _target(layout: _Layout, packed: bytes, index: int) -> tuple[int, ...]:
+    return layout.target.unpack_from(packed, layout.head.size + index * layout.target.size)
 
 
-def finished_in(packed: bytes, place: int) -> int:
-    """The finished offset of the target at ``place``."""
+def finished_in(packed: bytes, index: int) -> int:
+    """The finished offset of the target at ``index``."""
     layout = _LAYOUTS[packed[0]]
     targets = layout.head.unpack_from(packed)[_TARGETS] if packed[0] else packed[_TARGETS]
-    if place >= targets:
+    if index >= targets:
         return 0
-    return _target(layout, packed, place)[0]
+    return _target(layout, packed, index)[0]
 
 
 def reach_in(packed: bytes) -> tuple[int, int | None]:
@@ -220,13 +223,13 @@ def _cuts(cut: Struct, own: bytes, names: Iterable[bytes]) -> Iterator[bytes]:
         before = name
 
 
-def _names(cut: Struct, own: bytes, told: bytes) -> list[bytes]:
+def _names(cut: Struct, own: bytes, packed_names: bytes) -> list[bytes]:
     names: list[bytes] = []
     before, at = own, 0
-    while at < len(told):
-        start, end, middle = cut.unpack_from(told, at)
+    while at < len(packed_names):
+        start, end, middle = cut.unpack_from(packed_names, at)
         at += cut.size
-        before = before[:start] + told[at : at + middle] + before[len(before) - end :]
+        before = before[:start] + packed_names[at : at + middle] + before[len(before) - end :]
         at += middle
         names.append(before)
     return names

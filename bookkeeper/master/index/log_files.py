@@ -1,7 +1,4 @@
-"""A log file as a listing of the directories of logs shows it.
-
-Arrives: nothing. Leaves: values that listings, recovery and the collector share. Pure.
-"""
+"""A log file in a listing of the directories of logs; listings, recovery and the collector share it."""
 
 from __future__ import annotations
 
@@ -10,7 +7,8 @@ from dataclasses import dataclass
 LOG_SUFFIX = ".wal"
 
 IMPORT_SESSION = "import"
-"""Directory of the logs that imports write: as if of a session that lives while an import is under way."""
+"""Directory of the logs that imports write, with a name like that of a session that lives while an import is under way.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The outstanding logs of one directory, in order of their numbers.
 
 Arrives: logs, most of them newer than those before. Leaves: each by its number, all from a number on. Two short arrays
-in step, so a log costs twelve bytes here, however far the numbers are apart. Not thread-safe; nothing survives a crash.
+in step, so a log costs twelve bytes here, however far the numbers are apart. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bookkeeper.master.index import log_names
 from bookkeeper.master.index.file_entry import FileEntry
 
 CHUNK_LOGS = 1_000
-"""At most; whoever comes between others moves no more than these."""
+"""Longest chunk; an insertion moves no more entries than these."""
 
 _Chunk: TypeAlias = "tuple[array[int], list[FileEntry]]"
 
@@ -52,8 +52,8 @@ class LogIndex:
                 self._chunks.append((array("I", [number]), [entry]))
                 self._firsts.append(number)
             return True
-        place = self._chunk_of(number)
-        numbers, entries = self._chunks[place]
+        chunk = self._chunk_of(number)
+        numbers, entries = self._chunks[chunk]
         at = bisect_left(numbers, number)
         if at < len(numbers) and numbers[at] == number:
             entries[at] = entry
@@ -62,20 +62,20 @@ class LogIndex:
         entries.insert(at, entry)
         if len(numbers) > CHUNK_LOGS:
             cut = CHUNK_LOGS // 2
-            self._chunks.insert(place + 1, (numbers[cut:], entries[cut:]))
-            self._firsts.insert(place + 1, numbers[cut])
+            self._chunks.insert(chunk + 1, (numbers[cut:], entries[cut:]))
+            self._firsts.insert(chunk + 1, numbers[cut])
             del numbers[cut:], entries[cut:]
-        self._firsts[place] = min(number, self._firsts[place])
+        self._firsts[chunk] = min(number, self._firsts[chunk])
         return True
 
     def remove(self, number: int) -> None:
         """Take out a log that is there."""
-        place = self._chunk_of(number)
-        numbers, entries = self._chunks[place]
+        chunk = self._chunk_of(number)
+        numbers, entries = self._chunks[chunk]
         at = bisect_left(numbers, number)
         del numbers[at], entries[at]
         if not entries:
-            del self._chunks[place], self._firsts[place]
+            del self._chunks[chunk], self._firsts[chunk]
 
     def __bool__(self) -> bool:
         return bool(self._chunks)
@@ -83,9 +83,9 @@ class LogIndex:
     def since(self, number: int) -> Iterator[FileEntry]:
         """The logs from a number on, in order."""
         start = self._chunk_of(number)
-        for place in range(start, len(self._chunks)):
-            numbers, entries = self._chunks[place]
-            first = bisect_left(numbers, number) if place == start else 0
+        for chunk in range(start, len(self._chunks)):
+            numbers, entries = self._chunks[chunk]
+            first = bisect_left(numbers, number) if chunk == start else 0
             for at in range(first, len(entries)):
                 yield entries[at]
 
@@ -100,5 +100,5 @@ class LogIndex:
         return self._chunks[-1][1][-1]
 
     def _chunk_of(self, number: int) -> int:
-        """Where a number belongs; a chunk may begin behind its first number, when that one is gone."""
+        """The chunk of a number; a chunk may begin behind its first number, when that number was removed."""
         return max(0, bisect_right(self._firsts, number) - 1)

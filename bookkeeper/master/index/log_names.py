@@ -10,7 +10,7 @@ from typing import Final
 _SLASH: Final = b"/"[0]
 
 ALONE: Final = 2**32 - 1
-"""In place of a number: the name is no numbered log's, and stands whole where others have their directory."""
+"""Stands for the number of a file that is no numbered log; its directory is the complete name."""
 
 
 def split(file: bytes) -> tuple[bytes, int]:

@@ -1,11 +1,10 @@
 """The outstanding files by name, and how far each tserver's logs are finished in order.
 
-Arrives: files, as a scan or a quick look finds them. Leaves: each by its name, all in order of their names; the oldest
-log of a tserver that a target lacks, for barriers that wait for all logs before one (``barriers``). That is asked for
-again and again, and finished offsets only rise, so it is looked for from where it was. One thread changes it, any may
-read. Nothing survives a crash.
+Arrives: files of a scan or a quick cycle. Leaves: each by its name, all in order of their names; the oldest log of a
+tserver that a target lacks, for barriers that wait for all logs before one (``barriers``). Such barriers are checked
+often, and finished offsets only rise, so each search starts at the last result. One thread changes it, any may read.
 
-No name of a log is kept whole, for a million of them: they are found by directory and number (``log_names``).
+No name of a log is stored completely, for a million of them: they are found by directory and number (``log_names``).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _name_of = itemgetter(0)
 
 
 class Outstanding:
-    """Name to file. What is new to those that may have been asked about comes by :meth:`add`."""
+    """Name to file. Files that are new to earlier queries come by :meth:`add`."""
 
     __slots__ = ("_alone", "_fronts", "_length", "_lock", "_runs")
 
@@ -64,7 +63,7 @@ class Outstanding:
         return run if run is not None and run.number == number else None
 
     def put(self, entry: FileEntry) -> None:
-        """One more file, or another entry for it, that nobody was asked about yet."""
+        """One more file, or another entry for it, that no query has read yet."""
         self.put_at(entry.number, entry)
 
     def put_at(self, number: int, entry: FileEntry) -> None:
@@ -119,7 +118,9 @@ class Outstanding:
         return heapq.merge(self._logs_in_order(), alone, key=_name_of) if self._alone else self._logs_in_order()
 
     def _logs_in_order(self) -> Iterator[_Item]:
-        """Where one directory is in another one, names of both may alternate; else a directory's stay together."""
+        """The order of directories. Where one directory is inside another, names of both may alternate; otherwise the
+        files of a directory stay together.
+        """
         directories = sorted(self._runs)
         at = 0
         while at < len(directories):
@@ -149,13 +150,15 @@ class Outstanding:
         return None if last is None else last.file
 
     def add(self, entry: FileEntry) -> None:
-        """One more file, or one that more targets need now: what was passed over may count."""
+        """One more file, or one that more targets need now: search its directory again."""
         with self._lock:
             self._fronts.clear()
             self.put(entry)
 
     def oldest_left(self, directory: bytes, target: TargetKey, is_over: Callable[[FileEntry], bool]) -> bytes | None:
-        """The oldest log of a directory that is not over for a target; None when all are. What is over stays so."""
+        """The oldest log of a directory that is not over for a target; None when all are. A log that is over stays
+        over.
+        """
         with self._lock:
             run = self._runs.get(directory)
             if run is None:

@@ -1,9 +1,9 @@
-"""What workers were given and what they said: one :class:`Shipment` for each (file, target) that was handed out.
+"""Ranges handed out to workers and their reports: one :class:`Shipment` for each (file, target).
 
-Arrives: ranges that were handed out, reports of workers, sessions that ended, failures and successes of peers.
-Leaves: what is in flight, how far each target is by the latest report, and when a peer or a range may be tried again.
-Survives a crash: nothing; finished offsets are in the books before they are reported, the rest is counted anew.
-Memory: one shipment a (file, target) in flight or in trouble; forgotten with the file.
+Arrives: ranges that were handed out, reports of workers, sessions that ended, failures and successes of peers. Leaves:
+ranges in flight, the progress of each target by the latest report, and when a peer or a range may be tried again. A new
+leader counts anew; finished offsets are in the books before they are reported. Memory: one shipment a (file, target) in
+flight or in trouble; forgotten with the file.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Flight:
 
 @dataclass(slots=True)
 class Shipment:
-    """All that is known of one file on its way to one target, beyond the books."""
+    """The state of one file on its way to one target, beyond the books."""
 
     finished: int = 0
     share: Amount = NO_AMOUNT
-    """What of the file up to ``finished`` is the target's."""
+    """The target's part of the file up to ``finished``."""
     flight: Flight | None = None
     error: str | None = None
     error_code: str | None = None
@@ -45,16 +45,16 @@ class Shipment:
     """The blocks that the last permanent error is about; ``failures`` counts those about the same ones, in a row."""
     failures: int = 0
     next_try_ns: int = 0
-    pressed: bool = False
-    """A person has asked for a try since the last word of a worker."""
+    retry_requested: bool = False
+    """An operator has asked for a try since the last report of a worker."""
     worker: str | None = None
     records: int = 0
     sent_bytes: int = 0
     resends: int = 0
     behind_since_ns: int = 0
-    """Boot clock when it was last seen with nothing left and then got more; 0 = since the file was made."""
+    """Boot clock when it last went from complete to incomplete; 0 = since the file was made."""
     seen_needed: int = 0
-    """Needed offset at the last quick look."""
+    """Needed offset at the last quick cycle."""
 
     def launch(self, flight: Flight) -> None:
         """A worker holds this range."""
@@ -85,24 +85,25 @@ class Shipment:
         self.failures, self.next_try_ns = 0, 0
 
     def press(self) -> None:
-        """A person wants a try at once."""
+        """An operator wants a try at once."""
         self.clear_error()
-        self.pressed = True
+        self.retry_requested = True
 
     def succeed(self) -> None:
         """A worker reports no error."""
         self.clear_error()
-        self.pressed = False
+        self.retry_requested = False
 
     def excuse(self, error: str | None) -> None:
-        """An error that is shown and holds nothing back, because a person pressed. The failed try may have begun before
-        that, and a worker that ships a range does not queue it a second time: so it is tried once more, at once.
+        """An error that is shown and blocks nothing, because an operator has asked for a try. The failed try may have
+        begun before that, and a worker that ships a range does not queue it a second time: so it is tried once more, at
+        once.
         """
         self.error = error
-        self.pressed = False
+        self.retry_requested = False
 
     def fail(self, report: Report, now_ns: int, wait_ns: Callable[[int], int]) -> None:
-        """A permanent error: nothing is tried for ``wait_ns`` of the number of failures about the same blocks."""
+        """A permanent error: the next try is after ``wait_ns`` of the number of failures about the same blocks."""
         if not are_the_same(report.failed, self.failed):
             self.failures = 0
         self.error, self.error_code, self.failed = report.error, report.error_code, report.failed
@@ -110,13 +111,13 @@ class Shipment:
         self.next_try_ns = now_ns + wait_ns(self.failures)
 
     def show_error(self, error: str | None) -> None:
-        """An error of the peer, which holds back more than this file."""
+        """An error of the peer, which delays more than this file."""
         self.error = error
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A worker's word on one range, as it came by `report_work`."""
+    """A worker's report on one range, as it came by `report_work`."""
 
     session: str
     txid: str
@@ -158,7 +159,7 @@ class Retry:
 
 @dataclass(slots=True)
 class Shipped:
-    """What workers reported for one peer, since the reign began; it outlives the files."""
+    """Counters of one peer from workers' reports, since the reign began; they outlive the files."""
 
     records: int = 0
     sent_bytes: int = 0
@@ -195,7 +196,7 @@ class Shipments:
         return self.shipments.setdefault(key, Shipment())
 
     def peer(self, cluster: str) -> Retry:
-        """How a peer fares."""
+        """The health of a peer."""
         return self.peers.setdefault(cluster, Retry())
 
     def load(self, session: str, cluster: str) -> int:
@@ -207,7 +208,7 @@ class Shipments:
         return sum(count for (_, peer), count in self._load.items() if peer == cluster)
 
     def hand_out(self, key: WorkKey, flight: Flight) -> None:
-        """Note a range that is about to be given to a worker."""
+        """Note a range that is about to go to a worker."""
         shipment = self.shipment(key)
         self._land(key, shipment)
         shipment.launch(flight)
@@ -227,15 +228,15 @@ class Shipments:
             self._land(key, shipment)
 
     def turned_away(self, session: str, now_ns: int) -> None:
-        """A tserver did not take ranges: it is left alone for a while."""
+        """A tserver did not take ranges: it gets none for a while."""
         self.tservers.setdefault(session, Retry()).fail(now_ns, self._wait_ns)
 
-    def resting(self, now_ns: int) -> set[str]:
-        """Tservers that are left alone now."""
+    def sessions_backing_off(self, now_ns: int) -> set[str]:
+        """Tservers that get no ranges now."""
         return {session for session, retry in self.tservers.items() if now_ns < retry.next_try_ns}
 
     def report(self, report: Report, now_ns: int) -> None:
-        """Take in a worker's word: success clears a backoff, an error starts or prolongs one."""
+        """Apply a worker's report: success ends a backoff, an error starts or prolongs one."""
         key = (report.file, report.target)
         self.tservers.pop(report.session, None)
         shipment = self.shipment(key)
@@ -250,7 +251,7 @@ class Shipments:
             self._failed(shipment, report, now_ns)
 
     def try_now(self, key: WorkKey) -> None:
-        """What failed has been seen to, or set aside: nothing holds the queue back."""
+        """The cause of a failure is handled, or its range is set aside: the queue goes on."""
         shipment = self.shipments.get(key)
         if shipment is not None:
             shipment.clear_error()
@@ -261,8 +262,8 @@ class Shipments:
             retry.try_now()
 
     def press(self, key: WorkKey) -> None:
-        """A person wants it tried at once: neither its own pause nor its peer's counts, nor a failure of a try that has
-        begun already.
+        """An operator wants it tried at once: no pause of its own or of its peer counts, nor a failure of a try that
+        began before.
         """
         shipment = self.shipments.get(key)
         if shipment is not None:
@@ -270,7 +271,7 @@ class Shipments:
             self.peer(key[1].cluster).try_now()
 
     def session_ended(self, session: str) -> None:
-        """A tserver is gone with all that it had in flight."""
+        """A tserver is gone: all its ranges in flight are free."""
         self.tservers.pop(session, None)
         for key, shipment in self.shipments.items():
             if shipment.flight is not None and shipment.flight.session == session:
@@ -284,10 +285,10 @@ class Shipments:
 
     def _land(self, key: WorkKey, shipment: Shipment) -> None:
         if shipment.flight is not None:
-            place = (shipment.flight.session, key[1].cluster)
-            self._load[place] -= 1
-            if not self._load[place]:
-                del self._load[place]
+            lane = (shipment.flight.session, key[1].cluster)
+            self._load[lane] -= 1
+            if not self._load[lane]:
+                del self._load[lane]
             shipment.land()
 
     def _succeeded(self, shipment: Shipment, report: Report) -> None:
@@ -295,8 +296,8 @@ class Shipments:
         self.peers[report.target.cluster] = Retry()
 
     def _failed(self, shipment: Shipment, report: Report, now_ns: int) -> None:
-        """A transient failure is the peer's: all of its work waits. Any other one holds back this range alone."""
-        if shipment.pressed:
+        """A transient failure is the peer's and delays all its work. Any other failure delays this range alone."""
+        if shipment.retry_requested:
             shipment.excuse(report.error)
         elif report.error_transient:
             shipment.show_error(report.error)
@@ -311,7 +312,7 @@ class Shipments:
 
 
 def are_the_same(one: BlockRange | None, other: BlockRange | None) -> bool:
-    """Both errors are about the same records, or about none in particular; positions may have become known since."""
+    """Both errors are about the same records, or about no particular ones; positions may have become known since."""
     if one is None or other is None:
         return one is other
     return (one.first, one.last) == (other.first, other.last)

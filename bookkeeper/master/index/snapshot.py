@@ -1,10 +1,8 @@
-"""One look at all tablet rows: what is outstanding, folded per file, and who holds which tablet.
+"""One scan of all tablet rows: outstanding files, folded per file, and the tserver of each tablet.
 
-Arrives: tablet rows in key order, long ones in parts, and the snapshot before (only to share what did not change and to
-know what was known before). Leaves: a :class:`Snapshot`, or :class:`BrokenChainError` when the scan met a
-merge, split or deletion half way and has to start over. Nothing survives a crash; nothing needs to.
-Memory grows with distinct outstanding files and tablets, never with cells.
-Rules: R7 and R16.
+Arrives: tablet rows in key order, long ones in parts, and the snapshot before (to share unchanged entries and their
+facts). Leaves: a :class:`Snapshot`, or :class:`BrokenChainError` when the scan met a merge, split or deletion half way
+and has to start over. Memory grows with distinct outstanding files and tablets, never with cells. Rules: R7 and R16.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.model import Extent
 
 SNAPSHOT_FAMILIES = ("repl", "tablet", "location")
-"""What a snapshot reads of each tablet row."""
+"""The columns that a snapshot reads of each tablet row."""
 
 
 class BrokenChainError(TransientError):
@@ -43,7 +41,7 @@ class BrokenChainError(TransientError):
 @dataclass(frozen=True, slots=True)
 class TabletView:
     """One tablet: its row's key, its extent, its directory, and the session it is assigned to, if any. ``parked_at`` is
-    the session that held a tablet which nobody may load now.
+    the last session of a tablet that no tserver may load now.
     """
 
     row: bytes
@@ -56,7 +54,7 @@ class TabletView:
 
 @dataclass(frozen=True, slots=True)
 class OpenCell:
-    """A `repl:` cell of a file that nobody has called CLOSED yet."""
+    """A `repl:` cell of a file that no cell calls CLOSED yet."""
 
     row: bytes
     file: bytes
@@ -129,12 +127,12 @@ class SnapshotBuilder:
         self._previous = previous
         self._chains = Chains(self._online)
         self._row: bytes | None = None
-        self._told: dict[Column, Cell] = {}
+        self._tablet_cells: dict[Column, Cell] = {}
         self._unsettled: list[FileEntry] = []
 
     def add(self, row: Row) -> None:
-        """Fold one tablet row, what stays of one, or a part of either. Raises BrokenChainError when the row before does
-        not follow the one before that.
+        """Fold one tablet row, a remnant, or a part of either. Raises BrokenChainError when the row before does not
+        follow the one before that.
         """
         if row.key != self._row:
             self._end_row()
@@ -144,7 +142,7 @@ class SnapshotBuilder:
         scope = self._scopes.of((table_id,))
         for column, cell in row.cells.items():
             if column.family != "repl":
-                self._told[column] = cell
+                self._tablet_cells[column] = cell
                 continue
             file = column.qualifier
             directory, number = log_names.split(file)
@@ -180,10 +178,10 @@ class SnapshotBuilder:
         return self._snapshot
 
     def _end_row(self) -> None:
-        """All parts of a row were folded: what they told of its tablet."""
+        """All parts of a row are folded: add its tablet."""
         if self._row is None:
             return
-        row = Row(self._row, self._told)
+        row = Row(self._row, self._tablet_cells)
         view = tablet_view(row)
         if keys.is_tablet(row):
             self._chains.add(view)
@@ -191,7 +189,7 @@ class SnapshotBuilder:
         location = row.cells.get(keys.LOCATION)
         if location is not None:
             self._snapshot.note_location(location.rank)
-        self._told = {}
+        self._tablet_cells = {}
 
     def _fold_first(self, row: bytes, file: bytes, value: bytes, scope: Scope) -> None:
         facts = self._facts(row, file, value)
@@ -226,7 +224,7 @@ class SnapshotBuilder:
 
 
 def tablet_view(row: Row) -> TabletView:
-    """What the row says of its tablet. Raises CorruptionError when its key or cells do not parse."""
+    """The tablet of a row. Raises CorruptionError when its key or cells do not parse."""
     table_id, end_row = keys.parse_tablet_row(row.key)
     prev_cell = row.cells.get(keys.PREV_ROW)
     dir_cell = row.cells.get(keys.DIR)
@@ -295,19 +293,19 @@ def chained(parts: Iterable[Row], online: Collection[str]) -> Iterator[Row]:
     all were read, unless their tablets join up (:class:`Chains`).
     """
     chains = Chains(online)
-    key, told = b"", dict[Column, Cell]()
+    key, tablet_cells = b"", dict[Column, Cell]()
     for part in parts:
         if part.key != key:
-            _add_told(chains, key, told)
-            key, told = part.key, {}
-        told.update((column, cell) for column, cell in part.cells.items() if column.family == "tablet")
+            _add_row(chains, key, tablet_cells)
+            key, tablet_cells = part.key, {}
+        tablet_cells.update((column, cell) for column, cell in part.cells.items() if column.family == "tablet")
         yield part
-    _add_told(chains, key, told)
+    _add_row(chains, key, tablet_cells)
     chains.finish()
 
 
-def _add_told(chains: Chains, key: bytes, told: Mapping[Column, Cell]) -> None:
-    row = Row(key, told)
+def _add_row(chains: Chains, key: bytes, tablet_cells: Mapping[Column, Cell]) -> None:
+    row = Row(key, tablet_cells)
     if keys.is_tablet(row):
         chains.add(tablet_view(row))
 

@@ -1,8 +1,8 @@
-"""All tablets of a cluster as the master knows them, changed in place: one tablet's change costs that tablet only.
+"""All tablets of a cluster in the master's memory, changed in place: one tablet's change costs that tablet only.
 
 Arrives: views of tablets, one at a time or in key order. Leaves: the view of a row, the rows of a range of keys, the
-tablets of a session, and how many tablets each session holds. Survives a crash: nothing; the first cycle of a reign
-reads the rows again. The master's thread changes it; other threads look at a list of its values.
+tablets of a session, and how many tablets each session has. The first cycle of a reign reads the rows again. The
+master's thread changes it; other threads read a list of its values.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TabletIndex(Mapping[bytes, "TabletView"]):
         return self._views.items()
 
     def put(self, view: TabletView) -> None:
-        """Add a tablet, or replace what was known of it."""
+        """Add a tablet, or replace its view."""
         known = self._views.get(view.row)
         if known is None:
             self._place(view)

@@ -130,13 +130,14 @@ def hand_down(
     own: RootLog, origin_index: Collection[RootLog], instances: Iterable[str], rows: Collection[RootLog]
 ) -> list[RowPut]:
     """What is put before a log of ours goes: of itself, and of each log of others that is not over (in ``rows``)."""
-    told = sorted(instances)
+    recipients = sorted(instances)
     return [
         RowPut(
-            keys.root_row(log), {keys.handed_cell(log, instance, own.file).column: values.EMPTY for instance in told}
+            keys.root_row(log),
+            {keys.handed_cell(log, instance, own.file).column: values.EMPTY for instance in recipients},
         )
         for log in (own, *sorted(set(origin_index) & set(rows)))
-        if told
+        if recipients
     ]
 
 
@@ -148,7 +149,7 @@ def standing(row: RootRow | None, owed: bool, under_way: bool, peers: Collection
     return RootStanding(owed, under_way, tuple(sorted(handed)))
 
 
-def is_unheard_of(row: RootRow, now_ms: int, paths_apart_ms: float) -> bool:
+def is_forgotten_by_time(row: RootRow, now_ms: int, paths_apart_ms: float) -> bool:
     """Nobody has brought or asked about a log for so long that its own cluster, or the way from there, must be gone. Of
     one that is over a mark of a sender may be left, which a process that was stopped has put late.
     """

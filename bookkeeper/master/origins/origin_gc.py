@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.master.fate.engine import FateEngine
 from bookkeeper.master.origins.end_origins import END_KIND, forget_by_time_args, forget_roots_args
-from bookkeeper.master.origins.origin_books import RootRow, hand_down, instances_of, is_here, is_unheard_of, parse_root
+from bookkeeper.master.origins.origin_books import (
+    RootRow,
+    hand_down,
+    instances_of,
+    is_forgotten_by_time,
+    is_here,
+    parse_root,
+)
 from bookkeeper.master.origins.origin_index import OriginMemory
 from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys
@@ -37,14 +44,14 @@ class OriginGc:
     memory: OriginMemory
     rows: dict[RootLog, RootRow] = field(init=False, default_factory=dict)
     forgotten: int = field(init=False, default=0)
-    _asked: RootLog | None = field(init=False, default=None)
+    _last_requested: RootLog | None = field(init=False, default=None)
 
-    def look(self) -> None:
+    def read_rows(self) -> None:
         """Read the rows. Raises TransientError, CorruptionError."""
         start, stop = keys.section(keys.ROOT_PREFIX)
         self.rows = {row.log: row for row in map(parse_root, self.stores.table.scan(start, stop, ("recv",)))}
 
-    def before_it_goes(self, uri: str, finished: Collection[TargetKey]) -> None:
+    def record_recipients(self, uri: str, finished: Collection[TargetKey]) -> None:
         """Write down whom a log has brought what, before it goes or when it is found missing."""
         own, config = RootLog(self.memory.own_instance_id, uri), self.stores.config()
         foreign = [log for log, row in self.rows.items() if not self._is_ours(row) and is_here(row)]
@@ -56,14 +63,14 @@ class OriginGc:
             self.stores.reign.check()
             self.stores.table.put(puts, self.clock.wall_ms())
 
-    def see_to_the_end(self, present: Container[str]) -> None:
+    def request_termination(self, present: Container[str]) -> None:
         """Ask about logs of ours that are gone, some at a time; forget what nobody speaks of."""
         self.memory.index.retain(present)
         own = sorted(r.log for r in self.rows.values() if self._is_ours(r) and r.log.file not in present)
         if own and not any(running.op.type == END_KIND and not running.ended for running in self.fate.pending()):
-            later = [log for log in own if self._asked is None or log > self._asked]
+            later = [log for log in own if self._last_requested is None or log > self._last_requested]
             chosen = (later or own)[:ASKED_MAX]
-            self._asked = chosen[-1]
+            self._last_requested = chosen[-1]
             self.fate.submit(END_KIND, forget_roots_args(chosen))
         self._forget_by_time()
 
@@ -72,8 +79,10 @@ class OriginGc:
 
     def _forget_by_time(self) -> None:
         now_ms = self.age_clock.wall_ms()
-        unheard = [row.log for row in self.rows.values() if is_unheard_of(row, now_ms, self.memory.paths_apart_ms)]
-        due = [log for log in unheard if not self._is_open(log)][:ASKED_MAX]
+        silent = [
+            row.log for row in self.rows.values() if is_forgotten_by_time(row, now_ms, self.memory.paths_apart_ms)
+        ]
+        due = [log for log in silent if not self._is_open(log)][:ASKED_MAX]
         if due:
             self.forgotten += len(due)
             LOG.warning(
@@ -89,11 +98,11 @@ class OriginGc:
         return row is not None and bool(row.cells)
 
 
-def facts(keeper: OriginGc) -> Mapping[str, str]:
+def facts(origin_gc: OriginGc) -> Mapping[str, str]:
     """What is worth a look."""
-    ours = sum(log.instance_id == keeper.memory.own_instance_id for log in keeper.rows)
+    ours = sum(log.instance_id == origin_gc.memory.own_instance_id for log in origin_gc.rows)
     return {
         "logs_under_way_elsewhere": str(ours),
-        "logs_remembered_of_others": str(len(keeper.rows) - ours),
-        "logs_forgotten_by_time": str(keeper.forgotten),
+        "logs_remembered_of_others": str(len(origin_gc.rows) - ours),
+        "logs_forgotten_by_time": str(origin_gc.forgotten),
     }

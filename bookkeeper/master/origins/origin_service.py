@@ -121,7 +121,7 @@ class OriginService:
         config = self.stores.config()
         peers = instances_of((t.key for table in config.tables.values() for t in table.targets), config)
         rows = [read_root(self.stores.table, log) for log in logs]
-        self._note_heard([row for row in rows if row is not None])
+        self._record_question([row for row in rows if row is not None])
         sent = [() if row is None else row.files for row in rows]
         untold = untold_logs(self.stores.table, {file for files in sent for file in files})
         return [
@@ -138,7 +138,7 @@ class OriginService:
         }
         return found | (set(streams) & logs_being_forgotten(self.fate.pending()))
 
-    def _note_heard(self, rows: Sequence[RootRow]) -> None:
+    def _record_question(self, rows: Sequence[RootRow]) -> None:
         now_ms = self.clock.wall_ms()
         due = [
             r for r in rows if r.here_ms is not None and now_ms - r.here_ms > self.memory.paths_apart_ms / HEARD_SHARE

@@ -214,29 +214,30 @@ class Placement:
     # ---- orders
 
     def _order_all(
-        self, placed: Collection[TabletView], held: Mapping[str, Collection[bytes]], live: Mapping[str, str]
+        self, placed: Collection[TabletView], reported: Mapping[str, Collection[bytes]], live: Mapping[str, str]
     ) -> bool:
         """Order what is missing of all tablets by the latest answers; whether all but the moving ones were in place."""
         if not self._checked:
-            if not may_load(live, held):
+            if not may_load(live, reported):
                 return False
             self._checked = True
-            held = dict.fromkeys(live, frozenset())  # loads are ordered for all once: they also revive half-left ones
-        return self._order(placed, held, live) and held.keys() == live.keys()
+            # loads are ordered for all tablets once: they also revive those that an unload left half way
+            reported = dict.fromkeys(live, frozenset())
+        return self._order(placed, reported, live) and reported.keys() == live.keys()
 
     def _order(
-        self, placed: Collection[TabletView], held: Mapping[str, Collection[bytes]], live: Mapping[str, str]
+        self, placed: Collection[TabletView], reported: Mapping[str, Collection[bytes]], live: Mapping[str, str]
     ) -> bool:
         """Order loads of what is missing and unloads of what is held without right; whether only moves needed any,
         and tablets that nobody can load.
         """
-        missing, strays = misplaced((t for t in placed if not self.moves.is_leaving(t.row)), held)
+        missing, surplus = misplaced((t for t in placed if not self.moves.is_leaving(t.row)), reported)
         settled = all(self.moves.is_moving(tablet.row) or tablet.row in self.problems for tablet in missing)
         for tablet in missing:
             if self._retries.may_try(tablet.row):
                 self._orders.give(tablet.session or "", tablet.row, self._load(tablet, live))
-        by_row = {t.row: t for t in placed} if strays else {}
-        for session, row in strays:
+        by_row = {t.row: t for t in placed} if surplus else {}
+        for session, row in surplus:
             if row in by_row and not self.moves.is_leaving(row):
                 settled = False
                 self._orders.give(session, row, self._unload(by_row[row], session, live[session]))
@@ -319,8 +320,8 @@ def one_for_each_tablet(assignments: Iterable[Assignment]) -> list[Assignment]:
     return list(chosen.values())
 
 
-def may_load(live: Mapping[str, str], held: Mapping[str, Collection[bytes]]) -> bool:
+def may_load(live: Mapping[str, str], reported: Mapping[str, Collection[bytes]]) -> bool:
     """Rule R7, for tablets: before this reign's first orders every live tserver has said what it holds, after the
     locations were written. From then on nobody but this leader gives tablets away.
     """
-    return all(session in held for session in live)
+    return all(session in reported for session in live)

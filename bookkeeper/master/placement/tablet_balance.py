@@ -1,8 +1,8 @@
 """Which tserver gets which tablet.
 
 Arrives: tablets with the sessions they are assigned to, live sessions, dead ones whose logs are all sealed. Leaves:
-assignments of tablets that nobody holds, and moves that even out the load. Pure; an assignment is a cell first and a
-call afterwards, and either may be repeated. Rule: R15.
+assignments of free tablets, and moves that even out the load. Pure; an assignment is a cell first and a call
+afterwards, and either may be repeated. Rule: R15.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SLACK = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Give the tablet to a session. ``source`` is a live session that has to let go of it first."""
+    """Give the tablet to a session. ``source`` is a live session that has to unload it first."""
 
     tablet: TabletView
     session: str
@@ -28,10 +28,11 @@ class Assignment:
 
 
 def is_free(tablet: TabletView, live: Collection[str], unsealed: Collection[str]) -> bool:
-    """Nobody holds the tablet: it never had a tserver, was parked, or its tserver is dead; and that one's logs are all
-    sealed if it is dead (rule R15).
+    """The tablet is free: it never had a tserver, was parked, or its tserver is dead and all logs of that one are
+    sealed (rule R15).
 
-    ``unsealed`` are dead sessions with a log that is not sealed yet: who loads before that, misses its tail.
+    ``unsealed`` are dead sessions with a log that is not sealed yet: a tserver that loads the tablet before that misses
+    the end of this log.
     """
     return tablet.session not in live and not {tablet.session, tablet.parked_at} & set(unsealed)
 
@@ -125,19 +126,22 @@ def _movable(
 
 
 def misplaced(
-    tablets: Iterable[TabletView], held: Mapping[str, Collection[bytes]]
+    tablets: Iterable[TabletView], reported: Mapping[str, Collection[bytes]]
 ) -> tuple[list[TabletView], list[tuple[str, bytes]]]:
-    """What tservers hold compared with what they were given: tablets to load, and (session, row) to let go of.
+    """The difference between the tablets that tservers report and their assignments: tablets to load, and (session,
+    row) to unload.
 
-    ``held`` has the rows that each answering live session says it holds, read after the assignments were written; of
-    some tablets alone, those of its rows that are theirs.
+    ``reported`` has the rows that each answering live session reports, read after the assignments were written; for a
+    few tablets, only their rows.
     """
-    wanted: dict[str, set[bytes]] = {session: set() for session in held}
+    wanted: dict[str, set[bytes]] = {session: set() for session in reported}
     missing = []
     for tablet in tablets:
         if tablet.session in wanted:
             wanted[tablet.session].add(tablet.row)
-            if tablet.row not in held[tablet.session]:
+            if tablet.row not in reported[tablet.session]:
                 missing.append(tablet)
-    strays = [(session, row) for session, rows in held.items() for row in sorted(rows) if row not in wanted[session]]
-    return missing, strays
+    surplus = [
+        (session, row) for session, rows in reported.items() for row in sorted(rows) if row not in wanted[session]
+    ]
+    return missing, surplus

@@ -29,7 +29,7 @@ from bookkeeper.model import BlockRange, TargetKey
 
 LOG = logging.getLogger(__name__)
 
-HELD_MAX = 100
+AUTOMATIC_RANGES_MAX = 100
 """Ranges of one peer that are set aside without a person: one that refuses more than that is no matter of records."""
 
 
@@ -44,8 +44,8 @@ class RangeKey:
     @property
     def range_id(self) -> str:
         """A short name for people, the same whoever says it."""
-        told = f"{self.file} {self.target.encode().decode()} {self.first}"
-        return hashlib.sha256(told.encode()).hexdigest()[:10]
+        text = f"{self.file} {self.target.encode().decode()} {self.first}"
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     @property
     def work(self) -> WorkKey:
@@ -128,11 +128,11 @@ class Quarantine:
         """With the policy ``auto``, set aside what blocks a queue; returns it. Raises TransientError."""
         if self.settings.quarantine != "auto":
             return []
-        held = Counter(key.target.cluster for key in self.ranges)
+        counts = Counter(key.target.cluster for key in self.ranges)
         due: dict[RangeKey, Quarantined] = {}
         for key, shipment, blocks in blocking_ranges(shipping, self.settings.quarantine_tries):
-            if held[key.target.cluster] < HELD_MAX:
-                held[key.target.cluster] += 1
+            if counts[key.target.cluster] < AUTOMATIC_RANGES_MAX:
+                counts[key.target.cluster] += 1
                 due[key] = entry_of(shipment, blocks, self.clock.wall_ms())
         self.hold(due)
         for key, value in due.items():

@@ -44,19 +44,19 @@ class QuarantineAdmin:
     shipping: Shipments
     tries: int
 
-    def told(self, table_names: Mapping[str, str]) -> list[QuarantinedRange]:
+    def listed(self, table_names: Mapping[str, str]) -> list[QuarantinedRange]:
         """What blocks, then what is in the books, each sorted. Raises TransientError."""
         self.reign.check()
-        held = scan_rows(self.table)
+        rows = scan_rows(self.table)
         blocking = self._blocking()
         under_way = phases(self.fate.pending())
         found = [
             message_of(key, entry_of(shipment, blocks, 0), "blocking", shipment.failures, table_names)
             for key, (shipment, blocks) in sorted(blocking.items())
-            if key not in held
+            if key not in rows
         ]
         return found + [
-            message_of(key, value, under_way.get(key, "held"), 0, table_names) for key, value in sorted(held.items())
+            message_of(key, value, under_way.get(key, "held"), 0, table_names) for key, value in sorted(rows.items())
         ]
 
     def hold(self, range_id: str, table_names: Mapping[str, str]) -> QuarantinedRange:
@@ -64,12 +64,12 @@ class QuarantineAdmin:
 
         Raises NotFoundError, TransientError.
         """
-        held = scan_rows(self.table)
-        key = named(range_id, held)
+        rows = scan_rows(self.table)
+        key = named(range_id, rows)
         if key is None:
             key, value = self._hold_blocking(range_id)
         else:
-            value = held[key]
+            value = rows[key]
         return message_of(key, value, "held", 0, table_names)
 
     def _hold_blocking(self, range_id: str) -> tuple[RangeKey, Quarantined]:

@@ -216,10 +216,10 @@ class Queries:
         row = self.table.get(keys.REPL_PREFIX + entry.file, ("done",))
         cells = {} if row is None else row.family("done")
         return {
-            entry.scope.targets[place].key: (
+            entry.scope.targets[index].key: (
                 read_done(cells[qualifier], entry.file, []) if qualifier in cells else NO_PROGRESS
             )
-            for qualifier, place in entry.scope.index.items()
+            for qualifier, index in entry.scope.index_by_qualifier.items()
         }
 
 

@@ -79,9 +79,9 @@ def all_states(
 ) -> Iterator[TargetState]:
     """States of every outstanding file for each wanted target, one after another, in no order."""
     for entry in files.values():
-        for place, target in enumerate(entry.scope.targets):
+        for index, target in enumerate(entry.scope.targets):
             if wanted(target):
-                yield target_state(entry, target, entry.progress_at(place), files, shipping, now, tries)
+                yield target_state(entry, target, entry.progress_at(index), files, shipping, now, tries)
 
 
 def target_state(

@@ -46,10 +46,10 @@ class Rounds:
         """The result of ``read``, read within a round of its own. Raises LostBooksError, TransientError."""
         number = self.begin()
         found = read()
-        held = self._held()
-        if not is_proof(held, number):
+        after = self._round_in_books()
+        if not is_proof(after, number):
             raise LostBooksError(
-                f"{self._name} is of round {held}, and round {number} had begun in it: it was replaced while it was "
+                f"{self._name} is of round {after}, and round {number} had begun in it: it was replaced while it was "
                 "read, or another master leads; what was read counts for nothing"
             )
         return found
@@ -57,15 +57,15 @@ class Rounds:
     def begin(self) -> int:
         """Begin a round; returns its number. Raises LostBooksError when one of the two stores is an older copy."""
         known = self.coordination.number(ROUND_NAME)
-        held = self._held()
-        self._refuse_older(held, known)
+        found = self._round_in_books()
+        self._refuse_older(found, known)
         number = known + 1
         self.reign.check()
         self.table.put([RowPut(keys.owner_row(), {keys.ROUND: values.EMPTY})], number)
         self.coordination.raise_number(ROUND_NAME, number)
         return number
 
-    def _held(self) -> int:
+    def _round_in_books(self) -> int:
         """The round of the books. Raises LostBooksError when they are another instance's, or nobody's."""
         row = read_owner_row(self.table)
         try:
@@ -74,14 +74,14 @@ class Rounds:
             raise lost(error) from error
         return round_of(row)
 
-    def _refuse_older(self, held: int, known: int) -> None:
+    def _refuse_older(self, found: int, known: int) -> None:
         try:
-            check_round(self._name, held, known)
+            check_round(self._name, found, known)
         except PermanentError as error:
             raise lost(error) from error
-        if is_ahead(held, known):
+        if is_ahead(found, known):
             raise LostBooksError(
-                f"the coordination store knows of round {known} only, and {self._name} is of round {held}: the store "
+                f"the coordination store knows of round {known} only, and {self._name} is of round {found}: the store "
                 f"is an older copy; {COPY_STEP}"
             )
 
@@ -90,6 +90,6 @@ class Rounds:
         return f"the metadata table {self.url}"
 
 
-def is_proof(held: int, number: int) -> bool:
-    """Whether books of round ``held`` are those in which this round began, and no other one did since."""
-    return held == number
+def is_proof(found: int, number: int) -> bool:
+    """Whether books of round ``found`` are those in which this round began, and no other one did since."""
+    return found == number

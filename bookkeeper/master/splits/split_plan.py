@@ -90,11 +90,11 @@ class _Room:
 
 
 def _inside(extent: Extent, rows: Sequence[bytes], first: int) -> Iterator[bytes]:
-    for place in range(first, len(rows)):
-        if not extent.contains(rows[place]):
+    for index in range(first, len(rows)):
+        if not extent.contains(rows[index]):
             return
-        if rows[place] != extent.end_row:
-            yield rows[place]
+        if rows[index] != extent.end_row:
+            yield rows[index]
 
 
 def _behind(extent: Extent, rows: Sequence[bytes], first: int) -> int:

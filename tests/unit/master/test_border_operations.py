@@ -139,7 +139,7 @@ def test_files_to_replicate_stay_where_they_are_named_and_count_until_they_are_d
     run(master, SPLIT_KIND, add_splits_args("table-2", [b"c", b"t"]))
     run(master, MERGE_KIND, merge_args("table-2", EVERYTHING))
     assert set(world.repl(WAL)) == {b"2;m", b"2<"}
-    assert master.look().snapshot.files[WAL.encode()].needed == 2
+    assert master.read_books().snapshot.files[WAL.encode()].needed == 2
     assert WAL.encode() in set(gc_rules.references(reference_rows(world.table, {"2"}), ()))
 
 
@@ -225,7 +225,7 @@ def test_a_tablet_with_records_in_a_log_is_waited_for_until_somebody_serves_it(
     assert (running.step, claimed_rows(master.fate.pending())) == ("serve", set())
     world.locate(row, tservers[0].session)
     tservers[0].trouble["flush_tablet"] = NotServingError("it is not loaded yet")
-    (tablet,) = master.look().snapshot.tablets_of_session()[tservers[0].session]
+    (tablet,) = master.read_books().snapshot.tablets_of_session()[tservers[0].session]
     world.clock.jump(1_000)
     master.run_fate()
     assert (running.step, tablet) == ("serve", row), "assigned and not loaded yet: it would never be"
@@ -274,7 +274,7 @@ def test_the_next_master_goes_on_from_a_cut_between_any_two_writes(world: World,
             assert _known(facts(world, table_id)) == _known(before)
         except AssertionError:
             with pytest.raises(BrokenChainError):
-                master.look()
+                master.read_books()
         master = world.depose(master)
         finish(master)
         if ends(world, table_id) != LEFT[kind]:
@@ -283,7 +283,7 @@ def test_the_next_master_goes_on_from_a_cut_between_any_two_writes(world: World,
             continue
         assert _known(facts(world, table_id)) == _known(before)
         assert [r for r in master.fate.pending() if r.error is not None] == []
-        master.look()
+        master.read_books()
         if survived:
             assert write > 8
             return

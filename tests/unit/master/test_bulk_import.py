@@ -10,7 +10,7 @@ import pytest
 
 from bookkeeper.coordination.config_changes import change_table, set_read_only
 from bookkeeper.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnavailableError
-from bookkeeper.master.fate.engine import Args, is_held, shared
+from bookkeeper.master.fate.engine import Args, is_blocked, shared
 from bookkeeper.master.operations.bulk_import import ImportDirectory, import_args
 from bookkeeper.master.operations.read_only import read_only_args
 from bookkeeper.metadata import keys
@@ -130,8 +130,8 @@ def test_nothing_else_changes_the_table_or_makes_it_read_only_meanwhile(master: 
     args = _args(given)
     assert set(kind.locks(args)) == {"table table-1", shared("read_only")}
     (switch,) = master.fate.kinds["set_read_only"].locks({})
-    assert is_held(switch, kind.locks(args))
-    assert is_held(shared("read_only"), [switch])
+    assert is_blocked(switch, kind.locks(args))
+    assert is_blocked(shared("read_only"), [switch])
 
 
 def test_imports_into_several_tables_run_beside_each_other(world: World, master: Master, given: Path) -> None:

@@ -130,7 +130,7 @@ def until_known(master: LocalMaster) -> Mapping[str, str]:
 def asked_before_the_first_cycle(settings: Settings) -> None:
     """A leading master that can't read the books yet says so instead of an empty answer."""
     metadata = UnavailableError("the metadata table does not answer")
-    with patch.object(Books, "look", side_effect=metadata), LocalMaster(settings) as master:
+    with patch.object(Books, "read", side_effect=metadata), LocalMaster(settings) as master:
         wait_until(lambda: int(master.calls.status()["failed_cycles"]) > 0, "a cycle that failed")
         for ask in (master.calls.replication_status, master.calls.quarantine):
             with must_raise(
@@ -163,7 +163,7 @@ def test_without_the_rule_a_master_that_has_read_nothing_answers_nothing(setting
 
 def test_a_master_whose_cycles_fail_says_how_old_its_answer_is(master: LocalMaster) -> None:
     until_known(master)
-    with patch.object(Books, "look", side_effect=UnavailableError("the metadata table does not answer")):
+    with patch.object(Books, "read", side_effect=UnavailableError("the metadata table does not answer")):
         master.leadership.cycle.event_queue.ask_full()
         wait_until(lambda: master.calls.replication_status("").problem != "", "word of a failed cycle")
         problem = master.calls.replication_status("").problem

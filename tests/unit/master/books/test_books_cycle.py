@@ -66,7 +66,7 @@ def test_what_one_look_shows_is_safe_after_the_next(world: World, target: Target
     world.use(LAST, file, 9)
     _look(world, master, session, 1)
     assert (made.needed, made.safe) == (9, 4)
-    assert target in made.scope.places
+    assert target in made.scope.index_by_key
 
 
 def check_that_it_waits_for_a_younger_log(world: World) -> None:
@@ -80,7 +80,7 @@ def check_that_it_waits_for_a_younger_log(world: World) -> None:
     world.use(other, file, 1)
     world.use(LAST, before, 0)
     master = world.master()
-    view = master.look()
+    view = master.read_books()
     assert {made.uri() for made in view.snapshot.files.values()} == {before, file}, "for another table"
     assert world.log(first, 1, tablets=[moved]) == before
     world.use(moved, before, 1)
@@ -348,10 +348,10 @@ def test_a_full_cycle_starts_over_when_tablets_do_not_join_up_and_gives_up_at_la
     world.table.put([RowPut(rows[1], {keys.PREV_ROW: b"\x01x"})], 2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(world.table, "scan_parts", meets_a_merge)
-        assert master.look().snapshot.tablets.keys() == {LAST, *rows}
+        assert master.read_books().snapshot.tablets.keys() == {LAST, *rows}
     world.table.put([RowPut(rows[1], {keys.PREV_ROW: b"\x01x"})], 20)
     with pytest.raises(BrokenChainError):
-        master.look()
+        master.read_books()
 
 
 def test_garbage_in_one_cell_stops_neither_the_cycle_nor_other_files(world: World, target: TargetKey) -> None:
@@ -360,7 +360,7 @@ def test_garbage_in_one_cell_stops_neither_the_cycle_nor_other_files(world: Worl
     file = world.uri(session)
     world.use(LAST, file, 3)
     master = world.master()
-    view = master.look()
+    view = master.read_books()
     master.act(view)
     assert target in world.needed(file)
     assert "file:///garbage" in view.snapshot.problems[0]
@@ -375,7 +375,7 @@ def test_a_damaged_log_stays_open_and_stops_no_other_file(world: World, target: 
         world.use(b"1<", file, 5)
     world.kill(session)
     master = world.master()
-    view = master.look()
+    view = master.read_books()
     master.act(view)
     assert [problem for problem in view.snapshot.problems if damaged in problem and "is damaged at byte" in problem]
     assert world.repl(damaged)[b"1<"].state == OPEN

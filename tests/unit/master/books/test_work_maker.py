@@ -113,7 +113,7 @@ def test_the_highest_rank_of_needed_cells_is_noted_and_done_ranks_are_not() -> N
         [],
     )
     assert watch.highest == 17
-    watch.look(books_row(W2, {EAST: status_value(5)}, rank=99))
+    watch.observe(books_row(W2, {EAST: status_value(5)}, rank=99))
     assert watch.highest == 99
 
 

@@ -74,7 +74,7 @@ def test_a_collector_that_leads_no_more_deletes_nothing(world: World, monkeypatc
     master = world.master()
     master.recovery.run_once()
     master.collect(1)
-    monkeypatch.setattr(OriginGc, "before_it_goes", lambda *_: master.session.close())
+    monkeypatch.setattr(OriginGc, "record_recipients", lambda *_: master.session.close())
     with pytest.raises(LeaseLostError):
         master.collect(1)
     assert path_of(file).exists()
@@ -146,7 +146,7 @@ def test_a_crash_behind_the_deletion_is_made_good_by_the_next_leader(world: Worl
     master.cycle()
     master.cycle()
     master.collect(1)
-    assert master.collector.delete(master.collector.look()) == [file]
+    assert master.collector.delete(master.collector.observe()) == [file]
     successor = world.depose(master)
     assert successor.collect(1) == [file], "the mark is still there: nothing was told yet"
     assert [running.op.type for running in successor.fate.pending()] == ["stream_done", "end_roots"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.bulk import incoming_dir
-from bookkeeper.master.gc.orphan_files import LOOK_INTERVAL_MS, DataDirectories, Holding, OrphanFiles, is_left, is_stray
+from bookkeeper.master.gc.orphan_files import SCAN_INTERVAL_MS, DataDirectories, Holding, OrphanFiles, is_left, is_stray
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
@@ -32,7 +32,7 @@ def master(world: World) -> Master:
 
 
 @pytest.fixture
-def strays(world: World, master: Master) -> OrphanFiles:
+def orphans(world: World, master: Master) -> OrphanFiles:
     settings = world.settings
     return made(world, master, settings.tables_dir, settings.wal_dir)
 
@@ -58,70 +58,72 @@ def name_it(world: World, uri: str, flush_id: int) -> None:
     world.table.put([RowPut(ROW, {keys.segment_column(uri): entry})], flush_id)
 
 
-def look_later(world: World, strays: OrphanFiles) -> list[str]:
-    world.clock.jump(FLIGHT_MS + LOOK_INTERVAL_MS)
-    return strays.run_once()
+def look_later(world: World, orphans: OrphanFiles) -> list[str]:
+    world.clock.jump(FLIGHT_MS + SCAN_INTERVAL_MS)
+    return orphans.run_once()
 
 
 def test_what_cut_flushes_left_is_marked_and_deleted_when_no_write_can_be_in_flight(
-    world: World, master: Master, strays: OrphanFiles
+    world: World, master: Master, orphans: OrphanFiles
 ) -> None:
     left = [segment(world, keys.first_flush_id(SERIAL - 1)), segment(world, FIRST, ".parquet.tmp")]
-    assert strays.run_once() == []
-    world.clock.jump(LOOK_INTERVAL_MS)
-    assert strays.run_once() == []
-    assert sorted(look_later(world, strays)) == sorted(left)
+    assert orphans.run_once() == []
+    world.clock.jump(SCAN_INTERVAL_MS)
+    assert orphans.run_once() == []
+    assert sorted(look_later(world, orphans)) == sorted(left)
     assert sorted(master.collect()) == sorted(left)
     assert not [path for path in world.settings.tables_dir.rglob("*") if path.is_file()]
 
 
-def test_a_segment_that_a_tablet_names_stays(world: World, master: Master, strays: OrphanFiles) -> None:
+def test_a_segment_that_a_tablet_names_stays(world: World, master: Master, orphans: OrphanFiles) -> None:
     named = segment(world, LAST)
     name_it(world, named, LAST)
-    strays.run_once()
-    assert look_later(world, strays) == []
+    orphans.run_once()
+    assert look_later(world, orphans) == []
     assert master.collect() == []
 
 
-def test_what_the_present_holder_may_be_writing_stays_however_long_it_takes(world: World, strays: OrphanFiles) -> None:
+def test_what_the_present_holder_may_be_writing_stays_however_long_it_takes(world: World, orphans: OrphanFiles) -> None:
     segment(world, LAST + 1, ".parquet.tmp")
-    strays.run_once()
-    assert look_later(world, strays) == []
+    orphans.run_once()
+    assert look_later(world, orphans) == []
 
 
 def test_r4_a_late_flush_of_an_earlier_holder_keeps_its_files(
-    world: World, master: Master, strays: OrphanFiles
+    world: World, master: Master, orphans: OrphanFiles
 ) -> None:
     late = segment(world, keys.first_flush_id(SERIAL - 1))
-    strays.run_once()
+    orphans.run_once()
     name_it(world, late, keys.first_flush_id(SERIAL - 1))
-    assert look_later(world, strays) == []
+    assert look_later(world, orphans) == []
     assert master.collect() == []
 
 
-def test_a_mark_does_not_delete_what_is_named_meanwhile(world: World, master: Master, strays: OrphanFiles) -> None:
+def test_a_mark_does_not_delete_what_is_named_meanwhile(world: World, master: Master, orphans: OrphanFiles) -> None:
     uri = segment(world, FIRST)
-    strays.run_once()
-    assert look_later(world, strays) == [uri]
+    orphans.run_once()
+    assert look_later(world, orphans) == [uri]
     name_it(world, uri, FIRST)
     assert master.collect() == []
 
 
-def test_files_of_tablets_that_are_gone_are_strays_and_foreign_files_are_not(world: World, strays: OrphanFiles) -> None:
+def test_files_of_tablets_that_are_gone_are_strays_and_foreign_files_are_not(
+    world: World, orphans: OrphanFiles
+) -> None:
     gone = world.settings.tables_dir / "9" / "t-00000"
     gone.mkdir(parents=True)
     stray, foreign = gone / f"{FIRST:010d}-a.parquet", gone / "notes.parquet"
     for path in (stray, foreign):
         path.write_bytes(b"")
-    strays.run_once()
-    assert look_later(world, strays) == [uri_of(stray)]
+    orphans.run_once()
+    assert look_later(world, orphans) == [uri_of(stray)]
 
 
-def test_looks_are_rare(world: World, strays: OrphanFiles) -> None:
-    strays.run_once()
+def test_looks_are_rare(world: World, orphans: OrphanFiles) -> None:
+    orphans.run_once()
     segment(world, FIRST)
-    strays.run_once()
-    assert strays.known == {}
+    orphans.run_once()
+    assert orphans.known == {}
 
 
 @pytest.mark.parametrize(
@@ -164,21 +166,21 @@ def test_no_directory_of_tables_is_no_error(world: World, master: Master) -> Non
     assert made(world, master, nowhere, nowhere).run_once() == []
 
 
-def test_what_peers_were_sending_to_a_dead_tserver_goes(world: World, strays: OrphanFiles) -> None:
+def test_what_peers_were_sending_to_a_dead_tserver_goes(world: World, orphans: OrphanFiles) -> None:
     living = world.tserver()
     incoming = incoming_dir(world.settings.tables_dir)
     for session in (living, "dead"):
         (incoming / session).mkdir(parents=True)
         (incoming / session / "part").write_bytes(b"segment")
-    strays.run_once()
+    orphans.run_once()
     assert [path.name for path in incoming.iterdir()] == [living]
     assert (incoming / living / "part").exists()
 
 
-def test_segments_beside_a_log_that_is_gone_go_and_others_stay(world: World, strays: OrphanFiles) -> None:
+def test_segments_beside_a_log_that_is_gone_go_and_others_stay(world: World, orphans: OrphanFiles) -> None:
     directory = world.settings.wal_dir / "import"
     directory.mkdir(parents=True)
     for name in ("a.wal", "a.wal.segments", "a.wal.segment-00000", "b.wal.segments", "b.wal.segment-00000"):
         (directory / name).write_bytes(b"")
-    strays.run_once()
+    orphans.run_once()
     assert sorted(path.name for path in directory.iterdir()) == ["a.wal", "a.wal.segment-00000", "a.wal.segments"]

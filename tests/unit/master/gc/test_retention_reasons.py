@@ -36,15 +36,15 @@ def rows_of(needs: dict[str, set[str]]) -> tuple[list[Row], list[Row], list[Rang
     return [Row(b"1;m", remnant), Row(b"1<", tablet)], books, ranges
 
 
-def keeper_of(tablets: list[Row], books: list[Row], ranges: list[RangeKey]) -> RetentionReasons:
-    keeper = RetentionReasons(NAMES)
+def reasons_of(tablets: list[Row], books: list[Row], ranges: list[RangeKey]) -> RetentionReasons:
+    reasons = RetentionReasons(NAMES)
     for row in tablets:
-        keeper.tablet(row)
+        reasons.tablet(row)
     for row in books:
-        keeper.books(row)
+        reasons.books(row)
     for key in ranges:
-        keeper.quarantined(key)
-    return keeper
+        reasons.quarantined(key)
+    return reasons
 
 
 def disagreement(needs: dict[str, set[str]], sealed: dict[str, bool], marked: set[str]) -> list[str]:
@@ -53,11 +53,11 @@ def disagreement(needs: dict[str, set[str]], sealed: dict[str, bool], marked: se
     held = [Row(keys.quar_row(key.file), {keys.quar_column(key.target, key.first): Cell(1, b"")}) for key in ranges]
     referenced = {file.decode() for file in gc_rules.references(tablets, books, held)}
     logs = [LogFile(file, session, sealed[file]) for file, session in zip(FILES, ("s1", "s2", "s3"), strict=True)]
-    kept = {file.file: file for file in keeper_of(tablets, books, ranges).kept(logs, {}, LIVE, marked)}
+    retained = {file.file: file for file in reasons_of(tablets, books, ranges).retained(logs, {}, LIVE, marked)}
     return [
         log.uri
         for log in logs
-        if any(reason.kind != "deletion" for reason in kept[log.uri].reasons)
+        if any(reason.kind != "deletion" for reason in retained[log.uri].reasons)
         is gc_rules.is_collectable_log(log, referenced, LIVE)
     ]
 
@@ -85,20 +85,20 @@ def test_the_law_fails_when_a_reason_is_left_out() -> None:
 def test_reasons_say_for_whom() -> None:
     first, second, third = FILES
     needs = {first: {"log", "needed", "repl"}, second: {"repl"}, third: {"quarantine"}}
-    keeper = keeper_of(*rows_of(needs))
-    assert [(found.kind, found.who, found.detail) for found in keeper.reasons(first)] == [
+    reasons = reasons_of(*rows_of(needs))
+    assert [(found.kind, found.who, found.detail) for found in reasons.reasons(first)] == [
         ("recovery", "table cities", "1 tablet not flushed beyond it"),
         ("replication", "east", "table cities"),
     ]
-    assert [(found.kind, found.who) for found in keeper.reasons(second)] == [("replication", "table cities")]
-    assert [(found.kind, found.detail) for found in keeper.reasons(third)] == [("quarantine", "table cities, 1 range")]
+    assert [(found.kind, found.who) for found in reasons.reasons(second)] == [("replication", "table cities")]
+    assert [(found.kind, found.detail) for found in reasons.reasons(third)] == [("quarantine", "table cities, 1 range")]
 
 
 def test_the_largest_come_first_and_marked_files_are_there_too() -> None:
     first, second, third = FILES
     segment = "file:///tables/1/t/a.parquet"
     logs = [LogFile(first, "s1", False), LogFile(second, "s2", True)]
-    found = RetentionReasons(NAMES).kept(logs, {first: 5, second: 9, segment: 7}, LIVE, {second, segment})
+    found = RetentionReasons(NAMES).retained(logs, {first: 5, second: 9, segment: 7}, LIVE, {second, segment})
     assert [(file.file, file.bytes, [reason.kind for reason in file.reasons]) for file in found] == [
         (second, 9, ["deletion"]),
         (segment, 7, ["deletion"]),

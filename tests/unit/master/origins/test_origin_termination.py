@@ -19,8 +19,8 @@ from bookkeeper.master.origins import origin_termination
 from bookkeeper.master.origins.origin_books import (
     RootRow,
     hand_down,
+    is_forgotten_by_time,
     is_long_gone,
-    is_unheard_of,
     may_speak_of,
     standing,
 )
@@ -252,9 +252,9 @@ def test_r22_a_log_that_goes_says_whom_it_brought_what() -> None:
 
 
 def test_r22_time_counts_from_when_somebody_spoke_of_a_log_last() -> None:
-    assert not is_unheard_of(RootRow(LOG, 100, {}), 200, 100)
-    assert is_unheard_of(RootRow(LOG, 100, {}), 201, 100)
-    assert is_unheard_of(RootRow(LOG, None, {}, {"c": 100}), 201, 100), "a mark of a sender that was put late"
-    assert not is_unheard_of(RootRow(LOG, None, {("c", "w"): 1}), 10**6, 100)
+    assert not is_forgotten_by_time(RootRow(LOG, 100, {}), 200, 100)
+    assert is_forgotten_by_time(RootRow(LOG, 100, {}), 201, 100)
+    assert is_forgotten_by_time(RootRow(LOG, None, {}, {"c": 100}), 201, 100), "a mark of a sender that was put late"
+    assert not is_forgotten_by_time(RootRow(LOG, None, {("c", "w"): 1}), 10**6, 100)
     assert is_long_gone(RootRow(LOG, None, {("c", "w"): 100}), 201, 100)
     assert not is_long_gone(RootRow(LOG, None, {("c", "w"): 100}), 200, 100)

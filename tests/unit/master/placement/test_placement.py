@@ -55,7 +55,7 @@ class Placed:
 
     def place(self) -> None:
         """Place tablets as the cycle's thread does."""
-        self.placement.place(self.master.look().snapshot.tablets, self.state())
+        self.placement.place(self.master.read_books().snapshot.tablets, self.state())
 
     def state(self) -> ClusterState:
         """The living tservers."""
@@ -436,7 +436,7 @@ def check_that_the_load_gets_even(world: World, tservers: list[ScriptedTServer],
     world.create_table("2", [b"%03d" % number for number in range(splits)])
     placed.until(lambda: sum(len(t.held) for t in tservers) == splits + 2, "all tablets loaded")
     with scripted(world) as third:
-        tablets = placed.master.look().snapshot.tablets
+        tablets = placed.master.read_books().snapshot.tablets
         placed.placement.place(tablets, placed.state())
         placed.until_answered(third)
         placed.placement.place(tablets, placed.state())

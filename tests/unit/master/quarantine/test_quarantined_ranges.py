@@ -12,7 +12,7 @@ from bookkeeper.errors import LeaseLostError, UnavailableError
 from bookkeeper.master.index.shipments import Flight, Report
 from bookkeeper.master.quarantine import quarantined_ranges
 from bookkeeper.master.quarantine.quarantined_ranges import (
-    HELD_MAX,
+    AUTOMATIC_RANGES_MAX,
     RangeKey,
     blocking_ranges,
     read_rows,
@@ -221,7 +221,7 @@ def test_by_default_nothing_is_set_aside_until_a_person_says_so(world: World, ts
     assert scan_rows(world.table) == {}
     key = RangeKey(item.file, item.target, 3)
     context = _context(world, running)
-    (told,) = context.told({"1": "table-1"})
+    (told,) = context.listed({"1": "table-1"})
     assert (told.state, told.range_id, told.table, told.blocks) == ("blocking", key.range_id, "table-1", BAD)
     assert context.hold(key.range_id, {}).state == "held"
     assert scan_rows(world.table).keys() == {key}
@@ -247,10 +247,10 @@ def test_a_peer_that_refuses_everything_is_not_set_aside_bit_by_bit(world: World
     running = Running(world, world.master())
     auto = world.settings.replication.model_copy(update={"quarantine": "auto", "quarantine_tries": 1})
     running.quarantine.settings = auto
-    for number in range(HELD_MAX + 5):
+    for number in range(AUTOMATIC_RANGES_MAX + 5):
         running.shipping.report(failure(name("s1", number), 2), now_ns=0)
     running.shipping.report(failure(name("s1", 1), 2, key=NORTH), now_ns=0)
-    assert len(running.quarantine.hold_due(running.shipping)) == HELD_MAX + 1
+    assert len(running.quarantine.hold_due(running.shipping)) == AUTOMATIC_RANGES_MAX + 1
     assert running.quarantine.hold_due(shipping()) == []
 
 
@@ -326,7 +326,7 @@ def test_references_are_read_in_the_order_in_which_they_end(world: World, monkey
     write_rows(world.table, master.reign, {RangeKey(file, EAST, 3): ENTRY})
     world.ship(file, EAST, 4)
     monkeypatch.setattr(world.table, "scan", noted)
-    master.collector.look()
+    master.collector.observe()
     assert [s for s in sections if s] == [keys.REPL_PREFIX, keys.QUAR_PREFIX]
 
 
@@ -358,7 +358,7 @@ def test_what_operations_do_with_a_range_is_shown(world: World) -> None:
     context = _context(world, running)
     with pytest.raises(UnavailableError, match="still at"):
         context.skip(key.range_id, 0)
-    (told,) = context.told({})
+    (told,) = context.listed({})
     assert told.state == "skipping"
 
 
