@@ -13,7 +13,7 @@ from bookkeeper.config import Settings, load_settings
 from bookkeeper.errors import NotFoundError
 from bookkeeper.monitor.web_server import url_of
 from bookkeeper.security.secret_store import SecretStore
-from bookkeeper.security.viewers import is_asked, token_of
+from bookkeeper.security.viewers import requires_token, token_of
 from shell.output import Output
 
 
@@ -29,7 +29,7 @@ def monitor(directory: Path, token_only: bool, as_json: bool) -> None:
     """
     settings = load_settings(directory)
     url, token = address_of(settings), ""
-    if is_asked(settings):
+    if requires_token(settings):
         token = token_of(SecretStore(settings.directory).own("monitor"))
     elif token_only:
         raise NotFoundError("there is no token, for this monitor asks for none: authentication is none")

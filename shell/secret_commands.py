@@ -15,7 +15,7 @@ import click
 
 from bookkeeper.config import SETTINGS_FILE, Settings, load_settings
 from bookkeeper.security.secret import Secret
-from bookkeeper.security.secret_store import Kept, SecretStore
+from bookkeeper.security.secret_store import SecretStore, StoredSecret
 from shell.output import Output, Record, utc
 from shell.parameters import names
 
@@ -26,7 +26,7 @@ _COLUMNS = ("id", "use", "who", "made", "tables", "file")
 
 @click.group()
 def secret() -> None:
-    """Who may come into a cluster, and what it shows to its peers."""
+    """Manage secrets: those that a cluster accepts, and those that it shows to its peers."""
 
 
 @secret.command()
@@ -39,8 +39,8 @@ def secret() -> None:
     help="The only instance that may use it: its instance_id, which `bookkeeper config show` prints there, or the "
     "directory of that cluster on this machine.",
 )
-@click.option("--any-instance", is_flag=True, help="Whoever has it may use it, and is believed to be whom it says.")
-@click.option("--tables", metavar="TABLE,…", help="The tables that it opens, by name; they need not be there yet.")
+@click.option("--any-instance", is_flag=True, help="Any instance may use it; the claimed identity is not checked.")
+@click.option("--tables", metavar="TABLE,…", help="The tables that it opens, by name; they need not exist yet.")
 @click.option("--all-tables", is_flag=True, help="It opens every table, later ones too.")
 @_JSON
 def make(
@@ -54,19 +54,19 @@ def make(
 ) -> None:
     """Make the secret with which the cluster NAME may replicate to tables of the one in DIR, and nothing else.
 
-    Its operator gets the file and gives it to `definecluster --secret-file`. The same again is fine. `secret tables`
-    changes later which tables it opens.
+    The operator of NAME passes the file to `definecluster --secret-file`. A repeated command changes nothing. `secret
+    tables` changes the tables that it opens.
     """
     _require_one("--instance", instance is not None, "--any-instance", any_instance)
     _require_one("--tables", tables is not None, "--all-tables", all_tables)
     settings = load_settings(directory)
     own = settings.instance
-    kept = SecretStore(settings.directory).make_for_peer(
+    stored = SecretStore(settings.directory).make_for_peer(
         name, own.name, own.instance_id, _instance_id(instance), names(tables or ""), all_tables
     )
-    opened = _opened(kept.secret)
-    text = f"{name} may replicate to {opened} of {own.name} with {kept.path}: bring it there, unread by others"
-    Output(as_json).done(text, _record(kept, settings))
+    opened = _opened(stored.secret)
+    text = f"{name} may replicate to {opened} of {own.name} with {stored.path}: copy it there, and let no other read it"
+    Output(as_json).done(text, _record(stored, settings))
 
 
 def _require_one(one: str, has_one: bool, other: str, has_other: bool) -> None:
@@ -75,20 +75,20 @@ def _require_one(one: str, has_one: bool, other: str, has_other: bool) -> None:
 
 
 def _instance_id(instance: str | None) -> str:
-    """The id that was given, or that of the cluster whose directory was given; empty = any instance."""
+    """The id ``instance``, or the id of the cluster in the directory ``instance``; empty = any instance."""
     if instance is None:
         return ""
     if not instance:
         raise click.UsageError("an instance id is not empty")
-    place = Path(instance)
-    return load_settings(place).instance.instance_id if (place / SETTINGS_FILE).is_file() else instance
+    directory = Path(instance)
+    return load_settings(directory).instance.instance_id if (directory / SETTINGS_FILE).is_file() else instance
 
 
-def _opened(found: Secret) -> str:
-    """What a peer's secret opens, for people."""
-    if found.all_tables:
+def _opened(peer_secret: Secret) -> str:
+    """The tables that a peer's secret opens, for people."""
+    if peer_secret.all_tables:
         return "every table"
-    return f"table {', '.join(found.tables)}" if found.tables else "no table"
+    return f"table {', '.join(peer_secret.tables)}" if peer_secret.tables else "no table"
 
 
 @secret.command()
@@ -108,10 +108,10 @@ def tables(
     all_tables: bool,
     as_json: bool,
 ) -> None:
-    """Change which tables of the cluster in DIR the secret of its peer NAME opens, without a new secret.
+    """Change the tables of the cluster in DIR that the secret of its peer NAME opens, without a new secret.
 
-    Running processes know it within a second. What a table got stays there. Replication to a table that
-    is added goes on by itself, behind what arrived before.
+    Running processes notice it within a second. Replicated records stay in their tables. Replication to an added
+    table continues without a command, after the last record that arrived.
     """
     if sum((add is not None or remove is not None, exactly is not None, all_tables)) != 1:
         raise click.UsageError("say --add or --remove or both, or --set, or --all-tables")
@@ -127,9 +127,9 @@ def tables(
         return replace(found, tables=tuple(sorted(opened)))
 
     settings = load_settings(directory)
-    kept = SecretStore(settings.directory).change_tables(name, change)
-    text = f"{name} may replicate to {_opened(kept.secret)} of {settings.instance.name}"
-    Output(as_json).done(text, _record(kept, settings))
+    stored = SecretStore(settings.directory).change_tables(name, change)
+    text = f"{name} may replicate to {_opened(stored.secret)} of {settings.instance.name}"
+    Output(as_json).done(text, _record(stored, settings))
 
 
 @secret.command(name="list")
@@ -138,12 +138,12 @@ def tables(
 def list_secrets(directory: Path, as_json: bool) -> None:
     """List the secrets in DIR, without their keys.
 
-    USE is `accepted` for those who come with it, `shown` for what this cluster shows to a peer, and `both` for the
+    USE is `accepted` for secrets of callers, `shown` for those that this cluster shows to a peer, and `both` for the
     cluster's own.
     """
     settings = load_settings(directory)
-    rows = [_record(kept, settings) for kept in SecretStore(settings.directory).listed()]
-    Output(as_json).records(rows, _COLUMNS, "no secrets; bookkeeper standalone makes what is missing")
+    rows = [_record(stored, settings) for stored in SecretStore(settings.directory).listed()]
+    Output(as_json).records(rows, _COLUMNS, "no secrets; bookkeeper standalone makes missing ones")
 
 
 @secret.command()
@@ -153,47 +153,45 @@ def list_secrets(directory: Path, as_json: bool) -> None:
 def renew(directory: Path, who: str, as_json: bool) -> None:
     """Make a new secret in DIR for WHO: `processes`, `clients`, or the name of a peer.
 
-    The one before is let in still, until `secret forget`: so nobody is turned away while the new one is brought to
-    those who need it.
+    The former secret stays accepted until `secret forget`, so that no caller is refused while the new one is copied
+    to all callers.
     """
     settings = load_settings(directory)
-    kept = SecretStore(settings.directory).renew(who)
-    text = f"the new secret for {who} is in {kept.path}; when all use it: bookkeeper secret forget {directory} {who}"
-    Output(as_json).done(text, _record(kept, settings))
+    stored = SecretStore(settings.directory).renew(who)
+    text = f"the new secret for {who} is in {stored.path}; when all use it: bookkeeper secret forget {directory} {who}"
+    Output(as_json).done(text, _record(stored, settings))
 
 
 @secret.command()
 @_DIRECTORY
 @click.argument("who", metavar="WHO")
-@click.option("--all", "everything", is_flag=True, help="Of a peer: the present one too, so that it may not come in.")
+@click.option("--all", "everything", is_flag=True, help="For a peer: its present secret, too; the peer is refused.")
 @_JSON
 def forget(directory: Path, who: str, everything: bool, as_json: bool) -> None:
-    """Let the secret that WHO had before `secret renew` in no more, and close connections that came with it."""
+    """Refuse the secret that WHO had before `secret renew`, and close connections that were opened with it."""
     settings = load_settings(directory)
-    gone = SecretStore(settings.directory).forget(who, everything)
-    ids = [kept.secret.id for kept in gone]
-    text = (
-        f"{who} can't come in with {', '.join(ids)} any more" if ids else f"{who} had no secret before the present one"
-    )
+    removed = SecretStore(settings.directory).forget(who, everything)
+    ids = [stored.secret.id for stored in removed]
+    text = f"{who} is refused with {', '.join(ids)} from now on" if ids else f"{who} has no previous secret"
     Output(as_json).done(text, {"who": who, "forgotten": ids})
 
 
-def _record(kept: Kept, settings: Settings) -> Record:
-    shown, own = kept.path.parent.name == "to", kept.path.name in ("cluster.secret", "client.secret")
+def _record(stored: StoredSecret, settings: Settings) -> Record:
+    shown, own = stored.path.parent.name == "to", stored.path.name in ("cluster.secret", "client.secret")
     return {
-        "id": kept.secret.id,
+        "id": stored.secret.id,
         "use": "shown" if shown else "both" if own else "accepted",
-        "who": kept.secret.cluster if shown else kept.secret.holder,
-        "made": utc(kept.secret.made_ms),
-        "file": str(kept.path.relative_to(settings.directory)),
-        "path": str(kept.path),
-        "instance_id": kept.secret.holder_instance_id or None,
-        "tables": _tables(kept.secret) if kept.secret.kind == "peer" and not shown else None,
+        "who": stored.secret.cluster if shown else stored.secret.holder,
+        "made": utc(stored.secret.made_ms),
+        "file": str(stored.path.relative_to(settings.directory)),
+        "path": str(stored.path),
+        "instance_id": stored.secret.holder_instance_id or None,
+        "tables": _tables(stored.secret) if stored.secret.kind == "peer" and not shown else None,
     }
 
 
-def _tables(found: Secret) -> list[str]:
-    return ["(all)"] if found.all_tables else list(found.tables)
+def _tables(peer_secret: Secret) -> list[str]:
+    return ["(all)"] if peer_secret.all_tables else list(peer_secret.tables)
 
 
 COMMANDS = (make, tables, list_secrets, renew, forget)

@@ -1,7 +1,7 @@
-"""Who is let in at a port, and what a caller shows: made from the settings of a cluster, or from a secret's file.
+"""Authentication at a port: what a server requires and what a caller presents.
 
-Arrives: settings, or the file that a client was given. Leaves: an :class:`Entrance` for servers, :class:`Credentials`
-for callers. Nothing survives a crash; the files do.
+Arrives: the settings of a cluster, or the file of a client's secret. Leaves: an :class:`Entrance` for servers,
+:class:`Credentials` for callers.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ PEER_ADVICE = (
 
 
 def nothing() -> Sequence[Secret]:
-    """No secret is shown."""
+    """Present no secret."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """What a server asks for. ``accepted`` None = whoever comes is let in (``security.authentication = "none"``);
+    """Requirements of a server. ``accepted`` None = it accepts every caller (``security.authentication = "none"``);
     ``tls`` None = it speaks no TLS.
     """
 
@@ -51,12 +51,13 @@ class Entrance:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a caller shows: of all ``offers`` those that are meant for the instance that it calls; the server chooses
-    one that it knows.
+    """Secrets and TLS of a caller. It presents the ``offers`` that are for the called instance; the server chooses one
+    that it knows.
 
-    ``demand``: a server that proves no secret is not spoken to. Without it, that holds for the instances whose secrets
-    are offered. ``advice`` is the next step for whoever is refused. ``tls`` None = it speaks no TLS. ``instance_id``:
-    the only instance that is called; empty: whoever answers says which one it is, before anything is offered to it.
+    ``demand``: the caller ends the connection when the server proves no secret. Without it, this holds only for the
+    instances whose secrets it offers. ``advice`` is the next step for a refused caller. ``tls`` None = it speaks no
+    TLS. ``instance_id`` is the only instance that it calls; empty: the server names its instance before the caller
+    offers a secret.
     """
 
     offers: Callable[[], Sequence[Secret]] = nothing
@@ -67,27 +68,27 @@ class Credentials:
 
 
 def meant_for(instance_id: str, secrets: Sequence[Secret]) -> Sequence[Secret]:
-    """What may be offered to an instance: those that say that they open it (or any one, which no command makes), and
-    nothing while nobody knows which one it is.
+    """The secrets that a caller may offer to an instance: those that name it, or that name none (no command makes
+    such a secret). An unknown instance gets none.
     """
     return [secret for secret in secrets if instance_id and secret.instance_id in ("", instance_id)]
 
 
 def offered_to(instance_id: str, secrets: Sequence[Secret]) -> Sequence[Secret]:
-    """The same for an instance that asks for a secret; raises NotAdmittedError when there are others only."""
+    """:func:`meant_for` an instance that requires a secret; raises NotAdmittedError when others have all of them."""
     meant = meant_for(instance_id, secrets)
     if secrets and not meant:
         others = ", ".join(sorted({f"{secret.cluster} ({secret.instance_id})" for secret in secrets})[:3])
         raise NotAdmittedError(
-            f"it is instance {instance_id}, and what this side has is meant for {others or 'nobody'}",
+            f"it is instance {instance_id}, and the secrets of this side are for {others or 'no instance'}",
             {"instance_id": instance_id},
         )
     return meant
 
 
 def entrance_of(settings: Settings) -> Entrance:
-    """For the servers of a cluster. Raises NotFoundError, RefusedError or InvalidInputError when its own secret or
-    certificate can't be used, or when they would listen beyond loopback without TLS.
+    """Requirements of the servers of a cluster. Raises NotFoundError, RefusedError or InvalidInputError when its own
+    secret or certificate is unusable, or when they would listen beyond loopback without TLS.
     """
     refuse_plaintext(settings)
     tls = server_context(tls_files(settings))
@@ -100,7 +101,7 @@ def entrance_of(settings: Settings) -> Entrance:
 
 
 def process_credentials(settings: Settings) -> Credentials:
-    """For calls between processes of a cluster."""
+    """Credentials for calls between processes of a cluster."""
     tls = caller_context(tls_files(settings))
     if settings.security.authentication == "none":
         return Credentials(advice=PROCESS_ADVICE, tls=tls, instance_id=settings.instance.instance_id)
@@ -109,21 +110,21 @@ def process_credentials(settings: Settings) -> Credentials:
 
 
 def peer_credentials(settings: Settings) -> Credentials:
-    """For calls to other clusters: each accepts what its operator made for this one."""
+    """Credentials for calls to other clusters: each accepts the secret that its operator made for this cluster."""
     tls = caller_context(tls_files(settings))
     return Credentials(SecretStore(settings.directory).presented, advice=PEER_ADVICE, tls=tls)
 
 
 @dataclass(frozen=True, slots=True)
 class CredentialFiles:
-    """What a client was given by name; what is None is looked for elsewhere."""
+    """Files that a client names as arguments; for None it uses the environment or the cluster's directory."""
 
     secret_file: Path | None = None
     tls_ca: Path | None = None
     tls_certificate: Path | None = None
 
     def or_named(self, environment: Mapping[str, str]) -> CredentialFiles:
-        """The same, with what the environment names in place of what is not given."""
+        """The same files; the environment names those that are None here."""
 
         def named(variable: str) -> Path | None:
             return Path(environment[variable]) if environment.get(variable) else None
@@ -135,36 +136,36 @@ class CredentialFiles:
         )
 
 
-def client_credentials(settings: Settings | None, given: CredentialFiles | None = None) -> Credentials:
-    """For a client: what it was given, else what is in the cluster's directory (``settings``), else what the
-    environment names. Raises NotFoundError, RefusedError, InvalidInputError.
+def client_credentials(settings: Settings | None, arguments: CredentialFiles | None = None) -> Credentials:
+    """Credentials of a client: from its arguments, else from the cluster's directory (``settings``), else from the
+    environment. Raises NotFoundError, RefusedError, InvalidInputError.
     """
-    given = given or CredentialFiles()
-    named = given.or_named(os.environ)
+    arguments = arguments or CredentialFiles()
+    named = arguments.or_named(os.environ)
     if settings is None:
-        return replace(_shown(named.secret_file), tls=caller_context(_tls_given(named)))
-    tls, own = caller_context(_tls_given(given) or tls_files(settings)), settings.instance.instance_id
-    if given.secret_file is None and settings.security.authentication == "none":
+        return replace(_optional_file(named.secret_file), tls=caller_context(_tls_arguments(named)))
+    tls, own = caller_context(_tls_arguments(arguments) or tls_files(settings)), settings.instance.instance_id
+    if arguments.secret_file is None and settings.security.authentication == "none":
         return Credentials(tls=tls, instance_id=own)
     store = SecretStore(settings.directory)
-    if given.secret_file is None and not (named.secret_file and not os.access(store.file_of("client"), os.R_OK)):
+    if arguments.secret_file is None and not (named.secret_file and not os.access(store.file_of("client"), os.R_OK)):
         store.own("client")
         return Credentials(lambda: store.shown("client"), True, tls=tls, instance_id=own)
-    return replace(_shown(named.secret_file), tls=tls)
+    return replace(_optional_file(named.secret_file), tls=tls)
 
 
-def _tls_given(given: CredentialFiles) -> TlsFiles | None:
-    return None if given.tls_ca is None else TlsFiles(given.tls_ca, given.tls_certificate)
+def _tls_arguments(files: CredentialFiles) -> TlsFiles | None:
+    return None if files.tls_ca is None else TlsFiles(files.tls_ca, files.tls_certificate)
 
 
-def _shown(path: Path | None) -> Credentials:
+def _optional_file(path: Path | None) -> Credentials:
     return Credentials() if path is None else file_credentials(path)
 
 
 def file_credentials(path: Path) -> Credentials:
-    """For a client with a secret's file, or a directory of such files. Raises NotFoundError, RefusedError.
+    """Credentials from a secret's file, or a directory of such files. Raises NotFoundError, RefusedError.
 
-    A cluster must prove one of them, unless none says whose it is.
+    The cluster must prove one of them, unless none of them names an instance.
     """
     files = sorted(path.glob(f"[!.]*{SUFFIX}")) if path.is_dir() else [path]
     shown = [read_secret(file) for file in files]

@@ -1,7 +1,7 @@
-"""Which addresses of a cluster lie beyond loopback: nothing listens there without TLS, unless a setting says so.
+"""Addresses of a cluster beyond loopback: a process listens there only with TLS, unless a setting permits plaintext.
 
-Arrives: settings. Leaves: RefusedError with the settings that bind such an address, and the next step. A name is asked
-of the system's resolver. Nothing survives a crash.
+Arrives: settings. Leaves: RefusedError with the settings that bind such an address, and the next step. The system's
+resolver resolves names.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from bookkeeper.errors import RefusedError
 
 PLAINTEXT_ADVICE = (
     'name a certificate (security.tls_certificate, docs/security.md), or set security.beyond_loopback = "plaintext" '
-    "where nobody else is on the network"
+    "where no other machine is on the network"
 )
 
 
 def refuse_plaintext(settings: Settings) -> None:
-    """Raise RefusedError when something would listen beyond loopback without TLS, and may not."""
+    """Raise RefusedError when a process would listen beyond loopback without TLS, and the settings forbid it."""
     named = settings.security
     if named.tls_certificate or named.beyond_loopback == "plaintext":
         return
@@ -28,7 +28,7 @@ def refuse_plaintext(settings: Settings) -> None:
     if open_ones:
         raise RefusedError(
             f"{' and '.join(open_ones)} {'lie' if len(open_ones) > 1 else 'lies'} beyond loopback, and there is no "
-            f"TLS: whoever is on the network could read everything; {PLAINTEXT_ADVICE}"
+            f"TLS: every machine on the network could read everything; {PLAINTEXT_ADVICE}"
         )
 
 
@@ -37,14 +37,14 @@ def exposed(settings: Settings) -> Sequence[str]:
     bound = {
         "rpc.bind_host": settings.rpc.bind_host,
         "master.host": settings.master.host,
-        "monitor.host": settings.monitor.host,  # whatever monitor.port is: a master may be given another one
+        "monitor.host": settings.monitor.host,  # even for monitor.port 0: an option of the master may name a port
     }
     return [f"{key} ({host or 'every address'})" for key, host in bound.items() if not is_loopback(host)]
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches a host: an address, or a name all of whose addresses are such ones. One
-    that nobody can resolve is not.
+    """Tell whether only this machine reaches a host: a loopback address, or a name with loopback addresses only. An
+    unresolvable name is not loopback.
     """
     try:
         found = socket.getaddrinfo(host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -1,9 +1,9 @@
-"""Below which directories a cluster reaches files for those who ask it to: imports, exports, directories as peers.
+"""Directories below which clients may make a cluster read and write files: imports, exports, directories as peers.
 
 Arrives: the setting ``files.roots``, paths and URIs that clients name. Leaves: resolved paths and descriptors below a
-root, or RefusedError. Whoever may use a cluster thus reads and writes with the rights of its processes only what the
-operator has laid open. A path is judged in the process that opens it, when it opens it: symbolic links are followed
-first, and what was opened is looked at once more, for a link may have changed in between. Nothing survives a crash.
+root, or RefusedError. A client thus reaches, with the rights of the cluster's processes, only the directories that the
+operator has named. The process that opens a path checks it when it opens it: it follows symbolic links first, and
+checks the opened file again, because a link may have changed in between.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from bookkeeper.config import Settings
 from bookkeeper.errors import InvalidInputError, RefusedError
 
 _OPENED = "/proc/self/fd/{}"
-"""Leads to what a descriptor has open, whatever has its name now."""
+"""Path to the open file of a descriptor; it stays right when the file is renamed or replaced."""
 
 _FLAGS = os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-"""Nobody waits for the other end of a pipe."""
+"""O_NONBLOCK: opening a pipe does not wait for its other end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +34,19 @@ class FileRoots:
 
     @classmethod
     def of(cls, settings: Settings) -> FileRoots:
-        """What the settings name; a path that is not absolute is below the cluster's directory."""
+        """The roots that the settings name; a relative path is below the cluster's directory."""
         named = settings.files.roots
         paths = tuple(settings.directory / root for root in named if "://" not in root)
         return cls(paths, tuple(root for root in named if "://" in root))
 
     def resolve(self, path: Path) -> Path:
-        """Where ``path`` leads, which need not exist yet. Raises RefusedError when that is below no root."""
+        """``path`` without symbolic links; it need not exist yet. Raises RefusedError when it is below no root."""
         return self._checked(path, Path(os.path.realpath(path)))
 
     @contextmanager
     def opened(self, path: Path) -> Iterator[Path]:
-        """A path to the file or directory that ``path`` is now, for as long as the block lasts; below a directory it
-        may be used like any other. Raises RefusedError, OSError.
+        """Open ``path`` and return a path that leads to this file or directory until the block ends; paths below it
+        work as usual. Raises RefusedError, OSError.
         """
         descriptor = os.open(path, os.O_RDONLY | _FLAGS)
         try:
@@ -60,9 +60,9 @@ class FileRoots:
             os.close(descriptor)
 
     def check_uri(self, uri: str) -> None:
-        """Raise RefusedError for a URI below no root, InvalidInputError for one that leads out of where it begins."""
+        """Raise RefusedError for a URI below no root, InvalidInputError for one with a part ``.`` or ``..``."""
         if any(part in (".", "..") for part in uri.replace("%2e", ".").replace("%2E", ".").split("/")):
-            raise InvalidInputError(f"{uri} has a part that leads elsewhere: name the directory itself")
+            raise InvalidInputError(f"{uri} has a part . or ..: name the directory itself")
         if not any(is_below(uri, root.rstrip("/")) for root in self.uris):
             raise self._refused(uri)
 
@@ -72,15 +72,15 @@ class FileRoots:
         return found
 
     def _refused(self, where: str) -> RefusedError:
-        known = ", ".join([*map(str, self.directories), *self.uris]) or "there is none"
+        roots = ", ".join([*map(str, self.directories), *self.uris]) or "there is none"
         return RefusedError(
-            f"{where} is not below a directory that this cluster reaches files in ({known}): move it there, or name "
+            f"{where} is not below a directory that this cluster reaches files in ({roots}): move it there, or name "
             "its directory in files.roots in the cluster's settings and start it again"
         )
 
 
 ANYWHERE = FileRoots((Path("/"),))
-"""For directories that no client has named."""
+"""Roots for paths that come from the operator, not from a client."""
 
 
 def is_in(found: Path, root: Path) -> bool:
@@ -89,7 +89,7 @@ def is_in(found: Path, root: Path) -> bool:
 
 
 def is_below(uri: str, root: str) -> bool:
-    """The same for URIs."""
+    """Whether a URI is a root's URI, or below it."""
     return uri == root or uri.startswith(root + "/")
 
 

@@ -1,9 +1,9 @@
-"""What a cluster keeps is its owner's alone: directories of mode 0700, files of mode 0600.
+"""File permissions of a cluster: only its owner can open its directories (mode 0700) and files (mode 0600).
 
-Arrives: the settings of a cluster. Leaves: a file mode mask for this process and all that it starts, and places that
-nobody else can enter. Survives a crash: the modes. Records, books and logs are readable to whoever can read their
-files, and a lock can be held by whoever can open its file, so other users of the machine are kept out of the directory
-as a whole. Secrets are left alone: one that lies open may have been read, and is refused where it is used.
+Arrives: the settings of a cluster. Leaves: a file mode mask for this process and its children, and directories that
+other users can't enter. A user who can open the files reads records, books and logs, and can hold a lock; so the whole
+directory is closed to other users. Modes of secrets stay: other users may have read an open secret already, so the
+process that reads it refuses it.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ UMASK = 0o077
 DIRECTORY_MODE = 0o700
 
 _JOURNALS = ("", "-wal", "-shm")
-"""What SQLite adds to the name of a database."""
+"""Suffixes of SQLite's files: the database itself, its write-ahead log, its shared memory."""
 
 
 def keep_private() -> None:
-    """Let whatever this process and those it starts make from here on be their owner's alone."""
+    """Set the mask so that only the owner can open the files that this process and its children make from now on."""
     os.umask(UMASK)
 
 
 def shared_mode(directory: Path) -> int:
-    """The mode of a file for others in a directory of theirs: who may read there may read it. Raises OSError."""
+    """Mode of a file for other users in their directory: the directory's rights to read and write. Raises OSError."""
     return stat.S_IMODE(directory.stat().st_mode) & 0o666
 
 
 def tighten(settings: Settings, database: Path | None) -> list[Path]:
-    """Close the directory of a cluster, what lies in it and its stores to others; returns what was open to them.
-    ``database``: of the metadata table, where it is a file. Raises RefusedError for what belongs to somebody else.
+    """Close the directory of a cluster, its entries and its stores to other users; returns the paths that were open.
+    ``database``: file of the metadata table, if it is one. Raises RefusedError for a path of another owner.
     """
-    return [path for path in dict.fromkeys(_places(settings, database)) if _close(path)]
+    return [path for path in dict.fromkeys(_paths(settings, database)) if _close(path)]
 
 
-def _places(settings: Settings, database: Path | None) -> Iterator[Path]:
-    """Where nobody can enter the directory, what is in it is out of reach; stores may be elsewhere."""
+def _paths(settings: Settings, database: Path | None) -> Iterator[Path]:
+    """The paths to check. A closed directory protects its entries; stores may lie outside of it."""
     home = settings.directory
     if home.is_dir() and is_open(home.stat().st_mode):
         yield home
@@ -71,5 +71,5 @@ def _close(path: Path) -> bool:
 
 
 def is_open(mode: int) -> bool:
-    """Whether others than the owner have a right. The rights of a symbolic link are those of where it leads."""
+    """Whether other users than the owner have a right. A symbolic link has the rights of its target, so not here."""
     return not stat.S_ISLNK(mode) and bool(stat.S_IMODE(mode) & UMASK)

@@ -1,8 +1,7 @@
-"""One shared secret: what its file says, and how it is kept from others.
+"""One shared secret: its key, its purpose, and its file.
 
-Arrives: a file, or what a new secret is for. Leaves: a :class:`Secret`, or an error that names the file, the reason and
-the next step. The key never leaves but into a file of mode 0600: ``repr`` and errors do not show it. Survives a crash:
-the file, written whole or not at all.
+Arrives: a file, or the purpose of a new secret. Leaves: a :class:`Secret`, or an error that names the file, the reason
+and the next step. The key goes only into a file of mode 0600, written atomically: ``repr`` and errors do not show it.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ FILE_MODE = 0o600
 Kind = Literal["cluster", "client", "peer", "monitor"]
 
 MEANING: dict[Kind, str] = {
-    "cluster": "Whoever has it is taken for a process of this cluster.",
-    "client": "Whoever has it may use and administer this cluster.",
-    "peer": "Whoever has it may replicate to the tables of this cluster that it opens there, and nothing else.",
-    "monitor": "Whoever has it may look at the monitor of this cluster, and nothing else.",
+    "cluster": "Its holder counts as a process of this cluster.",
+    "client": "Its holder may use and administer this cluster.",
+    "peer": "Its holder may replicate to the tables of this cluster that it opens there, and nothing else.",
+    "monitor": "Its holder may read the monitor of this cluster, and nothing else.",
 }
 
 _ID = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}")
@@ -43,11 +42,11 @@ _TEXTS = ("id", "kind", "cluster", "instance_id", "holder", "holder_instance_id"
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A key, and what it opens. ``cluster`` and ``instance_id`` are of the cluster that lets its holder in; empty: any.
+    """A key and its rights. ``cluster`` and ``instance_id`` name the cluster that accepts it; empty: any.
 
-    ``holder`` says for whom it was made; a ``holder_instance_id`` that is not empty is the only instance that may use
-    it. ``id`` is public: 16 hexadecimal digits by which both sides mean the same secret. A peer's secret opens the
-    ``tables`` of these names, or ``all_tables``: what the file of the cluster that lets it in says now.
+    ``holder`` names its holder; only the instance ``holder_instance_id`` may use it, unless that is empty. ``id`` is
+    public: 16 hexadecimal digits that name the secret on both sides. A peer's secret opens the ``tables`` of these
+    names, or ``all_tables``; the file in the accepting cluster decides, not the holder's copy.
     """
 
     id: str
@@ -76,7 +75,7 @@ def new_secret(
     tables: Collection[str] = (),
     all_tables: bool = False,
 ) -> Secret:
-    """A fresh one from the operating system's randomness."""
+    """A secret with a new key and id from the operating system's random numbers."""
     return Secret(
         secrets.token_hex(ID_BYTES),
         kind,
@@ -92,7 +91,7 @@ def new_secret(
 
 
 def read_secret(path: Path) -> Secret:
-    """Read a file. Raises NotFoundError; RefusedError when others can read it; InvalidInputError when it is none."""
+    """Read a secret's file. Raises NotFoundError; RefusedError when others can read it; InvalidInputError."""
     try:
         with path.open("rb") as file:
             refuse_readable_by_others(path, os.fstat(file.fileno()).st_mode)
@@ -107,16 +106,16 @@ def read_secret(path: Path) -> Secret:
 
 
 def refuse_readable_by_others(path: Path, mode: int) -> None:
-    """Raise RefusedError unless the file is its owner's alone."""
+    """Raise RefusedError when other users than its owner can open the file."""
     if stat.S_IMODE(mode) & 0o077:
         raise RefusedError(
             f"others can read the secret {path} (mode {stat.S_IMODE(mode):04o}): chmod 600 {path}, and make a new one "
-            "if somebody may have read it (bookkeeper secret renew)"
+            "if others may have read it (bookkeeper secret renew)"
         )
 
 
 def write_secret(path: Path, secret: Secret, *, replace: bool = False) -> None:
-    """Write a file of mode 0600, whole or not at all. Raises ExistsError unless ``replace``."""
+    """Write a file of mode 0600 atomically. Raises ExistsError if it exists, unless ``replace``."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
@@ -138,7 +137,7 @@ def write_secret(path: Path, secret: Secret, *, replace: bool = False) -> None:
 
 
 def format_secret(secret: Secret) -> str:
-    """What stands in its file."""
+    """Content of the secret's file."""
     values: dict[str, object] = {
         "id": secret.id,
         "kind": secret.kind,
@@ -157,7 +156,7 @@ def format_secret(secret: Secret) -> str:
 
 
 def parse_secret(path: Path, raw: bytes) -> Secret:
-    """What a file says; raises InvalidInputError, which never shows what stands in it."""
+    """The secret in a file's content; raises InvalidInputError, whose text never shows the content."""
     if len(raw) > FILE_BYTES_MAX:
         raise _no_secret(path, f"it has more than {FILE_BYTES_MAX} bytes")
     try:

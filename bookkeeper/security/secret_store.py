@@ -1,14 +1,15 @@
-"""The secrets of one cluster, in ``DIR/secrets``: which it lets in, and which it shows to others.
+"""The secrets of one cluster, in ``DIR/secrets``: those it accepts, and those it presents to other clusters.
 
 Arrives: the directory of a cluster. Leaves: secrets by id. Survives a crash: the files. Files:
 
-* ``cluster.secret``: the processes of the cluster among themselves; ``client.secret``: its clients;
-* ``monitor.secret``: those who look at its monitor, and nothing else (:mod:`bookkeeper.security.viewers`);
-* ``from/NAME.secret``: made here for the peer NAME, which may replicate to this cluster with it;
-* ``to/ALIAS.secret``: got from the operator of the cluster that is defined here as ALIAS, and shown to it;
-* ``NAME.previous.secret`` beside any of the first four: let in too, while a secret is being changed.
+* ``cluster.secret``: for calls between processes of the cluster; ``client.secret``: for its clients;
+* ``monitor.secret``: for viewers of its monitor, and nothing else (:mod:`bookkeeper.security.viewers`);
+* ``from/NAME.secret``: made here for the peer NAME, which replicates to this cluster with it;
+* ``to/ALIAS.secret``: made by the operator of the cluster that is defined here as ALIAS, and presented to it;
+* ``NAME.previous.secret`` beside any of the first four: accepted too, while a secret is being changed.
 
-Running processes see a change with the next connection: files are looked at, and read when one of them changed.
+Running processes see a change with the next connection: they compare the files' metadata, and read the files again
+when one of them changed.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ SECRETS_DIR = "secrets"
 SUFFIX = ".secret"
 PREVIOUS_SUFFIX = ".previous.secret"
 SETTLED_NS = 100_000_000
-"""A file that changed less than this before it was read is read again: clocks of file systems tick slowly."""
+"""A file that changed less than this before its read is read again, because file systems keep coarse times."""
 
 OWN_HOLDERS: Mapping[Kind, str] = {"cluster": "processes", "client": "clients", "monitor": "viewers"}
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredSecret:
     """A secret and its file."""
 
     path: Path
@@ -51,10 +52,10 @@ class SecretStore:
         self._home = home
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._read: dict[str, tuple[tuple[FileFact, ...] | None, tuple[Kept, ...]]] = {}
+        self._cache: dict[str, tuple[tuple[FileFact, ...] | None, tuple[StoredSecret, ...]]] = {}
         self._last: dict[Kind, list[Secret]] = {}
 
-    # ---- what others ask
+    # ---- queries
 
     def own(self, kind: Kind) -> Secret:
         """The cluster's, its clients' or its viewers' secret. Raises NotFoundError, RefusedError, InvalidInputError."""
@@ -62,43 +63,43 @@ class SecretStore:
             return read_secret(self.file_of(kind))
         except NotFoundError:
             raise NotFoundError(
-                f"there is no secret at {self.file_of(kind)}: bookkeeper standalone makes what is missing, or get a "
+                f"there is no secret at {self.file_of(kind)}: bookkeeper standalone makes missing ones, or get a "
                 "copy and name it with --secret-file (BOOKKEEPER_SECRET_FILE)"
             ) from None
 
     def shown(self, kind: Kind) -> Sequence[Secret]:
-        """The same for a running process: as it is now, or as it was last when it can't be read now."""
+        """The secret that a running process presents: as it is now, or as it was last if it is unreadable now."""
         path = self.file_of(kind)
-        latest = [kept.secret for kept in self._listed("") if kept.path == path]
+        latest = [stored.secret for stored in self._stored("") if stored.path == path]
         with self._lock:
             self._last[kind] = latest or self._last.get(kind, [])
             return self._last[kind]
 
     def file_of(self, kind: Kind) -> Path:
-        """Where the cluster's, its clients' or its viewers' secret is."""
+        """File of the cluster's, its clients' or its viewers' secret."""
         return self.directory / f"{kind}{SUFFIX}"
 
     def accepted(self) -> Mapping[str, Secret]:
-        """By id: who is let in now. A file that can't be read is passed over with a log line."""
-        kept = (*self._listed(""), *self._listed("from"))
-        return {known.secret.id: known.secret for known in kept if opens_ports(known.secret.kind)}
+        """The secrets that open the ports now, by id. It skips an unreadable file with a log line."""
+        accepted = (*self._stored(""), *self._stored("from"))
+        return {stored.secret.id: stored.secret for stored in accepted if opens_ports(stored.secret.kind)}
 
     def viewers(self) -> Sequence[Secret]:
-        """Whose tokens the monitor takes now, read as :meth:`accepted` does."""
-        return [kept.secret for kept in self._listed("") if kept.secret.kind == "monitor"]
+        """The secrets whose tokens the monitor accepts now, read as :meth:`accepted` does."""
+        return [stored.secret for stored in self._stored("") if stored.secret.kind == "monitor"]
 
     def presented(self) -> Sequence[Secret]:
-        """What is shown to other clusters."""
-        return [kept.secret for kept in self._listed("to")]
+        """The secrets for other clusters."""
+        return [stored.secret for stored in self._stored("to")]
 
-    def listed(self) -> Sequence[Kept]:
-        """Every secret with its file, those for peers behind the own ones."""
-        return (*self._listed(""), *self._listed("from"), *self._listed("to"))
+    def listed(self) -> Sequence[StoredSecret]:
+        """Every secret with its file: the cluster's own first, then those for peers."""
+        return (*self._stored(""), *self._stored("from"), *self._stored("to"))
 
     # ---- changes
 
     def complete(self, cluster: str, instance_id: str) -> None:
-        """Make the cluster's own secrets where they are missing; those that are there stay."""
+        """Make the missing ones of the cluster's own secrets; existing ones stay."""
         for kind, holder in OWN_HOLDERS.items():
             if not self.file_of(kind).exists():
                 self._put_new(self.file_of(kind), new_secret(kind, cluster, instance_id, holder, self._clock.wall_ms()))
@@ -111,11 +112,11 @@ class SecretStore:
         holder_instance_id: str = "",
         tables: Collection[str] = (),
         all_tables: bool = False,
-    ) -> Kept:
-        """The secret with which the cluster ``name`` may replicate to these tables of this one; the same again is fine.
+    ) -> StoredSecret:
+        """Make the secret with which the cluster ``name`` may replicate to these tables; idempotent.
 
-        Raises InvalidInputError on a name that can't be one, ExistsError when there is one for another instance, or
-        for other tables.
+        Raises InvalidInputError on a bad name, ExistsError when ``name`` has a secret for another instance, or for
+        other tables.
         """
         if name in OWN_HOLDERS.values():
             raise InvalidInputError(f"{name!r} are not a cluster: choose another name for it")
@@ -132,26 +133,26 @@ class SecretStore:
                 f"{path} is for instance {made.holder_instance_id or '(any)'}: bookkeeper secret forget --all it first"
             )
         if (made.tables, made.all_tables) != (wanted.tables, wanted.all_tables):
-            raise ExistsError(f"{path} opens other tables: bookkeeper secret tables changes which")
-        return Kept(path, made)
+            raise ExistsError(f"{path} opens other tables: bookkeeper secret tables changes them")
+        return StoredSecret(path, made)
 
-    def renew(self, who: str) -> Kept:
-        """A new secret for a holder; the old one is let in still, as the previous one. Raises NotFoundError, and
-        ExistsError while there is one before that.
+    def renew(self, who: str) -> StoredSecret:
+        """Make a new secret for a holder; the old one stays accepted, as the previous one. Raises NotFoundError, and
+        ExistsError while the holder has a previous secret.
         """
         path = self._file_of_holder(who)
         old, before = read_secret(path), previous_of(path)
         if before.exists():
-            raise ExistsError(f"{before} is let in still: when nobody needs it any more, bookkeeper secret forget it")
+            raise ExistsError(f"{before} is still accepted: when no process needs it, bookkeeper secret forget it")
         fresh = new_secret(old.kind, old.cluster, old.instance_id, old.holder, self._clock.wall_ms())
         made = replace(old, id=fresh.id, key=fresh.key, made_ms=fresh.made_ms)
         write_secret(before, old)
         write_secret(path, made, replace=True)
-        return Kept(path, made)
+        return StoredSecret(path, made)
 
-    def change_tables(self, name: str, change: Callable[[Secret], Secret]) -> Kept:
-        """Let a peer's secret open other tables, the one before it too; connections that came with it see it within a
-        second. Returns the present one. Raises NotFoundError, and RefusedError for others than peers.
+    def change_tables(self, name: str, change: Callable[[Secret], Secret]) -> StoredSecret:
+        """Change the tables that a peer's secret and its previous one open; open connections notice it within a second.
+        Returns the present secret. Raises NotFoundError, and RefusedError for other holders than peers.
         """
         if name in OWN_HOLDERS.values():
             raise RefusedError(f"the secret of {name} opens every table: only a peer's is for some")
@@ -159,20 +160,21 @@ class SecretStore:
         for file in (previous_of(path), path):
             if file.exists():
                 write_secret(file, change(read_secret(file)), replace=True)
-        return Kept(path, read_secret(path))
+        return StoredSecret(path, read_secret(path))
 
-    def forget(self, who: str, everything: bool = False) -> Sequence[Kept]:
-        """Let a holder's previous secret in no more; ``everything``: a peer's present one neither. Returns which.
+    def forget(self, who: str, everything: bool = False) -> Sequence[StoredSecret]:
+        """Remove a holder's previous secret; ``everything``: a peer's present one, too. Returns the removed ones.
 
-        Raises NotFoundError; RefusedError for the present one of the cluster itself.
+        Raises NotFoundError; RefusedError for the present secret of the cluster itself.
         """
         path = self._file_of_holder(who)
         if everything and who in OWN_HOLDERS.values():
             raise RefusedError(f"the {who} of a cluster need a secret: bookkeeper secret renew makes a new one")
-        gone = [Kept(file, read_secret(file)) for file in (previous_of(path), path)[: 1 + everything] if file.exists()]
-        for kept in gone:
-            kept.path.unlink()
-        return gone
+        files = [file for file in (previous_of(path), path)[: 1 + everything] if file.exists()]
+        removed = [StoredSecret(file, read_secret(file)) for file in files]
+        for stored in removed:
+            stored.path.unlink()
+        return removed
 
     def _file_of_holder(self, who: str) -> Path:
         own = {holder: self.file_of(kind) for kind, holder in OWN_HOLDERS.items()}
@@ -183,28 +185,28 @@ class SecretStore:
             )
         return path
 
-    def keep_for_peer(self, alias: str, given: Secret) -> Secret | None:
-        """Show ``given`` to the cluster that is defined as ``alias``, from now on; returns what was shown before. Which
-        tables it opens says the file of that cluster, not this copy.
+    def keep_for_peer(self, alias: str, secret: Secret) -> Secret | None:
+        """Store the secret that this cluster presents to the peer ``alias`` from now on; returns the former one. The
+        peer's own file decides which tables it opens, so this copy names none.
 
-        Raises InvalidInputError when it is no secret of that kind.
+        Raises InvalidInputError for a secret that is not for replication.
         """
-        if given.kind != "peer":
+        if secret.kind != "peer":
             raise InvalidInputError(
-                f"secret {given.id} is for {given.holder}, not for replication: let the operator of {alias} make one "
+                f"secret {secret.id} is for {secret.holder}, not for replication: let the operator of {alias} make one "
                 "with: bookkeeper secret make"
             )
         path = self.file_to(alias)
         before = read_secret(path) if path.exists() else None
-        write_secret(path, replace(given, tables=(), all_tables=False), replace=True)
+        write_secret(path, replace(secret, tables=(), all_tables=False), replace=True)
         return before
 
     def forget_peer(self, alias: str) -> None:
-        """Nothing is shown to that cluster any more; fine when nothing was."""
+        """Remove the secret that is presented to the peer ``alias``; idempotent."""
         self.file_to(alias).unlink(missing_ok=True)
 
     def file_to(self, alias: str) -> Path:
-        """Where the secret is that is shown to the cluster ``alias``."""
+        """File of the secret that is presented to the cluster ``alias``."""
         return self.directory / "to" / f"{_file_name(alias)}{SUFFIX}"
 
     # ---- reading
@@ -215,24 +217,24 @@ class SecretStore:
         except ExistsError:
             LOG.info("%s was made by another process", path)
 
-    def _listed(self, below: str) -> tuple[Kept, ...]:
+    def _stored(self, below: str) -> tuple[StoredSecret, ...]:
         directory = self.directory / below
-        seen = look_at(directory)
+        facts = file_facts(directory)
         with self._lock:
-            before, kept = self._read.get(below, (None, ()))
-        if before == seen:
-            return kept
-        changed_ns = max((fact.changed_ns for fact in seen), default=0)
+            cached_facts, stored = self._cache.get(below, (None, ()))
+        if cached_facts == facts:
+            return stored
+        changed_ns = max((fact.changed_ns for fact in facts), default=0)
         settled = self._clock.wall_ms() * 1_000_000 - changed_ns > SETTLED_NS
-        kept = tuple(_read_all(directory, {known.path: known for known in kept}))
+        stored = tuple(_read_all(directory, {previous.path: previous for previous in stored}))
         with self._lock:
-            self._read[below] = (seen if settled else None, kept)
-        return kept
+            self._cache[below] = (facts if settled else None, stored)
+        return stored
 
 
 @dataclass(frozen=True, slots=True)
 class FileFact:
-    """What tells a file from itself as it was: another content, another owner, another mode."""
+    """Metadata of a file: it differs after a change of the content, the owner or the mode."""
 
     name: str
     inode: int
@@ -241,8 +243,8 @@ class FileFact:
     changed_ns: int
 
 
-def look_at(directory: Path) -> tuple[FileFact, ...]:
-    """The secrets in a directory, unread: its own times do not tell of a file that was written over in place."""
+def file_facts(directory: Path) -> tuple[FileFact, ...]:
+    """Metadata of the secrets in a directory; the directory's own times miss a file that was overwritten in place."""
     try:
         names = sorted(path.name for path in directory.iterdir() if path.name.endswith(SUFFIX))
     except FileNotFoundError:
@@ -251,7 +253,7 @@ def look_at(directory: Path) -> tuple[FileFact, ...]:
 
 
 def _fact_of(directory: Path, name: str) -> FileFact | None:
-    """None: it is gone again, or leads nowhere."""
+    """None: the file is gone again, or is a broken link."""
     try:
         stat = (directory / name).stat()
     except FileNotFoundError:
@@ -260,26 +262,26 @@ def _fact_of(directory: Path, name: str) -> FileFact | None:
 
 
 def opens_ports(kind: Kind) -> bool:
-    """Whether a secret of this kind lets anybody in at the ports of processes: that for the monitor does not."""
+    """Whether a secret of this kind opens the ports of processes: the monitor's does not."""
     return kind != "monitor"
 
 
 def previous_of(path: Path) -> Path:
-    """Where the secret goes that a new one takes the place of."""
+    """File of a holder's previous secret, which :meth:`SecretStore.renew` replaced."""
     return path.with_name(path.name.removesuffix(SUFFIX) + PREVIOUS_SUFFIX)
 
 
-def _read_all(directory: Path, known: Mapping[Path, Kept]) -> list[Kept]:
-    """What is there; of a file that can't be used now, what it said before."""
+def _read_all(directory: Path, cached: Mapping[Path, StoredSecret]) -> list[StoredSecret]:
+    """All secrets in a directory; for an unusable file its cached secret."""
     found = []
     for path in sorted(directory.glob(f"[!.]*{SUFFIX}")):
         try:
-            found.append(Kept(path, read_secret(path)))
+            found.append(StoredSecret(path, read_secret(path)))
         except NotFoundError:
             continue
         except BookkeeperError as error:
-            LOG.warning("passed over: %s", error)
-            found += [known[path]] if path in known else []
+            LOG.warning("skipped a secret: %s", error)
+            found += [cached[path]] if path in cached else []
     return found
 
 

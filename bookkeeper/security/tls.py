@@ -1,8 +1,8 @@
 """TLS for the ports of a cluster, when its settings name a certificate: contexts of the standard library's ``ssl``.
 
-Arrives: settings, or the files that a client was given. Leaves: contexts that check the other side's certificate
-against the CA and its name against the address, TLS 1.3 and nothing older; or an error that names the file, the reason
-and the next step. Nothing survives a crash. Certificates are read once: a new one needs a new process.
+Arrives: settings, or the files that a client names. Leaves: contexts that check the other side's certificate against
+the CA and its name against the address, with TLS 1.3 only; or an error that names the file, the reason and the next
+step. Certificates are read once: a new one needs a new process.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from bookkeeper.security.secret import refuse_readable_by_others
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files. ``ca`` signs the certificates of the others; ``certificate`` (with what it was signed by, if that is
-    not the CA itself) and ``key`` are the own ones: a client may do without. A ``key`` of None is in the certificate's
-    file.
+    """PEM files. ``ca`` signs the certificates of the other side. ``certificate`` (with its chain of signers, if the CA
+    did not sign it) and ``key`` are this side's; a client may have none. For ``key`` None the certificate's file
+    contains it.
     """
 
     ca: Path
     certificate: Path | None = None
     key: Path | None = None
     clients_certified: bool = False
-    """Servers ask callers for a certificate, too."""
+    """Servers require a certificate from callers, too."""
 
 
 def tls_files(settings: Settings) -> TlsFiles | None:
-    """What the settings name; None = no TLS."""
+    """The TLS files that the settings name; None = no TLS."""
     named = settings.security
     if not named.tls_certificate:
         return None
@@ -41,18 +41,18 @@ def tls_files(settings: Settings) -> TlsFiles | None:
 
 
 def server_context(files: TlsFiles | None) -> ssl.SSLContext | None:
-    """For a port. Raises NotFoundError, RefusedError for a key that others can read, InvalidInputError."""
+    """Context for a port. Raises NotFoundError, RefusedError for a key that others can read, InvalidInputError."""
     if files is None:
         return None
     context = _context(ssl.PROTOCOL_TLS_SERVER, files)
-    context.num_tickets = 0  # nobody resumes, and a ticket looks like an answer that nobody asked for
+    context.num_tickets = 0  # callers never resume, and they would take a ticket for an unexpected answer
     if files.clients_certified:
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
 def caller_context(files: TlsFiles | None) -> ssl.SSLContext | None:
-    """For calls; raises like :func:`server_context`."""
+    """Context for calls; raises like :func:`server_context`."""
     if files is None:
         return None
     context = _context(ssl.PROTOCOL_TLS_CLIENT, files)
@@ -61,7 +61,7 @@ def caller_context(files: TlsFiles | None) -> ssl.SSLContext | None:
 
 
 def expect_certificate(context: ssl.SSLContext) -> None:
-    """Whoever answers must have a certificate of the CA that names the address."""
+    """Require a certificate of the server: signed by the CA, and for its address."""
     context.check_hostname = True
     context.verify_mode = ssl.CERT_REQUIRED
 
@@ -91,7 +91,7 @@ def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
 
 
 def _refuse_password() -> str:
-    raise InvalidInputError("the key for TLS is encrypted, and nobody is there to be asked: name one that is not")
+    raise InvalidInputError("the key for TLS is encrypted, and a process can't ask for its password: name a plain one")
 
 
 def _reason(error: OSError) -> str:

@@ -1,8 +1,7 @@
-"""Who may look at the monitor: whoever shows the token of one of its secrets, or the cookie that a browser got for it.
+"""Authentication of the monitor: a viewer presents the token of a monitor secret, or the cookie derived from it.
 
-Arrives: the settings of a cluster, and what a stranger shows. Leaves: :class:`Viewers`, tokens, verdicts. Token and
-cookie come from the secret's key and do not lead back to it; neither opens anything else. Nothing survives a crash; the
-secrets' files do.
+Arrives: the settings of a cluster, and the token or cookie of a request. Leaves: :class:`Viewers`, tokens, verdicts.
+Token and cookie are digests of the secret's key: the key can't be computed from them, and they open only the monitor.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from bookkeeper.security.secret_store import SecretStore
 
 @dataclass(frozen=True, slots=True)
 class Viewers:
-    """What a monitor asks for. ``accepted`` None = whoever comes may look (``authentication = "none"``).
+    """Requirements of a monitor. ``accepted`` None = it accepts every viewer (``authentication = "none"``).
 
-    ``cluster`` and ``instance_id`` say whose monitor it is.
+    ``cluster`` and ``instance_id`` name the cluster of the monitor.
     """
 
     accepted: Callable[[], Sequence[Secret]] | None
@@ -30,40 +29,40 @@ class Viewers:
 
 
 def viewers_of(settings: Settings) -> Viewers:
-    """For the monitors of a cluster: a change of its secrets counts from the next request on."""
+    """Requirements of a cluster's monitors: a change of its secrets takes effect with the next request."""
     own = settings.instance
-    accepted = SecretStore(settings.directory).viewers if is_asked(settings) else None
+    accepted = SecretStore(settings.directory).viewers if requires_token(settings) else None
     return Viewers(accepted, own.name, own.instance_id)
 
 
-def is_asked(settings: Settings) -> bool:
-    """Whether the monitor asks for a token."""
+def requires_token(settings: Settings) -> bool:
+    """Whether the monitor requires a token."""
     return "none" not in (settings.security.authentication, settings.monitor.authentication)
 
 
 def token_of(secret: Secret) -> str:
-    """What a person or a program shows: 43 letters, digits, ``-`` and ``_``."""
-    return _made_of(secret, b"token")
+    """The token that a person or a program presents: 43 letters, digits, ``-`` and ``_``."""
+    return _derived(secret, b"token")
 
 
 def cookie_of(secret: Secret) -> str:
-    """What a browser shows after it has shown the token: it is no token itself."""
-    return _made_of(secret, b"cookie")
+    """The cookie that a browser gets for a token, and presents from then on: it is no token itself."""
+    return _derived(secret, b"cookie")
 
 
-def holder_of(secrets: Sequence[Secret], made: Callable[[Secret], str], shown: str) -> Secret | None:
-    """The secret whose token (``made``: or cookie) is shown; None = of none of them. Each is compared, whatever comes
-    out.
+def holder_of(secrets: Sequence[Secret], derive: Callable[[Secret], str], presented: str) -> Secret | None:
+    """The secret whose token or cookie (``derive``) was presented; None = of none of them. Every secret is compared, so
+    that the time does not tell which one fits.
     """
-    found = [secret for secret in secrets if is_same(made(secret), shown)]
+    found = [secret for secret in secrets if is_same(derive(secret), presented)]
     return found[0] if found else None
 
 
-def is_same(expected: str, shown: str) -> bool:
-    """Compare in a time that does not tell how much of it is right."""
-    return hmac.compare_digest(expected.encode(), shown.encode("utf-8", "surrogatepass"))
+def is_same(expected: str, presented: str) -> bool:
+    """Compare in constant time: the time does not tell how many characters are right."""
+    return hmac.compare_digest(expected.encode(), presented.encode("utf-8", "surrogatepass"))
 
 
-def _made_of(secret: Secret, use: bytes) -> str:
-    made = hmac.digest(secret.key, b"tablet-bookkeeper monitor " + use, "sha256")
-    return base64.urlsafe_b64encode(made).rstrip(b"=").decode()
+def _derived(secret: Secret, use: bytes) -> str:
+    digest = hmac.digest(secret.key, b"tablet-bookkeeper monitor " + use, "sha256")
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

@@ -69,7 +69,7 @@ def test_a_cluster_that_is_not_trusted_is_no_peer_and_nothing_is_kept(pair: Pair
         define("east", east.quorum)
     own = west.settings.instance
     wrong = _store(west).make_for_peer("nobody", own.name, own.instance_id).path
-    with pytest.raises(NotAdmittedError, match="what this side has is meant for west"):
+    with pytest.raises(NotAdmittedError, match="the secrets of this side are for west"):
         define("east", east.quorum, wrong)
     with pytest.raises(InvalidInputError, match="not for replication"):
         define("east", east.quorum, east.directory / "secrets" / "client.secret")

@@ -23,7 +23,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "only-directories-are-looked-at": (
         "bookkeeper.security.secret_store",
-        "look_at",
+        "file_facts",
         lambda directory: (FileFact("", 0, 0, 0, directory.stat().st_mtime_ns),) if directory.is_dir() else (),
         "a secret that was replaced in place lets its old holder in, and keeps its new one out",
     ),

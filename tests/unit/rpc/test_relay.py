@@ -175,7 +175,7 @@ def test_an_instance_for_which_there_is_no_secret_is_offered_none() -> None:
             pool.replay(relay.address).status()
         assert relay.offers == [], "a secret is offered to an instance that it is not meant for"
     assert isinstance(caught.value, NotAdmittedError)
-    assert "it is instance i-west, and what this side has is meant for north (i-north)" in caught.value.message
+    assert "it is instance i-west, and the secrets of this side are for north (i-north)" in caught.value.message
 
 
 def test_a_server_refuses_a_caller_that_wants_another_instance() -> None:

@@ -107,7 +107,7 @@ def test_uris_below_a_root(uri: str, roots: FileRoots) -> None:
     ["s3://bucket", "s3://bucket/lake2", "s3://bucket/lake/../x", "s3://bucket/lake/%2e%2E/x", "hdfs://bucket/lake"],
 )
 def test_uris_elsewhere(uri: str, roots: FileRoots) -> None:
-    with pytest.raises(BookkeeperError, match=r"not below a directory|leads elsewhere"):
+    with pytest.raises(BookkeeperError, match=r"not below a directory|has a part"):
         roots.check_uri(uri)
 
 

@@ -223,7 +223,7 @@ def test_a_peers_secret_opens_the_tables_that_its_file_names_here(store: SecretS
     assert read_secret(made.path) == made.secret
     assert [made.secret.opens(table) for table in ("a", "b", "c")] == [True, True, False]
     for others in ({}, {"tables": ["a"]}, {"all_tables": True}):
-        with pytest.raises(ExistsError, match="secret tables changes which"):
+        with pytest.raises(ExistsError, match="secret tables changes them"):
             store.make_for_peer("east", "west", "i-west", "i-east", **others)
     renewed = store.renew("east").secret
     assert (renewed.tables, renewed.holder_instance_id) == (("a", "b"), "i-east")
@@ -307,7 +307,7 @@ def test_one_bad_file_keeps_nobody_else_out(store: SecretStore, caplog: pytest.L
     (store.directory / "from" / "bad.secret").write_text("key = 1")
     with caplog.at_level(logging.WARNING):
         assert made.secret.id in store.accepted()
-    assert any("passed over" in record.message and "bad.secret" in record.message for record in caplog.records)
+    assert any("skipped a secret" in record.message and "bad.secret" in record.message for record in caplog.records)
 
 
 def test_a_file_that_can_not_be_read_now_says_what_it_said_before(store: SecretStore) -> None:
@@ -324,7 +324,7 @@ def test_a_running_process_keeps_its_secret_when_the_file_is_gone(store: SecretS
     before = store.shown("cluster")
     store.file_of("cluster").unlink()
     assert store.shown("cluster") == before
-    with pytest.raises(NotFoundError, match="standalone makes what is missing"):
+    with pytest.raises(NotFoundError, match="standalone makes missing ones"):
         store.own("cluster")
 
 
@@ -348,7 +348,7 @@ def test_an_older_cluster_gets_its_secrets_when_it_is_started(tmp_path: Path) ->
     settings = init_cluster(tmp_path / "west", "west")
     for path in (settings.directory / "secrets").iterdir():
         path.unlink()
-    with pytest.raises(NotFoundError, match="standalone makes what is missing"):
+    with pytest.raises(NotFoundError, match="standalone makes missing ones"):
         entrance_of(settings)
     complete_cluster(settings)
     entrance_of(settings)

@@ -43,4 +43,4 @@ def test_without_a_port_or_a_secret_it_says_what_to_do(tmp_path: Path, home: Pat
     SecretStore(home).file_of("monitor").unlink()
     answer = quick("monitor", str(home))
     assert (answer.code, answer.err.count("\n")) == (ExitCode.FAILED, 1)
-    assert "bookkeeper standalone makes what is missing" in answer.err
+    assert "bookkeeper standalone makes missing ones" in answer.err
