@@ -102,8 +102,8 @@ def join_ranges(ranges: Iterable[RowRange]) -> tuple[RowRange, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
-    """Rows of a tablet whose high-water of a stream is ``offset``, above that of the tablet (rule R18)."""
+class PartialHighWater:
+    """Rows of a tablet that have a stream up to ``offset``, which is above the high-water of the tablet (rule R18)."""
 
     rows: RowRange
     offset: int

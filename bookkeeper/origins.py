@@ -1,10 +1,10 @@
-"""Where records were first written, and which of those a tablet holds: what tells a record again whichever way it came.
+"""Origins: the log and the offset at which a record was first written, by which a tablet finds a duplicate (R22).
 
-A *root* is a log of the cluster that a user wrote to, and the table there; a record is told by its root and its offset
-in it (rule R22). Offsets are kept as :class:`Runs`, which stay few: a log's records come in order on every path. What a
-tablet holds of a root is a :class:`Part` for each path that brought something else of it: other rows, other families.
+A *root* is a log of the cluster that a user wrote to, and the table there; its root and its offset identify a record.
+Offsets are stored as :class:`Runs`, which stay few, because a log's records come in order on every path. A tablet has a
+:class:`Part` of a root for each path that brought other rows or other families of it.
 
-Arrives and leaves: values; arithmetic on whole runs in NumPy, nothing for each record. Pure. Rule: R22.
+Arithmetic on runs in NumPy, nothing for each record. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bookkeeper.model import RowRange, StreamKey
 Offsets = npt.NDArray[np.int64]
 
 OFFSET_MAX = 2**48
-"""Above any offset that a log reaches; what a message says beyond it is garbage."""
+"""Above any offset that a log reaches; a message with a greater one is garbage."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -75,22 +75,22 @@ def _three(parts: Sequence[str]) -> Sequence[str]:
 
 
 def root_of(stream: StreamKey) -> Root:
-    """The root of what a stream's own cluster wrote."""
+    """The root of the records that users wrote to the stream's own cluster."""
     return Root(stream.source_instance_id, stream.file, stream.source_table_id)
 
 
 class Runs:
-    """A set of offsets, as the least and the greatest of each stretch: ascending, apart. Immutable."""
+    """A set of offsets, as the least and the greatest of each run: ascending, apart. Immutable."""
 
     __slots__ = ("pairs",)
 
     def __init__(self, pairs: Offsets) -> None:
-        """``pairs``: shape (n, 2), as described; see :meth:`of` for any."""
+        """``pairs``: shape (n, 2), ascending and apart; see :meth:`of` for others."""
         self.pairs = pairs
 
     @classmethod
     def of(cls, *pairs: tuple[int, int]) -> Runs:
-        """Any stretches, each from its least to its greatest offset."""
+        """Any runs, each from its least to its greatest offset."""
         return cls(_joined(np.array(pairs, np.int64).reshape(-1, 2)))
 
     @classmethod
@@ -134,7 +134,7 @@ class Runs:
         return found
 
     def __len__(self) -> int:
-        """How many stretches."""
+        """The number of runs."""
         return len(self.pairs)
 
     def __eq__(self, other: object) -> bool:
@@ -158,7 +158,7 @@ class Runs:
 
     @property
     def total(self) -> int:
-        """How many offsets."""
+        """The number of offsets."""
         if len(self) == 1:
             return self.last - self.first + 1
         return int((self.pairs[:, 1] - self.pairs[:, 0] + 1).sum())
@@ -170,16 +170,16 @@ class Runs:
         found: Offsets = starts + np.arange(len(starts), dtype=np.int64)
         return found
 
-    def at(self, places: Offsets) -> Offsets:
-        """The offsets at these places among all of them, from 0."""
-        return self.first + places if len(self) == 1 else self.offsets()[places]
+    def at(self, indices: Offsets) -> Offsets:
+        """The offsets at these indices among all of them, from 0."""
+        return self.first + indices if len(self) == 1 else self.offsets()[indices]
 
     def holds(self, offsets: Offsets) -> npt.NDArray[np.bool_]:
-        """For each of these whether it is among them."""
+        """For each of these offsets whether it is in the set."""
         if not len(self):
             return np.zeros(len(offsets), np.bool_)
-        place = np.searchsorted(self.pairs[:, 0], offsets, side="right") - 1
-        found: npt.NDArray[np.bool_] = (place >= 0) & (offsets <= self.pairs[np.maximum(place, 0), 1])
+        index = np.searchsorted(self.pairs[:, 0], offsets, side="right") - 1
+        found: npt.NDArray[np.bool_] = (index >= 0) & (offsets <= self.pairs[np.maximum(index, 0), 1])
         return found
 
     def meets(self, other: Runs) -> bool:
@@ -189,13 +189,13 @@ class Runs:
         return len(self & other) > 0
 
     def start_of(self, offset: int) -> int:
-        """Where the stretch begins that this offset is in."""
+        """The first offset of the run that has this offset."""
         return int(self.pairs[int(np.searchsorted(self.pairs[:, 0], offset, side="right")) - 1, 0])
 
     def last_below(self, offset: int) -> int:
-        """The greatest offset of the stretches that begin below this one; 0 when there is none."""
-        place = int(np.searchsorted(self.pairs[:, 0], offset)) - 1
-        return int(self.pairs[place, 1]) if place >= 0 else 0
+        """The greatest offset of the runs that begin below this one; 0 when there is none."""
+        index = int(np.searchsorted(self.pairs[:, 0], offset)) - 1
+        return int(self.pairs[index, 1]) if index >= 0 else 0
 
     def __or__(self, other: Runs) -> Runs:
         if not len(self) or not len(other):
@@ -217,7 +217,7 @@ class Runs:
         return self._where(other, keep=False)
 
     def _where(self, other: Runs, keep: bool) -> Runs:
-        """The offsets that are in the other, or are not: judged between all ends of both."""
+        """The offsets that are in the other set, or are not, decided between all ends of both."""
         if not len(self) or not len(other):
             return NO_RUNS if keep else self
         ends = np.unique(np.concatenate((self.pairs, other.pairs)) + _BEHIND)
@@ -227,7 +227,7 @@ class Runs:
 
 
 def _joined(pairs: Offsets) -> Offsets:
-    """Any stretches as ascending ones that are apart."""
+    """Any runs as ascending runs that are apart."""
     if len(pairs) < 2:
         return pairs
     pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
@@ -238,12 +238,12 @@ def _joined(pairs: Offsets) -> Offsets:
 
 
 def union(some: Sequence[Runs]) -> Runs:
-    """All offsets of some, of which there is at least one."""
+    """All offsets of at least one set."""
     return some[0] if len(some) == 1 else Runs(_joined(np.concatenate([runs.pairs for runs in some])))
 
 
 _BEHIND = np.array((0, 1), np.int64)
-"""Turns a stretch into where it begins and where it is over."""
+"""Turns a run into its first offset and the offset behind it."""
 
 NO_RUNS = Runs(np.empty((0, 2), np.int64))
 
@@ -257,7 +257,7 @@ class Part:
     runs: Runs
 
     def crosses(self, other: Part) -> bool:
-        """Whether a record may be in both although they are kept apart."""
+        """Whether a record may be in both parts, although they have different rows or families."""
         if (self.rows, self.family) == (other.rows, other.family):
             return False
         if None not in (self.family, other.family) and self.family != other.family:
@@ -267,25 +267,25 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class RootIntervals:
-    """What a tablet holds of one root, at most one part for the same rows and family, whoever makes it: parts of the
-    same rows and family are joined. ``last_ms``: the tablet's server time when it last took some of it.
+    """The records of one root that a tablet has: one part for the same rows and family, as parts of the same rows and
+    family are joined. ``last_ms``: the tablet's server time when it last took records of the root.
     """
 
     parts: tuple[Part, ...] = ()
     last_ms: int = 0
 
     def __post_init__(self) -> None:
-        """Keep what is said of :attr:`parts`."""
+        """Join parts of the same rows and family."""
         if len(self.parts) > 1:
             object.__setattr__(self, "parts", joined_parts(self.parts))
 
     @property
     def size(self) -> int:
-        """Stretches in all parts."""
+        """Runs in all parts."""
         return sum(len(part.runs) for part in self.parts)
 
     def runs_of(self, rows: RowRange, family: bytes | None) -> Runs:
-        """What is known to be here of all these rows and this family (None: of all families)."""
+        """The offsets whose records are here, of all these rows and this family (None: of all families)."""
         for part in self.parts:
             if (part.rows, part.family) == (rows, family):
                 return part.runs
@@ -293,13 +293,13 @@ class RootIntervals:
 
     def taking(self, part: Part, now_ms: int) -> RootIntervals:
         """With this part, too."""
-        others = tuple(known for known in self.parts if (known.rows, known.family) != (part.rows, part.family))
+        others = tuple(other for other in self.parts if (other.rows, other.family) != (part.rows, part.family))
         joined = replace(part, runs=self.runs_of(part.rows, part.family) | part.runs)
         return RootIntervals((*others, joined), max(self.last_ms, now_ms))
 
     def inside(self, rows: RowRange) -> RootIntervals:
-        """What of it lies in these rows: a part of a tablet that is split knows all that the tablet knew. Parts of
-        different rows may have the same ones in common with these.
+        """The intervals within these rows, for a part of a tablet that is split. Parts of different rows may have the
+        same rows in common with these.
         """
         found = ((part, part.rows.part_in(rows)) for part in self.parts)
         return RootIntervals(
@@ -308,23 +308,23 @@ class RootIntervals:
 
 
 def joined_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """The same records in one part for the same rows and family, which holds the offsets of all (R22)."""
-    known: dict[tuple[RowRange, bytes | None], Part] = {}
+    """The same records in one part for the same rows and family, with the offsets of all (R22)."""
+    joined: dict[tuple[RowRange, bytes | None], Part] = {}
     for part in parts:
-        place = part.rows, part.family
-        before = known.get(place)
-        known[place] = part if before is None else replace(part, runs=before.runs | part.runs)
-    return parts if len(known) == len(parts) else tuple(known.values())
+        key = part.rows, part.family
+        before = joined.get(key)
+        joined[key] = part if before is None else replace(part, runs=before.runs | part.runs)
+    return parts if len(joined) == len(parts) else tuple(joined.values())
 
 
 def joined_roots(tablets: Iterable[Mapping[Root, RootIntervals]]) -> dict[Root, RootIntervals]:
-    """What a tablet holds that tablets were merged into: each part is of its own rows, so none claims others' (R22)."""
+    """The intervals of a merged tablet: each part is of its own rows, so none claims rows of another tablet (R22)."""
     found: dict[Root, list[RootIntervals]] = {}
     for tablet in tablets:
-        for root, held in tablet.items():
-            if held.parts:
-                found.setdefault(root, []).append(held)
+        for root, intervals in tablet.items():
+            if intervals.parts:
+                found.setdefault(root, []).append(intervals)
     return {
-        root: RootIntervals(tuple(part for held in some for part in held.parts), max(held.last_ms for held in some))
-        for root, some in found.items()
+        root: RootIntervals(tuple(part for one in several for part in one.parts), max(one.last_ms for one in several))
+        for root, several in found.items()
     }

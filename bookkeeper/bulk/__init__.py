@@ -1,8 +1,8 @@
 """Segments that do not come from a memtable: what an operator imports, and tables that are copied as files.
 
 Arrives: an operator's Parquet and CSV files, or exported segments. Leaves: segments, and manifests that name them.
-Read ``import_inputs`` (what is read), ``convert`` (sorted, divided, written), ``adoption`` (into a tablet's directory),
-``manifest``, ``log_segments`` (what peers take as it is).
+Read ``import_inputs`` (the files to import), ``segment_conversion`` (sort, divide, write), ``adoption`` (links in a
+tablet's directory), ``manifest``, ``log_segments`` (segments beside a log, for peers).
 """
 
 from bookkeeper.bulk.adoption import incoming_dir, link_segments

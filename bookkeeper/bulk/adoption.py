@@ -1,8 +1,8 @@
-"""Files of an import become a tablet's own: each gets a second name in the tablet's directory.
+"""Links: the files of an import get a second name in the tablet's directory.
 
-Arrives: segments in the directory of an import. Leaves: the same bytes under names that nobody used before, as those of
-a compaction are named: what a crash leaves of them belongs to nobody once the tablet has another holder, and the import
-may remove its own names at any time.
+Arrives: segments in the directory of an import. Leaves: the same bytes under names that were never used before, in the
+form of a compaction's names. So links of a crashed server are orphans once another server has the tablet, and the
+import may delete its own names at any time.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from bookkeeper.storage.wal.wal_files import make_directory, path_of, sync_direc
 
 
 def incoming_dir(tables_dir: Path) -> Path:
-    """Where files of other clusters lie until tablets have taken them: a directory for each tserver's session. Its name
-    is no table's, and it is on the filesystem of the tables, as links must be.
+    """The directory of uploads from other clusters, with a directory for each tserver's session. No table has its name,
+    and it is on the filesystem of the tables, because tablets link its files.
     """
     return tables_dir / "_incoming"
 
@@ -29,7 +29,7 @@ def link_segments(
     refs: Sequence[SegmentRef], directory: Path, holder: int, unique_name: Callable[[], str], ops: SegmentOps
 ) -> list[SegmentRef]:
     """The same segments under new names in ``directory``, durable on return and checked. ``holder``: first flush id of
-    the tablet's holder. Raises OSError, CorruptionError; then nothing is left.
+    the tablet's holder. Raises OSError, CorruptionError, and leaves no link then.
     """
     linked: list[SegmentRef] = []
     try:

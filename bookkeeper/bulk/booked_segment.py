@@ -1,4 +1,4 @@
-"""A segment as the books hold it, as storage opens it, and as a tablet refers to some of its rows. Pure."""
+"""A segment in three forms: in the books, for storage, and as a tablet's reference to rows of it. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from bookkeeper.storage.tablet import SegmentRef
 EVERYTHING = RowRange(None, None)
 
 SEQ_MAX = 1 << 62
-"""Highest sequence number that a tablet gives to a file: as many are left for records as all files can take."""
+"""Highest sequence number of a file in a tablet: as many are left for records as all files can take."""
 
 
 def segment_entry(ref: SegmentRef) -> SegmentEntry:
-    """A segment as the books hold it."""
+    """A segment as the books have it."""
     return SegmentEntry(
         group=ref.group,
         records=ref.records,

@@ -1,8 +1,8 @@
 """A table as files: the manifest of an export, and files copied with their checksums.
 
-Arrives: what a table consists of at one moment. Leaves: ``manifest.json`` beside the copies of its segments, written
-last, so that an export is there whole or not at all; read strictly, and nothing of a file is used before its checksum
-was compared (L7).
+Arrives: the content of a table at one moment. Leaves: ``manifest.json`` beside the copies of its segments. An export is
+complete once its manifest is written. The reader is strict, and compares the checksum of a file before it uses the
+file (L7).
 """
 
 from __future__ import annotations

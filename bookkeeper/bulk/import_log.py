@@ -24,7 +24,7 @@ from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWri
 from bookkeeper.storage.wal.blocks.shares import LogShares, note_shares
 
 TAKEN_PREFIX = "taken-"
-"""How the names of logs begin that stand for files of other clusters (``tserver.onward``)."""
+"""How the names of logs begin that stand for files of other clusters (``tserver.bulk.relay_log``)."""
 
 OPEN_MAX = 500
 """Most logs that are open at once; the one that waits for records for longest is closed until it gets some."""

@@ -1,10 +1,9 @@
-"""An import's segments beside its log, for peers that take files as they are.
+"""Segments beside the log of an import, for peers that take segments without rewriting.
 
 Arrives: a log of an import, the segments with the same records. Leaves: links to these files and a manifest, named
-after the log, which go with it: so the files are there for as long as a target may lack them. Survives a crash: the
-manifest is there whole or not at all, behind the files that it names; without it the log's records are shipped.
-Checksums are those of the files as they were written, so what was damaged since is found by whoever receives it.
-Law: L7.
+after the log. They are deleted with the log, so the files are there as long as a target may need them. After a crash
+the manifest is complete or absent, and it is written behind the files that it names; without it the log's records are
+shipped. The checksums are those of the files as they were written, so the receiver finds later damage. Law: L7.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ from bookkeeper.storage.wal.wal_files import FileOps, beside, create_once, path_
 
 MANIFEST_SUFFIX = ".segments"
 FILE_SUFFIX = ".segment-"
-"""Added to the name of the log; both begin like ``recovery.SEGMENT_SUFFIX``, so they are removed with the log."""
+"""Added to the name of the log; both begin like ``recovery.SEGMENT_SUFFIX``, so they are deleted with the log."""
 
 VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """The longest of some records, in bytes: row, family, qualifier or visibility, value."""
+    """The longest row, the longest family, qualifier or visibility, and the longest value of records, in bytes."""
 
     row: int = 0
     column: int = 0
     value: int = 0
 
     def with_batch(self, batch: pa.RecordBatch) -> Lengths:
-        """Those of more records."""
+        """The lengths with these records, too."""
         found = {name: longest(batch.column(name)) for name in ("row", "family", "qualifier", "visibility", "value")}
         column = max(found[name] for name in ("family", "qualifier", "visibility"))
         return Lengths(max(self.row, found["row"]), max(self.column, column), max(self.value, found["value"]))
@@ -56,8 +55,8 @@ def longest(column: pa.Array) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeSegment:
-    """One file; ``entry`` as a tablet would have it that takes all of it."""
+class LogSegment:
+    """One file; ``entry`` is that of a tablet that takes all of its rows."""
 
     uri: str
     entry: SegmentEntry
@@ -65,19 +64,19 @@ class WholeSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeLog:
-    """A log as segments: its records, the locality groups that they were parted by, the longest ones. The segments may
-    be those of some groups only, for a target that gets no others.
+class SegmentedLog:
+    """A log as segments: the number of its records, the locality groups of its files, and the lengths of its records.
+    The segments may be those of some groups only, for a target that gets no others.
     """
 
     records: int
     groups: tuple[LocalityGroup, ...]
     lengths: Lengths
-    segments: tuple[WholeSegment, ...]
+    segments: tuple[LogSegment, ...]
 
     @property
     def size_bytes(self) -> int:
-        """Of all files."""
+        """Size of all files."""
         return sum(segment.entry.size_bytes for segment in self.segments)
 
     def encode(self, log: Path) -> bytes:
@@ -98,7 +97,7 @@ class WholeLog:
         )
 
     @classmethod
-    def decode(cls, raw: bytes, log: Path) -> WholeLog:
+    def decode(cls, raw: bytes, log: Path) -> SegmentedLog:
         """Inverse of :meth:`encode`. Raises CorruptionError."""
         fields = read_fields(raw, "the manifest of a log", "version", "records", "groups", "lengths", "segments")
         number(fields, "version", VERSION)
@@ -108,14 +107,14 @@ class WholeLog:
             tuple(LocalityGroup(name, tuple(_families(groups, name))) for name in groups),
             Lengths(*(number(lengths, name) for name in ("row", "column", "value"))),
             tuple(
-                WholeSegment(
+                LogSegment(
                     uri_of(log.with_name(text(part, 0))), SegmentEntry.decode(text(part, 1).encode()), text(part, 2)
                 )
                 for part in tuples(fields, "segments", 3)
             ),
         )
         if sum(segment.entry.records for segment in found.segments) != found.records:
-            raise CorruptionError(f"the segments beside {log} do not hold its {found.records} records")
+            raise CorruptionError(f"the segments beside {log} do not have its {found.records} records")
         return found
 
 
@@ -124,30 +123,30 @@ def _families(groups: Mapping[str, object], name: str) -> Iterable[bytes]:
     return (raw_bytes(listed, index) for index in listed)
 
 
-def keep_segments(
+def link_log_segments(
     log_uri: str, records: int, refs: Sequence[SegmentRef], groups: GroupMap, lengths: Lengths, ops: FileOps
 ) -> None:
-    """Put the segments with a log's records beside it, durable on return. Raises OSError, then some links are left
-    that go with the log.
+    """Link the segments with a log's records beside it, durable on return. Raises OSError; the links that are there
+    then are deleted with the log.
     """
     log = path_of(log_uri)
-    kept = []
-    for place, ref in enumerate(refs):
-        path = beside(log, f"{FILE_SUFFIX}{place:05d}")
+    linked = []
+    for index, ref in enumerate(refs):
+        path = beside(log, f"{FILE_SUFFIX}{index:05d}")
         ops.link(path_of(ref.uri), path)
-        kept.append(WholeSegment(uri_of(path), segment_entry(ref), sha256_of(path)))
+        linked.append(LogSegment(uri_of(path), segment_entry(ref), sha256_of(path)))
     named = tuple(LocalityGroup(name, tuple(sorted(families))) for name, families in sorted(groups.groups.items()))
-    whole = WholeLog(records, named, lengths, tuple(kept))
-    create_once(beside(log, MANIFEST_SUFFIX), whole.encode(log), ops)
+    segmented = SegmentedLog(records, named, lengths, tuple(linked))
+    create_once(beside(log, MANIFEST_SUFFIX), segmented.encode(log), ops)
 
 
 def sha256_of(path: Path) -> str:
-    """Of a file's content, in hex. Raises OSError."""
+    """The SHA-256 of a file's content, in hex. Raises OSError."""
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def whole_of(log_uri: str) -> WholeLog | None:
+def read_segmented_log(log_uri: str) -> SegmentedLog | None:
     """The segments beside a log; None when there are none. Raises CorruptionError, OSError."""
     if urlsplit(log_uri).scheme != "file":
         return None
@@ -156,4 +155,4 @@ def whole_of(log_uri: str) -> WholeLog | None:
         raw = beside(log, MANIFEST_SUFFIX).read_bytes()
     except FileNotFoundError:
         return None
-    return WholeLog.decode(raw, log)
+    return SegmentedLog.decode(raw, log)

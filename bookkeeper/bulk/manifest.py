@@ -1,4 +1,4 @@
-"""A manifest: the segments in a directory, in a file that is there whole or not at all.
+"""A manifest: the list of the segments in a directory, in a file that is complete or absent.
 
 Arrives: segments, and what their owner says of them. Leaves: ``manifest.json``, read strictly. Law: L7.
 """

@@ -31,7 +31,7 @@ from bookkeeper.metadata.strict_json import (
     tuples,
     typed,
 )
-from bookkeeper.model import Ahead, BlockRange, RowRange, StreamKey, TargetShare
+from bookkeeper.model import BlockRange, PartialHighWater, RowRange, StreamKey, TargetShare
 from bookkeeper.origins import Root, RootIntervals
 from combiners import ReplicationStatus
 
@@ -110,7 +110,7 @@ class FlushState:
     last_wals: tuple[tuple[str, int], ...]
     segments: tuple[str, ...] = ()
     compacted: int = 0
-    ahead: Mapping[StreamKey, tuple[Ahead, ...]] = field(default_factory=dict)
+    ahead: Mapping[StreamKey, tuple[PartialHighWater, ...]] = field(default_factory=dict)
     origin_intervals: Mapping[Root, RootIntervals] = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -369,9 +369,10 @@ def _range(pair: Mapping[Any, Any]) -> RowRange:
     return RowRange(prev_row, end_row)
 
 
-def _ahead(fields: dict[str, Any]) -> dict[StreamKey, tuple[Ahead, ...]]:
+def _ahead(fields: dict[str, Any]) -> dict[StreamKey, tuple[PartialHighWater, ...]]:
     return {
-        _stream(key): tuple(Ahead(_range(part), number(part, 2)) for part in tuples(fields, key, 3)) for key in fields
+        _stream(key): tuple(PartialHighWater(_range(part), number(part, 2)) for part in tuples(fields, key, 3))
+        for key in fields
     }
 
 

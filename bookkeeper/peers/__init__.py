@@ -1,6 +1,6 @@
-"""Replica systems: what a peer guarantees (``protocol``), which kinds there are (``registry``), and one module or
-package for each kind.
+"""Replica systems: how to write to one kind of peer.
 
-Arrives: messages made of whole blocks, or of the records that a filter left. Leaves: acknowledgements of what is
-durable at the peer. Nothing here survives a crash: a session is opened again and a message is sent again.
+``protocol`` is all that a package of a third party needs. ``registry`` finds a system by its name. ``bookkeeper`` is
+the system for other clusters of this project, with ``segment_files`` for its segment transfer and ``extensions`` for
+what it can do beyond the protocol. The package ``parquet`` is the system for directories of Parquet files.
 """

@@ -1,12 +1,10 @@
 """The replica system ``bookkeeper``: another cluster of this project, over Thrift.
 
-Arrives: messages of one stream. Leaves: ``replicate`` calls to a tserver of the peer. The way there:
-any master of the quorum names the leader; the leader must be of the instance that is expected (a name or an address
-may come to belong to another cluster, R23); it picks a tserver; that one opens the stream. All of it happens when the
-first message is sent, and again when a tserver went away or a stream expired: at most ``message_retries`` times a
-message, and no new try once ``message_timeout_ms`` have passed. A message may leave while others are on their way, on
-a connection of its own: one try, by a thread that does nothing else. Survives a crash: nothing; the peer drops what it
-has.
+Arrives: messages of one stream. Leaves: ``replicate`` calls to a tserver of the peer. A session finds the tserver in
+four steps: any master of the quorum names the leader; the leader must be of the expected instance (a name or an address
+may come to belong to another cluster, R23); the leader picks a tserver; the tserver opens the stream. The session does
+this with its first message, and again when a tserver went away or a stream expired. :class:`RetryLimits` bound the
+retries of a message. A pipelined message leaves on a connection of its own, in a thread of its own, and has one try.
 Rules: R19, R20 and R23.
 """
 
@@ -35,10 +33,11 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.model import StreamKey
-from bookkeeper.peers.protocol import Acked, Message, Peer, WholeAnswer, WholeFile
-from bookkeeper.peers.segment_files import SentBytes, is_about_form, offer_of, parts_of
+from bookkeeper.peers.extensions import SegmentTransfer, TransferAnswer
+from bookkeeper.peers.protocol import Acked, Message, MessageBlock, Peer, RetryLimits
+from bookkeeper.peers.segment_files import SentBytes, is_about_form, missing_parts, offer_of
 from bookkeeper.rpc.address import parse_quorum
-from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult, SourceBlock
 from bookkeeper.rpc.contract.offer_messages import TAKEN, WANTED
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import UNREACHED, RpcPool
@@ -50,8 +49,11 @@ SENDERS_MAX = 16
 
 @dataclass(slots=True)
 class BookkeeperSystem:
-    """See :class:`bookkeeper.peers.protocol.ReplicaSystem`. Keeps its connections."""
+    """See :class:`bookkeeper.peers.protocol.ReplicaSystem`. ``settings`` are those of the cluster that sends. All
+    sessions share the connections.
+    """
 
+    settings: Settings
     clock: Clock = field(default_factory=SystemClock)
     rng: random.Random = field(default_factory=random.Random)
     name: str = "bookkeeper"
@@ -59,28 +61,32 @@ class BookkeeperSystem:
     _senders: ThreadPoolExecutor | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def open(self, peer: Peer, stream: StreamKey, settings: Settings) -> BookkeeperSession:
+    def open(self, peer: Peer, stream: StreamKey, limits: RetryLimits) -> BookkeeperSession:
         """A session that connects with its first message; raises InvalidInputError for a quorum that can't be one."""
         parse_quorum(peer.quorum)
         with self._lock:
             if self._pool is None or self._senders is None:
-                own = settings.instance
+                own = self.settings.instance
                 hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay")
-                self._pool = RpcPool(hello, settings.rpc, self.clock, peer_credentials(settings))
+                self._pool = RpcPool(hello, self.settings.rpc, self.clock, peer_credentials(self.settings))
                 self._senders = ThreadPoolExecutor(SENDERS_MAX, thread_name_prefix="sender")
             pool = self._pool.of_instance(peer.instance_id)
-            return BookkeeperSession(pool, self._senders, peer, stream, settings, self.clock, self.rng)
+            part_bytes = self.settings.replay.message_bytes
+            return BookkeeperSession(pool, self._senders, peer, stream, limits, part_bytes, self.clock, self.rng)
 
 
 @dataclass(slots=True)
 class BookkeeperSession:
-    """One stream on its way into one table of the peer. ``tserver`` and ``token`` are empty until it is open."""
+    """One stream on its way into one table of the peer. ``tserver`` and ``token`` are empty until the stream is open.
+    ``part_bytes``: size of the parts in which segment files go out.
+    """
 
     pool: RpcPool
     senders: ThreadPoolExecutor
     peer: Peer
     stream: StreamKey
-    settings: Settings
+    limits: RetryLimits
+    part_bytes: int
     clock: Clock
     rng: random.Random
     tserver: str = ""
@@ -89,17 +95,10 @@ class BookkeeperSession:
 
     def ship(self, message: Message) -> Acked:
         """See the protocol."""
-        give_up_ns = self.clock.boot_ns() + self.settings.replay.message_timeout_ms * 1_000_000
-        retrying = Retrying(
-            retry=retry_if_exception(may_retry),
-            stop=lambda state: self._is_over(state, give_up_ns),
-            wait=self._pause_seconds,
-            sleep=self._pause,
-            reraise=True,
-        )
-        return retrying(self._ship_once, message)
+        give_up_ns = self.clock.boot_ns() + self.limits.message_timeout_ms * 1_000_000
+        return self._retrying(give_up_ns)(self._ship_once, message)
 
-    def ship_ahead(self, message: Message) -> BookkeeperShipment:
+    def start_shipping(self, message: Message) -> InFlightCall:
         """See the protocol."""
         try:
             if not self.token:
@@ -107,34 +106,30 @@ class BookkeeperSession:
         except BookkeeperError as error:
             failed: Future[ReplicateResult] = Future()
             failed.set_exception(error)
-            return BookkeeperShipment(self, self.tserver, self.token, failed)
+            return InFlightCall(self, self.tserver, self.token, failed)
         sent = self.senders.submit(self._tserver().replicate, self._request(message))
-        return BookkeeperShipment(self, self.tserver, self.token, sent)
+        return InFlightCall(self, self.tserver, self.token, sent)
 
-    def ship_whole(self, whole: WholeFile, give_up_ns: int) -> WholeAnswer:
-        """See the protocol. Each try goes on behind what is at the peer's tserver already, if that is the same one."""
+    def transfer_segments(self, transfer: SegmentTransfer, give_up_ns: int) -> TransferAnswer:
+        """See the protocol's extensions. A retry goes on behind the bytes that the same tserver of the peer has."""
         sent = SentBytes()
-        retrying = Retrying(
-            retry=retry_if_exception(may_retry),
-            stop=lambda state: self._is_over(state, give_up_ns),
-            wait=self._pause_seconds,
-            sleep=self._pause,
-            reraise=True,
-        )
-        return WholeAnswer(retrying(self._ship_whole_once, whole, give_up_ns, sent), sent.total)
+        declined = self._retrying(give_up_ns)(self._transfer_once, transfer, give_up_ns, sent)
+        return TransferAnswer(declined, sent.total)
 
-    def _ship_whole_once(self, whole: WholeFile, give_up_ns: int, sent: SentBytes) -> str | None:
+    def _transfer_once(self, transfer: SegmentTransfer, give_up_ns: int, sent: SentBytes) -> str | None:
         if not self.token:
             self._open()
         try:
-            answer = self._tserver().offer_segments(offer_of(self.token, self.stream, whole))
+            answer = self._tserver().offer_segments(offer_of(self.token, self.stream, transfer))
             if answer.state == WANTED:
                 self.sends += 1
-                for part in parts_of(self.token, self.stream, whole.log, answer.held, self._part_bytes):
+                for part in missing_parts(
+                    self.token, self.stream, transfer.log, answer.received_bytes, self.part_bytes
+                ):
                     if self.clock.boot_ns() >= give_up_ns:
                         return "its files take too long"
                     self._tserver().put_segment(part)
-                    sent.total += len(part.content)
+                    sent.add(len(part.content))
                 answer = self._tserver().take_segments(self.token, self.stream)
         except BookkeeperError as error:
             if is_about_form(error):
@@ -168,11 +163,11 @@ class BookkeeperSession:
             acked_offset=message.acked_offset,
             after_offset=message.after_offset,
             to_offset=message.to_offset,
-            blocks=message.blocks,
+            blocks=tuple(map(source_block, message.blocks)),
         )
 
     def _open(self) -> None:
-        """Find a tserver and open the stream. Who answered is checked behind each call: a connection may be new."""
+        """Find a tserver and open the stream. The instance is checked after each call: a connection may be new."""
         if not self.tserver:
             leader = self._leader()
             with expecting_table(self.peer, self.stream):
@@ -201,12 +196,8 @@ class BookkeeperSession:
         return self.pool.tserver(self.tserver, self._timeout_ms)
 
     @property
-    def _part_bytes(self) -> int:
-        return self.settings.replay.message_bytes
-
-    @property
     def _timeout_ms(self) -> int:
-        return self.settings.replay.message_timeout_ms
+        return self.limits.message_timeout_ms
 
     def leave(self, error: BookkeeperError, token: str) -> None:
         """After an error of a message that was sent with ``token``."""
@@ -214,18 +205,27 @@ class BookkeeperSession:
             self._leave(error)
 
     def _leave(self, error: BookkeeperError) -> None:
-        """After an error: keep a tserver that is merely busy, reopen a stream that expired, leave any other."""
+        """After an error: stay with a tserver that is only busy, reopen an expired stream, leave any other tserver."""
         if not isinstance(error, OverloadedError | GapError):
             self.token = ""
         if not isinstance(error, OverloadedError | GapError | StreamExpiredError):
             self.tserver = ""
 
+    def _retrying(self, give_up_ns: int) -> Retrying:
+        return Retrying(
+            retry=retry_if_exception(may_retry),
+            stop=lambda state: self._is_over(state, give_up_ns),
+            wait=self._pause_seconds,
+            sleep=self._pause,
+            reraise=True,
+        )
+
     def _is_over(self, state: RetryCallState, give_up_ns: int) -> bool:
-        return state.attempt_number > self.settings.replay.message_retries or self.clock.boot_ns() >= give_up_ns
+        return state.attempt_number > self.limits.message_retries or self.clock.boot_ns() >= give_up_ns
 
     def _pause_seconds(self, state: RetryCallState) -> float:
-        replay = self.settings.replay
-        ceiling_ms = min(replay.retry_max_ms, replay.retry_base_ms * 2 ** (state.attempt_number - 1))
+        limits = self.limits
+        ceiling_ms = min(limits.retry_max_ms, limits.retry_base_ms * 2 ** (state.attempt_number - 1))
         return self.rng.uniform(ceiling_ms / 2, ceiling_ms) / 1000
 
     def _pause(self, seconds: float) -> None:
@@ -233,8 +233,8 @@ class BookkeeperSession:
 
 
 @dataclass(slots=True)
-class BookkeeperShipment:
-    """See the protocol. What its message meets changes the session only when its answer is taken."""
+class InFlightCall:
+    """A pipelined message, see the protocol's extensions. It changes the session only in :meth:`wait`."""
 
     session: BookkeeperSession
     tserver: str
@@ -257,8 +257,8 @@ class BookkeeperShipment:
 
 @contextmanager
 def expecting_table(peer: Peer, stream: StreamKey) -> Iterator[None]:
-    """What a peer does not find is the table of the stream: ids of tables are never used again, so it does not come
-    back by itself.
+    """Turn NotFoundError into TableGoneError: the peer has no table of the stream. Ids of tables are never used again,
+    so the table does not come back by itself.
     """
     try:
         yield
@@ -266,8 +266,21 @@ def expecting_table(peer: Peer, stream: StreamKey) -> Iterator[None]:
         raise TableGoneError(f"{peer.cluster} has no table {stream.target_table_id}: {error.message}") from error
 
 
+def source_block(block: MessageBlock) -> SourceBlock:
+    """A block as the wire has it."""
+    return SourceBlock(
+        block.first_offset,
+        block.last_offset,
+        block.records,
+        block.record_count,
+        block.min_row,
+        block.max_row,
+        block.origins,
+    )
+
+
 def acked_of(result: ReplicateResult) -> Acked:
-    """What the peer's answer says."""
+    """The peer's answer."""
     return Acked(result.acked_offset, result.records_applied, result.records_dropped)
 
 
@@ -277,7 +290,7 @@ def may_retry(error: BaseException) -> bool:
 
 
 def went_out(error: BookkeeperError, address: str) -> bool:
-    """Tell whether a call that failed had a connection to ``address`` at all."""
+    """Whether a call that failed had a connection to ``address``."""
     return error.details.get(UNREACHED) != address
 
 
@@ -286,5 +299,6 @@ def expect_instance(peer: Peer, address: str, hello: Hello) -> None:
     if hello.instance_id != peer.instance_id:
         raise RefusedError(
             f"{address} belongs to {hello.cluster_name or 'an unnamed cluster'} ({hello.instance_id or 'no id'}), and "
-            f"{peer.cluster} was defined as {peer.instance_id}; delete the cluster and define it again if that is meant"
+            f"{peer.cluster} was defined as {peer.instance_id}; delete the cluster and define it again if "
+            "it was replaced on purpose"
         )

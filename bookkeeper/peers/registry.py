@@ -1,25 +1,28 @@
 """Replica systems by name: the built-in one, and those of installed packages.
 
-A quorum ``SYSTEM://ADDRESS`` asks for the replica system of that name; a quorum without a scheme is another cluster of
-this project. A package adds a system with an entry point of the group ``bookkeeper.replica_systems`` that names a
-callable without arguments::
+A quorum ``SYSTEM://ADDRESS`` names the replica system; a quorum without a scheme is another cluster of this project. A
+package adds a system with an entry point of the group ``bookkeeper.replica_systems`` that names a callable without
+arguments::
 
     [project.entry-points."bookkeeper.replica_systems"]
     hbase = "my_package.my_module:HBaseSystem"
 
 The package has to be installed where masters and replay processes run. A process makes each system once, when a peer of
-it is first asked for.
+it is first needed.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import entry_points
 
+from bookkeeper.config import Settings
 from bookkeeper.errors import BookkeeperError, IncompatibleError, InvalidInputError, NotFoundError
 from bookkeeper.peers.bookkeeper import BookkeeperSystem
-from bookkeeper.peers.protocol import FileSystemPeer, InstalledSystem, ReplicaSystem
+from bookkeeper.peers.extensions import FileSystemPeer
+from bookkeeper.peers.protocol import InstalledSystem, ReplicaSystem, RetryLimits
 from bookkeeper.security.file_roots import FileRoots
 
 GROUP = "bookkeeper.replica_systems"
@@ -30,28 +33,28 @@ Factory = Callable[[], ReplicaSystem]
 
 def split_quorum(quorum: str) -> tuple[str, str]:
     """Name of the replica system and the quorum in its own form; raises InvalidInputError when either is empty."""
-    name, separator, rest = quorum.partition("://")
+    name, separator, address = quorum.partition("://")
     if not separator:
-        name, rest = BUILT_IN, quorum
-    if not name or not rest:
+        name, address = BUILT_IN, quorum
+    if not name or not address:
         raise InvalidInputError(f"quorum {quorum!r} names no peer: want HOST:PORT[,HOST:PORT] or SYSTEM://ADDRESS")
-    return name, rest
+    return name, address
 
 
 class Registry:
-    """Makes each system once, when it is first asked for. Thread-safe."""
+    """Makes each system once, when it is first needed. Thread-safe."""
 
     def __init__(self, factories: Mapping[str, Factory] | None = None, roots: FileRoots | None = None) -> None:
-        """``factories`` come before what installed packages offer. ``roots``: below which directories a system reaches
-        files that asks for them (:class:`FileSystemPeer`); None = nowhere.
+        """``factories`` come before the systems of installed packages. A system that opens files
+        (:class:`FileSystemPeer`) reaches those below ``roots`` only; None = no files.
         """
         self._roots = roots or FileRoots()
-        self._factories: dict[str, Factory] = {BUILT_IN: BookkeeperSystem, **(factories or {})}
+        self._factories: dict[str, Factory] = dict(factories or {})
         self._systems: dict[str, ReplicaSystem] = {}
         self._lock = threading.Lock()
 
     def system(self, name: str) -> ReplicaSystem:
-        """The system of that name; raises NotFoundError with the names that are known, IncompatibleError."""
+        """The system of that name; raises NotFoundError with the installed names, IncompatibleError."""
         with self._lock:
             if name not in self._systems:
                 factory = self._factories.get(name)
@@ -66,8 +69,24 @@ class Registry:
         return expect_installed(name, self.system(name))
 
 
+def registry_of(settings: Settings) -> Registry:
+    """The registry of a process that ships for a cluster with these settings: it has the built-in system, too."""
+    return Registry({BUILT_IN: partial(BookkeeperSystem, settings)}, FileRoots.of(settings))
+
+
+def retry_limits(settings: Settings) -> RetryLimits:
+    """The bounds of a session's retries."""
+    replay = settings.replay
+    return RetryLimits(
+        message_retries=replay.message_retries,
+        message_timeout_ms=replay.message_timeout_ms,
+        retry_base_ms=replay.retry_base_ms,
+        retry_max_ms=replay.retry_max_ms,
+    )
+
+
 def load_installed(name: str) -> InstalledSystem:
-    """What an installed package offers under ``name``; raises NotFoundError, IncompatibleError."""
+    """The system that an installed package offers under ``name``; raises NotFoundError, IncompatibleError."""
     offered = entry_points(group=GROUP)
     for point in offered:
         if point.name == name:

@@ -1,7 +1,6 @@
-"""A whole source file on its way to another cluster of this project: the offer, and its files in parts.
+"""The wire messages of a segment transfer: the offer, and the parts of the files that the peer does not have.
 
-Arrives: the segments beside a log, how much of each the peer has. Leaves: messages, one part in memory at a time.
-Survives a crash: nothing; the peer knows what it has.
+One part is in memory at a time. The peer says how much it has of each file.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.bulk.log_segments import WholeLog
+from bookkeeper.bulk.log_segments import SegmentedLog
 from bookkeeper.errors import BookkeeperError, DeclinedError, NotFoundError, PermanentError, RefusedError
 from bookkeeper.model import StreamKey
-from bookkeeper.peers.protocol import WholeFile
+from bookkeeper.peers.extensions import SegmentTransfer
 from bookkeeper.rpc.contract.offer_messages import OfferedSegment, SegmentPart, SegmentsOffer
 from bookkeeper.storage.wal import path_of
 
@@ -23,29 +22,35 @@ class SentBytes:
 
     total: int = 0
 
+    def add(self, size: int) -> None:
+        """So many more went out."""
+        self.total += size
 
-def offer_of(token: str, stream: StreamKey, whole: WholeFile) -> SegmentsOffer:
-    """What the peer judges by."""
-    log = whole.log
+
+def offer_of(token: str, stream: StreamKey, transfer: SegmentTransfer) -> SegmentsOffer:
+    """The facts by which the peer decides whether it takes the files."""
+    log = transfer.log
     return SegmentsOffer(
         stream_session=token,
         stream=stream,
-        provenance=whole.provenance,
+        provenance=transfer.provenance,
         to_offset=log.records,
         groups=log.groups,
         row_bytes=log.lengths.row,
         column_bytes=log.lengths.column,
         value_bytes=log.lengths.value,
         segments=tuple(OfferedSegment(segment.entry.encode(), segment.sha256) for segment in log.segments),
-        root=None if whole.root is None else whole.root.encode(),
+        root=None if transfer.root is None else transfer.root.encode(),
     )
 
 
-def parts_of(
-    token: str, stream: StreamKey, log: WholeLog, held: Sequence[int], part_bytes: int
+def missing_parts(
+    token: str, stream: StreamKey, log: SegmentedLog, received_bytes: Sequence[int], part_bytes: int
 ) -> Iterator[SegmentPart]:
-    """What the peer lacks, in order. Raises DeclinedError when a file can't be read: its records may be."""
-    for number, (segment, start) in enumerate(zip(log.segments, held, strict=True)):
+    """The parts that the peer does not have, in order. Raises DeclinedError when a file can't be read: the log's
+    records may still be readable.
+    """
+    for number, (segment, start) in enumerate(zip(log.segments, received_bytes, strict=True)):
         try:
             with path_of(segment.uri).open("rb") as content:
                 content.seek(start)
@@ -57,5 +62,7 @@ def parts_of(
 
 
 def is_about_form(error: BookkeeperError) -> bool:
-    """Whether the same records may be taken as records: what is wrong with the peer as a whole would be said again."""
+    """Whether the peer refuses the files and may still take their records. RefusedError and NotFoundError are about
+    the peer or the table, so messages of records would meet them again.
+    """
     return isinstance(error, PermanentError) and not isinstance(error, RefusedError | NotFoundError)

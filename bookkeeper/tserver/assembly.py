@@ -22,6 +22,7 @@ from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
+from bookkeeper.tserver.bulk.exclusive_tablets import ExclusiveTablets
 from bookkeeper.tserver.bulk.relay_log import RelayLogs
 from bookkeeper.tserver.bulk.segment_receiver import SegmentReceiver
 from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
@@ -39,9 +40,13 @@ from bookkeeper.tserver.maintenance.tablet_opener import TabletMaker, TabletOpen
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
 from bookkeeper.tserver.parts import BulkParts, Parts, ReceiveParts, TabletParts, WriteParts
+from bookkeeper.tserver.receive.admission import Admission
+from bookkeeper.tserver.receive.message_decoding import PeerLimits
+from bookkeeper.tserver.receive.message_order import MessageOrder
 from bookkeeper.tserver.receive.receive_streams import StreamLimits, Streams
-from bookkeeper.tserver.receive.receiver import Receiver
-from bookkeeper.tserver.receive.receiving_tablets import Locations
+from bookkeeper.tserver.receive.receiver import LocalApply, Receiver
+from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
+from bookkeeper.tserver.receive.share_delivery import ShareDelivery
 from bookkeeper.tserver.receive.share_retry import ShareRetry
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.block_targets import view_of
@@ -83,17 +88,17 @@ def assemble(env: Environment) -> Parts:
     """Open the first log, and build all parts; no part but the committer runs yet. Raises TransientError."""
     registry = Registry()
     limits = request_limits(env.settings)
-    locations = Locations(env.metadata)
+    peer_limits = PeerLimits(limits.batch, env.clock)
     writing = _writing(env, registry)
     tablets = _tablets(env, registry, writing)
-    receiving = _receiving(env, writing, tablets, locations, limits.batch)
+    receiving = _receiving(env, writing, tablets, peer_limits)
     return Parts(
         session=env.session,
         clients=ClientRequests(registry, tablets.flusher, writing.path, env.session, limits),
         writing=writing,
         tablets=tablets,
         receiving=receiving,
-        bulk=_bulk(env, writing, tablets, receiving, locations),
+        bulk=_bulk(env, writing, tablets, receiving, peer_limits),
         worker=ReplicationWorker(
             env.settings, env.metadata, env.coordination, env.pool, env.master.report, env.address
         ),
@@ -132,65 +137,31 @@ def _tablets(env: Environment, registry: Registry, writing: WriteParts) -> Table
     return TabletParts(registry, loader, flusher, compactor, sorter)
 
 
-def _receiving(
-    env: Environment, writing: WriteParts, tablets: TabletParts, locations: Locations, limits: BatchLimits
-) -> ReceiveParts:
+def _receiving(env: Environment, writing: WriteParts, tablets: TabletParts, limits: PeerLimits) -> ReceiveParts:
     settings, clock = env.settings, env.clock
     tserver, calls = settings.tserver, replicate_calls(settings)
     slots = StreamLimits(tserver.streams_max, tserver.peer_streams_max)
     streams = Streams(clock, tserver.stream_idle_timeout_ms, slots, waiting_max=calls // 2)
     index = ReceivedIndex(env.metadata, env.retries, clock, env.die)
     marks = OriginMarks(env.metadata, env.retries, clock)
-    receiver = Receiver(
-        settings.instance.instance_id,
-        env.address,
-        tablets.registry,
-        writing.path,
-        tablets.flusher,
-        writing.configuration,
-        locations,
-        streams,
-        index,
-        marks,
-        env.pool,
-        limits,
-        settings.rpc.timeout_ms,
-        ShareRetry(clock, calls // 4),
-    )
-    return ReceiveParts(receiver, streams, index, marks)
+    admission = Admission(settings.instance.instance_id, writing.configuration, streams, index, marks)
+    receiving = ReceivingTablets(env.metadata, env.address, env.pool, settings.rpc.timeout_ms)
+    local = LocalApply(tablets.registry, tablets.flusher, admission, writing.path)
+    delivery = ShareDelivery(receiving, ShareRetry(clock, calls // 4), local.begin)
+    receiver = Receiver(admission, MessageOrder(streams, receiving, writing.path), delivery, local, limits)
+    return ReceiveParts(admission, receiver, receiving, streams, index, marks)
 
 
 def _bulk(
-    env: Environment, writing: WriteParts, tablets: TabletParts, receiving: ReceiveParts, locations: Locations
+    env: Environment, writing: WriteParts, tablets: TabletParts, receiving: ReceiveParts, limits: PeerLimits
 ) -> BulkParts:
     settings, session_id = env.settings, env.session.session_id
     relay_logs = RelayLogs(env.wal_dir, settings.instance.instance_id, session_id, env.clock)
-    loader = BulkLoader(
-        tablets.registry,
-        tablets.flusher,
-        tablets.loader,
-        writing.path,
-        receiving.index,
-        env.metadata,
-        env.retries,
-        env.master.nudge,
-        env.die,
-        relay_logs,
-    )
+    exclusive = ExclusiveTablets(tablets.registry, tablets.loader, tablets.flusher, writing.path)
+    loader = BulkLoader(exclusive, receiving.index, relay_logs, env.metadata, env.retries, env.master.nudge, env.die)
     directory = incoming_dir(settings.tables_dir) / session_id
     uploads = SegmentUploads(directory, env.clock, settings.tserver.stream_idle_timeout_ms, env.die)
-    receiver = SegmentReceiver(
-        receiving.receiver,
-        loader,
-        writing.configuration,
-        locations,
-        receiving.streams,
-        receiving.index,
-        receiving.marks,
-        uploads,
-        env.pool,
-        settings.rpc.timeout_ms,
-    )
+    receiver = SegmentReceiver(receiving.admission, receiving.tablets, receiving.receiver, loader, uploads, limits)
     return BulkParts(loader, receiver, uploads)
 
 

@@ -12,7 +12,7 @@ from bookkeeper.errors import RefusedError
 from bookkeeper.storage.tablet import Authorizations, authorizations_of
 
 ROOT = "root"
-"""The user of clients that name none."""
+"""The user of a client that names none."""
 
 
 def authorizations_for(

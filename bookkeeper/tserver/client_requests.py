@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotServingError
@@ -20,6 +21,7 @@ from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.tablets.tablet import ServedTablet, Share
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write import request_dedup
+from bookkeeper.tserver.write.client_write import ClientWrite
 from bookkeeper.tserver.write.commit_path import CommitPath
 from bookkeeper.tserver.write.conditional_write import (
     ConditionalWrite,
@@ -65,7 +67,8 @@ class ClientRequests:
 
     def write(self, batches: Sequence[WriteBatch], durability: str, writer: str, attempt: int) -> WriteResult:
         """Whole row mutations for some tablets. ``Durability`` says when it returns, "default" is the tables' own;
-        ``request_dedup`` explains ``writer`` and ``attempt``.
+        ``request_dedup`` explains ``writer`` and ``attempt``. Raises TransientError, NotFoundError, ReadOnlyError,
+        ConflictError.
         """
         requested = requested_durability(durability)
         latest_ms = self._latest_ms()
@@ -86,7 +89,8 @@ class ClientRequests:
                 shares.append((tablet, share_for(batch.extent, records)))
                 self._flusher.make_room(tablet)
         if shares:
-            elsewhere += self._path.write(shares, requested, Attempt(writer, attempt))
+            future = self._path.submit(ClientWrite(self._context, shares, requested, Attempt(writer, attempt)))
+            elsewhere += cast("list[Extent]", self._path.wait_for(future, "a write"))
         return WriteResult(tuple(elsewhere))
 
     def write_if(self, extent: Extent, conditions: Sequence[Condition], records: bytes, durability: str) -> bool:

@@ -21,8 +21,10 @@ from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
+from bookkeeper.tserver.receive.admission import Admission
 from bookkeeper.tserver.receive.receive_streams import Streams
 from bookkeeper.tserver.receive.receiver import Receiver
+from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write.barriers import ForgetRoots, ForgetStreams, SyncBarrier
@@ -66,7 +68,9 @@ class TabletParts:
 class ReceiveParts:
     """Ranges of other clusters, as records."""
 
+    admission: Admission
     receiver: Receiver
+    tablets: ReceivingTablets
     streams: Streams
     index: ReceivedIndex
     marks: OriginMarks

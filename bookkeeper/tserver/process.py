@@ -33,7 +33,7 @@ from bookkeeper.tserver.service import TServerService
 LOG = logging.getLogger(__name__)
 
 SESSION_KIND = "tserver"
-LEASE_LOOK_MS = 100
+LEASE_CHECK_MS = 100
 BOOKS_CLOSE_MS = 5_000
 STOP_MAX_MS = 30_000
 """A clean end that takes longer is given up: the tablets are away for as long as it lasts."""
@@ -150,7 +150,7 @@ class TServerProcess:
             self._die(f"session {self.session_id} did not end in {STOP_MAX_MS} ms; the rest is left to recovery")
 
     def _watch_lease(self) -> None:
-        while not self._clock.wait(self._ended, LEASE_LOOK_MS):
+        while not self._clock.wait(self._ended, LEASE_CHECK_MS):
             if not self._session.is_valid() and not self._ended.is_set():
                 self._die(f"session {self.session_id} is over: others may serve its tablets by now")
                 return

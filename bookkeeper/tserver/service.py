@@ -133,8 +133,8 @@ class TServerService:
     # ---- other clusters, and tservers of this one
 
     def open_stream(self, stream: StreamKey) -> str:
-        """See :meth:`Receiver.open_stream`."""
-        return self._for_stream(stream).receiving.receiver.open_stream(stream, secret_holder())
+        """See :meth:`Admission.open_stream`."""
+        return self._for_stream(stream).receiving.admission.open_stream(stream, secret_holder())
 
     def replicate(self, request: ReplicateRequest) -> ReplicateResult:
         """See :meth:`Receiver.replicate`."""

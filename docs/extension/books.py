@@ -17,7 +17,7 @@ from typing import Any
 
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, Column
-from bookkeeper.model import Ahead, BlockRange, RowRange, StreamKey, TargetKey
+from bookkeeper.model import BlockRange, PartialHighWater, RowRange, StreamKey, TargetKey
 from bookkeeper.origins import Part, Root, RootIntervals, RootLog, Runs, root_of
 from docs.extension.markdown import code, doc, table
 
@@ -170,7 +170,7 @@ def _sample(name: str, hint: Any) -> object:
         object: "...",
         StreamKey: _STREAM,
         RowRange: RowRange(b"bern", b"zug"),
-        Ahead: Ahead(RowRange(b"bern", b"zug"), 90),
+        PartialHighWater: PartialHighWater(RowRange(b"bern", b"zug"), 90),
         Root: root_of(_STREAM),
         RootIntervals: RootIntervals(
             (Part(RowRange(b"bern", b"zug"), None, Runs.of((1, 90), (101, 120))),), 1_700_000_000_000

@@ -10,15 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import Settings, new_settings
+from bookkeeper.config import new_settings
 from bookkeeper.errors import GapError, RefusedError, UnavailableError
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.bookkeeper import BookkeeperSystem
 from bookkeeper.peers.parquet import ParquetSystem
 from bookkeeper.peers.parquet.file_store import open_store
-from bookkeeper.peers.protocol import Acked, BlockFacts, InstalledSystem, Message, Peer, ReplicaSession, ReplicaSystem
-from bookkeeper.peers.registry import BUILT_IN, GROUP, Registry
-from bookkeeper.rpc.contract.messages import SourceBlock
+from bookkeeper.peers.protocol import (
+    Acked,
+    BlockFacts,
+    InstalledSystem,
+    Message,
+    MessageBlock,
+    Peer,
+    ReplicaSession,
+    ReplicaSystem,
+    RetryLimits,
+)
+from bookkeeper.peers.registry import BUILT_IN, GROUP, Registry, retry_limits
 from bookkeeper.security.file_roots import ANYWHERE
 from bookkeeper.storage.wal import encode_batch
 from tests.support.cluster import THIRD_PARTY
@@ -32,9 +41,9 @@ NOON_MS = 1_795_348_800_000
 STREAM = StreamKey(WEST, "file:///w", "t1", "r1", 1)
 
 
-def block(first: int, last: int) -> SourceBlock:
+def block(first: int, last: int) -> MessageBlock:
     rows = [b"%06d" % n for n in range(first, last + 1)]
-    return SourceBlock(first, last, encode_batch(records(rows)), len(rows), rows[0], rows[-1])
+    return MessageBlock(first, last, encode_batch(records(rows)), len(rows), rows[0], rows[-1])
 
 
 def message(after: int, to: int, acked: int | None = None) -> Message:
@@ -53,11 +62,11 @@ class Setting:
     system: ReplicaSystem
     quorum: str
     received: MemoryPeer | DirectoryPeer | LedgerPeer
-    settings: Settings
+    limits: RetryLimits
     instance_id: str = EAST
 
     def open(self, stream: StreamKey = STREAM, instance_id: str = "") -> ReplicaSession:
-        return self.system.open(Peer("east", self.quorum, instance_id or self.instance_id), stream, self.settings)
+        return self.system.open(Peer("east", self.quorum, instance_id or self.instance_id), stream, self.limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +92,23 @@ SYSTEMS = ("memory", "bookkeeper", "parquet", "parquet-remote", "third-party")
 def setting(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
     received = MemoryPeer(EAST, splits=[b"000010"])
     base = new_settings(tmp_path, "west", instance_id=WEST)
-    settings = base.model_copy(update={"replay": base.replay.model_copy(update={"message_retries": 0})})
+    limits = replace(retry_limits(base), message_retries=0)
     if request.param == "third-party":
         monkeypatch.syspath_prepend(THIRD_PARTY)
         ledger, place = Registry().installed("ledger"), str(tmp_path / "books.db")
-        yield Setting(ledger, place, LedgerPeer(tmp_path / "books.db"), settings, ledger.prepare(place).instance_id)
+        yield Setting(ledger, place, LedgerPeer(tmp_path / "books.db"), limits, ledger.prepare(place).instance_id)
         return
     if request.param.startswith("parquet"):
         place = str(tmp_path / "lake")
         system = ParquetSystem(opener=open_store if request.param == "parquet" else remote_twin, roots=ANYWHERE)
         instance_id = system.prepare(place).instance_id
-        yield Setting(system, place, DirectoryPeer(tmp_path / "lake"), settings, instance_id)
+        yield Setting(system, place, DirectoryPeer(tmp_path / "lake"), limits, instance_id)
         return
     if request.param == "memory":
-        yield Setting(MemorySystem({"east": received}), "east", received, settings)
+        yield Setting(MemorySystem({"east": received}), "east", received, limits)
         return
     with ThriftPeer(received) as peer:
-        yield Setting(BookkeeperSystem(), peer.quorum, received, settings)
+        yield Setting(BookkeeperSystem(base), peer.quorum, received, limits)
 
 
 def test_every_replica_system_of_this_package_is_tried() -> None:

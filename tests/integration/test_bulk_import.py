@@ -14,7 +14,7 @@ from bookkeeper.client import Mutation
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import LocalityGroup
 from bookkeeper.replay.journal import read_journal
-from bookkeeper.replay.stream.segment_transfer import AS_SEGMENTS
+from bookkeeper.replay.stream.segment_transfer import BY_SEGMENTS
 from tests.support.cluster import Cluster
 
 pytestmark = pytest.mark.integration
@@ -150,7 +150,7 @@ def test_imports_into_a_replicated_table_reach_its_peers_in_order_and_once(
     assert _values(west, "both") == expected, "deletes before the import hide nothing of it, those behind it do"
     assert not source.replication.wait("both", "east")
     assert _values(east, "both") == expected
-    assert _ways(west) == {AS_SEGMENTS}, "the peer's tablets, which are others, took the files"
+    assert _ways(west) == {BY_SEGMENTS}, "the peer's tablets, which are others, took the files"
     peer.tables.compact("both")
     assert _values(east, "both") == expected
     (usage,) = peer.tables.disk_usage("both")

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.client import Client
+from bookkeeper.client import Client, tablet_extents
 from bookkeeper.client import scanner as scanner_module
-from bookkeeper.client.tablet_extents import table_map
 from bookkeeper.clock import SystemClock
 from bookkeeper.config import SETTINGS_FILE, load_settings
 from bookkeeper.coordination.connect import open_coordination
@@ -84,7 +83,7 @@ def remains(tmp_path_factory: pytest.TempPathFactory) -> Remains:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanner_module, "BUDGET_MS", SCAN_MS)
-    monkeypatch.setattr(table_map, "UNSERVABLE_MS", 200)
+    monkeypatch.setattr(tablet_extents, "UNSERVABLE_MS", 200)
 
 
 def read(client: Client, table: str, start: bytes | None = None, stop: bytes | None = None) -> dict[bytes, bytes]:

@@ -70,7 +70,7 @@ class Puller:
 
     def _take(self, file: str, first: int, last: int) -> int:
         """The wanted blocks of a range, as one message to the own receiver."""
-        own_id, receiver = self.east.settings.instance.instance_id, self.east.tserver.parts.receiving.receiver
+        own_id, parts = self.east.settings.instance.instance_id, self.east.tserver.parts
         found = [
             b for b in read_blocks(file, first, last) if decide(b.header, self.target, own_id).share is Share.WHOLE
         ]
@@ -79,8 +79,10 @@ class Puller:
             self.west.settings.instance.instance_id, file, key.source_table_id, key.remote_table_id, key.incarnation
         )
         blocks = [source_block(block.first_offset, block.batch()) for block in found]
-        request = replicate_request(receiver.open_stream(stream), stream, first - 1, first - 1, last, blocks)
-        result = receiver.replicate(request)
+        request = replicate_request(
+            parts.receiving.admission.open_stream(stream), stream, first - 1, first - 1, last, blocks
+        )
+        result = parts.receiving.receiver.replicate(request)
         self.dropped += result.records_dropped
         return result.records_applied
 

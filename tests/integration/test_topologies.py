@@ -21,7 +21,7 @@ from bookkeeper.client import Mutation
 from bookkeeper.errors import ExistsError, PermanentError
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import LocalityGroup
-from bookkeeper.replay.stream.segment_transfer import AS_SEGMENTS
+from bookkeeper.replay.stream.segment_transfer import BY_SEGMENTS
 from bookkeeper.storage.wal import read_headers
 from bookkeeper.storage.wal.wal_files import uri_of
 from tests.support.local_pair import Books, LocalCluster, local_cluster
@@ -260,7 +260,7 @@ def test_round_a_circle_an_import_goes_as_whole_files_and_not_back(clusters: Map
     assert [versions(clusters[name]) for name in "abc"] == [{**rows, b"a000": 2}] * 3
     newest = [next(cell.value for cell in clusters[name].client.scan("t").cells()) for name in "abc"]
     assert newest == [b"later"] * 3
-    assert [ways(clusters, name) for name in "abc"] == [[AS_SEGMENTS], [AS_SEGMENTS], ["nothing"]]
+    assert [ways(clusters, name) for name in "abc"] == [[BY_SEGMENTS], [BY_SEGMENTS], ["nothing"]]
 
 
 def test_two_masters_give_each_other_their_imports_as_whole_files(clusters: Map) -> None:
@@ -270,7 +270,7 @@ def test_two_masters_give_each_other_their_imports_as_whole_files(clusters: Map)
     rows = imported(clusters, "a") | imported(clusters, "b")
     clusters.settle()
     assert [versions(clusters[name]) for name in "ab"] == [rows, rows]
-    assert [ways(clusters, name) for name in "ab"] == [["nothing", AS_SEGMENTS]] * 2
+    assert [ways(clusters, name) for name in "ab"] == [["nothing", BY_SEGMENTS]] * 2
 
 
 def test_at_the_end_of_a_chain_tablets_that_are_cut_otherwise_share_what_came_whole(clusters: Map) -> None:
@@ -281,7 +281,7 @@ def test_at_the_end_of_a_chain_tablets_that_are_cut_otherwise_share_what_came_wh
     rows = imported(clusters, "a")
     clusters.settle()
     assert [versions(clusters[name]) for name in "abc"] == [rows] * 3
-    assert [ways(clusters, name) for name in "ab"] == [[AS_SEGMENTS]] * 2
+    assert [ways(clusters, name) for name in "ab"] == [[BY_SEGMENTS]] * 2
 
 
 def test_between_them_tablets_that_share_a_file_get_records(clusters: Map) -> None:

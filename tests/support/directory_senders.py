@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.parquet import ParquetSystem
 from bookkeeper.peers.parquet.file_store import LocalStore, RemoteStore, Store
-from bookkeeper.peers.protocol import BlockFacts, Message, Peer, ReplicaSession
-from bookkeeper.rpc.contract.messages import SourceBlock
+from bookkeeper.peers.protocol import BlockFacts, Message, MessageBlock, Peer, ReplicaSession
 from bookkeeper.security.file_roots import ANYWHERE, FileRoots
 from bookkeeper.storage.wal import FileOps, encode_batch
 from tests.support.directory_peer import remote_twin
@@ -40,7 +39,7 @@ class SenderDiedError(Exception):
 class Wanted:
     """A block that the target wants."""
 
-    block: SourceBlock
+    block: MessageBlock
     facts: BlockFacts
 
 
@@ -49,7 +48,7 @@ def source_block(first: int, size: int, last: int, write_time_ms: int) -> Wanted
     rows = [b"%06d" % offset for offset in range(first, first + size)]
     positions = None if first + size - 1 == last else pa.array(range(size), pa.uint64())
     return Wanted(
-        SourceBlock(first, last, encode_batch(records(rows)), size, rows[0], rows[-1]),
+        MessageBlock(first, last, encode_batch(records(rows)), size, rows[0], rows[-1]),
         BlockFacts(write_time_ms, first, positions),
     )
 

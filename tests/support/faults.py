@@ -252,7 +252,7 @@ FAULTS: dict[str, Fault] = {
         "R20: what is remembered of streams that are over grows for ever",
     ),
     "high-water-does-not-count": Fault(
-        "bookkeeper.tserver.write.share_decision",
+        "bookkeeper.tserver.receive.share_decision",
         "known_through",
         lambda high_water, acked: acked,  # noqa: ARG005
         "R18: a range that comes twice is applied twice",
@@ -265,26 +265,26 @@ FAULTS: dict[str, Fault] = {
     ),
     "each-part-has-its-limits": Fault(
         "bookkeeper.tserver.receive.receiver",
-        "limits_of_parts",
+        "limits_of_shares",
         lambda limits: limits,
         "R18: one tablet takes its half of a block, another one refuses it for good, a retry is applied twice",
     ),
     "gaps-are-swallowed": Fault(
-        "bookkeeper.tserver.write.share_decision",
+        "bookkeeper.tserver.receive.share_decision",
         "leaves_gap",
         lambda known, after: False,  # noqa: ARG005
         "R19: records that came too late are dropped as duplicates",
     ),
     "proven-for-those-not-asked": Fault(
-        "bookkeeper.tserver.receive.receiver",
-        "proven_offset",
+        "bookkeeper.tserver.receive.message_order",
+        "durable_offset",
         lambda acked, after, to: to,  # noqa: ARG005
         "R19: an answer claims for all tablets what one of them has",
     ),
     "handed-over-counts-as-proven": Fault(
-        "bookkeeper.tserver.receive.receiver",
-        "Receiver._proof",
-        lambda receiver, request, in_front: in_front.to_offset if in_front else request.acked_offset,  # noqa: ARG005
+        "bookkeeper.tserver.receive.message_order",
+        "MessageOrder._fact",
+        lambda order, request, in_front: in_front.to_offset if in_front else request.acked_offset,  # noqa: ARG005
         "R19: a message in front, which failed elsewhere, counts as durable for a tablet that lacks its records",
     ),
     "memory-takes-all": Fault(
@@ -300,21 +300,21 @@ FAULTS: dict[str, Fault] = {
         "L7: a value that a newer version wrote is rewritten without what this one does not know",
     ),
     "own-data-is-welcome": Fault(
-        "bookkeeper.tserver.receive.receiver",
+        "bookkeeper.tserver.receive.admission",
         "check_provenance",
         lambda provenance, stream, own_instance_id: None,  # noqa: ARG005
         "R21: data returns to a cluster that it has passed",
     ),
     "ended-streams-are-taken": Fault(
-        "bookkeeper.tserver.receive.receiver",
+        "bookkeeper.tserver.receive.admission",
         "refuse_ended",
         lambda stream, is_open: None,  # noqa: ARG005
         "R20: a message out of a process that was stopped for long is applied again",
     ),
     "forgotten-meanwhile-counts": Fault(
-        "bookkeeper.tserver.write.replicated_apply",
+        "bookkeeper.tserver.receive.receiver",
         "was_forgotten",
-        lambda knows, forgets, now_forgets: False,  # noqa: ARG005
+        lambda has_stream, forgotten_before, forgotten_now: False,  # noqa: ARG005
         "R20: a message that saw its stream in the books is taken when the stream is forgotten",
     ),
     "tokens-live-for-ever": Fault(

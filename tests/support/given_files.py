@@ -10,18 +10,18 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from bookkeeper.bulk.import_log import ImportLogs
-from bookkeeper.bulk.log_segments import WholeLog, keep_segments, whole_of
+from bookkeeper.bulk.log_segments import SegmentedLog, link_log_segments, read_segmented_log
 from bookkeeper.bulk.segment_conversion import Place, convert
 from bookkeeper.model import BlockTarget, Extent, StreamKey, TargetKey
 from bookkeeper.origins import Root
-from bookkeeper.peers.protocol import WholeFile
-from bookkeeper.peers.segment_files import offer_of, parts_of
+from bookkeeper.peers.extensions import SegmentTransfer
+from bookkeeper.peers.segment_files import missing_parts, offer_of
 from bookkeeper.rpc.contract.messages import ReplicateResult
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment, OfferAnswer
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.wal import FileHeader
-from bookkeeper.tserver.bulk.segment_offers import files_of, onward_of, shares_of
+from bookkeeper.tserver.bulk.segment_offers import files_of, relay_facts_of, shares_of
 from tests.support.tservers import Ground, Node, blocks_of, replicate_request, source_block
 
 SOURCE = "east-instance"
@@ -33,15 +33,15 @@ class Given:
     """An import of a cluster elsewhere, to be sent to table 1 of a ground."""
 
     log: str
-    whole: WholeLog
+    whole: SegmentedLog
     stream: StreamKey
     root: Root | None = None
     provenance: tuple[str, ...] = (SOURCE,)
 
     @property
-    def file(self) -> WholeFile:
-        """The file as its cluster describes it."""
-        return WholeFile(self.provenance, self.whole, self.root)
+    def file(self) -> SegmentTransfer:
+        """What its cluster says of it."""
+        return SegmentTransfer(self.provenance, self.whole, self.root)
 
     # ---- as files
 
@@ -52,7 +52,7 @@ class Given:
 
     def put(self, west: Ground, node: Node, token: str, held: Sequence[int], part_bytes: int = 1000) -> None:
         """Send the files."""
-        for part in parts_of(token, self.stream, self.whole, held, part_bytes):
+        for part in missing_parts(token, self.stream, self.whole, held, part_bytes):
             west.tserver(node).put_segment(part)
 
     def send_whole(self, west: Ground, node: Node) -> OfferAnswer:
@@ -60,7 +60,7 @@ class Given:
         token, answer = self.offer(west, node)
         if answer.state != "wanted":
             return answer
-        self.put(west, node, token, answer.held)
+        self.put(west, node, token, answer.received_bytes)
         return west.tserver(node).take_segments(token, self.stream)
 
     def order(self, west: Ground, node: Node, extent: Extent) -> AdoptRequest:
@@ -70,7 +70,7 @@ class Given:
         (share,) = shares_of(files_of(offer), [extent]).values()
         uris = [segment.uri for segment in self.whole.segments]
         segments = tuple(ImportedSegment(uris[number], entry.encode()) for number, entry in share.items())
-        return AdoptRequest(extent, self.stream, segments, through=self.whole.records, onward=onward_of(offer))
+        return AdoptRequest(extent, self.stream, segments, through=self.whole.records, relay=relay_facts_of(offer))
 
     # ---- as records
 
@@ -99,7 +99,7 @@ def given_files(
     with patch("bookkeeper.bulk.segment_conversion.CHUNK_RECORDS", 1):
         refs = convert(batches, [extent], groups, Place(made, TabletSettings(), SegmentOps()), lambda: None, logs.add)
     log = logs.finish()[extent]
-    keep_segments(log.uri, log.offset, refs, groups, logs.lengths, SegmentOps())
-    whole = whole_of(log.uri)
+    link_log_segments(log.uri, log.offset, refs, groups, logs.lengths, SegmentOps())
+    whole = read_segmented_log(log.uri)
     assert whole is not None
     return Given(log.uri, whole, StreamKey(SOURCE, log.uri, "7", "1", 1))

@@ -10,7 +10,7 @@ from typing import Self
 
 from bookkeeper.config import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
-from bookkeeper.peers.registry import Registry
+from bookkeeper.peers.registry import Registry, registry_of
 from bookkeeper.replay.ranges import (
     RANGE_SCHEMA,
     RESULT_SCHEMA,
@@ -42,7 +42,7 @@ class LocalReplay:
 
     settings: Settings
     coordination: Coordination
-    registry: Callable[[], Registry] = Registry
+    registry: Callable[[], Registry] | None = None
     budget_ms: int = 3_600_000
     before: Callable[[Sequence[Range]], None] = at_once
     runs: list[list[Range]] = field(default_factory=list)
@@ -81,7 +81,8 @@ class LocalReplay:
         with self._lock:
             self.runs.append(wanted)
         self.before(wanted)
-        shipper = Shipper(Sessions(self.registry(), self.settings), self.settings)
+        registry = registry_of(self.settings) if self.registry is None else self.registry()
+        shipper = Shipper(Sessions(registry, self.settings), self.settings)
         results = list(shipper.ship(wanted, self.budget_ms))
         with self._lock:
             self.results += results

@@ -8,9 +8,9 @@ from typing import Any
 from bookkeeper.storage.wal.blocks.ipc_message import MessageForm
 
 
-def _announce_first(receiver: Any, stream: Any, peer: str | None) -> Any:
-    receiver._index.announce(stream)
-    return receiver._streams.open(stream, peer)
+def _announce_first(admission: Any, stream: Any, peer: str | None) -> Any:
+    admission._index.announce(stream)
+    return admission._streams.open(stream, peer)
 
 
 MEMORY_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
@@ -39,8 +39,8 @@ MEMORY_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "a message of a few kilobytes takes gigabytes, in many batches",
     ),
     "places-are-taken-last": (
-        "bookkeeper.tserver.receive.receiver",
-        "Receiver.open_stream",
+        "bookkeeper.tserver.receive.admission",
+        "Admission.open_stream",
         lambda self, stream, peer=None: _announce_first(self, stream, peer),
         "a peer that has no place left fills the books with streams",
     ),

@@ -10,10 +10,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from bookkeeper.config import Settings
 from bookkeeper.errors import GapError, RefusedError, UnavailableError
 from bookkeeper.model import StreamKey
-from bookkeeper.peers.protocol import Acked, Message, Peer
+from bookkeeper.peers.protocol import Acked, Message, Peer, RetryLimits
 from bookkeeper.storage.wal import decode_batch
 
 Trouble = Callable[[Message], frozenset[int]]
@@ -85,7 +84,7 @@ class MemorySystem:
     peers: dict[str, MemoryPeer]
     name: str = "memory"
 
-    def open(self, peer: Peer, stream: StreamKey, settings: Settings) -> _Session:  # noqa: ARG002 - the protocol's
+    def open(self, peer: Peer, stream: StreamKey, limits: RetryLimits) -> _Session:  # noqa: ARG002 - the protocol's
         """See the protocol."""
         found = self.peers[peer.quorum]
         if found.instance_id != peer.instance_id:

@@ -40,7 +40,7 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     ),
     "high-water-for-all-paths": (
         "bookkeeper.tserver.origins.origin_dedup",
-        "stretched",
+        "closed_gaps",
         up_to_here,
         "R22: what one path left out, and another one brings, is lost",
     ),
@@ -94,7 +94,7 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     ),
     "files-say-nothing-to-other-paths": (
         "bookkeeper.tserver.bulk.bulk_loader",
-        "with_whole",
+        "with_origins",
         lambda state, request, families: state,  # noqa: ARG005
         "R22: what a tablet took as a file is taken again as records, from a cluster between",
     ),

@@ -17,6 +17,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.master.splits.split_rules import TabletFacts, joined_state, part_state
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import MUTATION_SCHEMA, BlockTarget, Extent, TargetKey
+from bookkeeper.peers.bookkeeper import source_block
 from bookkeeper.peers.protocol import Acked, Message
 from bookkeeper.replay.ranges import Range
 from bookkeeper.replay.stream.block_stream import RangeStream
@@ -24,12 +25,13 @@ from bookkeeper.rpc.contract.messages import ReplicateRequest
 from bookkeeper.storage.tablet import BatchLimits, GroupMap, TabletData, split_by_tablets
 from bookkeeper.storage.wal import Block, BlockHeader, DraftBlock, PlacedBlock, block_target_to_pb, encode_batch
 from bookkeeper.tserver.commit.submission import AppendPoint
-from bookkeeper.tserver.receive.receiver import decode_blocks
+from bookkeeper.tserver.receive.message_decoding import decode_blocks
+from bookkeeper.tserver.receive.received_share import ReceivedRange
+from bookkeeper.tserver.receive.receiver import ShareApply
+from bookkeeper.tserver.receive.share_delivery import part_by_tablet
 from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
 from bookkeeper.tserver.tablets.load_plan import Recovered
 from bookkeeper.tserver.tablets.tablet import ServedTablet, Tenure, share_of
-from bookkeeper.tserver.write.replicated_apply import ReceivedRange, ReplicatedApply
-from bookkeeper.tserver.write.request_decoder import part_by_tablet
 from bookkeeper.tserver.write.write_context import WriteContext
 
 GROUPS = GroupMap({"g": (b"g",), "h": (b"h",)})
@@ -154,7 +156,7 @@ class Cluster:
         """One message, as a tserver takes it."""
         request = ReplicateRequest(
             "", stream.stream, message.provenance, message.acked_offset, message.after_offset, message.to_offset,
-            message.blocks,
+            tuple(map(source_block, message.blocks)),
         )  # fmt: skip
         blocks = decode_blocks(request, LIMITS)
         for extent, part in part_by_tablet(blocks, list(self.tablets)).items():
@@ -166,7 +168,7 @@ class Cluster:
         return Acked(message.to_offset, 0, 0)
 
     def _take(self, tablet: ServedTablet, received: ReceivedRange) -> None:
-        submission = ReplicatedApply(self._context, tablet, received, tablet.received.forgotten_count)
+        submission = ShareApply(self._context, tablet, received, tablet.received.forgotten_count)
         drafts = submission.prepare(self.logs[-1].append_point)
         submission.applied([self._append(tablet, draft, apply=False) for draft in drafts])
 

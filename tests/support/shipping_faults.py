@@ -14,7 +14,7 @@ from bookkeeper.replay.stream.filters import WHOLE
 from bookkeeper.tserver.shipping.worker_plan import StreamProgress
 from bookkeeper.tserver.shipping.worker_plan import range_to_ship as _range_to_ship
 
-_settle = RangeStream._settle
+_take_answer = RangeStream._take_answer
 
 
 def take_fact_blindly(session: ParquetSession, acked_offset: int) -> None:
@@ -24,8 +24,8 @@ def take_fact_blindly(session: ParquetSession, acked_offset: int) -> None:
 
 def settle_the_newest(stream: RangeStream) -> None:
     """Take the answer to the last message on its way as if there were none in front of it."""
-    stream._flying.rotate(1)
-    _settle(stream)
+    stream._in_flight.rotate(1)
+    _take_answer(stream)
 
 
 SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
@@ -105,7 +105,7 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     ),
     "answers-count-as-they-come": (
         "bookkeeper.replay.stream.block_stream",
-        "RangeStream._settle",
+        "RangeStream._take_answer",
         settle_the_newest,
         "R19: a message is acknowledged, one in front of it never was, and counts as acknowledged, too",
     ),

@@ -94,7 +94,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     ),
     "targets-are-overlooked": (
         "bookkeeper.tserver.bulk.relay_log",
-        "goes_on",
+        "needs_log",
         lambda view: False,  # noqa: ARG005
         "R13: what a table takes as a file never reaches its own peers",
     ),
@@ -131,12 +131,12 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     "some-is-nothing": (
         "bookkeeper.tserver.bulk.segment_offers",
         "standing_of",
-        lambda high_water, is_ahead, through: Standing.ALL if high_water >= through else Standing.NOTHING,  # noqa: ARG005
+        lambda high_water, has_partial, through: Standing.ALL if high_water >= through else Standing.NOTHING,  # noqa: ARG005
         "R18: what came as records comes again with the file",
     ),
     "damage-on-the-way-counts": (
         "bookkeeper.tserver.bulk.segment_uploads",
-        "is_whole",
+        "is_intact",
         lambda digest, offered: True,  # noqa: ARG005
         "L7: a file that was damaged on its way is taken",
     ),

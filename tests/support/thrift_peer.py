@@ -16,8 +16,8 @@ from typing import Self
 from bookkeeper.config import RpcSettings
 from bookkeeper.errors import NotFoundError, NotLeaderError, PermanentError, StreamExpiredError
 from bookkeeper.model import StreamKey
-from bookkeeper.peers.protocol import Message
-from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult
+from bookkeeper.peers.protocol import Message, MessageBlock
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult, SourceBlock
 from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_server import Binding, RpcServer
 from tests.support.memory_peer import MemoryPeer
@@ -65,6 +65,19 @@ class _TServer(Contract):
     def replicate(self, request: ReplicateRequest) -> ReplicateResult:
         self._peer.miss("replicate", request.stream.target_table_id)
         return self._peer.replicate(request)
+
+
+def message_block(block: SourceBlock) -> MessageBlock:
+    """A block of the wire as the sender had it."""
+    return MessageBlock(
+        block.first_offset,
+        block.last_offset,
+        block.records,
+        block.record_count,
+        block.min_row,
+        block.max_row,
+        block.block_origins,
+    )
 
 
 def nothing_special(_request: ReplicateRequest) -> None:
@@ -141,7 +154,11 @@ class ThriftPeer:
             acked = self.memory.apply(
                 request.stream,
                 Message(
-                    request.provenance, request.acked_offset, request.after_offset, request.to_offset, request.blocks
+                    request.provenance,
+                    request.acked_offset,
+                    request.after_offset,
+                    request.to_offset,
+                    tuple(map(message_block, request.blocks)),
                 ),
             )
         return ReplicateResult(acked.offset, acked.applied, acked.dropped)

@@ -27,7 +27,7 @@ from threading import Semaphore
 
 from bookkeeper.bulk import part_of_segment, read_inputs, segment_entry
 from bookkeeper.bulk.import_log import ImportLogs
-from bookkeeper.bulk.log_segments import keep_segments
+from bookkeeper.bulk.log_segments import link_log_segments
 from bookkeeper.bulk.manifest import Imported
 from bookkeeper.bulk.segment_conversion import Place, convert
 from bookkeeper.config.table_properties import parse_properties
@@ -164,7 +164,7 @@ class ImportDirectory:
             logs.abandon()
         for extent, log in by_extent.items():
             within = [ref for ref in segments if extent.contains(ref.min_row)]
-            keep_segments(log.uri, log.offset, within, groups, logs.lengths, place.ops)
+            link_log_segments(log.uri, log.offset, within, groups, logs.lengths, place.ops)
         return Imported(tuple(segments), {extent.rows: log for extent, log in by_extent.items()})
 
     def _now_ms(self) -> int:

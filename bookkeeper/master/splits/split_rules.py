@@ -47,7 +47,7 @@ from bookkeeper.errors import CorruptionError, RefusedError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, Column, Row, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
-from bookkeeper.model import Ahead, Extent, RowRange, StreamKey, join_ranges
+from bookkeeper.model import Extent, PartialHighWater, RowRange, StreamKey, join_ranges
 from bookkeeper.origins import joined_roots
 
 NOTHING_YET = FlushState(1, {}, 0, 0, {}, ())
@@ -316,10 +316,10 @@ def part_state(facts: TabletFacts, extent: Extent, serial: int) -> FlushState:
     )
 
 
-def clip_ahead(parts: Iterable[Ahead], rows: RowRange) -> tuple[Ahead, ...]:
+def clip_ahead(parts: Iterable[PartialHighWater], rows: RowRange) -> tuple[PartialHighWater, ...]:
     """What lies ahead in ``rows``."""
     found = ((part.rows.part_in(rows), part.offset) for part in parts)
-    return tuple(Ahead(common, offset) for common, offset in found if common is not None)
+    return tuple(PartialHighWater(common, offset) for common, offset in found if common is not None)
 
 
 def joined_state(parts: Sequence[TabletFacts], segments: Iterable[str], serial: int) -> FlushState:
@@ -347,7 +347,7 @@ def joined_places(states: Iterable[FlushState]) -> tuple[tuple[str, int], ...]:
 
 def joined_high_waters(
     states: Sequence[tuple[RowRange, FlushState]],
-) -> tuple[dict[StreamKey, int], dict[StreamKey, tuple[Ahead, ...]]]:
+) -> tuple[dict[StreamKey, int], dict[StreamKey, tuple[PartialHighWater, ...]]]:
     """Rule R18, for tablets that become one: what all of them have of each stream, and which rows have more."""
     streams = sorted({stream for _, state in states for stream in state.high_water})
     common = {stream: common_high_water([state.high_water.get(stream, 0) for _, state in states]) for stream in streams}
@@ -360,9 +360,11 @@ def common_high_water(offsets: Collection[int]) -> int:
     return min(offsets)
 
 
-def rows_ahead(states: Iterable[tuple[RowRange, FlushState]], stream: StreamKey, common: int) -> tuple[Ahead, ...]:
+def rows_ahead(
+    states: Iterable[tuple[RowRange, FlushState]], stream: StreamKey, common: int
+) -> tuple[PartialHighWater, ...]:
     """Rows that have more of a stream than all have: a record up to there must not be taken again."""
-    found = [Ahead(rows, state.high_water.get(stream, 0)) for rows, state in states]
+    found = [PartialHighWater(rows, state.high_water.get(stream, 0)) for rows, state in states]
     found += [part for _, state in states for part in state.ahead.get(stream, ())]
     return tuple(part for part in found if part.offset > common)
 

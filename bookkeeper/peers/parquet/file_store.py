@@ -1,7 +1,7 @@
-"""Files at the edge of the change log: they appear whole and durable, or not at all.
+"""Files of the change log: they appear complete and durable, or not at all.
 
 Arrives: paths below the root, whole contents. Leaves: a file that is there for every reader. Survives a crash: files
-whose :meth:`Store.create` returned; besides them at most temporary files in a directory that nobody reads.
+whose :meth:`Store.create` returned; besides them at most temporary files in a directory that no reader opens.
 
 A local directory takes names exclusively, by a link. Other filesystems of ``pyarrow.fs`` do not: a file is written
 under a temporary name and moved, and the last writer of a name wins.
@@ -49,10 +49,12 @@ class Store(Protocol):
         """What a Parquet file's footer says besides its schema; raises CorruptionError when it is none."""
 
     def create(self, path: str, content: pa.Buffer | bytes) -> bool:
-        """Make a file, whole and durable; False, and nothing is changed, when the name is taken already."""
+        """Make a file, complete and durable; False, and nothing is changed, when the name is taken already."""
 
     def sweep(self, before_ms: int) -> None:
-        """Delete temporary files that are older than a wall time; whoever still writes one fails, and tries again."""
+        """Delete temporary files that are older than a wall time; a sender that still writes one fails, and tries
+        again.
+        """
 
 
 def open_store(quorum: str, roots: FileRoots) -> Store:
@@ -87,7 +89,7 @@ def unavailable(where: str) -> Iterator[None]:
 @dataclass(frozen=True, slots=True)
 class LocalStore:
     """A directory that this machine has mounted. Names are taken by links, which the filesystem must know. ``roots``:
-    where it may lie, looked at with each call, for a symbolic link may be changed at any time.
+    where it may lie, checked with each call, because a symbolic link may change at any time.
     """
 
     root: Path
@@ -171,7 +173,7 @@ class LocalStore:
 
 
 def take_name(temporary: Path, target: Path, ops: FileOps) -> bool:
-    """Rule R18: the name is taken by one writer only, and never given up; tells whether by this one."""
+    """Rule R18: the name is taken by one writer only, and never given up; returns whether by this one."""
     try:
         ops.link(temporary, target)
     except FileExistsError:

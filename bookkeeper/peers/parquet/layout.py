@@ -1,16 +1,16 @@
-"""Which records go into which file: pure arithmetic. What makes the change log exact is all here.
+"""The layout of a change log: which records go into which file. Pure; it makes the log exact.
 
 ::
 
-    ROOT/_bookkeeper.json                                             who the peer is
-    ROOT/_unfinished/<random>.tmp                                     files that nobody reads
+    ROOT/_bookkeeper.json                                             the identity of the peer
+    ROOT/_unfinished/<random>.tmp                                     temporary files, which no reader opens
     ROOT/table_name=T/day=2026-11-22/stream=<hash>/<first>.parquet    records of one stream, of one day
 
-A file holds consecutive blocks of one stream (those that the target wants) whose write times lie in one day (UTC), and
-bears the offset of its first block. A block's day and what of it is wanted are facts of the source file, so whoever
-sends a block first of a file gives that file the same name. Files appear whole, a name is never taken twice, and a
-sender adds a file only when it knows that all before it is there: hence the files of a stream are, at any moment, its
-beginning, each record once, whatever died and however many senders there were.
+A file has consecutive blocks of one stream (those with records for the target) whose write times lie in one day (UTC),
+and its name is the offset of its first block. The day of a block and its records for the target are facts of the source
+file, so every sender gives a file that begins with this block the same name. Files appear completely, a name is never
+taken twice, and a sender adds a file only when it knows that all earlier ones are there. Hence the files of a stream
+are, at any moment, its beginning, each record once, after any crash and with any number of senders.
 
 Where a name can be taken exclusively (a local filesystem), a file holds as many blocks as a message has (``runs``).
 Where the last writer wins (object stores), a file holds one block (``blocks``): then two writers of a name write the
@@ -27,8 +27,7 @@ from datetime import UTC, datetime
 
 from bookkeeper.errors import IncompatibleError, InvalidInputError
 from bookkeeper.model import StreamKey
-from bookkeeper.peers.protocol import BlockFacts, Message
-from bookkeeper.rpc.contract.messages import SourceBlock
+from bookkeeper.peers.protocol import BlockFacts, Message, MessageBlock
 
 IDENTITY_FILE = "_bookkeeper.json"
 UNFINISHED = "_unfinished"
@@ -40,9 +39,9 @@ _FILE_NAME = re.compile(r"([0-9]{20})\.parquet")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A block with what the source knows of it."""
+    """A block with its facts."""
 
-    block: SourceBlock
+    block: MessageBlock
     facts: BlockFacts
 
     @property
@@ -53,7 +52,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one file holds: everything that its target wants of the source file from ``first`` to ``to_offset``."""
+    """The content of one file: all records for its target in the source file from ``first`` to ``to_offset``."""
 
     day: str
     parts: tuple[Part, ...]
@@ -81,7 +80,7 @@ def check_table(name: str) -> str:
 
 
 def stream_id(stream: StreamKey) -> str:
-    """A stream's part of a path: a hash that no two streams share, and that no reader takes for a number."""
+    """A stream's part of a path: a hash that no two streams share, and that does not look like a number."""
     return "s" + hashlib.sha256(stream.encode().encode()).hexdigest()[:32]
 
 
@@ -101,15 +100,15 @@ def file_name(first: int) -> str:
 
 
 def last_file(names: Iterable[str]) -> str | None:
-    """The file that begins last, of what lies in a stream's directory; other names are not ours."""
+    """The last file of a stream, by its name; other names in the directory are ignored."""
     return max((name for name in names if _FILE_NAME.fullmatch(name)), default=None)
 
 
 def parts_of(message: Message) -> list[Part]:
-    """The blocks of a message with their facts; raises IncompatibleError when the sender tells none."""
+    """The blocks of a message with their facts; raises IncompatibleError when the sender has none."""
     if len(message.facts) != len(message.blocks):
         raise IncompatibleError(
-            f"a message with {len(message.blocks)} blocks tells the write times of {len(message.facts)}: "
+            f"a message with {len(message.blocks)} blocks has the write times of {len(message.facts)}: "
             "a change log needs them all"
         )
     return [Part(block, facts) for block, facts in zip(message.blocks, message.facts, strict=True)]

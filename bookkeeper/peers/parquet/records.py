@@ -1,4 +1,4 @@
-"""Files of a change log as bytes: a run of blocks in, a Parquet file out, and what its footer says.
+"""Files of a change log as bytes: from a run of blocks to a Parquet file with its footer.
 
 Arrives: blocks as they travel. Leaves: one row a record, in the order of offsets, whole in memory (a message has a few
 megabytes). No record is touched in Python. Nothing here survives a crash.
@@ -46,10 +46,10 @@ def encode_run(stream: StreamKey, run: Run) -> pa.Buffer:
     """The file of a run; raises CorruptionError when a block is none."""
     table = pa.Table.from_batches([change_batch(stream, part) for part in run.parts], CHANGE_SCHEMA)
     values = (stream.encode(), str(run.first), str(run.to_offset), FILE_FORMAT)
-    told = dict(zip(_PLACE, (value.encode() for value in values), strict=True))
+    fields = dict(zip(_PLACE, (value.encode() for value in values), strict=True))
     sink = pa.BufferOutputStream()
     pq.write_table(
-        table.replace_schema_metadata(told),
+        table.replace_schema_metadata(fields),
         sink,
         compression="zstd",
         row_group_size=ROW_GROUP_RECORDS,
@@ -95,4 +95,4 @@ def covered_to(metadata: Mapping[bytes, bytes], stream: StreamKey, path: str) ->
             return int(to_offset)
     except (KeyError, ValueError) as error:
         raise CorruptionError(f"{path} is no file of a change log: its footer does not say of which stream") from error
-    raise CorruptionError(f"{path} holds another stream than its place says ({found}): was it moved?")
+    raise CorruptionError(f"{path} has another stream than its path says ({found}): was it moved?")

@@ -1,8 +1,8 @@
-"""The replica system ``parquet`` itself: who the directory is, and how a message becomes files in it.
+"""The replica system ``parquet``: the identity of a directory, and the files of a message.
 
-Arrives: messages of one stream. Leaves: files (see ``layout``), an acknowledgement when they are durable. Survives a
-crash: the files. A session remembers only up to where it has seen its stream; another session, here or anywhere, sees
-the same files. Rules: R18, R19, R20 and R23.
+Arrives: messages of one stream. Leaves: files (see ``layout``), and an acknowledgement when they are durable. The files
+survive a crash. A session remembers only the offset up to which it has seen its stream; another session, in any
+process, sees the same files. Rules: R18, R19, R20 and R23.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import Settings
 from bookkeeper.errors import (
     CorruptionError,
     GapError,
@@ -25,17 +24,17 @@ from bookkeeper.model import StreamKey
 from bookkeeper.peers.parquet import layout, records
 from bookkeeper.peers.parquet.file_store import Store, open_store
 from bookkeeper.peers.parquet.layout import IDENTITY_FILE, Part
-from bookkeeper.peers.protocol import Acked, Identity, Message, Peer
+from bookkeeper.peers.protocol import Acked, Identity, Message, Peer, RetryLimits
 from bookkeeper.security.file_roots import FileRoots
 
 IDENTITY_FORMAT = 1
 LEFTOVER_AGE_MS = 3_600_000
-"""ms after which a temporary file is nobody's: writing one takes seconds."""
+"""ms after which a temporary file has no writer any more: writing one takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryIdentity:
-    """What is written into a directory once. ``one_block``: each file holds one block (see ``layout``)."""
+    """The identity file of a directory, written once. ``one_block``: each file has one block (see ``layout``)."""
 
     instance_id: str
     one_block: bool
@@ -61,11 +60,11 @@ class ParquetSystem:
     """None, until :meth:`use_roots` names some."""
 
     def use_roots(self, roots: FileRoots) -> None:
-        """See :class:`bookkeeper.peers.protocol.FileSystemPeer`."""
+        """See :class:`bookkeeper.peers.extensions.FileSystemPeer`."""
         self.roots = roots
 
     def prepare(self, quorum: str) -> Identity:
-        """Who the directory is; one that is new or empty becomes a peer. Raises RefusedError for any other."""
+        """The identity of the directory; a new or empty one becomes a peer. Raises RefusedError for any other."""
         store = self.opener(quorum, self.roots)
         if store.read(IDENTITY_FILE) is None:
             refuse_foreign(quorum, store.names(""))
@@ -75,7 +74,7 @@ class ParquetSystem:
         return self.identify(quorum)
 
     def identify(self, quorum: str) -> Identity:
-        """Who the directory is. Raises UnavailableError when it does not say so: it is not the one that was defined."""
+        """The identity of the directory. Raises UnavailableError when it has none: it is another directory then."""
         return Identity(read_identity(self.opener(quorum, self.roots), quorum).instance_id, "parquet")
 
     def resolve_table(self, peer: Peer, name: str) -> str:  # noqa: ARG002 - the protocol's
@@ -83,13 +82,10 @@ class ParquetSystem:
         return layout.check_table(name)
 
     def stream_done(self, peer: Peer, streams: Sequence[StreamKey]) -> None:  # noqa: ARG002 - the protocol's
-        """Nothing is forgotten, because files stay: a message that comes late finds its name taken (R20).
-
-        A good moment to delete what crashes left.
-        """
+        """The files stay, so a late message finds its file name taken (R20). Deletes the temporary files of crashes."""
         self.opener(peer.quorum, self.roots).sweep(self.clock.wall_ms() - LEFTOVER_AGE_MS)
 
-    def open(self, peer: Peer, stream: StreamKey, settings: Settings) -> ParquetSession:  # noqa: ARG002 - the protocol's
+    def open(self, peer: Peer, stream: StreamKey, limits: RetryLimits) -> ParquetSession:  # noqa: ARG002 - the protocol's
         """A session on the directory; raises RefusedError when it is another one (R23), UnavailableError without it."""
         layout.check_table(stream.target_table_id)
         store = self.opener(peer.quorum, self.roots)
@@ -97,7 +93,7 @@ class ParquetSystem:
         if identity.instance_id != peer.instance_id:
             raise RefusedError(
                 f"parquet://{peer.quorum} is {identity.instance_id}, and {peer.cluster} was defined as "
-                f"{peer.instance_id}; delete the cluster and define it again if that is meant"
+                f"{peer.instance_id}; delete the cluster and define it again if it was replaced on purpose"
             )
         if not (identity.one_block or store.exclusive):
             raise IncompatibleError(
@@ -108,7 +104,7 @@ class ParquetSystem:
 
 
 def refuse_foreign(quorum: str, names: Sequence[str]) -> None:
-    """Raise RefusedError unless a directory holds nothing but what the beginning of a peer leaves."""
+    """Raise RefusedError unless a directory is empty, or has only the files of an unfinished :meth:`prepare`."""
     others = sorted(name for name in names if not name.startswith(("_", ".")))
     if others:
         raise RefusedError(
@@ -117,7 +113,7 @@ def refuse_foreign(quorum: str, names: Sequence[str]) -> None:
 
 
 def read_identity(store: Store, quorum: str) -> DirectoryIdentity:
-    """Who a directory is. Raises UnavailableError without the file: its filesystem may not be mounted here."""
+    """The identity of a directory. Raises UnavailableError without its file: the filesystem may not be mounted."""
     raw = store.read(IDENTITY_FILE)
     if raw is None:
         raise UnavailableError(
@@ -138,10 +134,10 @@ def read_identity(store: Store, quorum: str) -> DirectoryIdentity:
 class ParquetSession:
     """One stream on its way into the directory.
 
-    ``known``: everything wanted up to there is in files. ``seen`` tells whether that is so by files that this session
-    saw or made: then nobody can have put the next block anywhere but under its own name. A fact that reaches further
-    than ``known`` says that others were at work, who may have put the next block into a file with earlier ones: the
-    directory is looked at again.
+    All records for the target up to the offset ``known`` are in files. ``seen``: this session saw or made those files.
+    Then the next block, if it is there, has a file of its own name. A fact beyond ``known`` means that other sessions
+    wrote, and one of them may have put the next block into a file with earlier ones: this session reads the directory
+    again.
     """
 
     store: Store
@@ -167,14 +163,14 @@ class ParquetSession:
         return Acked(message.to_offset, applied, total - applied)
 
     def close(self) -> None:
-        """See the protocol; nothing is held."""
+        """See the protocol; there is nothing to release."""
 
     def _take_fact(self, acked_offset: int) -> None:
         if acked_offset > self.known:
             self.known, self.seen = acked_offset, False
 
     def _check_claim(self, after_offset: int) -> None:
-        """Rule R19: what lies between the fact and the claim must be there."""
+        """Rule R19: the records between the fact and the claim must be there."""
         if after_offset > self.known:
             self.known = max(self.known, self._high_water())
         if after_offset > self.known:
@@ -185,7 +181,9 @@ class ParquetSession:
             )
 
     def _add_next(self, parts: Sequence[Part], to_offset: int) -> int:
-        """One step: look at what is there, or add the next file, or learn that somebody else did; records added."""
+        """One step: read the directory, or add the next file, or find that another session did; returns the records
+        added.
+        """
         run = layout.first_run(parts, to_offset, self.one_block)
         directory = layout.stream_directory(self.stream, run.day)
         if not self.seen:
@@ -210,13 +208,13 @@ class ParquetSession:
         return records.covered_to(self.store.metadata(path), self.stream, path)
 
     def _high_water(self) -> int:
-        """Up to where all files of this stream reach, whatever their day."""
+        """The offset up to which the files of this stream reach, over all days."""
         days = self.store.names(layout.table_directory(self.stream.target_table_id))
         found = [day.removeprefix("day=") for day in days if day.startswith("day=")]
         return max((self._covered(layout.stream_directory(self.stream, day)) for day in found), default=0)
 
 
 def refuse_loop(peer: Peer, message: Message) -> None:
-    """Loop rule: what has been at the peer never goes there again."""
+    """Loop rule: data that has been at the peer never goes there again."""
     if peer.instance_id in message.provenance:
-        raise RefusedError(f"{peer.cluster} ({peer.instance_id}) declines what has been there already")
+        raise RefusedError(f"{peer.cluster} ({peer.instance_id}) declines data that has been there already")

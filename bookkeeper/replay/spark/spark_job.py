@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from bookkeeper.config import Settings
-from bookkeeper.peers.registry import Registry
+from bookkeeper.peers.registry import registry_of
 from bookkeeper.replay.ranges import (
     RESULT_SCHEMA,
     Range,
@@ -26,7 +26,6 @@ from bookkeeper.replay.ranges import (
 )
 from bookkeeper.replay.spark.tasks import task_table
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
-from bookkeeper.security.file_roots import FileRoots
 
 _BatchMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -51,5 +50,5 @@ def _ship_batches(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Iter
 
 @lru_cache(maxsize=1)
 def _process_sessions(settings: Settings) -> Sessions:
-    """Connections and open streams of this task process, reused by later runs."""
-    return Sessions(Registry(roots=FileRoots.of(settings)), settings)
+    """Connections and open streams of this task process, kept from one run to the next."""
+    return Sessions(registry_of(settings), settings)

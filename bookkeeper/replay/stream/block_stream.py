@@ -1,17 +1,17 @@
-"""One target's ranges of one file on their way: what is wanted, in messages, strictly without a gap.
+"""A stream of blocks: one target's ranges of one file, in messages without a gap.
 
 Arrives: the blocks of the file, ascending, from the reader. Leaves: messages through a replica session, and one result
-per range. Survives a crash: nothing; the peer knows what it has, and the books what it acknowledged.
+per range. After a crash the peer's high-waters and the books' finished offsets remain.
 
-``acked`` is a fact: everything up to it that this target wants is durable at the peer. It starts at the books'
-finished offset and grows only with an acknowledgement that covers all in between, or over records that are not wanted.
+``acked`` is a fact: all records for this target up to it are durable at the peer. It starts at the books' finished
+offset and grows only with an acknowledgement that covers everything in between, or over records of other targets.
 Therefore a range must start right behind it: a hole would turn the fact of one receiving tablet into a claim about the
-others. A stream stops at its first error; what was acknowledged before counts. An error that is about the records is
-narrowed to the smallest range of blocks: a message that the peer refuses for good is halved until its block is found.
+others. A stream stops at its first error; earlier acknowledgements count. An error about records is narrowed to the
+smallest range of blocks: a message that the peer refuses permanently is halved until its block is found.
 
-Where a session can, the next message leaves before the last one is answered. Answers are taken in the order of offsets,
-and a message whose way failed goes again, alone, when all in front of it is acknowledged: then the peer judges it as if
-nothing had ever been ahead. Rules: R13, R18, R19 and R21.
+A pipelined session sends the next message before the answer to the last one. The stream takes answers in the order of
+offsets, and sends a failed message again, alone, when everything in front of it is acknowledged: then it is a message
+without others on their way. Rules: R13, R18, R19 and R21.
 """
 
 from __future__ import annotations
@@ -38,28 +38,35 @@ from bookkeeper.errors import (
     TransientError,
 )
 from bookkeeper.model import BlockRange
-from bookkeeper.peers.protocol import Acked, AheadSession, BlockFacts, Message, ReplicaSession
+from bookkeeper.peers.extensions import PipelinedSession, is_pipelined
+from bookkeeper.peers.protocol import Acked, BlockFacts, Message, MessageBlock, ReplicaSession
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult, check_range, is_about_records
 from bookkeeper.replay.stream import filters, message_origins
-from bookkeeper.replay.stream.message_span import Flight, MessageSpan, Part, message_bytes, payload_bytes, record_count
-from bookkeeper.rpc.contract.messages import SourceBlock
+from bookkeeper.replay.stream.message_span import (
+    MessageSpan,
+    Part,
+    SentMessage,
+    message_bytes,
+    payload_bytes,
+    record_count,
+)
 from bookkeeper.storage.columns import min_max_row
 from bookkeeper.storage.wal import Block, BlockAt, encode_batch
 
-MESSAGES_ON_WAY_MAX = 3
-"""Messages of a stream that are not answered yet, where the session can have several: while the peer makes one durable,
-another one is checked there, and the next one is read and sent.
+MESSAGES_IN_FLIGHT_MAX = 3
+"""Messages of a pipelined session without an answer: the peer makes one durable and checks another one, while the
+sender reads and sends the next one.
 """
 
 
 class OpenSessions(Protocol):
-    """Where the session for a range's stream comes from, see ``shipping.Sessions``."""
+    """The sessions of streams, see ``range_shipping.Sessions``."""
 
     def session(self, wanted: Range) -> ReplicaSession:
         """The session, opened if need be; raises what the replica system raises."""
 
     def forget(self, wanted: Range) -> None:
-        """Something went wrong with it."""
+        """Close the session: it failed."""
 
 
 @dataclass(slots=True)
@@ -76,7 +83,7 @@ class _Counts:
 
 
 class RangeStream:
-    """Takes every block of the file once and keeps at most one message and one block in memory."""
+    """Takes every block of the file once, with at most one message and one block in memory."""
 
     def __init__(self, ranges: Sequence[Range], sessions: OpenSessions, message_bytes: int, clock: Clock) -> None:
         """``ranges``: at least one, of one file and target, ascending."""
@@ -90,9 +97,9 @@ class RangeStream:
         self._pending: list[Part] = []
         self._pending_bytes = 0
         self._provenance: tuple[str, ...] = ()
-        self._flying: deque[Flight] = deque()
+        self._in_flight: deque[SentMessage] = deque()
         self._shares: deque[tuple[int, tuple[int, int]]] = deque()
-        """Last offsets of blocks that are not acknowledged yet, and what of the file up to there is the target's."""
+        """Last offsets of blocks without an acknowledgement, each with the target's share of the file up to there."""
         self._sent = self._acked = self._seen = ranges[0].finished
         self._sent_position = self._seen_position = ranges[0].position_hint
         self._started_ns = clock.boot_ns()
@@ -104,7 +111,7 @@ class RangeStream:
 
     @property
     def active(self) -> bool:
-        """Tell whether the stream still wants blocks."""
+        """Whether the stream still wants blocks."""
         return self._index < len(self._ranges) and self._error is None and not self._expired
 
     @property
@@ -128,13 +135,11 @@ class RangeStream:
             self._guarded(lambda: self._take(block))
 
     def wants_before(self, behind: BlockAt | None) -> bool:
-        """Tell whether the stream wants records in front of this block; None: records that can't be read any more."""
+        """Whether the stream wants records in front of this block; None: no later block can be read."""
         return self.active and (behind is None or self.next_offset < behind.header.first_offset)
 
     def fail(self, error: BookkeeperError, behind: BlockAt | None = None) -> None:
-        """Nothing more can be read, but for what is at ``behind`` and further: ship what is at hand, then stop with
-        ``error``.
-        """
+        """No block can be read before ``behind``: ship the pending records, then stop with ``error``."""
         if self.active:
             self._guarded(self._flush)
         if self.active:
@@ -143,14 +148,14 @@ class RangeStream:
             self._stop(error)
 
     def _unreadable(self, behind: BlockAt | None) -> BlockRange:
-        """The records from here to where the file is whole again, as far as they are wanted now."""
+        """The records of this range from here to the first intact block."""
         last = self._current.last
         if behind is None or behind.header.first_offset - 1 > last:
             return BlockRange(self._seen + 1, last, self._seen_position, 0)
         return BlockRange(self._seen + 1, behind.header.first_offset - 1, self._seen_position, behind.position)
 
     def expire(self) -> None:
-        """The time for this run is up: ship what is at hand and stop, without an error."""
+        """The time for this run is up: ship the pending records and stop, without an error."""
         if self.active:
             self._guarded(self._flush)
             self._expired = True
@@ -166,14 +171,14 @@ class RangeStream:
             step()
         except BookkeeperError as error:
             self._stop(error)
-        except Exception as error:  # noqa: BLE001 - not hidden: it becomes the row's error, and other streams go on
-            self._stop(PermanentError(f"shipping failed in an unforeseen way: {type(error).__name__}: {error}"))
+        except Exception as error:  # noqa: BLE001 - it becomes the row's error, and other streams go on
+            self._stop(PermanentError(f"shipping failed unexpectedly: {type(error).__name__}: {error}"))
 
     def _stop(self, error: BookkeeperError) -> None:
         self._error = RangeError.of(error)
         self._high_water = error.high_water if isinstance(error, GapError) else None
         self._pending = []
-        self._let_land()
+        self._drain()
 
     def _begin(self) -> None:
         current = self._current
@@ -230,19 +235,19 @@ class RangeStream:
         if decision.share is filters.Share.WHOLE:
             payload = pa.py_buffer(block.payload)
             block_origins = message_origins.block_origins_of(header, current, None)
-            whole = SourceBlock(
+            block_part = MessageBlock(
                 first, last, payload, header.record_count, header.min_row, header.max_row, block_origins
             )
-            return Part(whole, BlockFacts(header.write_time_ms, header.first_seq), block.end_position)
+            return Part(block_part, BlockFacts(header.write_time_ms, header.first_seq), block.end_position)
         batch = block.batch()
-        places = filters.places_of_families(batch, decision.families)
-        if not len(places):
+        row_indices = filters.row_indices_of_families(batch, decision.families)
+        if not len(row_indices):
             return None
-        kept = batch.take(pa.array(places))
-        rest = encode_batch(kept, header.compression)
-        facts = BlockFacts(header.write_time_ms, header.first_seq, pa.array(places.view(np.uint64)))
-        block_origins = message_origins.block_origins_of(header, current, places)
-        share = SourceBlock(first, last, rest, kept.num_rows, *min_max_row(kept), block_origins)
+        selected = batch.take(pa.array(row_indices))
+        payload = encode_batch(selected, header.compression)
+        facts = BlockFacts(header.write_time_ms, header.first_seq, pa.array(row_indices.view(np.uint64)))
+        block_origins = message_origins.block_origins_of(header, current, row_indices)
+        share = MessageBlock(first, last, payload, selected.num_rows, *min_max_row(selected), block_origins)
         return Part(share, facts, block.end_position)
 
     def _append(self, part: Part, provenance: tuple[str, ...]) -> None:
@@ -254,91 +259,91 @@ class RangeStream:
         self._pending_bytes += size
 
     def _flush(self) -> None:
-        """Ship what is at hand, and wait until all is acknowledged."""
+        """Ship the pending records, and wait until all is acknowledged."""
         self._send_on()
-        self._settle_all()
+        self._take_all_answers()
         self._reach(self._seen, self._seen_position)
 
-    def _settle_all(self) -> None:
-        while self._flying:
-            self._settle()
+    def _take_all_answers(self) -> None:
+        while self._in_flight:
+            self._take_answer()
 
     def _send_on(self) -> None:
-        """Ship what is at hand; where the session can, without waiting for the answer."""
+        """Ship the pending records; a pipelined session does not wait for the answer."""
         if not self._pending:
             return
-        stretch = MessageSpan(
+        span = MessageSpan(
             self._pending, self._provenance, self._sent, self._sent_position, self._seen, self._seen_position
         )
         self._pending, self._pending_bytes = [], 0
-        self._sent, self._sent_position = stretch.to, stretch.to_position
-        while len(self._flying) >= MESSAGES_ON_WAY_MAX:
-            self._settle()
+        self._sent, self._sent_position = span.to, span.to_position
+        while len(self._in_flight) >= MESSAGES_IN_FLIGHT_MAX:
+            self._take_answer()
         session = self._sessions.session(self._current)
-        if isinstance(session, AheadSession):
-            message = stretch.message(self._acked)
-            self._flying.append(Flight(stretch, message, session.ship_ahead(message)))
+        if isinstance(session, PipelinedSession):
+            message = span.message(self._acked)
+            self._in_flight.append(SentMessage(span, message, session.start_shipping(message)))
         else:
-            self._send(stretch)
+            self._send(span)
 
-    def _settle(self) -> None:
-        """Take the answer to the first message on its way. All in front of it is acknowledged."""
-        flight = self._flying.popleft()
+    def _take_answer(self) -> None:
+        """Take the answer to the first message in flight. Everything in front of it is acknowledged."""
+        sent = self._in_flight.popleft()
         try:
-            acked = self._landed(flight)
+            acked = self._answer_of(sent)
         except PermanentError as error:
-            self._narrow(flight.stretch, error)
+            self._narrow(sent.span, error)
         except TransientError as error:
-            if isinstance(error, GapError) and not flight.message.is_ahead:
+            if isinstance(error, GapError) and not is_pipelined(sent.message):
                 raise
-            self._send(flight.stretch)
-            self._settle_all()  # what left behind it was declined: whatever leaves ahead of that would be, without end
+            self._send(sent.span)
+            self._take_all_answers()  # the peer declined the messages behind it: new ones behind those would be, too
         else:
-            self._count(flight.message, acked)
-            self._reach(flight.stretch.to, flight.stretch.to_position)
+            self._count(sent.message, acked)
+            self._reach(sent.span.to, sent.span.to_position)
 
-    def _landed(self, flight: Flight) -> Acked:
+    def _answer_of(self, sent: SentMessage) -> Acked:
         try:
-            return flight.shipment.wait()
+            return sent.in_flight.wait()
         except BaseException:
             self._sessions.forget(self._current)
             raise
         finally:
-            self._count_sends(flight.message, flight.shipment.sends)
+            self._count_sends(sent.message, sent.in_flight.sends)
 
-    def _let_land(self) -> None:
-        """The stream has stopped, and nothing of it is on its way when it says so, whatever became of that: what is not
-        acknowledged is sent again, and a peer knows what it has.
+    def _drain(self) -> None:
+        """The stream has stopped: wait until no message of it is in flight, and ignore the answers. A later run sends
+        again what is not acknowledged, and the peer drops duplicates.
         """
-        while self._flying:
+        while self._in_flight:
             with suppress(BookkeeperError):
-                self._landed(self._flying.popleft())
+                self._answer_of(self._in_flight.popleft())
 
-    def _send(self, stretch: MessageSpan) -> None:
-        """Ship a stretch, and wait until it is acknowledged; all in front of it is."""
-        message = stretch.message(self._acked)
+    def _send(self, span: MessageSpan) -> None:
+        """Ship a span, and wait until it is acknowledged; everything in front of it is."""
+        message = span.message(self._acked)
         try:
             acked = self._ship(message)
         except PermanentError as error:
-            self._narrow(stretch, error)
+            self._narrow(span, error)
         else:
             self._count(message, acked)
-            self._reach(stretch.to, stretch.to_position)
+            self._reach(span.to, span.to_position)
 
-    def _narrow(self, stretch: MessageSpan, error: PermanentError) -> None:
-        """What the peer refuses for what is in it is halved: the blocks in front of the one that it is about go, and
-        that one is named.
+    def _narrow(self, span: MessageSpan, error: PermanentError) -> None:
+        """Halve a span that the peer refuses for its records: the blocks in front of the refused one are shipped, and
+        the refused one is named.
         """
         if not is_about_records(error):
             raise error
-        if len(stretch.parts) == 1:
-            self._failed = stretch.blocks
+        if len(span.parts) == 1:
+            self._failed = span.blocks
             raise error
-        for half in stretch.halves():
+        for half in span.halves():
             self._send(half)
 
     def _reach(self, offset: int, position: int) -> None:
-        """Everything up to here is durable at the peer, or not wanted."""
+        """Everything for the target up to here is durable at the peer."""
         self._acked = offset
         self._counts.position = position
         while self._shares and self._shares[0][0] <= offset:
@@ -365,8 +370,8 @@ class RangeStream:
         self._counts.sent_bytes += times * message_bytes(message)
 
     def _count(self, message: Message, acked: Acked) -> None:
-        promised = message.acked_offset if message.is_ahead else message.to_offset
-        if acked.offset < promised:
+        expected = message.acked_offset if is_pipelined(message) else message.to_offset
+        if acked.offset < expected:
             raise IncompatibleError(
                 f"the peer answered {acked.offset} to a message up to {message.to_offset}: it must be all or an error"
             )
@@ -404,5 +409,5 @@ class RangeStream:
 
 
 def starts_behind(current: Range, acked: int) -> bool:
-    """Tell whether a range leaves no hole behind what is acknowledged (R19)."""
+    """Whether a range leaves no hole behind the acknowledged offset (R19)."""
     return current.first == acked + 1

@@ -1,7 +1,7 @@
 """Which records of a block travel to which target: pure decisions on the block's own header.
 
-Arrives: a block header as it was written, a target, the peer's instance id. Leaves: nothing, the whole block, or the
-families to keep. Today's configuration is never asked: a block carries the targets in force when it was written
+Arrives: a block header as it was written, a target, the peer's instance id. Leaves: nothing, the complete block, or the
+families to ship. The present configuration does not matter: a block carries the targets in force when it was written
 (R13), and its own provenance (R21). Each rule is one function, so that a test can break just that one.
 """
 
@@ -19,7 +19,7 @@ from bookkeeper.model import BlockTarget, TargetKey
 from bookkeeper.storage.columns import indices_of
 from bookkeeper.storage.wal import BlockHeader, Group, block_target_from_pb, shares_from_pb, target_from_pb
 
-LocationCache = npt.NDArray[np.int64]
+RowIndices = npt.NDArray[np.int64]
 
 
 class Share(Enum):
@@ -32,7 +32,7 @@ class Share(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``families`` are those to keep when the share is FAMILIES."""
+    """``families`` are those to ship when the share is FAMILIES."""
 
     share: Share
     families: frozenset[bytes] = frozenset()
@@ -43,7 +43,7 @@ WHOLE = Decision(Share.WHOLE)
 
 
 def decide(header: BlockHeader, target: TargetKey, peer_instance_id: str) -> Decision:
-    """What of the block goes to ``target`` at the peer of that instance id."""
+    """The share of the block that goes to ``target`` at the peer of that instance id."""
     block_target = block_target_for(header, target)
     if block_target is None or would_loop(header.provenance, peer_instance_id):
         return NOTHING
@@ -51,7 +51,7 @@ def decide(header: BlockHeader, target: TargetKey, peer_instance_id: str) -> Dec
 
 
 def block_target_for(header: BlockHeader, target: TargetKey) -> BlockTarget | None:
-    """The block's stamp for exactly this target, incarnation included; None when it was not in force (R13, R5)."""
+    """The block's entry for exactly this target, incarnation included; None when it was not in force (R13, R5)."""
     for message in header.block_targets:
         if target_from_pb(message) == target:
             return block_target_from_pb(message)
@@ -59,7 +59,7 @@ def block_target_for(header: BlockHeader, target: TargetKey) -> BlockTarget | No
 
 
 def share_up_to(header: BlockHeader, target: TargetKey) -> tuple[int, int] | None:
-    """What of the file up to the block is the target's, records and bytes; None when the block does not say."""
+    """The target's share of the file up to the block, in records and bytes; None when the block has no shares."""
     for share in shares_from_pb(header):
         if share.target == target:
             return share.records, share.bytes
@@ -67,12 +67,12 @@ def share_up_to(header: BlockHeader, target: TargetKey) -> tuple[int, int] | Non
 
 
 def would_loop(provenance: Collection[str], peer_instance_id: str) -> bool:
-    """Tell whether the data has been at the peer: then it never goes there again (L5, R21, R23)."""
+    """Whether the data has been at the peer: then it never goes there again (L5, R21, R23)."""
     return peer_instance_id in provenance
 
 
 def share_of(groups: Sequence[Group], block_target: BlockTarget) -> Decision:
-    """Whole when every group in the block travels, nothing when none does, else the families of those that do."""
+    """All if every group in the block is for the target, nothing if none is, else the families of those that are."""
     if block_target.groups is None:
         return WHOLE
     wanted = [group for group in groups if group.name in block_target.groups]
@@ -87,6 +87,6 @@ def provenance_for(header: BlockHeader, own_instance_id: str) -> tuple[str, ...]
     return (*header.provenance, own_instance_id)
 
 
-def places_of_families(batch: pa.RecordBatch, families: Collection[bytes]) -> LocationCache:
-    """Where in the batch records of these families are, ascending."""
+def row_indices_of_families(batch: pa.RecordBatch, families: Collection[bytes]) -> RowIndices:
+    """The rows of the batch with records of these families, ascending."""
     return indices_of(batch.column("family"), families)

@@ -1,8 +1,8 @@
-"""What a message says of where its records were first written, so that a peer tells those that came another way (R22).
+"""The origins of a message's records, by which a peer finds the records that came by another path (R22).
 
-Arrives: a block's header, its target, and which of its records go. Leaves: the bytes of a ``BlockOrigins``, or None
-where a log of an older version does not say it. The same whenever and by whomever a block is sent, but for ``since``,
-which a quarantine moves. Pure.
+Arrives: a block's header, its target, and the rows that go. Leaves: the bytes of a ``BlockOrigins``, or None for a log
+of an older version, which has none. They are the same whenever a block is sent, and from any process, except ``since``,
+which a quarantine raises. Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from bookkeeper.origins import Part, Runs, root_of
 from bookkeeper.replay.ranges import Range
 from bookkeeper.replay.stream import filters
-from bookkeeper.replay.stream.filters import LocationCache
+from bookkeeper.replay.stream.filters import RowIndices
 from bookkeeper.storage.wal import BlockHeader, stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import (
     EVERY_ROW,
@@ -27,19 +27,19 @@ from bookkeeper.storage.wal.blocks.block_origins import (
 )
 
 
-def block_origins_of(header: BlockHeader, current: Range, places: LocationCache | None) -> bytes | None:
-    """``places``: which records of the block go, ascending; None = all."""
+def block_origins_of(header: BlockHeader, current: Range, row_indices: RowIndices | None) -> bytes | None:
+    """``row_indices``: the records of the block that go, ascending; None = all."""
     families = claimed_families(header, current)
     found = (
-        _received(header, current, families, places)
+        _received(header, current, families, row_indices)
         if header.HasField("origin")
-        else _own(header, current, families, places)
+        else _own(header, current, families, row_indices)
     )
     return None if found is None else block_origins_to_pb(found, root_of(current.stream)).SerializeToString()
 
 
 def claimed_families(header: BlockHeader, current: Range) -> frozenset[bytes] | None:
-    """The families of the block that the target gets; None when it gets all that there are, in other blocks too."""
+    """The families of the block that the target gets; None when it gets every family, of other blocks too."""
     block_target = filters.block_target_for(header, current.target)
     if block_target is None or block_target.groups is None:
         return None
@@ -49,39 +49,40 @@ def claimed_families(header: BlockHeader, current: Range) -> frozenset[bytes] | 
 
 
 def _own(
-    header: BlockHeader, current: Range, families: Collection[bytes] | None, places: LocationCache | None
+    header: BlockHeader, current: Range, families: Collection[bytes] | None, row_indices: RowIndices | None
 ) -> BlockOrigins:
-    """Of what was written here: the place in this file is where it was first."""
+    """The origins of records that were written here: their offsets in this file."""
     root = root_of(current.stream)
-    whole = Runs.of((header.first_offset, header.first_offset + header.record_count - 1))
-    records = () if places is None else at_indices(((root, whole),), places)
-    claims: tuple[Claim, ...] = (Claim(root, Part(EVERY_ROW, None, whole), taken_since(header.since, current)),)
+    runs = Runs.of((header.first_offset, header.first_offset + header.record_count - 1))
+    records = () if row_indices is None else at_indices(((root, runs),), row_indices)
+    claims: tuple[Claim, ...] = (Claim(root, Part(EVERY_ROW, None, runs), taken_since(header.since, current)),)
     return BlockOrigins(records, claims if families is None else of_families(claims, families))
 
 
 def taken_since(since: int, current: Range) -> int:
-    """From which offset on the target gets all that the block's own families have in the file; 0 = not known.
+    """The offset from which on the target gets all records of the block's families in the file; 0 = not known.
 
-    Not before what is in quarantine, which it lacks; and never in a run of its own, which has only what it is for.
+    It lies behind the quarantined records, which the target does not have. A run of its own has none, because it ships
+    a part of the file only.
     """
     return max(since, current.passed_to + 1) if since and not current.run_id else 0
 
 
 def shipped(claim: Claim, current: Range) -> Claim:
-    """A claim as this stream may say it: one that lacks something lies behind what is in quarantine, or in a run of its
-    own, and where in the root that is, nobody knows.
+    """A claim as this stream may make it. Behind quarantined records, or in a run of its own, records are missing, and
+    their offsets in the root are not known.
     """
     return replace(claim, since=0) if current.passed_to or current.run_id else claim
 
 
 def _received(
-    header: BlockHeader, current: Range, families: Collection[bytes] | None, places: LocationCache | None
+    header: BlockHeader, current: Range, families: Collection[bytes] | None, row_indices: RowIndices | None
 ) -> BlockOrigins | None:
-    """Of what came from another cluster: as that one said it."""
+    """The origins of records that another cluster sent, as it sent them."""
     own = root_of(stream_from_pb(header.origin.stream))
     found = block_origins_from_pb(header.block_origins, own)
     if not found.records:
         return None
-    records = found.records if places is None else at_indices(found.records, places)
+    records = found.records if row_indices is None else at_indices(found.records, row_indices)
     claims = exact_claims(records) if found.partial else tuple(shipped(claim, current) for claim in found.claims)
     return BlockOrigins(records, claims if families is None else of_families(claims, families))

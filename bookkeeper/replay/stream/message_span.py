@@ -1,8 +1,4 @@
-"""A stretch of a source file that goes to one target in one message, and how it is halved.
-
-Arrives: parts of blocks that a target gets, with the offsets and byte positions between which they lie. Leaves: the
-message, or the two halves of the stretch. Pure; nothing here survives a crash.
-"""
+"""A span of a source file that goes to one target in one message, and how it is halved. Pure."""
 
 from __future__ import annotations
 
@@ -11,22 +7,22 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bookkeeper.model import BlockRange
-from bookkeeper.peers.protocol import BlockFacts, Message, Shipment
-from bookkeeper.rpc.contract.messages import SourceBlock
+from bookkeeper.peers.extensions import InFlightMessage
+from bookkeeper.peers.protocol import BlockFacts, Message, MessageBlock
 
 
 class Part(NamedTuple):
-    """What a target gets of a block, and the byte position behind the block."""
+    """The records of a block that a target gets, and the byte position behind the block."""
 
-    block: SourceBlock
+    block: MessageBlock
     facts: BlockFacts
     end_position: int
 
 
 @dataclass(frozen=True, slots=True)
 class MessageSpan:
-    """Everything that the target wants of ``(after, to]``, at least one part; positions are bytes of the file, behind
-    those offsets.
+    """All records for the target in ``(after, to]``, at least one part. ``after_position`` and ``to_position`` are the
+    byte positions in the file behind these offsets.
     """
 
     parts: Sequence[Part]
@@ -37,12 +33,12 @@ class MessageSpan:
     to_position: int
 
     def message(self, acked: int) -> Message:
-        """See :class:`Message`; ``acked``: up to there everything is durable at the peer for sure."""
+        """See :class:`Message`; ``acked``: everything up to this offset is durable at the peer."""
         blocks, facts = tuple(part.block for part in self.parts), tuple(part.facts for part in self.parts)
         return Message(self.provenance, acked, self.after, self.to, blocks, facts)
 
     def halves(self) -> tuple[MessageSpan, MessageSpan]:
-        """Two stretches of at least one part, of a stretch of at least two."""
+        """Two spans of at least one part each; this span has at least two."""
         middle = len(self.parts) // 2
         last = self.parts[middle - 1]
         offset, position = last.block.last_offset, last.end_position
@@ -53,16 +49,16 @@ class MessageSpan:
 
     @property
     def blocks(self) -> BlockRange:
-        """Where it lies."""
+        """The span's offsets and positions in the file."""
         return BlockRange(self.after + 1, self.to, self.after_position, self.to_position)
 
 
-class Flight(NamedTuple):
-    """A message on its way: what it holds, and what it took for acknowledged."""
+class SentMessage(NamedTuple):
+    """A message whose answer the stream has not taken yet, and its span."""
 
-    stretch: MessageSpan
+    span: MessageSpan
     message: Message
-    shipment: Shipment
+    in_flight: InFlightMessage
 
 
 def record_count(message: Message) -> int:
@@ -75,6 +71,6 @@ def message_bytes(message: Message) -> int:
     return sum(map(payload_bytes, message.blocks))
 
 
-def payload_bytes(part: SourceBlock) -> int:
+def payload_bytes(part: MessageBlock) -> int:
     """Size of a block's records on the wire."""
     return memoryview(part.records).nbytes

@@ -1,9 +1,9 @@
 """Ships ranges inside a task: each file is read once for all its targets, each stream keeps its order.
 
 Arrives: ranges of one task. Leaves: messages to peers, one result per range. Memory is bounded by one message and one
-block per target. An error is a row: it stops the stream it belongs to and nothing else. A task that has used up its
-time stops between two blocks, and its ranges come back short, without an error. Survives a crash: nothing.
-For speed a message has 1 to 4 MB, and no record becomes a Python object.
+block per target. An error stops its own stream only, and is a row of the results. A task that has used up its time
+stops between two blocks, and its ranges come back short, without an error. For speed a message has 1 to 4 MB, and no
+record becomes a Python object.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from bookkeeper.config import Settings
 from bookkeeper.errors import BookkeeperError, CorruptionError, UnavailableError
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Peer, ReplicaSession
-from bookkeeper.peers.registry import Registry, split_quorum
+from bookkeeper.peers.registry import Registry, retry_limits, split_quorum
 from bookkeeper.replay.ranges import Range, RangeResult
 from bookkeeper.replay.stream.block_stream import RangeStream
-from bookkeeper.replay.stream.segment_transfer import Tried, try_whole
+from bookkeeper.replay.stream.segment_transfer import TransferOutcome, try_segment_transfer
 from bookkeeper.storage.wal import BlockAt, first_block_behind, read_blocks
 
 SESSIONS_MAX = 256
-"""Open streams that one task process remembers between runs."""
+"""Open streams that one task process retains between runs."""
 
 RECORDS_AT_LEAST_MS = 1_000
-"""For the records of a file that was declined as a whole when the time for the run is up."""
+"""Time for the records of a file whose segments the peer declined when the time for the run was up."""
 
 SessionKey = tuple[str, Peer, StreamKey]
 
 
 class Sessions:
-    """Replica sessions kept between runs of one process; the least used is forgotten, and who failed."""
+    """Replica sessions, retained between runs of one process; the least used one goes, and one that failed."""
 
     def __init__(self, registry: Registry, settings: Settings, sessions_max: int = SESSIONS_MAX) -> None:
-        """At most ``sessions_max`` are kept."""
+        """Retains at most ``sessions_max``."""
         self._registry = registry
-        self._settings = settings
+        self._limits = retry_limits(settings)
         self._sessions_max = sessions_max
         self._open: OrderedDict[SessionKey, ReplicaSession] = OrderedDict()
 
@@ -47,7 +47,7 @@ class Sessions:
         """The session for a range's stream, opened if need be; raises what the replica system raises."""
         key = _key_of(wanted)
         if key not in self._open:
-            self._open[key] = self._registry.system(key[0]).open(key[1], key[2], self._settings)
+            self._open[key] = self._registry.system(key[0]).open(key[1], key[2], self._limits)
         self._open.move_to_end(key)
         if len(self._open) > self._sessions_max:
             self._open.popitem(last=False)[1].close()
@@ -67,7 +67,7 @@ def _key_of(wanted: Range) -> SessionKey:
 
 @dataclass(slots=True)
 class Shipper:
-    """What one task needs: the sessions of its process, the settings, and how long it may take."""
+    """Ships the ranges of one task, with the sessions of its process."""
 
     sessions: Sessions
     settings: Settings
@@ -80,27 +80,27 @@ class Shipper:
             yield from self._ship_file(units, deadline_ns)
 
     def _ship_file(self, ranges: Sequence[Range], deadline_ns: int) -> list[RangeResult]:
-        whole: list[RangeResult] = []
+        by_segments: list[RangeResult] = []
         streams: list[RangeStream] = []
-        ways: dict[int, str] = {}
+        forms: dict[int, str] = {}
         for ranges_of_stream in streams_of(ranges):
-            tried = self._try_whole(ranges_of_stream[0], deadline_ns)
+            tried = self._try_segment_transfer(ranges_of_stream[0], deadline_ns)
             if tried.result is not None:
-                whole.append(tried.result)
+                by_segments.append(tried.result)
                 continue
-            if tried.reason:  # what was tried took its time: some records go at least
+            if tried.reason:  # the try took its time: a few records go at least
                 deadline_ns = max(deadline_ns, self.clock.boot_ns() + RECORDS_AT_LEAST_MS * 1_000_000)
-                ways[ranges_of_stream[0].range_id] = tried.way
+                forms[ranges_of_stream[0].range_id] = tried.way
             message_bytes = self.settings.replay.message_bytes
             streams.append(RangeStream(ranges_of_stream, self.sessions, message_bytes, self.clock))
         results = self._ship_records(ranges[0].file, streams, deadline_ns) if streams else []
-        return whole + [replace(result, way=ways.get(result.range_id, "")) for result in results]
+        return by_segments + [replace(result, way=forms.get(result.range_id, "")) for result in results]
 
-    def _try_whole(self, r: Range, deadline_ns: int) -> Tried:
+    def _try_segment_transfer(self, r: Range, deadline_ns: int) -> TransferOutcome:
         """A range that begins a stream goes at once, unless the time for this run is up."""
         if self.clock.boot_ns() >= deadline_ns:
-            return Tried()
-        return try_whole(r, self.sessions, self.clock, self.settings.replay.run_timeout_ms // 3)
+            return TransferOutcome()
+        return try_segment_transfer(r, self.sessions, self.clock, self.settings.replay.run_timeout_ms // 3)
 
     def _ship_records(self, file: str, streams: Sequence[RangeStream], deadline_ns: int) -> list[RangeResult]:
         try:
@@ -112,7 +112,7 @@ class Shipper:
         return [result for stream in streams for result in stream.results()]
 
     def _read_on(self, file: str, streams: Sequence[RangeStream], deadline_ns: int) -> None:
-        """Damage stops the streams that want what lies there; those that begin behind it are read from there on."""
+        """Damage stops the streams that want the damaged records; those that begin behind it go on from there."""
         position = 0
         while True:
             try:
@@ -148,15 +148,15 @@ class Shipper:
 
 
 def fail_all(streams: Sequence[RangeStream], error: BookkeeperError, behind: BlockAt | None = None) -> None:
-    """The file can't be read on: what was read before still goes out, then every unfinished stream has the error.
-    ``behind``: where the file is whole again.
+    """The file can't be read on: the records read before still go out, then every unfinished stream has the error.
+    ``behind``: the first intact block behind the damage.
     """
     for stream in streams:
         stream.fail(error, behind)
 
 
 def block_behind(file: str, damage: CorruptionError) -> BlockAt | None:
-    """The first whole block behind the damage; None when there is none, or the file can't be read at all."""
+    """The first intact block behind the damage; None when there is none, or the file can't be read at all."""
     position = damage.details.get("position", "")
     try:
         return first_block_behind(file, int(position)) if position.isdecimal() else None
@@ -165,7 +165,7 @@ def block_behind(file: str, damage: CorruptionError) -> BlockAt | None:
 
 
 def files_of(ranges: Sequence[Range]) -> list[list[Range]]:
-    """Ranges grouped by file and peer, the least order key first: what is read once and waits for one peer only."""
+    """Ranges grouped by file and peer, least order key first: a group reads its file once and waits for one peer."""
     groups: dict[tuple[str, str], list[Range]] = {}
     for r in ranges:
         groups.setdefault((r.file, r.peer_instance_id), []).append(r)

@@ -1,8 +1,7 @@
-"""An import's log goes to a peer as the segments beside it, where that is possible; else its records are shipped.
+"""Segment transfer, the sending side: an import's log goes to a peer as the segments beside it, or as records.
 
-Arrives: a range of a log. Leaves: the result of the whole range, or the reason why its records are to be shipped.
-Nothing here survives a crash: the stream and its offsets are the same in both ways, and so is the fact behind them.
-Rules: R13 and R21.
+Arrives: a range of a log. Leaves: the result of the complete range, or the reason why its records are shipped instead.
+The stream and its offsets are the same in both forms. Rules: R13 and R21.
 """
 
 from __future__ import annotations
@@ -12,111 +11,115 @@ import socket
 from collections import deque
 from dataclasses import dataclass, replace
 
-from bookkeeper.bulk.log_segments import WholeLog, WholeSegment, whole_of
+from bookkeeper.bulk.log_segments import LogSegment, SegmentedLog, read_segmented_log
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, CorruptionError
 from bookkeeper.origins import Root, root_of
-from bookkeeper.peers.protocol import WholeAnswer, WholeFile, WholeSession
+from bookkeeper.peers.extensions import SegmentTransfer, SegmentTransferSession, TransferAnswer
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult
 from bookkeeper.replay.stream import filters
 from bookkeeper.replay.stream.block_stream import OpenSessions
 from bookkeeper.storage.wal import BlockHeader, read_headers, stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
 
-AS_SEGMENTS = "whole segments"
-AS_RECORDS = "records"
+BY_SEGMENTS = "whole segments"
+BY_RECORDS = "records"
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """What came of it: the range's result, or why its records are shipped; "" when that is all there ever was."""
+class TransferOutcome:
+    """The outcome of a try: the range's result, or the reason why its records are shipped instead; "" when there are no
+    segments.
+    """
 
     result: RangeResult | None = None
     reason: str = ""
 
     @property
     def way(self) -> str:
-        """How the records went, for people."""
-        return f"{AS_RECORDS}: {self.reason}" if self.reason else ""
+        """The form in which the records went, for people."""
+        return f"{BY_RECORDS}: {self.reason}" if self.reason else ""
 
 
 def is_all(r: Range) -> bool:
-    """Whether the range begins a stream: what went on as records goes on so."""
+    """Whether the range begins a stream: a stream that began with records goes on with records."""
     return r.first == 1 and not r.run_id
 
 
-def reason_for_records(r: Range, whole: WholeLog, header: BlockHeader) -> str | None:
-    """Why the target does not get what is in segments; None when it does (R13, R21). All blocks of an import's log have
-    the stamps and the provenance of the first one.
+def reason_for_records(r: Range, log: SegmentedLog, header: BlockHeader) -> str | None:
+    """The reason why the target does not get the segments; None when it does (R13, R21). All blocks of an import's log
+    have the targets and the provenance of the first one.
     """
-    if not wanted_segments(r, whole, header):
+    if not wanted_segments(r, log, header):
         return "none of it is for this target"
-    if r.last != whole.records:
+    if r.last != log.records:
         return "only a part of it is due"
     return None
 
 
-def wanted_segments(r: Range, whole: WholeLog, header: BlockHeader) -> tuple[WholeSegment, ...]:
-    """The segments of the locality groups that the log is stamped with for the target; none when it has been there."""
+def wanted_segments(r: Range, log: SegmentedLog, header: BlockHeader) -> tuple[LogSegment, ...]:
+    """The segments of the locality groups that the log has for the target; none when the data has been at the peer."""
     block_target = filters.block_target_for(header, r.target)
     if block_target is None or filters.would_loop(header.provenance, r.peer_instance_id):
         return ()
     return tuple(
-        part for part in whole.segments if block_target.groups is None or part.entry.group in block_target.groups
+        part for part in log.segments if block_target.groups is None or part.entry.group in block_target.groups
     )
 
 
 def root_in(header: BlockHeader) -> Root | None:
-    """Rule R22: where the records of a log were first written that another cluster sent; None = in this file. They have
-    the offsets that they have there (see ``tserver.onward``). Raises CorruptionError.
+    """Rule R22: the root of the records of a log that another cluster sent; None = this file. The records have the same
+    offsets there (see ``tserver.bulk.relay_log``). Raises CorruptionError.
     """
     if not header.HasField("origin"):
         return None
     found = block_origins_from_pb(header.block_origins, root_of(stream_from_pb(header.origin.stream)))
     if len(found.records) != 1 or found.records[0][1].first != 1:
-        raise CorruptionError("its first block does not say that it begins where its records were first written")
+        raise CorruptionError("its first block does not begin at the first offset of one root")
     return found.records[0][0]
 
 
-def try_whole(r: Range, sessions: OpenSessions, clock: Clock, patience_ms: int) -> Tried:
-    """Ship the range as whole files if it can be. ``patience_ms``: then its records go instead. Raises nothing of ours:
-    errors of the peer are in the result.
+def try_segment_transfer(r: Range, sessions: OpenSessions, clock: Clock, patience_ms: int) -> TransferOutcome:
+    """Ship the range as segments if that is possible; after ``patience_ms`` its records go instead. Errors of the peer
+    are in the result.
     """
     started_ns = clock.boot_ns()
     try:
-        whole = whole_of(r.file) if is_all(r) else None
-        if whole is None:
-            return Tried()
+        log = read_segmented_log(r.file) if is_all(r) else None
+        if log is None:
+            return TransferOutcome()
         header = next(read_headers(r.file)).header
-        reason = reason_for_records(r, whole, header)
+        reason = reason_for_records(r, log, header)
         root = root_in(header)
-        wanted = replace(whole, segments=wanted_segments(r, whole, header))
+        wanted = replace(log, segments=wanted_segments(r, log, header))
     except (BookkeeperError, OSError) as error:
-        return Tried(reason=f"its segments can't be read: {error}")
+        return TransferOutcome(reason=f"its segments can't be read: {error}")
     if reason is not None:
-        return Tried(reason=reason)
+        return TransferOutcome(reason=reason)
     try:
         session = sessions.session(r)
-        if not isinstance(session, WholeSession):
-            return Tried(reason="the peer takes nothing else")
+        if not isinstance(session, SegmentTransferSession):
+            return TransferOutcome(reason="the peer takes nothing else")
         provenance = filters.provenance_for(header, r.own_instance_id)
-        answer = session.ship_whole(WholeFile(provenance, wanted, root), started_ns + patience_ms * 1_000_000)
+        answer = session.transfer_segments(
+            SegmentTransfer(provenance, wanted, root), started_ns + patience_ms * 1_000_000
+        )
     except BookkeeperError as error:
         sessions.forget(r)
-        return Tried(_result(r, wanted, None, RangeError.of(error), (clock.boot_ns() - started_ns) / 1e9))
+        return TransferOutcome(_result(r, wanted, None, RangeError.of(error), (clock.boot_ns() - started_ns) / 1e9))
     if answer.declined is not None:
-        return Tried(reason=answer.declined)
-    return Tried(_result(r, wanted, answer, None, (clock.boot_ns() - started_ns) / 1e9))
+        return TransferOutcome(reason=answer.declined)
+    return TransferOutcome(_result(r, wanted, answer, None, (clock.boot_ns() - started_ns) / 1e9))
 
 
 def _share_of(r: Range) -> tuple[int, int]:
-    """What of the whole log is the target's, by its last block."""
+    """The target's share of the complete log, by its last block."""
     header = next(iter(deque(read_headers(r.file), maxlen=1))).header
     return filters.share_up_to(header, r.target) or (0, 0)
 
 
 def _result(
-    r: Range, wanted: WholeLog, answer: WholeAnswer | None, error: RangeError | None, seconds: float
+    r: Range, wanted: SegmentedLog, answer: TransferAnswer | None, error: RangeError | None, seconds: float
 ) -> RangeResult:
     taken = answer is not None
     records = sum(segment.entry.records for segment in wanted.segments)
@@ -138,7 +141,7 @@ def _result(
         host=socket.gethostname(),
         pid=os.getpid(),
         seconds=seconds,
-        way=AS_SEGMENTS,
+        way=BY_SEGMENTS,
         share_records=share_records,
         share_bytes=share_bytes,
     )

@@ -186,13 +186,13 @@ struct AdoptRequest {                     // the segments of an import for one t
   2: required StreamKey stream            // identifies the import: a tablet takes it once
   3: required list<ImportedSegment> segments
   4: optional ImportedLog log             // of a replicated table
-  5: optional i64 through                 // of another cluster's stream: the last offset that the segments cover; absent = an import here
-  6: optional Onward onward               // of another cluster's stream
+  5: optional i64 through                 // of another cluster's stream: its last offset, which the segments hold all of; absent = an import here
+  6: optional RelayFacts relay            // of another cluster's stream
 }
 
-struct Onward {                           // the origin of a file that an intermediate cluster relays
-  1: required list<string> provenance     // instance ids that its records passed, the sender's included
-  2: optional string root                 // where the records were first written; absent = in the source file
+struct RelayFacts {                       // facts about files that a cluster between hands on
+  1: required list<string> provenance     // instance ids that its records have passed, the sender's included
+  2: optional string root                 // where the records were first written; absent = the source file itself
 }
 
 // ---- replication status
@@ -338,9 +338,9 @@ struct SegmentsOffer {
 }
 
 struct OfferAnswer {
-  1: required string state                // taken: all of it is here; wanted: send the files; declined: send records
-  2: required string reason               // why the offer is declined
-  3: required list<i64> held              // with state wanted: received bytes of each file
+  1: required string state                // taken: it is all here; wanted: send the files; declined: send records
+  2: required string reason               // why it is declined
+  3: required list<i64> received_bytes    // bytes of each file that are here already, when they are wanted
 }
 
 struct SegmentPart {

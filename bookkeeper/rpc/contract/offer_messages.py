@@ -29,9 +29,9 @@ class ImportedLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Onward:
-    """The origin of a file that an intermediate cluster relays: the instances that its records passed, and where they
-    were first written (``Root.encode``; None = in that file).
+class RelayFacts:
+    """Facts about another cluster's file for the peers that get it from here: the instances that its records have
+    passed, and the root where they were first written (``Root.encode``; None = that file).
     """
 
     provenance: tuple[str, ...]
@@ -43,8 +43,8 @@ class AdoptRequest:
     """The segments of an import for one tablet; ``stream`` identifies the import, ``log`` is set for a replicated
     table.
 
-    ``through``: the stream is another cluster's, and the segments have all its records up to this last offset;
-    ``onward`` is set for such a stream.
+    ``through``: the stream is another cluster's, and the segments hold all that comes of it up to this last offset;
+    ``relay`` is of such a stream.
     """
 
     extent: Extent
@@ -52,7 +52,7 @@ class AdoptRequest:
     segments: tuple[ImportedSegment, ...]
     log: ImportedLog | None = None
     through: int | None = None
-    onward: Onward | None = None
+    relay: RelayFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,13 @@ TAKEN, WANTED, DECLINED = "taken", "wanted", "declined"
 
 @dataclass(frozen=True, slots=True)
 class OfferAnswer:
-    """The state of an offer, the reason when it is declined, and the received bytes of each file when it is wanted."""
+    """The outcome of an offer, the reason when it is declined, and the bytes of each file that the peer has when it is
+    wanted.
+    """
 
     state: str
     reason: str = ""
-    held: tuple[int, ...] = ()
+    received_bytes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ STRUCTS: tuple[type, ...] = (
     model.LocalityGroup,
     offer_messages.OfferAnswer,
     offer_messages.OfferedSegment,
-    offer_messages.Onward,
+    offer_messages.RelayFacts,
     messages.OperationInfo,
     messages.QuarantinedRange,
     messages.ReplicateRequest,

@@ -1,7 +1,7 @@
 """Thrift's strict binary protocol for the contract: values to buffers, buffers to values.
 
 A writer appends a value to buffers and does not copy large binary fields. A reader returns values that share no memory
-with the frame (see ``large_values``). A reader trusts no frame: it compares every length with the bytes that are there
+with the frame, whose memory is reused. A reader trusts no frame: it compares every length with the bytes that are there
 before it allocates memory, limits nesting, skips unknown fields and refuses a frame without a required field. A frame
 that does not parse is :class:`bookkeeper.errors.CorruptionError`, a value that can't be encoded InvalidInputError.
 """
@@ -14,13 +14,21 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.rpc.contract.schema import FieldSpec, TypeSpec, WireType, load_contract
-from bookkeeper.rpc.frames.large_values import LARGE_FIELDS, own_copy
 
 Buffers = list[bytes | memoryview]
 Writer = Callable[[Buffers, Any], None]
 Reader = Callable[[memoryview, int], tuple[Any, int]]
+
+LARGE_BYTES = 64 * 1024
+"""Below this size a ``bytes`` object costs less."""
+
+LARGE_FIELDS = frozenset({"records", "content"})
+"""Fields of the contract whose users accept any buffer: a large value is a view of the copy, not ``bytes``."""
 
 DEPTH_MAX = 16
 """Nesting that :func:`skip_value` follows; the contract needs five."""
@@ -170,6 +178,19 @@ def _read_binary(view: memoryview, at: int) -> tuple[bytes, int]:
     start = _end_of(view, at, 4)
     end = _end_of(view, start, _I32.unpack_from(view, at)[0])
     return bytes(view[start:end]), end
+
+
+def own_copy(view: memoryview) -> bytes | memoryview:
+    """A copy of the bytes; a large one is a read-only view of Arrow's memory.
+
+    A tserver's allocator retains freed pages, and a fresh page costs more than the copy of its bytes. Other threads run
+    meanwhile.
+    """
+    if len(view) < LARGE_BYTES:
+        return bytes(view)
+    memory = pa.allocate_buffer(len(view))
+    np.copyto(np.frombuffer(memory, np.uint8), np.frombuffer(view, np.uint8))
+    return memoryview(memory).cast("B").toreadonly()
 
 
 def _read_large(view: memoryview, at: int) -> tuple[bytes | memoryview, int]:

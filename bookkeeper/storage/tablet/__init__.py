@@ -6,7 +6,7 @@ together. Rooms below: ``sorting`` (order of entries), ``segments`` (files), ``s
 """
 
 from bookkeeper.storage.tablet.batch_routing import (
-    check_limits,
+    check_batch,
     check_times,
     indices_by_tablet,
     split_by_tablets,
@@ -42,9 +42,9 @@ __all__ = [
     "TabletSettings",
     "VersionFilter",
     "authorizations_of",
+    "check_batch",
     "check_label",
     "check_labels",
-    "check_limits",
     "check_times",
     "due_merges",
     "indices_by_tablet",

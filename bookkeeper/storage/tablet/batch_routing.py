@@ -38,6 +38,12 @@ def validate_batch(batch: pa.RecordBatch, limits: BatchLimits) -> None:
     check_limits(batch, limits)
 
 
+def check_batch(batch: pa.RecordBatch, limits: BatchLimits, latest_ms: int | None) -> None:
+    """:func:`check_limits` and :func:`check_times`."""
+    check_limits(batch, limits)
+    check_times(batch, latest_ms)
+
+
 def check_limits(batch: pa.RecordBatch, limits: BatchLimits) -> None:
     """Raise InvalidInputError when a row is empty or anything is above the limits. Of a batch that is well-formed, as
     :func:`~bookkeeper.storage.wal.decode_batch` leaves it.

@@ -1,9 +1,9 @@
-"""Compaction: several segments become one, and what no reader can see any more goes.
+"""Compaction: several segments become one, without the entries that no reader can see any more.
 
-Arrives: the segments of a tablet; what of a cell counts. Leaves: which of them to merge, and of each merged round the
-entries to keep. Pure. Entries that are superseded, hidden or too old are dropped by every compaction, because nothing
-outside of it can bring them back. A delete is kept as long as anything outside may hold what it hides: it goes only
-where no segment outside can have an entry of its family, as when everything is compacted, or all of one locality group.
+This module chooses the segments to merge, and the entries of each merged round to retain. Pure. Every compaction drops
+superseded, hidden and old entries, because no segment outside can bring them back. It retains a delete as long as a
+segment outside may have entries that the delete hides. So deletes are dropped only where no segment outside can have an
+entry of their family, as when the whole tablet or all of one locality group is compacted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INPUTS_MAX = 32
 
 
 WHILE_FILLING = 3
-"""Times as many segments as else are left alone while a tablet fills up: merges would take what writes need."""
+"""While a tablet fills up, it may have this many times more segments: merges would take CPU and disk from writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class Merge:
 
 
 def due_merges(segments: Iterable[SegmentRef], properties: TableProperties, *, filling: bool = False) -> list[Merge]:
-    """What to merge now, at most one merge for each locality group; ``filling``: only of groups that have far too many
-    segments. Then many are merged at once: so a record is rewritten less often than when each merge was due.
+    """The merges that are due now, at most one merge for each locality group; ``filling``: only of groups that have far
+    too many segments. Then many are merged at once: so a record is rewritten less often than when each merge was due.
     """
     by_group: dict[str, list[SegmentRef]] = {}
     for ref in segments:
@@ -81,8 +81,8 @@ def families_outside(families: Iterable[Collection[bytes] | None]) -> frozenset[
 
 @dataclass(frozen=True, slots=True)
 class MergeRetention:
-    """What a merge keeps: the versions that count; deletes of ``outside`` families (None: of all); deletes from
-    ``deletes_from_ms`` on (None: no others).
+    """The entries that a merge retains: the versions that count; deletes of ``outside`` families (None: of all);
+    deletes from ``deletes_from_ms`` on (None: no others).
     """
 
     retention: Retention
@@ -90,7 +90,7 @@ class MergeRetention:
     deletes_from_ms: int | None = None
 
     def deletes(self, merged: Round, deletes: Mask) -> Mask:
-        """Which deletes, given in order, are kept."""
+        """Which of the deletes, a mask in order, are retained."""
         if self.outside is None or not deletes.any():
             return deletes
         kept = np.zeros(len(deletes), bool)
@@ -103,14 +103,14 @@ class MergeRetention:
 
 
 class MergeFilter:
-    """Selects what is kept of one round after the other; remembers the cell that may go on."""
+    """Selects the entries to retain of one round after the other; carries the counts of the last cell over."""
 
     def __init__(self, keeping: MergeRetention) -> None:
         self._keeping = keeping
         self._partial_cell: PartialCell | None = None
 
     def keep(self, merged: Round) -> Mask:
-        """The entries to keep, in order."""
+        """The entries to retain, in order."""
         partial_cell, retention = self._partial_cell, self._keeping.retention
         if partial_cell is not None and partial_cell.cell != merged.first:
             partial_cell = None

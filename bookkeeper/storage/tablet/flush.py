@@ -1,7 +1,7 @@
-"""Sorted sources become segments, one for each locality group: in a flush whole, in a compaction what is kept of them.
+"""Write sorted sources as segments, one for each locality group: a flush retains all entries, a compaction some.
 
-Arrives: sorted sources. Leaves: published segments, or none and an exception. Memory is bounded by the windows of the
-merge and one row group for each locality group. A crash anywhere leaves files that no books name.
+The segments are published together, or none is. Memory is bounded by the windows of the merge and one row group for
+each locality group. A crash may leave files that the books do not name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def split_by_group(batch: pa.RecordBatch, groups: GroupMap) -> dict[str, pa.Reco
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SegmentOutput:
     """Where segments go. ``new_path`` gives a fresh final name in the tablet's directory each time."""
 
     groups: GroupMap
@@ -44,16 +44,16 @@ class Target:
 
 
 def keep_all(merged: Round) -> Mask | None:
-    """What a flush keeps: all versions of everything."""
+    """Retain all entries, as a flush does."""
     del merged
     return None
 
 
 def write_groups(
-    cursors: list[Cursor], target: Target, keep: Callable[[Round], Mask | None] = keep_all
+    cursors: list[Cursor], target: SegmentOutput, keep: Callable[[Round], Mask | None] = keep_all
 ) -> list[NewSegment]:
-    """Merge into one segment a group what is kept of each round, and publish them together. Raises OSError, and what
-    ``keep`` raises; whatever was written is removed then.
+    """Merge the cursors, write the retained entries of each round into one segment for each group, and publish the
+    segments together. Raises OSError, and the errors of ``keep``; then the written files are removed.
     """
     writers: dict[str, SegmentWriter] = {}
     ops = target.ops

@@ -1,9 +1,8 @@
-"""Entries in memory: young blocks as they came, then sorted runs.
+"""Entries in memory: unsorted young blocks, then sorted runs. The WAL has them all, should the process die.
 
-Arrives: blocks of entries from one committing thread. Leaves: sorted sources for scans and flushes. Nothing here
-survives a crash; the WAL does. A block is sorted when a scan first wants much of it, and ``young_blocks_max`` blocks
-become one run, fewer when many scans have met them; so a scan searches few batches and an append mostly does nothing
-but append. Small runs are merged into larger ones, a constant number of times for each entry.
+One commit thread appends blocks; scans and flushes read sorted sources. A block is sorted when a scan first reads much
+of it. ``young_blocks_max`` blocks become one run, or fewer after many scans: so a scan searches few batches, and an
+append mostly only appends. Small runs are merged into larger ones, a constant number of times for each entry.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ OVERDUE_FACTOR = 4
 """Times ``young_blocks_max`` that may wait for a sort that runs beside the appends."""
 
 SEARCHES_MAX = 64
-"""Scans of small ranges that may meet the same unsorted blocks: by then they took about as long as to sort these."""
+"""Scans of small ranges that search the same unsorted blocks: so many take about as long as to sort the blocks."""
 
 
 def _run(batches: Sequence[pa.RecordBatch]) -> SortedBlock:
@@ -32,7 +31,7 @@ def _run(batches: Sequence[pa.RecordBatch]) -> SortedBlock:
 
 
 class _YoungBlock:
-    """A block as it came; sorted once, by whoever needs it first (two at the same time do the same work twice)."""
+    """An unsorted block; the first thread that needs it sorted sorts it (two at the same time both do)."""
 
     __slots__ = ("_raw", "_sorted", "entries")
 
@@ -49,7 +48,7 @@ class _YoungBlock:
         return block
 
     def part(self, low: bytes, high: bytes) -> Part:
-        """The entries with rows in ``[low, high)``; the block is sorted when these are many, or somebody did it."""
+        """The entries with rows in ``[low, high)``; sorts the block when these are many."""
         if self._sorted is None:
             raw = self._raw
             if raw is None:
@@ -60,7 +59,7 @@ class _YoungBlock:
         return part_of_sorted(self.sorted(), low, high)
 
     def best(self) -> pa.RecordBatch:
-        """The entries, sorted when somebody did it already."""
+        """The entries, sorted if they are already."""
         block = self._sorted
         return self.entries if block is None else block.batch
 
@@ -106,18 +105,18 @@ class Memtable:
 
     @property
     def overdue(self) -> bool:
-        """Whether whoever was to consolidate fell so far behind that the next append has to wait for it."""
+        """Whether sorting is so late that the next append has to wait for it."""
         return len(self._young) >= self._settings.young_blocks_max * OVERDUE_FACTOR
 
     def blocks(self) -> list[SortedBlock]:
-        """All entries at this moment, as sorted blocks; sorts the blocks that nobody met before."""
+        """All entries at this moment, as sorted blocks; sorts the unsorted ones."""
         with self._lock:
             young, runs = self._young, self._runs
         return [*runs, *(block.sorted() for block in young)]
 
     def sources(self, low: bytes, high: bytes | None) -> list[RunSource]:
         """All entries at this moment with rows in ``[low, high)`` (None = no end), and perhaps others. A small range
-        sorts no block; of one without an end nobody knows how small it is.
+        sorts no block; a range without an end may be large.
         """
         if high is None:
             return [RunSource(block) for block in self.blocks()]
@@ -143,7 +142,7 @@ class Memtable:
                 self._sort_young()
 
     def _sort_young(self) -> None:
-        """Called with ``_sorting`` held: nobody else takes young blocks away."""
+        """With ``_sorting`` locked: no other thread removes young blocks."""
         with self._lock:
             young = self._young
         run = _run([block.best() for block in young])
@@ -154,7 +153,7 @@ class Memtable:
             self._runs = (*self._runs, run)
 
     def _merge_small_runs(self) -> None:
-        """Called with ``_sorting`` held: nobody else changes the runs."""
+        """With ``_sorting`` locked: no other thread changes the runs."""
         small = small_runs(self._runs, self._settings)
         if not small:
             return

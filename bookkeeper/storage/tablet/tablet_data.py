@@ -21,7 +21,7 @@ from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperti
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent, RowRange
 from bookkeeper.storage.tablet.compaction import MergeFilter, MergeRetention, families_outside
-from bookkeeper.storage.tablet.flush import Target, write_groups
+from bookkeeper.storage.tablet.flush import SegmentOutput, write_groups
 from bookkeeper.storage.tablet.memtable import FrozenMemtable, Memtable
 from bookkeeper.storage.tablet.scans.cell_versions import ALL_VERSIONS, Retention, VersionFilter
 from bookkeeper.storage.tablet.scans.scan import ColumnFilter, ScanPage, ScanView, read_page
@@ -258,9 +258,9 @@ class TabletData:
         cursors = [Cursor(RunSource(block), (), None) for block in frozen.blocks()]
         return self._checked(write_groups(cursors, self._target(f"{flush_id:010d}", flush_id)))
 
-    def _target(self, prefix: str, flush_id: int) -> Target:
+    def _target(self, prefix: str, flush_id: int) -> SegmentOutput:
         """Segments with the settings of the table, in files whose names begin with ``prefix``."""
-        return Target(
+        return SegmentOutput(
             self._groups,
             lambda: self._directory / f"{prefix}-{uuid.uuid4().hex}{segment_format.ENDING}",
             flush_id,

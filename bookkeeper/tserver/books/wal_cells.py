@@ -1,6 +1,6 @@
 """The tserver's side of the books: the cells that follow from the life of a WAL, and their ranks.
 
-``WalBooks`` hears what happens to a WAL (blocks about to be appended, syncs, a seal, flushes) and answers with row puts
+``WalBooks`` gets the events of a WAL (blocks about to be appended, syncs, a seal, flushes) and answers with row puts
 and deletes at a rank; it writes nothing and has no thread (``wal_bookkeeper`` has both). The simulation drives the same
 class. After a crash a master finds OPEN cells of a sealed file and closes them (R10).
 

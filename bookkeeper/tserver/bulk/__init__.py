@@ -1,6 +1,6 @@
-"""Segments that come whole: of an import, or of another cluster's import.
+"""Imported segments, of this cluster or of another one.
 
-``segment_uploads`` takes files that other clusters send; ``segment_offers`` decides whether a source file is taken
-whole (pure); ``segment_receiver`` checks and adds it; ``relay_log`` passes it on to this cluster's own peers;
-``bulk_loader`` adds segments to a tablet, atomically and once.
+``segment_receiver`` takes offers of other clusters: ``segment_offers`` decides whether segments are taken (pure), and
+``segment_uploads`` has their files. ``bulk_loader`` adds segments to a tablet, atomically and once, while it has the
+tablet for itself (``exclusive_tablets``). ``relay_log`` passes them on to this cluster's own peers.
 """

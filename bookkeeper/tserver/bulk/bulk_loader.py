@@ -1,21 +1,20 @@
-"""Imported segments become part of a tablet: at once, once, at one place in its order, and whatever is cut where.
+"""The bulk loader: imported segments become part of a tablet, atomically and once.
 
-Arrives: the master's order: files that lie on disk, the stream that stands for their import and, of a replicated table,
-the log of the same records. Leaves: links in the tablet's directory, and one row put of the tablet: the segments'
-cells, a state that names them and holds the stream (rule R18: to know, to apply and to remember is one durable step),
-and the log's `repl:` cell, born CLOSED: so nothing imported shows that is not on its way to the peers. Survives a
-crash: the put, or nothing but links that nobody names. An order that is repeated finds the stream and changes nothing,
-also after the segments were compacted away. One that comes when the import is over is refused by the books, like a
+Arrives: the master's order: files on disk, the stream that stands for their import and, of a replicated table, the log
+of the same records. Leaves: links in the tablet's directory, and one row put of the tablet: the segments' cells, a
+state that names them and has the stream (R18: the put is the durable step that applies and remembers), and the log's
+`repl:` cell, which is CLOSED from the start. So no imported record shows that is not on its way to the peers. A crash
+leaves the put, or nothing but links without a reference. A repeated order finds the stream and changes nothing, even
+after a compaction of the segments. The books refuse an order that comes when the import is over, as they refuse a
 message of a stream that is over (R20).
 
-Whole files of another cluster's import are taken in the same way, as all of a stream that may come as records, too
-(``segment_receiver``): by a tablet that has none of these. Where the table has targets of its own, a log is made here
-that stands for the files (``relay_log``), and all is as if they had been imported here.
+The files of another cluster's import (``segment_receiver``) come the same way, as all of a stream whose records may
+come instead: only a tablet without any record of the stream takes them. Where the table has targets of its own, this
+cluster makes a log that stands for the files (``relay_log``), as if they had been imported here.
 
-The tablet takes no writes meanwhile, and what it holds is flushed first: so the import comes behind all that was
-written before and in front of all that is written later, in sequence numbers as well as for the peers (rule R24: its
-log waits for the tablet's last one, and the tablet's next record waits for it). Clients are told to try again, as when
-a tablet moves. Rules: R1, R13, R18, R20 and R24.
+The tablet takes no writes meanwhile, and is flushed first. So the import comes behind all earlier writes and in front
+of all later ones, in sequence numbers as well as for the peers (R24: its log waits for the tablet's last log, and the
+tablet's next record waits for the import's). Clients retry, as when a tablet moves. Rules: R1, R13, R18, R20 and R24.
 """
 
 from __future__ import annotations
@@ -44,32 +43,28 @@ from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.wal import DraftBlock, PlacedBlock, last_shares, path_of
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_cells import Reach, open_status
+from bookkeeper.tserver.bulk.exclusive_tablets import ExclusiveTablets
 from bookkeeper.tserver.bulk.relay_log import OwnLog, RelayLogs
 from bookkeeper.tserver.bulk.segment_offers import Standing, first_root, leaves_numbers, standing_of, targets_reason
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
-from bookkeeper.tserver.maintenance.flusher import Flusher
-from bookkeeper.tserver.maintenance.loader import Loader
+from bookkeeper.tserver.receive.receiver import was_forgotten
 from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.tablets.load_plan import first_flush_id
 from bookkeeper.tserver.tablets.tablet import ServedTablet
-from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.tablets.tablet_segments import merged_state, segments_put
 from bookkeeper.tserver.tablets.wal_order import WalPosition, barrier_at
-from bookkeeper.tserver.write.barriers import CloseTablet
-from bookkeeper.tserver.write.commit_path import CommitPath
-from bookkeeper.tserver.write.replicated_apply import was_forgotten
 
 LOG = logging.getLogger(__name__)
 
 IMPORTED = 1
-"""High-water of an import's stream: all of it is here."""
+"""High-water of an import's stream when the tablet has the import."""
 
 
 def adopted_state(
     before: FlushState | None, flush_id: int, segments: Sequence[SegmentRef], last_seq: int, request: AdoptRequest
 ) -> FlushState:
-    """The state behind an import: what was known before, more segments, that the import was taken (R18), and what the
-    next record comes after (R24).
+    """The state behind an import: the state before it, more segments, the high-water of the import's stream (R18), and
+    the log that the tablet's next record waits for (R24).
     """
     compacted = 0 if before is None else before.compacted
     state = merged_state(before, flush_id, segments, compacted)
@@ -93,24 +88,24 @@ def families_in(segments: Iterable[SegmentRef]) -> frozenset[bytes]:
     return frozenset(found)
 
 
-def with_whole(state: FlushState, request: AdoptRequest, families: Iterable[bytes]) -> FlushState:
-    """Rule R22: everything that another cluster's log has of these families in the tablet's rows is here now. The files
-    may be those of some groups only; of these they hold all.
+def with_origins(state: FlushState, request: AdoptRequest, families: Iterable[bytes]) -> FlushState:
+    """Rule R22: the state with the origins of the files, which are all records of these families in the tablet's rows
+    of another cluster's log. The files may be those of some groups only; they have all records of these groups.
     """
     if request.through is None:
         return state
-    root, runs = first_root(request.stream, request.onward), Runs.of((1, request.through))
-    held = state.origin_intervals.get(root, RootIntervals())
+    root, runs = first_root(request.stream, request.relay), Runs.of((1, request.through))
+    intervals = state.origin_intervals.get(root, RootIntervals())
     for family in sorted(families):
-        held = held.taking(Part(request.extent.rows, family, runs), state.last_time_ms)
-    return replace(state, origin_intervals={**state.origin_intervals, root: held})
+        intervals = intervals.taking(Part(request.extent.rows, family, runs), state.last_time_ms)
+    return replace(state, origin_intervals={**state.origin_intervals, root: intervals})
 
 
 def with_log(
     put: RowPut, log: ImportedLog | None, after: Iterable[WalPosition], shares: Iterable[TargetShare]
 ) -> RowPut:
-    """The row put of an import together with the books of its log: CLOSED from birth, needed = its length, and waiting
-    for the tablet's last record (R24). What a peer lacks is known at the moment at which it shows here.
+    """The row put of an import together with the status of its log: CLOSED from the start, needed = its length, and
+    behind the tablet's last record (R24). So the books say what a peer does not have as soon as the records show here.
     """
     if log is None:
         return put
@@ -120,12 +115,12 @@ def with_log(
 
 
 def shares_of(log: ImportedLog | None, table_id: str) -> tuple[TargetShare, ...]:
-    """What of an import's log is each target's. Raises CorruptionError, NotFoundError, UnavailableError."""
+    """Each target's share of an import's log. Raises CorruptionError, NotFoundError, UnavailableError."""
     return () if log is None else last_shares(log.uri, table_id)
 
 
 def shifted(segments: Sequence[SegmentRef], next_seq: int, flush_id: int) -> list[SegmentRef]:
-    """The segments with their sequence numbers behind all that the tablet has given."""
+    """The segments with their sequence numbers behind all numbers of the tablet."""
     shift = max(0, next_seq - min(ref.first_seq for ref in segments))
     return [replace(ref, flush_id=flush_id, shift=shift) for ref in segments]
 
@@ -136,17 +131,17 @@ def through_of(request: AdoptRequest) -> int:
 
 
 def is_taken(tablet: ServedTablet, request: AdoptRequest) -> bool:
-    """Rule R18: the tablet has all of this, durably, whatever became of its segments since."""
+    """Rule R18: the tablet has all of the import durably, even after a compaction of its segments."""
     return tablet.received.high_water.get(request.stream, 0) >= through_of(request)
 
 
 def refuse_mixture(tablet: ServedTablet, request: AdoptRequest) -> None:
     """Rules R18 and R22: raise DeclinedError when the tablet has some of the records, by the stream or by another path:
-    what it lacks comes as records.
+    the others have to come as records.
     """
     if (
         request.through is not None
-        and tablet.received.origin_intervals.of(first_root(request.stream, request.onward)).parts
+        and tablet.received.origin_intervals.of(first_root(request.stream, request.relay)).parts
     ):
         raise DeclinedError(f"tablet {tablet.extent} has some records of {request.stream.file} by another path")
     known = tablet.received.staged_high_water(request.stream)
@@ -160,7 +155,7 @@ def refuse_exhaustion(tablet: ServedTablet, request: AdoptRequest, last_seq: int
     """
     if leaves_numbers(last_seq):
         return
-    reason = f"tablet {tablet.extent} would have given {last_seq} as a sequence number: files go up to {SEQ_MAX}"
+    reason = f"tablet {tablet.extent} would reach sequence number {last_seq}: files go up to {SEQ_MAX}"
     raise (
         InvalidInputError(f"{reason}; write the records instead") if request.through is None else DeclinedError(reason)
     )
@@ -172,7 +167,7 @@ def refuse_parts(view: TableView, request: AdoptRequest, wanted: Sequence[Segmen
     """
     records = sum(ref.records for ref in wanted)
     if view.block_targets and (
-        request.onward is None or records != request.through or any(ref.ranges for ref in wanted)
+        request.relay is None or records != request.through or any(ref.ranges for ref in wanted)
     ):
         raise DeclinedError(targets_reason(view, "and this is a part of a log"))
 
@@ -192,7 +187,7 @@ class Follow:
         """See :class:`Submission`."""
         del point
         request = self._request
-        root = first_root(request.stream, request.onward)
+        root = first_root(request.stream, request.relay)
         self._tablet.follow(self._state, request.stream, through_of(request), root)
         return []
 
@@ -205,37 +200,23 @@ class Follow:
         """See :class:`Submission`; the books hold the state all the same."""
 
 
-class OpenTablet(CloseTablet):
-    """The tablet takes writes again."""
-
-    def cross(self) -> None:
-        """See :class:`CloseTablet`, for the opposite."""
-        self._tablet.accept_again()
-
-
 class BulkLoader:
     """Executes the master's orders to take segments, in the thread of the call."""
 
     def __init__(
         self,
-        registry: Registry,
-        flusher: Flusher,
-        loader: Loader,
-        path: CommitPath,
+        tablets: ExclusiveTablets,
         index: ReceivedIndex,
+        relay_logs: RelayLogs,
         metadata: MetadataTable,
         persistence: SessionRetries,
         nudge: Callable[[], None],
         die: Die,
-        onward: RelayLogs,
     ) -> None:
-        """``nudge`` tells the master that there is something to replicate. ``onward``: see there."""
-        self._onward = onward
-        self._registry = registry
-        self._flusher = flusher
-        self._loader = loader
-        self._path = path
+        """``nudge`` tells the master that there are records to replicate."""
+        self._tablets = tablets
         self._index = index
+        self._relay_logs = relay_logs
         self._metadata = metadata
         self._persistence = persistence
         self._nudge = nudge
@@ -244,45 +225,35 @@ class BulkLoader:
 
     def adopt(self, request: AdoptRequest) -> None:
         """Take the segments, unless the tablet has taken this import before. Raises NotServingError, RefusedError when
-        the import is over, InvalidInputError, CorruptionError, TransientError, and DeclinedError when another cluster's
-        has to come as records.
+        the import is over, InvalidInputError, CorruptionError, TransientError, and DeclinedError when the records of
+        another cluster's import have to come instead.
         """
-        wanted = [segment_ref(given.uri, SegmentEntry.decode(given.entry)) for given in request.segments]
+        wanted = [segment_ref(segment.uri, SegmentEntry.decode(segment.entry)) for segment in request.segments]
         check_rows(request.extent, wanted)
         if request.through is None:
             self._adopt(request, wanted, None)
             return
-        context = self._path.context
-        with context.config_barrier.passing():
-            view = context.view.table(request.extent.table_id)
+        with self._tablets.configured(request.extent.table_id) as view:
             refuse_parts(view, request, wanted)
             self._adopt(request, wanted, view)
 
-    def knows(self, extent: Extent, root: Root) -> bool:
-        """Whether the tablet, which is served here, has some of a root's records, by whichever path they came (R22).
-        Raises NotServingError.
-        """
-        return bool(self._registry.serving(extent).received.origin_intervals.of(root).parts)
+    def has_records_of(self, extent: Extent, root: Root) -> bool:
+        """Whether a tablet of this server has records of a root, by any path (R22). Raises NotServingError."""
+        return bool(self._tablets.serving(extent).received.origin_intervals.of(root).parts)
 
     def _adopt(self, request: AdoptRequest, wanted: Sequence[SegmentRef], view: TableView | None) -> None:
-        with self._loader.only_one(request.extent):
-            tablet = self._registry.serving(request.extent)
-            forgets = tablet.received.forgotten_count
+        with self._tablets.loaded(request.extent) as tablet:
+            forgotten_count = tablet.received.forgotten_count
             if is_taken(tablet, request):
                 return
             refuse_mixture(tablet, request)
             if not self._index.is_open(request.stream):
                 raise RefusedError(f"the import {request.stream.file} is over: nothing more of it is taken")
-            self._flusher.flush(tablet)  # so that writers wait for what comes meanwhile only
-            with self._onward.log_of(request, wanted, view) as own:
+            self._tablets.flush(tablet)
+            with self._relay_logs.log_of(request, wanted, view) as own:
                 shares = shares_of(own.log, request.extent.table_id)
-                self._path.cross(CloseTablet(tablet))
-                try:
-                    self._flusher.empty(tablet)
-                    with tablet.flushes.lock:
-                        self._take(tablet, wanted, replace(request, log=own.log), forgets, own, shares)
-                finally:
-                    self._path.cross(OpenTablet(tablet))
+                with self._tablets.closed(tablet):
+                    self._take(tablet, wanted, replace(request, log=own.log), forgotten_count, own, shares)
         LOG.info("tablet %s took %d imported segments of %s", tablet.extent, len(wanted), request.stream.file)
         self._nudge()
 
@@ -291,7 +262,7 @@ class BulkLoader:
         tablet: ServedTablet,
         wanted: Sequence[SegmentRef],
         request: AdoptRequest,
-        forgets: int,
+        forgotten_count: int,
         own: OwnLog,
         shares: Sequence[TargetShare],
     ) -> None:
@@ -302,21 +273,21 @@ class BulkLoader:
         last_seq = max(ref.last_seq + ref.shift for ref in shifted(wanted, tablet.next_seq, 0))
         refuse_exhaustion(tablet, request, last_seq)
         linked = self._link(tablet, wanted, is_received=request.through is not None)
-        if was_forgotten(tablet.received.has_stream(request.stream), forgets, tablet.received.forgotten_count):
+        if was_forgotten(tablet.received.has_stream(request.stream), forgotten_count, tablet.received.forgotten_count):
             discard(linked)
             raise UnavailableError(f"the import {request.stream.file} may be over by now: ask again")
         flush_id = tablet.flushes.take_flush_id()
         new = shifted(linked, tablet.next_seq, flush_id)
         state = adopted_state(tablet.flushes.state, flush_id, [*tablet.data.segments, *new], last_seq, request)
-        state = with_whole(state, request, families)
+        state = with_origins(state, request, families)
         put = with_log(segments_put(tablet.row, state, new), request.log, tablet.last_wals, shares)
         check_puts([put], flush_id)
-        own.is_named = True
+        own.may_be_named()
         try:
             self._persistence.retry("an import", lambda: self._metadata.put([put], flush_id))
             tablet.segments_replaced((), new, state)
-            self._path.cross(Follow(tablet, state, request))
-        except BookkeeperError as error:  # as for a compaction: nobody can know whether the books have it
+            self._tablets.cross(Follow(tablet, state, request))
+        except BookkeeperError as error:  # as for a compaction: the books may have the put or not
             self._die(f"the state of a tablet behind an import is not known: {error}")
             raise
 
@@ -328,7 +299,7 @@ class BulkLoader:
             return link_segments(wanted, tablet.data.directory, holder, lambda: next(names), self._ops)
         except FileNotFoundError as error:
             if is_received:
-                raise UnavailableError(f"a received file is there no more: {error.filename}") from error
+                raise UnavailableError(f"a received file is gone: {error.filename}") from error
             raise InvalidInputError(f"an imported segment is not there: {error.filename}") from error
         except OSError as error:
             raise UnavailableError(f"imported segments can't be linked: {error}") from error
@@ -344,6 +315,6 @@ def check_rows(extent: Extent, segments: Sequence[SegmentRef]) -> None:
 
 
 def discard(linked: Sequence[SegmentRef]) -> None:
-    """Remove links that nobody was told of."""
+    """Remove links without a reference."""
     for ref in linked:
         path_of(ref.uri).unlink(missing_ok=True)

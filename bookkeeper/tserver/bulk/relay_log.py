@@ -1,21 +1,21 @@
-"""Files of another cluster go on to the targets of their table: with a log of this cluster's own that stands for them.
+"""Relay logs: logs of this cluster for files of another cluster, which go on to the targets of their table.
 
-Arrives: an order to take all the files of a log, the table as it is configured. Leaves: a log with the same records at
-the offsets that they have where they were first written, with the targets in force (R13), the instances that they have
-passed (R21) and where that was (R22); beside it the files, for targets that take them whole. So at this cluster the
-files are an import of its own: their tablet's put brings the log's `repl:` cell, born CLOSED.
+Arrives: an order to take all files of a log, and the table's configuration. Leaves: a log with the same records at the
+offsets that they have where they were first written, with the targets in force (R13), the instances that the records
+have passed (R21) and their origins (R22); beside it the files, for targets that take segments. So the files are like an
+import of this cluster: their tablet's put brings the log's `repl:` cell, which is CLOSED from the start.
 
-Order of writes, and what a crash leaves behind each:
+Order of writes, and the state after a crash behind each:
 
-1. the log, synced, in the directory of this session, and not sealed: to the collector it is a newborn (R17);
-2. the files and their manifest beside it: nobody names the log; recovery seals it, and it goes when the session is dead
-   and no put can be in flight any more (R4);
+1. the log, synced, in the directory of this session, and not sealed: the collector takes it for a new log (R17);
+2. the files and their manifest beside it: no cell names the log; recovery seals it, and it goes when the session is
+   dead and no put can be in flight any more (R4);
 3. the tablet's put (``bulk_loader``): the tablet has the files, and the log goes to the peers; recovery seals it;
-4. the seal: from now on it goes as soon as nobody needs it.
+4. the seal: from now on the log goes as soon as no target needs it.
 
-Whoever holds the tablet next, and is told to take the files again, has them, or makes a log of its own. Should both be
-named, for the put of a holder that was stopped came late, peers know the records again by where they were first
-written (R22). Rules: R4, R13, R17, R21 and R22.
+The next server of the tablet, when it gets the same order, finds the files in the tablet or makes a log of its own.
+Both logs are named when the put of a stopped server comes late; then peers find the duplicates by origin (R22).
+Rules: R4, R13, R17, R21 and R22.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from bookkeeper.bulk.import_log import TAKEN_PREFIX, ImportLogs
-from bookkeeper.bulk.log_segments import keep_segments
+from bookkeeper.bulk.log_segments import link_log_segments
 from bookkeeper.bulk.replayed_records import in_written_order
 from bookkeeper.clock import Clock
 from bookkeeper.errors import DeclinedError, UnavailableError
@@ -48,33 +47,42 @@ from bookkeeper.tserver.tablets.block_targets import TableView
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
 class OwnLog:
-    """The log of one order; None = there is none. ``is_named``: the books may name it."""
+    """The log of one order; None = there is none."""
 
-    log: ImportedLog | None
-    is_named: bool = False
+    def __init__(self, log: ImportedLog | None) -> None:
+        self.log = log
+        self._is_named = False
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the books may name the log."""
+        return self._is_named
+
+    def may_be_named(self) -> None:
+        """A put that names the log begins."""
+        self._is_named = True
 
 
-def goes_on(view: TableView | None) -> bool:
-    """Rule R13: whether what a table takes is for others, too. None: the files are an import of this cluster, and so is
-    their log.
+def needs_log(view: TableView | None) -> bool:
+    """Rule R13: whether the files go on to targets of the table. None: the files are an import of this cluster, which
+    has a log already.
     """
     return view is not None and bool(view.block_targets)
 
 
 def describe(header: BlockHeader, request: AdoptRequest, root: Root) -> None:
-    """Rules R21 and R22: what a block of such a log says of where its records come from."""
+    """Write the provenance and the origins of a block of such a log into its header (R21, R22)."""
     last = header.first_offset + header.record_count - 1
     runs = Runs.of((header.first_offset, last))
     block_origins = BlockOrigins(((root, runs),), (Claim(root, Part(EVERY_ROW, None, runs)),))
-    header.provenance.extend(() if request.onward is None else request.onward.provenance)
+    header.provenance.extend(() if request.relay is None else request.relay.provenance)
     header.origin.CopyFrom(origin_to_pb(Origin(request.stream, header.first_offset - 1, last)))
     header.block_origins.CopyFrom(block_origins_to_pb(block_origins, root_of(request.stream)))
 
 
 class RelayLogs:
-    """Makes them, in the directory of this session's logs. Thread-safe."""
+    """Makes relay logs, in the directory of this session's logs. Thread-safe."""
 
     def __init__(self, directory: Path, instance_id: str, session_id: str, clock: Clock) -> None:
         self._directory = directory
@@ -82,14 +90,14 @@ class RelayLogs:
         self._session_id = session_id
         self._clock = clock
         self._writing = threading.Lock()
-        """One log at a time: a part of an import is in memory meanwhile."""
+        """One log at a time, because a part of an import is in memory meanwhile."""
 
     @contextmanager
     def log_of(self, request: AdoptRequest, files: Sequence[SegmentRef], view: TableView | None) -> Iterator[OwnLog]:
         """The log for an order, removed again unless it was named. Raises DeclinedError, CorruptionError,
         TransientError.
         """
-        if view is None or not goes_on(view):
+        if view is None or not needs_log(view):
             yield OwnLog(request.log)
             return
         with self._writing:
@@ -108,27 +116,29 @@ class RelayLogs:
             instance_id=self._instance_id, session_id=self._session_id, created_time_ms=int(self._clock.wall_ms())
         )
         name = f"{TAKEN_PREFIX}{uuid.uuid4().hex}"
-        root = first_root(request.stream, request.onward)
+        root = first_root(request.stream, request.relay)
         block_targets = [block_target_from_pb(block_target) for block_target in view.block_targets]
-        told = partial(describe, request=request, root=root)
-        logs = ImportLogs(self._directory, name, header, [request.extent], view.groups, block_targets, view.peers, told)
+        set_origins = partial(describe, request=request, root=root)
+        logs = ImportLogs(
+            self._directory, name, header, [request.extent], view.groups, block_targets, view.peers, set_origins
+        )
         try:
             for records in in_written_order(files):
                 logs.add(records)
             (log,) = logs.finish().values()
-            keep_segments(log.uri, log.offset, files, view.groups, logs.lengths, SegmentOps())
+            link_log_segments(log.uri, log.offset, files, view.groups, logs.lengths, SegmentOps())
         except BaseException as error:
             logs.abandon()
             for path in self._directory.glob(f"{name}*.wal"):
                 remove(uri_of(path))
             if isinstance(error, OSError):
-                raise DeclinedError(f"its files can't be kept for others: {error}") from error
+                raise DeclinedError(f"its files can't be linked for its targets: {error}") from error
             raise
         return log
 
 
 def seal(log: ImportedLog) -> None:
-    """From now on the log goes as soon as nobody needs it; without a seal it stays until its session is over."""
+    """From now on the log goes as soon as no target needs it; without a seal it stays until its session is over."""
     try:
         write_seal(log.uri, Seal(log.offset, log.position), SegmentOps())
     except OSError as error:
@@ -136,7 +146,7 @@ def seal(log: ImportedLog) -> None:
 
 
 def remove(uri: str) -> None:
-    """A log that nobody was told of."""
+    """Remove a log that no cell names."""
     try:
         delete_log(uri)
     except UnavailableError as error:

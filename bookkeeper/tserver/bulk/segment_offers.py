@@ -1,14 +1,14 @@
-"""Whether a whole source file is taken as segments: pure decisions.
+"""Whether a source file is taken as segments. Pure decisions.
 
-Arrives: an offer, the table as it is configured here, what a tablet has of the stream. Leaves: a reason to decline, or
-none. What is declined comes as records, in the same stream with the same offsets, so that either way may go on where
-the other one stopped: a tablet that took the segments has all of the stream and drops its records (rule R18); one that
-has some of its records takes no segments. Rules: R13 and R18.
+Arrives: an offer, the table's configuration here, the standing of each tablet. Leaves: a reason to decline, or none. A
+declined file comes as records, in the same stream with the same offsets, so either form may go on where the other one
+stopped: a tablet that took the segments has all of the stream and drops its records (R18); a tablet with some of the
+records takes no segments. Rules: R13 and R18.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -19,10 +19,10 @@ from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import Root, root_of
-from bookkeeper.rpc.contract.offer_messages import Onward, SegmentsOffer
+from bookkeeper.rpc.contract.offer_messages import RelayFacts, SegmentsOffer
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
+from bookkeeper.tserver.receive.share_decision import check_offset
 from bookkeeper.tserver.tablets.block_targets import TableView
-from bookkeeper.tserver.write.share_decision import check_offset
 
 FILE_SEQ_MAX = 1 << 40
 """Highest sequence number in a file of an import: they count its records from 1 on."""
@@ -37,18 +37,18 @@ OFFER_BYTES_MAX = 1 << 30
 
 
 class Standing(Enum):
-    """What a tablet has of a stream that is offered as a whole."""
+    """How much a tablet has of a stream whose segments are offered."""
 
     ALL = "all"
     NOTHING = "nothing"
     SOME = "some"
 
 
-def standing_of(high_water: int, is_ahead: bool, through: int) -> Standing:
-    """``high_water``: durable here. ``is_ahead``: some rows, of a tablet that was merged into this one, have more."""
+def standing_of(high_water: int, has_partial: bool, through: int) -> Standing:
+    """``high_water`` is durable here. ``has_partial``: rows of a tablet that was merged into this one have more."""
     if high_water >= through:
         return Standing.ALL
-    return Standing.SOME if high_water or is_ahead else Standing.NOTHING
+    return Standing.SOME if high_water or has_partial else Standing.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class OfferedFile:
 
 def files_of(offer: SegmentsOffer) -> tuple[OfferedFile, ...]:
     """The files of an offer. Raises CorruptionError, InvalidInputError when they can't be those of an import."""
-    found = tuple(OfferedFile(SegmentEntry.decode(given.entry), given.sha256) for given in offer.segments)
+    found = tuple(OfferedFile(SegmentEntry.decode(segment.entry), segment.sha256) for segment in offer.segments)
     if not found or offer.to_offset < 1:
         raise InvalidInputError(f"{offer.stream.file} is offered as {len(found)} files of {offer.to_offset} records")
     if sum(file.entry.records for file in found) > offer.to_offset or any(file.entry.ranges for file in found):
@@ -73,7 +73,7 @@ def files_of(offer: SegmentsOffer) -> tuple[OfferedFile, ...]:
 
 
 def check_entry(entry: SegmentEntry) -> None:
-    """Raise InvalidInputError when no file of an import has these numbers: they are refused before a byte is sent."""
+    """Raise InvalidInputError when no file of an import has these numbers, before the file is sent."""
     if not 1 <= entry.first_seq <= entry.last_seq <= FILE_SEQ_MAX or entry.shift:
         raise InvalidInputError(
             f"a file with sequence numbers {entry.first_seq} to {entry.last_seq}, shifted by {entry.shift}: those of "
@@ -86,14 +86,14 @@ def check_entry(entry: SegmentEntry) -> None:
 
 
 def leaves_numbers(last_seq: int) -> bool:
-    """Whether a tablet that has given this number to a file has enough of them left."""
+    """Whether a tablet has enough sequence numbers left behind this one."""
     return last_seq <= SEQ_MAX
 
 
 def reason_to_decline(
     offer: SegmentsOffer, files: Sequence[OfferedFile], view: TableView, limits: BatchLimits
 ) -> str | None:
-    """Why the offer is not taken into this table, None when it may be."""
+    """The reason why this table does not take the offer; None when it may."""
     size = sum(file.entry.size_bytes for file in files)
     if any(file.entry.records > FILE_RECORDS_MAX or file.entry.size_bytes > FILE_BYTES_MAX for file in files):
         return f"a file is too large: at most {FILE_RECORDS_MAX} records and {FILE_BYTES_MAX} bytes are taken"
@@ -116,22 +116,22 @@ def reason_to_decline(
 
 
 def reason_of_tablets(view: TableView, tablets: int) -> str | None:
-    """Why so many tablets do not take the files: of a table with targets they go on with the log of one (R13)."""
+    """The reason why several tablets do not share the files: in a table with targets one log stands for them (R13)."""
     if view.block_targets and tablets > 1:
         return targets_reason(view, f"and {tablets} of its tablets share these files")
     return None
 
 
 def targets_reason(view: TableView, why: str) -> str:
-    """Why a table with targets takes records: its own log, which they go into, is what its peers get (R13, R21)."""
+    """The reason why a table with targets takes records: its own log has them then, for its peers (R13, R21)."""
     return f"table {view.name} is replicated further from here, {why}"
 
 
-def onward_of(offer: SegmentsOffer) -> Onward:
-    """What has to be said of the files where they go on. Raises CorruptionError."""
+def relay_facts_of(offer: SegmentsOffer) -> RelayFacts:
+    """The facts that the table's own peers need about the files. Raises CorruptionError."""
     if offer.root is not None:
         decode_root(offer.root)
-    return Onward(offer.provenance, offer.root)
+    return RelayFacts(offer.provenance, offer.root)
 
 
 def decode_root(raw: str) -> Root:
@@ -142,13 +142,13 @@ def decode_root(raw: str) -> Root:
         raise CorruptionError(f"{raw!r} is no log of a cluster: {error}") from error
 
 
-def first_root(stream: StreamKey, onward: Onward | None) -> Root:
-    """Rule R22: where the records of a stream that comes as files were first written."""
-    raw = None if onward is None else onward.root
+def first_root(stream: StreamKey, relay: RelayFacts | None) -> Root:
+    """Rule R22: the root of the records of a stream that comes as segments."""
+    raw = None if relay is None else relay.root
     return root_of(stream) if raw is None else decode_root(raw)
 
 
-def shares_of(files: Sequence[OfferedFile], extents: Sequence[Extent]) -> dict[Extent, dict[int, SegmentEntry]]:
+def shares_of(files: Sequence[OfferedFile], extents: Iterable[Extent]) -> dict[Extent, dict[int, SegmentEntry]]:
     """The files that each tablet refers to, by their numbers, with the rows that lie in it; only tablets with some."""
     found: dict[Extent, dict[int, SegmentEntry]] = {}
     for extent in extents:

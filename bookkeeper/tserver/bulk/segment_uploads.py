@@ -1,10 +1,8 @@
-"""Files that other clusters send, until tablets have names of their own for them.
+"""Uploads: the files of segment transfers, until tablets have names of their own for them.
 
-Arrives: what is offered, and the parts of its files in order. Leaves: whole files, compared with all that was said of
-them, in a directory of this session. Survives a crash: files that nobody names; the master removes the directory when
-the session is over (``master.strays``). Memory is one part, disk is bounded, what nobody sends any more goes after a
-while.
-Law: L7.
+Arrives: offers, and the parts of their files in order. Leaves: complete files, compared with the offer, in a directory
+of this session. The files of a crashed tserver have no reference; the master removes the directory when the session is
+over (``master.gc.orphan_files``). Memory is one part, disk is bounded, and an idle upload goes after a while. Law: L7.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import (
@@ -32,7 +29,7 @@ from bookkeeper.errors import (
     unavailable,
 )
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.contract.offer_messages import Onward, SegmentPart
+from bookkeeper.rpc.contract.offer_messages import RelayFacts, SegmentPart
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.wal.wal_files import FileOps, make_directory, uri_of, write_all
 from bookkeeper.tserver.bulk.segment_offers import OfferedFile
@@ -42,38 +39,77 @@ LOG = logging.getLogger(__name__)
 TOTAL_BYTES_MAX = 4 << 30
 """Most bytes of all files under way at one tserver."""
 
-LOOK_MS = 5_000
+EXPIRE_INTERVAL_MS = 5_000
 
 
 Check = Callable[[Path, OfferedFile], None]
-"""Raises CorruptionError or IncompatibleError when a whole file is not what was said of it."""
+"""Raises CorruptionError or IncompatibleError when a complete file does not match its description."""
 
 
-@dataclass(slots=True)
 class _File:
-    path: Path
-    offered: OfferedFile
-    held: int = 0
-    is_checked: bool = False
-    digest: Any = field(default_factory=hashlib.sha256)
+    """One file of an upload. Used under the lock of the upload."""
+
+    def __init__(self, path: Path, offered: OfferedFile) -> None:
+        self.path = path
+        self.offered = offered
+        self._received_bytes = 0
+        self._is_checked = False
+        self._digest = hashlib.sha256()
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that are here."""
+        return self._received_bytes
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether the file is complete and :meth:`check` has passed."""
+        return self._is_checked
+
+    def appended(self, content: memoryview) -> None:
+        """The content is written behind the bytes that were here."""
+        self._digest.update(content)
+        self._received_bytes += len(content)
+
+    def check(self, file: str, check: Check) -> None:
+        """Raise DeclinedError when the complete file is not the offered one, or does not match its description (L7):
+        its records may come instead. ``file``: the source file, for the message.
+        """
+        if not is_intact(self._digest.hexdigest(), self.offered):
+            raise DeclinedError(f"a received file of {file} is not the imported one: its checksum differs")
+        try:
+            check(self.path, self.offered)
+        except (CorruptionError, IncompatibleError) as error:
+            raise DeclinedError(f"a file of {file} does not match its description: {error.message}") from error
+        self._is_checked = True
 
 
 @dataclass(slots=True)
 class Upload:
-    """The files of one stream on their way. Used under its lock."""
+    """The files of one stream. Used under its lock."""
 
     stream: StreamKey
     to_offset: int
     files: tuple[_File, ...]
-    onward: Onward | None
+    relay: RelayFacts | None
     check: Check
     used_ns: int
     lock: threading.Lock = field(default_factory=threading.Lock)
-    over: bool = False
+    is_over: bool = False
+
+    def use(self, now_ns: int) -> None:
+        """The sender used it."""
+        self.used_ns = now_ns
+
+    def end(self) -> None:
+        """No later call uses it; its files are removed."""
+        self.is_over = True
+        for file in self.files:
+            file.path.unlink(missing_ok=True)
 
     @property
     def offered(self) -> tuple[OfferedFile, ...]:
-        """What was offered."""
+        """The files of the offer."""
         return tuple(file.offered for file in self.files)
 
     @property
@@ -83,25 +119,13 @@ class Upload:
 
     @property
     def size_bytes(self) -> int:
-        """Of all files."""
+        """Size of all files."""
         return sum(file.offered.entry.size_bytes for file in self.files)
 
 
-def is_whole(digest: str, offered: OfferedFile) -> bool:
-    """Whether what came is what the import wrote (L7)."""
+def is_intact(digest: str, offered: OfferedFile) -> bool:
+    """Whether the received file has the checksum that the import computed (L7)."""
     return digest == offered.sha256
-
-
-def check_whole(upload: Upload, file: _File) -> None:
-    """Raise DeclinedError when a whole file is not what was offered, or not what is said of it (L7): its records
-    may come as such.
-    """
-    if not is_whole(file.digest.hexdigest(), file.offered):
-        raise DeclinedError(f"what came of {upload.stream.file} is not what was imported: its checksum differs")
-    try:
-        upload.check(file.path, file.offered)
-    except (CorruptionError, IncompatibleError) as error:
-        raise DeclinedError(f"a file of {upload.stream.file} is not as it says: {error.message}") from error
 
 
 class SegmentUploads:
@@ -110,7 +134,7 @@ class SegmentUploads:
     def __init__(
         self, directory: Path, clock: Clock, idle_timeout_ms: int, die: Die, ops: FileOps | None = None
     ) -> None:
-        """``directory``: of this session alone, on the filesystem of the tables."""
+        """``directory`` is of this session alone, on the filesystem of the tables."""
         self._directory = directory
         self._clock = clock
         self._idle_timeout_ms = idle_timeout_ms
@@ -127,25 +151,25 @@ class SegmentUploads:
         to_offset: int,
         files: Sequence[OfferedFile],
         check: Check,
-        onward: Onward | None = None,
+        relay: RelayFacts | None = None,
     ) -> tuple[int, ...]:
-        """Expect these files, each to be checked when it is whole; returns how many bytes of each are here. Raises
-        OverloadedError.
+        """Expect these files; ``check`` runs on each when it is complete. Returns how many bytes of each are here.
+        Raises OverloadedError.
         """
         with self._lock:
-            known = self._uploads.get(stream)
-            said = to_offset, tuple(files), onward
-            if known is not None and (known.to_offset, known.offered, known.onward) == said:
-                known.used_ns = self._clock.boot_ns()
-                return tuple(file.held for file in known.files)
-            if known is not None:
+            current = self._uploads.get(stream)
+            offer = to_offset, tuple(files), relay
+            if current is not None and (current.to_offset, current.offered, current.relay) == offer:
+                current.use(self._clock.boot_ns())
+                return tuple(file.received_bytes for file in current.files)
+            if current is not None:
                 raise OverloadedError(f"other files of {stream.file} are on their way: try again")
             name = uuid.uuid4().hex
             fresh = Upload(
                 stream,
                 to_offset,
                 tuple(_File(self._directory / f"{name}.{number:05d}", file) for number, file in enumerate(files)),
-                onward,
+                relay,
                 check,
                 self._clock.boot_ns(),
             )
@@ -155,33 +179,31 @@ class SegmentUploads:
             return (0,) * len(files)
 
     def put(self, part: SegmentPart) -> None:
-        """Append a part; what is here already is passed over. The last part of a file returns when all of the file was
-        checked. Raises StreamExpiredError, InvalidInputError, UnavailableError, and DeclinedError when a file is whole
-        and is not what was offered.
+        """Append a part; bytes that are here already are skipped. The last part of a file returns once the file is
+        checked. Raises StreamExpiredError, InvalidInputError, UnavailableError, and DeclinedError when a complete file
+        is not the offered one.
         """
-        with self._held(part.stream) as upload:
+        with self._in_use(part.stream) as upload:
             if not 0 <= part.number < len(upload.files):
                 raise InvalidInputError(f"{part.stream.file} has no file {part.number}")
             file = upload.files[part.number]
-            size = file.offered.entry.size_bytes
-            content = memoryview(part.content)[max(0, file.held - part.start) :]
-            if part.start > file.held or file.held + len(content) > size:
+            size, received = file.offered.entry.size_bytes, file.received_bytes
+            content = memoryview(part.content)[max(0, received - part.start) :]
+            if part.start > received or received + len(content) > size:
                 raise InvalidInputError(
-                    f"a part of {len(content)} bytes at {part.start} does not go on behind the {file.held} of {size}"
+                    f"a part of {len(content)} bytes at {part.start} does not go on behind the {received} of {size}"
                 )
             if content:
-                self._append(upload, file, content, file.held + len(content) == size)
+                self._append(upload, file, content, received + len(content) == size)
 
     def _append(self, upload: Upload, file: _File, content: memoryview, is_last: bool) -> None:
-        """Nothing of an upload is left when this raises, so a file that was not checked is never taken."""
+        """Removes the upload when this raises, so no tablet takes a file that was not checked."""
         try:
             self._write(file.path, content, is_last)
-            file.digest.update(content)
-            file.held += len(content)
+            file.appended(content)
             if is_last:
                 with self._checking:
-                    check_whole(upload, file)
-                file.is_checked = True
+                    file.check(upload.stream.file, upload.check)
         except OSError as error:
             self._end(upload)
             raise unavailable(f"a part of {upload.stream.file} can't be written", error) from error
@@ -200,11 +222,11 @@ class SegmentUploads:
             self._ops.close(fd)
 
     @contextmanager
-    def taken(self, stream: StreamKey) -> Iterator[Upload]:
-        """The upload, complete, for whoever has its tablets take it; the files go when that has returned. Raises
-        StreamExpiredError, InvalidInputError.
+    def complete(self, stream: StreamKey) -> Iterator[Upload]:
+        """The complete upload, while tablets take its files; the files are removed afterwards, unless the block raises.
+        Raises StreamExpiredError, InvalidInputError.
         """
-        with self._held(stream) as upload:
+        with self._in_use(stream) as upload:
             missing = [file for file in upload.files if not file.is_checked]
             if missing:
                 raise InvalidInputError(f"{len(missing)} of {len(upload.files)} files of {stream.file} are not here")
@@ -212,31 +234,29 @@ class SegmentUploads:
             self._end(upload)
 
     @contextmanager
-    def _held(self, stream: StreamKey) -> Iterator[Upload]:
+    def _in_use(self, stream: StreamKey) -> Iterator[Upload]:
         with self._lock:
             upload = self._uploads.get(stream)
         if upload is None:
             raise StreamExpiredError(f"no files of {stream.file} are expected here (any more): offer them again")
         with upload.lock:
-            if upload.over:
+            if upload.is_over:
                 raise StreamExpiredError(f"the files of {stream.file} are gone: offer them again")
-            upload.used_ns = self._clock.boot_ns()
+            upload.use(self._clock.boot_ns())
             try:
                 yield upload
             finally:
-                upload.used_ns = self._clock.boot_ns()
+                upload.use(self._clock.boot_ns())
 
     def _end(self, upload: Upload) -> None:
-        """Forget an upload and remove its files; its lock is held."""
-        upload.over = True
+        """Forget an upload and remove its files; the caller has its lock."""
         with self._lock:
             if self._uploads.get(upload.stream) is upload:
                 del self._uploads[upload.stream]
-        for file in upload.files:
-            file.path.unlink(missing_ok=True)
+        upload.end()
 
     def expire(self) -> None:
-        """Remove what nobody has sent for a while; what is being used stays."""
+        """Remove idle uploads; one that is in use stays."""
         now_ns = self._clock.boot_ns()
         with self._lock:
             idle = [u for u in self._uploads.values() if now_ns - u.used_ns > self._idle_timeout_ms * 1_000_000]
@@ -250,8 +270,8 @@ class SegmentUploads:
     # ---- the thread
 
     def start(self) -> None:
-        """Begin to look for what nobody sends any more."""
-        self._thread.start(self.expire, LOOK_MS)
+        """Begin to remove idle uploads."""
+        self._thread.start(self.expire, EXPIRE_INTERVAL_MS)
 
     def close(self) -> None:
         """End the thread and remove everything."""

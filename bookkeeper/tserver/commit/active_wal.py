@@ -39,7 +39,7 @@ class ActiveWal:
         limits: CommitLimits,
         die: Die,
     ) -> None:
-        """Open the first log. See :class:`GroupCommitter`; raises what ``open_wal`` raises."""
+        """Open the first log. See :class:`GroupCommitter`; raises the errors of ``open_wal``."""
         self._open_wal = open_wal
         self._listener = listener
         self._fence = fence
@@ -68,13 +68,14 @@ class ActiveWal:
         with self._fatal("the log can't be extended"):
             self._wal.reserve(length)
 
-    def counting(self, blocks: Sequence[Block]) -> LogShares:
-        """Each target's share of the log behind these blocks; adds it to their headers."""
-        return self._shares.counting(blocks)
+    @property
+    def shares(self) -> LogShares:
+        """Each target's share of the log behind the last block written."""
+        return self._shares
 
     def append(self, blocks: Sequence[Block], shares: LogShares) -> None:
-        """See :meth:`WalWriter.append`; they are synced within ``wal_sync_interval_ms``. ``shares``: the result of
-        :meth:`counting`.
+        """See :meth:`WalWriter.append`; they are synced within ``wal_sync_interval_ms``. ``shares``: of the log
+        behind these blocks.
         """
         with self._fatal("the log can't be written"):
             self._wal.append(blocks)

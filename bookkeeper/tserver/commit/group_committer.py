@@ -1,6 +1,6 @@
 """Group commit: many submissions, one log, one sync a group; while one group is synced, the next is written.
 
-Survives a crash: everything acknowledged at sync; what was acknowledged at flush, if only the process died.
+Survives a crash: every write acknowledged at sync; those acknowledged at flush, if only the process died.
 
 The way of a group: reserve disk for all of it → prepare all, in order → put first uses into the books (rule R12) →
 answer the head of the group, as far as it asks for ``log`` or less → write → one ``fdatasync`` if a submission asks for
@@ -75,7 +75,7 @@ class GroupCommitter:
         """Open the first log and start the threads.
 
         ``open_wal`` makes a new log each time, also in a commit thread. ``fence`` raises LeaseLostError when this
-        process may be believed dead. ``die`` gets the reason and should not return. Raises what ``open_wal`` raises.
+        process may be believed dead. ``die`` gets the reason and should not return. Raises the errors of ``open_wal``.
         """
         self._listener = listener
         self._clock = clock
@@ -217,7 +217,7 @@ class GroupCommitter:
         blocks = form_blocks(
             [placed for entry in prepared for placed in entry.placed if placed.first_offset], self._limits.merge
         )
-        shares = self._wal.counting(blocks)
+        shares = self._wal.shares.counting(blocks)
         if blocks and not self._books_agree(prepared, blocks):
             return
         unsynced = itertools.takewhile(lambda entry: entry.durability <= Durability.LOG, prepared)

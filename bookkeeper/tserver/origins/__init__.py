@@ -1,5 +1,5 @@
-"""The memory of several paths (rule R22). A reader who replicates along one path may skip this room.
+"""Several paths from one origin (R22). Skip this room if you replicate along one path.
 
 ``origin_dedup`` finds the records of a message that no other path has brought; ``partial_high_water`` is for tablets
-that were merged, whose rows hold different amounts of a stream (rule R19); ``origin_marks`` writes ``~root_`` rows.
+that were merged, whose rows have different amounts of a stream (R19); ``origin_marks`` writes ``~root_`` rows.
 """

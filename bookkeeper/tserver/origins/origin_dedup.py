@@ -1,18 +1,18 @@
-"""Several paths from one origin: of the blocks of a message, the records that no other path has brought yet (rule R22).
+"""Duplicates by origin (R22): of the blocks of a message, the records that no other path has brought yet.
 
-Arrives: a tablet's blocks, each with where its records were first written, and what the tablet holds of those roots.
-Leaves: the rest of the blocks, what the tablet holds with them, and what the new block's header says of it. Survives a
-crash: that header. Pure, whole columns at a time; nothing is looked at record by record unless two paths meet.
+Arrives: a tablet's blocks, each with the origins of its records, and the intervals of these origins that the tablet
+has. Leaves: the blocks without known records, the intervals with them, and the origins for the header of the new block,
+which survives a crash. Pure, whole columns at a time; single records are compared only where two paths meet.
 
-Why nothing is lost or taken twice: every record that is taken lies in a claim that is remembered with it, so it is
-known afterwards; and a claim names only records that are in its block, or that its tablet has taken before. The
-high-water of a stream says neither: it also passes what the stream leaves out, by group, by quarantine, or by when it
-began.
+No record is lost or applied twice: every applied record lies in a claim that is remembered with it, so it is known
+afterwards; and a claim names only records that are in its block, or that its tablet has applied before. The high-water
+of a stream proves neither: it also passes the records that the stream leaves out, by group, by quarantine, or by the
+time at which it began.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,52 +21,68 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bookkeeper.model import RowRange, StreamKey
-from bookkeeper.origins import Part, Root, RootIntervals, Runs, root_of, union
+from bookkeeper.origins import Part, Root, RootIntervals, RootLog, Runs, root_of, union
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, Claim, block_origins_to_pb, joined
-from bookkeeper.tserver.origins.partial_high_water import lie_in, those_of
+from bookkeeper.tserver.origins.partial_high_water import filtered, lie_in
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 
-LookUp = Callable[[Root], RootIntervals]
+IntervalsOf = Callable[[Root], RootIntervals]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """``blocks``: what is new of a message, perhaps nothing. ``held``: what is here of its roots then. ``claims`` and
-    ``partial`` as in :class:`BlockOrigins`.
+class NewRecords:
+    """``blocks``: the new records of a message, perhaps none. ``intervals``: the tablet's intervals of the message's
+    roots with these. ``claims`` and ``partial`` as in :class:`BlockOrigins`.
     """
 
     blocks: tuple[ReceivedBlock, ...]
-    held: dict[Root, RootIntervals]
+    intervals: dict[Root, RootIntervals]
     claims: tuple[Claim, ...]
     partial: bool
 
 
-def take(
-    blocks: Sequence[ReceivedBlock], rows: RowRange, known: LookUp, begins: Callable[[Root], int], now_ms: int
-) -> Taken:
-    """Judge the blocks of one message for the tablet of these rows. ``begins``: see :meth:`OriginIntervals.begins`.
-
-    All are compared with what was held before the message: a log holds a record once.
+def logs_in(blocks: Iterable[ReceivedBlock]) -> set[RootLog]:
+    """The logs that the records of some blocks were first written to. Blocks of older versions have no origins: their
+    duplicates are found by stream.
     """
-    fresh = (unknown_records(block, known) for block in blocks)
-    held: dict[Root, RootIntervals] = {}
+    found: set[RootLog] = set()
+    for block in blocks:
+        if block.block_origins is not None:
+            found.update(root.log for root, _ in block.block_origins.records)
+            found.update(claim.root.log for claim in block.block_origins.claims)
+    return found
+
+
+def new_records(
+    blocks: Sequence[ReceivedBlock],
+    rows: RowRange,
+    intervals_of: IntervalsOf,
+    begins: Callable[[Root], int],
+    now_ms: int,
+) -> NewRecords:
+    """The new records of a message for the tablet of these rows. ``begins``: see :meth:`OriginIntervals.begins`.
+
+    All blocks are compared with the intervals before the message: a log has a record once.
+    """
+    fresh = (unknown_records(block, intervals_of) for block in blocks)
+    intervals: dict[Root, RootIntervals] = {}
     claims: list[Claim] = []
     partial = False
     for claim in claims_in(blocks, rows):
-        before = held.get(claim.root) or known(claim.root)
-        part = stretched(claim, before)
+        before = intervals.get(claim.root) or intervals_of(claim.root)
+        part = closed_gaps(claim, before)
         partial |= any(part.crosses(other) for other in before.parts)
         new = part.runs - before.runs_of(part.rows, part.family)
-        held[claim.root] = after = before.taking(part, now_ms)
+        intervals[claim.root] = after = before.taking(part, now_ms)
         if len(new):
             since = max(begins(claim.root), after.runs_of(part.rows, part.family).start_of(new.first))
             claims.append(Claim(claim.root, replace(part, runs=new), since))
-    return Taken(tuple(block for block in fresh if block is not None), held, tuple(claims), partial)
+    return NewRecords(tuple(block for block in fresh if block is not None), intervals, tuple(claims), partial)
 
 
 def claims_in(blocks: Sequence[ReceivedBlock], rows: RowRange) -> list[Claim]:
-    """What the blocks of a message claim of these rows, together."""
+    """The claims of a message's blocks about these rows, one for each root, rows and family."""
     found: dict[tuple[Root, RowRange, bytes | None], list[Claim]] = {}
     for block in blocks:
         for claim in () if block.block_origins is None else block.block_origins.claims:
@@ -80,58 +96,62 @@ def claims_in(blocks: Sequence[ReceivedBlock], rows: RowRange) -> list[Claim]:
 
 
 def since_of(claims: Sequence[Claim]) -> int:
-    """From where on all of them leave out nothing; 0 when one does not know."""
+    """The offset from which on none of them leaves out a record; 0 when one does not know."""
     return max(claim.since for claim in claims) if all(claim.since for claim in claims) else 0
 
 
-def stretched(claim: Claim, held: RootIntervals) -> Part:
-    """What a claim means here: nothing was left out from ``since`` on, so between what is held and the first of its
-    blocks, and between its blocks, lie only records of other rows.
+def closed_gaps(claim: Claim, intervals: RootIntervals) -> Part:
+    """The offsets that a claim covers in this tablet: its path left nothing out from ``since`` on, so only records of
+    other rows lie between the tablet's intervals and the first block of the claim, and between its blocks.
     """
     part = claim.part
     if not claim.since:
         return part
-    before = held.runs_of(part.rows, part.family).last_below(part.runs.first)
+    before = intervals.runs_of(part.rows, part.family).last_below(part.runs.first)
     if before < 1 or before + 1 < claim.since or before >= part.runs.first:
         return part
     return replace(part, runs=Runs.of((before + 1, part.runs.last)))
 
 
-def unknown_records(block: ReceivedBlock, look: LookUp) -> ReceivedBlock | None:
-    """The records of a block that are in nothing that is held; None when there is none."""
+def unknown_records(block: ReceivedBlock, intervals_of: IntervalsOf) -> ReceivedBlock | None:
+    """The records of a block that are in no interval; None when there is none."""
     if block.block_origins is None:
         return block
-    known = known_records(block, block.block_origins, look)
-    return block if known is None else those_of(block, ~known)
+    known = known_records(block, block.block_origins, intervals_of)
+    return block if known is None else filtered(block, ~known)
 
 
-def known_records(block: ReceivedBlock, block_origins: BlockOrigins, look: LookUp) -> npt.NDArray[np.bool_] | None:
-    """For each record whether another path has brought it; None when that is plain for all: it has not."""
-    if not any(part.runs.meets(runs) for root, runs in block_origins.records for part in look(root).parts):
+def known_records(
+    block: ReceivedBlock, block_origins: BlockOrigins, intervals_of: IntervalsOf
+) -> npt.NDArray[np.bool_] | None:
+    """For each record whether another path has brought it; None when no interval meets the block."""
+    if not any(part.runs.meets(runs) for root, runs in block_origins.records for part in intervals_of(root).parts):
         return None
     known = np.zeros(block.share.batch.num_rows, bool)
     start = 0
     for root, runs in block_origins.present:
         stop = start + runs.total
-        for part in look(root).parts:
+        for part in intervals_of(root).parts:
             known[start:stop] |= in_part(block.share.batch.slice(start, stop - start), runs, part)
         start = stop
     return known
 
 
 def in_part(batch: pa.RecordBatch, runs: Runs, part: Part) -> npt.NDArray[np.bool_]:
-    """For each of some records of one root, with these offsets, whether it is in a part of what is held of it."""
+    """For each record of one root, with these offsets, whether it lies in the part."""
     found = part.runs.holds(runs.offsets())
     if part.family is not None:
         found &= pc.equal(batch.column("family"), pa.scalar(part.family, pa.binary())).to_numpy(zero_copy_only=False)
     return found & lie_in(batch.column("row"), part.rows) if found.any() else found
 
 
-def origins_of_header(taken: Taken, stream: StreamKey, travels: bool) -> pb.BlockOrigins | None:
-    """What the header of the new block says; ``travels``: somebody gets the records from here, and has to know them."""
-    descents = [block.block_origins for block in taken.blocks if block.block_origins is not None]
-    complete = travels and len(descents) == len(taken.blocks)
-    records = joined(section for block_origins in descents for section in block_origins.present) if complete else ()
-    if not records and not taken.claims:
+def origins_of_header(new: NewRecords, stream: StreamKey, is_shipped: bool) -> pb.BlockOrigins | None:
+    """The origins in the header of the new block. ``is_shipped``: the table has targets, which have to know the origin
+    of each record.
+    """
+    origins = [block.block_origins for block in new.blocks if block.block_origins is not None]
+    complete = is_shipped and len(origins) == len(new.blocks)
+    records = joined(section for block_origins in origins for section in block_origins.present) if complete else ()
+    if not records and not new.claims:
         return None
-    return block_origins_to_pb(BlockOrigins(records, taken.claims, taken.partial), root_of(stream))
+    return block_origins_to_pb(BlockOrigins(records, new.claims, new.partial), root_of(stream))

@@ -1,9 +1,8 @@
-"""``~root_``: that records of a log have come to this cluster, by whatever path, and that others may bring them again.
+"""``~root_`` rows: records of a log have come to this cluster, and other paths may bring them again.
 
-The cell stands before anything of the log is taken, and goes when nothing of it is under way anywhere any more (rule
-R22): so a tablet that finds what it holds of a log without a cell, in a flush state or in a block, forgets it.
-
-Arrives: the logs that messages speak of. Leaves: one cell a log, once by each tserver. Survives a crash: the cells.
+A tserver writes the cell before a tablet applies a record of the log. The master deletes it when no record of the log
+is on its way anywhere any more (R22). So a tablet that finds intervals of a log without a cell, in a flush state or in
+a block, forgets them. The cells survive a crash.
 """
 
 from __future__ import annotations
@@ -16,20 +15,9 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Column, MetadataTable, RowPut
 from bookkeeper.origins import RootLog
 from bookkeeper.runtime.session_retries import SessionRetries
-from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 
-KNOWN_MAX = 100_000
-"""Logs that a tserver remembers to have announced; more are announced again."""
-
-
-def logs_in(blocks: Iterable[ReceivedBlock]) -> set[RootLog]:
-    """The logs that some blocks were first written to. Older versions do not say it: theirs are told by stream."""
-    found: set[RootLog] = set()
-    for block in blocks:
-        if block.block_origins is not None:
-            found.update(root.log for root, _ in block.block_origins.records)
-            found.update(claim.root.log for claim in block.block_origins.claims)
-    return found
+ANNOUNCED_MAX = 100_000
+"""Announced logs that a tserver remembers; it announces more of them again."""
 
 
 def announced_logs(metadata: MetadataTable, instance_ids: Iterable[str]) -> set[RootLog]:
@@ -42,15 +30,15 @@ def announced_logs(metadata: MetadataTable, instance_ids: Iterable[str]) -> set[
     return found
 
 
-def ended_logs(held: Iterable[RootLog], announced: Collection[RootLog]) -> set[RootLog]:
-    """What a tablet holds of these is of no use any more: they were over while nobody served it. ``announced`` was read
-    after what is held.
+def ended_logs(logs: Iterable[RootLog], announced: Collection[RootLog]) -> set[RootLog]:
+    """The logs of a tablet's intervals that ended while no tserver served it. ``announced`` was read after the
+    intervals.
     """
-    return {log for log in held if log not in announced}
+    return {log for log in logs if log not in announced}
 
 
 def marks_of(sender: str) -> dict[Column, bytes]:
-    """The cells of a log that a cluster brings records of."""
+    """The cells of a log, for a cluster that sends records of it."""
     return {keys.ROOT_HERE: values.EMPTY, keys.sender_column(sender): values.EMPTY}
 
 
@@ -62,15 +50,15 @@ class OriginMarks:
         self._persistence = persistence
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: dict[RootLog, frozenset[str]] = {}
-        """Each with the clusters that are known to have brought records of it."""
+        self._announced: dict[RootLog, frozenset[str]] = {}
+        """Each with the clusters that sent records of it."""
 
     def announce(self, logs: Collection[RootLog], sender: str) -> None:
-        """Let each have its cells, before anything of it is taken: that it is here, and that ``sender`` brings it.
+        """Write the cells of each log, before a record of it is applied: the log is here, and ``sender`` brings it.
         Raises TransientError.
         """
         with self._lock:
-            fresh = sorted(log for log in logs if sender not in self._known.get(log, ()))
+            fresh = sorted(log for log in logs if sender not in self._announced.get(log, ()))
         if not fresh:
             return
         self._persistence.check()
@@ -78,12 +66,12 @@ class OriginMarks:
         self._metadata.put(puts, self._clock.wall_ms())
         with self._lock:
             for log in fresh:
-                self._known[log] = self._known.get(log, frozenset()) | {sender}
-            while len(self._known) > KNOWN_MAX:
-                del self._known[next(iter(self._known))]
+                self._announced[log] = self._announced.get(log, frozenset()) | {sender}
+            while len(self._announced) > ANNOUNCED_MAX:
+                del self._announced[next(iter(self._announced))]
 
     def forget(self, logs: Iterable[RootLog]) -> None:
-        """These are over."""
+        """These logs are over."""
         with self._lock:
             for log in logs:
-                self._known.pop(log, None)
+                self._announced.pop(log, None)

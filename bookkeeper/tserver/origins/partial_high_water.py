@@ -1,8 +1,9 @@
-"""Rows of a tablet that hold more of a stream than the others: those of a tablet that was merged into it (rule R18).
+"""Rows of a tablet that have more of a stream than the tablet's high-water: those of a tablet that was merged into it.
 
-Arrives: what a merge left in ``tablet:flush``, and replicated blocks. Leaves: the records of those blocks that are new
-to their rows. Survives a crash: ``FlushState.ahead``. The tablet's high-water is what *all* its rows hold, so a range
-is judged by that one (R19); when it has passed what was ahead, nothing is ahead any more. Pure.
+Arrives: the partial high-waters that a merge left in ``tablet:flush``, and replicated blocks. Leaves: the records of
+those blocks that are new to their rows. ``FlushState.ahead`` survives a crash. The tablet's high-water is the offset
+that all its rows have (R18), so a range is judged by it (R19); a partial high-water ends when the tablet's high-water
+has passed it. Pure.
 """
 
 from __future__ import annotations
@@ -15,34 +16,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.model import Ahead, RowRange
+from bookkeeper.model import PartialHighWater, RowRange
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock, share_of
 
 
-def unknown_parts(blocks: Sequence[ReceivedBlock], ahead: Iterable[Ahead]) -> tuple[ReceivedBlock, ...]:
-    """The blocks without the records that their rows hold already. Raises InvalidInputError, as ``receiving.decide``
-    does, for a block that lies across what is known.
+def unknown_parts(
+    blocks: Sequence[ReceivedBlock], partial_high_waters: Iterable[PartialHighWater]
+) -> tuple[ReceivedBlock, ...]:
+    """The blocks without the records that their rows have already. Raises InvalidInputError, as ``share_decision``
+    does, for a block that straddles a partial high-water.
     """
-    parts = list(ahead)
-    left = (rest_of(block, known_rows(block, parts)) for block in blocks)
-    return tuple(rest for rest in left if rest is not None)
+    parts = list(partial_high_waters)
+    remaining = (without_rows(block, known_rows(block, parts)) for block in blocks)
+    return tuple(block for block in remaining if block is not None)
 
 
-def known_rows(block: ReceivedBlock, ahead: Iterable[Ahead]) -> list[RowRange]:
-    """Rows that have the block's records, if it has any of theirs."""
+def known_rows(block: ReceivedBlock, partial_high_waters: Iterable[PartialHighWater]) -> list[RowRange]:
+    """The rows that have the block's records, if it has any of theirs."""
     known = []
-    for part in ahead:
+    for part in partial_high_waters:
         if block.last_offset <= part.offset:
             known.append(part.rows)
         elif block.first_offset <= part.offset:
             raise InvalidInputError(
-                f"source offsets {block.first_offset} to {block.last_offset} lie across {part.offset}, up to which "
+                f"source offsets {block.first_offset} to {block.last_offset} straddle {part.offset}, up to which "
                 "some rows are here: a range must end where a block of the source file ends"
             )
     return known
 
 
-def rest_of(block: ReceivedBlock, known: Sequence[RowRange]) -> ReceivedBlock | None:
+def without_rows(block: ReceivedBlock, known: Sequence[RowRange]) -> ReceivedBlock | None:
     """The records of other rows, in order; None when there is none."""
     if not known:
         return block
@@ -50,11 +53,11 @@ def rest_of(block: ReceivedBlock, known: Sequence[RowRange]) -> ReceivedBlock | 
     new = np.ones(len(rows), bool)
     for found in known:
         new &= ~lie_in(rows, found)
-    return those_of(block, new)
+    return filtered(block, new)
 
 
-def those_of(block: ReceivedBlock, mask: npt.NDArray[np.bool_]) -> ReceivedBlock | None:
-    """The records for which the mask is true, and where they were first written; None when there is none."""
+def filtered(block: ReceivedBlock, mask: npt.NDArray[np.bool_]) -> ReceivedBlock | None:
+    """The records for which the mask is true, with their origins; None when there is none."""
     batch = block.share.batch.filter(pa.array(mask))
     if batch.num_rows == block.share.batch.num_rows:
         return block
@@ -65,7 +68,7 @@ def those_of(block: ReceivedBlock, mask: npt.NDArray[np.bool_]) -> ReceivedBlock
 
 
 def lie_in(rows: pa.Array, found: RowRange) -> npt.NDArray[np.bool_]:
-    """For each row whether it is one of these."""
+    """For each row whether it lies in the range."""
     above = pc.greater(rows, pa.scalar(found.prev_row or b"", pa.binary()))
     if found.end_row is not None:
         above = pc.and_(above, pc.less_equal(rows, pa.scalar(found.end_row, pa.binary())))

@@ -1,12 +1,10 @@
-"""Receiving sessions of streams: tokens that a sender gets, and loses when it is idle for too long.
+"""The open streams of other clusters: a token for each sender, and the last message of each.
 
-Arrives: the streams that other clusters open, and the tokens that their messages carry. Leaves: a verdict, and for a
-message that was sent before the one in front of it was answered, that one. Survives a crash: nothing; a sender that
-meets an unknown token opens its stream again. A message whose token has expired is dead for ever, which bounds how late
-one can arrive (rule R20). Time is the boot clock: a suspended machine counts.
+A sender that meets an unknown token opens its stream again. A message whose token has expired is dead for ever, which
+bounds how late a message can arrive (R20). Time is the boot clock: a suspended machine counts.
 
-Whether a message may be applied is judged by each tablet and nowhere else (R19). To wait here for the one in front of
-it only spares a message that would be declined, for it often comes first: the two are on connections of their own.
+Each tablet decides on its own whether it applies a message (R19). A message waits here for the one in front of it only
+because the tablets would decline it otherwise; it often comes first, for the two are on connections of their own.
 """
 
 from __future__ import annotations
@@ -23,28 +21,46 @@ from bookkeeper.errors import OverloadedError, StreamExpiredError
 from bookkeeper.model import Extent, StreamKey
 
 IN_FRONT_WAIT_MS = 2_000
-"""A message waits so long for the one in front of it to be handed over, then it goes on alone."""
+"""A message waits so long until the one in front of it is handed over, then it goes on alone."""
 
 
 @dataclass(slots=True)
 class Turn:
-    """A message that was handed to the tablets. ``extents``: those of this server that may have it first now.
+    """A message that was handed to its tablets. ``extents``: the tablets of this server that got a share of it.
 
-    ``proven``: up to there everything is durable at every tablet, once that is known; what the sender said when the
-    message failed.
+    ``durable_to``: the offset up to which every tablet is durable; the sender's own fact when the message failed.
     """
 
     to_offset: int
     extents: Collection[Extent]
-    proven: Future[int] = field(default_factory=lambda: Future())
+    durable_to: Future[int] = field(default_factory=lambda: Future())
 
 
-@dataclass(slots=True)
 class _OpenStream:
-    stream: StreamKey
-    peer: str
-    used_ns: int
-    last: Turn | None = None
+    """One session of a stream. Used under the lock of :class:`Streams`."""
+
+    def __init__(self, stream: StreamKey, peer: str, now_ns: int) -> None:
+        self.stream = stream
+        self.peer = peer
+        self._used_ns = now_ns
+        self._last: Turn | None = None
+
+    @property
+    def used_ns(self) -> int:
+        """The time of the last message."""
+        return self._used_ns
+
+    def use(self, now_ns: int) -> None:
+        """A message came."""
+        self._used_ns = now_ns
+
+    def hand_over(self, turn: Turn) -> None:
+        """A message went to its tablets."""
+        self._last = turn
+
+    def turn_at(self, offset: int) -> Turn | None:
+        """The last message that went to its tablets, if it ends at ``offset``."""
+        return self._last if self._last is not None and self._last.to_offset == offset else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +72,7 @@ class StreamLimits:
 
 
 def refuse_more(open_count: int, peer_count: int, limits: StreamLimits) -> None:
-    """Raise OverloadedError when so many streams are open that no other one may be."""
+    """Raise OverloadedError when no more streams may be open."""
     if peer_count >= limits.peer_streams_max:
         raise OverloadedError(
             f"{peer_count} streams of one peer are open here (tserver.peer_streams_max): back off, or ask another "
@@ -74,7 +90,7 @@ def is_expired(used_ns: int, now_ns: int, idle_timeout_ms: int) -> bool:
 
 
 def new_token() -> str:
-    """A token that nobody guesses."""
+    """A token that can't be guessed."""
     return secrets.token_hex(16)
 
 
@@ -102,8 +118,8 @@ class Streams:
         self._by_peer: Counter[str] = Counter()
 
     def open(self, stream: StreamKey, peer: str | None = None) -> str:
-        """A new session of a stream; others of the same stream stay. ``peer``: who has its place; None = its source.
-        Raises OverloadedError.
+        """A new session of a stream; others of the same stream stay. ``peer``: the session counts against the limit of
+        this peer; None = the source. Raises OverloadedError.
         """
         with self._changed:
             now_ns = self._clock.boot_ns()
@@ -136,12 +152,12 @@ class Streams:
             if session is None or session.stream != stream:
                 self._drop(token)
                 raise StreamExpiredError(f"no open stream for {stream.file} has this token (any more): open it again")
-            session.used_ns = now_ns
+            session.use(now_ns)
             self._open[token] = self._open.pop(token)
 
     def in_front(self, token: str, after: int) -> Turn | None:
-        """The message that ends at ``after``, once it is handed over. None: it was not in time, or too many others wait
-        already.
+        """The message that ends at ``after``, once it is handed over. None: it was not handed over in time, or too many
+        messages wait already.
         """
         with self._changed:
             if self._turn_at(token, after) is None and self._waiting < self._waiting_max:
@@ -157,13 +173,12 @@ class Streams:
         with self._changed:
             session = self._open.get(token)
             if session is not None:
-                session.last = turn
+                session.hand_over(turn)
                 self._changed.notify_all()
 
     def _turn_at(self, token: str, after: int) -> Turn | None:
         session = self._open.get(token)
-        turn = None if session is None else session.last
-        return turn if turn is not None and turn.to_offset == after else None
+        return None if session is None else session.turn_at(after)
 
     def forget(self, streams: Collection[StreamKey]) -> None:
         """End every session of these streams."""

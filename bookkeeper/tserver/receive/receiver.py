@@ -1,360 +1,283 @@
-"""The receiving side: a replicated range comes in, is parted by tablet, and is answered when all of it is durable.
+"""The way of a message from another cluster, from top to bottom.
 
-Arrives: ``replicate`` from other clusters, ``apply_replicated`` from tservers of this one. Leaves: the acknowledgement,
-or an error that tells the sender what to do next. Survives a crash: whatever was acknowledged, each tablet's part with
-its place in the stream in one WAL block (R18); a range that was answered in part is sent again and taken once. What
-comes when its stream is over is refused, by the books, so no process has to be dead for that (R20).
-Rules: R18-R21 and R23.
+In the thread of the call (:meth:`Receiver.replicate`):
+
+1. Admit: the provenance, the token of the stream, the table, the offsets (R20, R21, R23).
+2. Decode the blocks and check them, and split them by tablet.
+3. Order: wait for the message in front of it, if that is on its way, too (R19).
+4. Apply each tablet's share, here or at the tserver of the tablet, and wait until all are durable.
+5. Answer: the offset up to which every tablet is durable.
+
+In the commit thread of the tablet's server (:meth:`ShareApply.prepare`):
+
+1. Check that the tablet takes writes and still has the stream (R20).
+2. Drop the blocks below the high-water, and decline a gap (R18, R19).
+3. Drop the records that another path has brought (R22).
+4. Stage the new records as one WAL block, whose header raises the high-water (R18).
+
+A crash loses no acknowledged record: the sender sends again a message that some tablets took, and they drop it.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import is_
+from typing import cast
+
+import pyarrow as pa
 
 from bookkeeper.errors import (
     BookkeeperError,
     GapError,
     InvalidInputError,
     NotServingError,
-    RefusedError,
-    TransientError,
+    OverloadedError,
+    UnavailableError,
 )
-from bookkeeper.model import Extent, StreamKey
-from bookkeeper.origins import root_of
+from bookkeeper.model import Extent, Origin
+from bookkeeper.origins import Root, RootIntervals
 from bookkeeper.rpc.contract.messages import ApplyRequest, ReplicateRequest, ReplicateResult
-from bookkeeper.rpc.rpc_pool import RpcPool
-from bookkeeper.storage.tablet import BatchLimits
-from bookkeeper.tserver.books.received_index import ReceivedIndex
+from bookkeeper.storage.wal import DraftBlock, PlacedBlock
+from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.maintenance.flusher import Flusher
-from bookkeeper.tserver.origins.origin_marks import OriginMarks, logs_in
-from bookkeeper.tserver.receive.receive_streams import Streams, Turn
-from bookkeeper.tserver.receive.receiving_tablets import Located, Locations
-from bookkeeper.tserver.receive.share_retry import FailedShare, ShareRetry, Tried
-from bookkeeper.tserver.tablets.tablet import ReceivedBlock
+from bookkeeper.tserver.origins import origin_dedup
+from bookkeeper.tserver.origins.partial_high_water import unknown_parts
+from bookkeeper.tserver.receive.admission import Admission
+from bookkeeper.tserver.receive.message_decoding import PeerLimits, decode_blocks, limits_of_shares
+from bookkeeper.tserver.receive.message_order import MessageOrder, MessageRange
+from bookkeeper.tserver.receive.received_share import Applied, ReceivedRange
+from bookkeeper.tserver.receive.share_decision import Accept, Decision, Gap, decide
+from bookkeeper.tserver.receive.share_delivery import ShareDelivery, range_of
+from bookkeeper.tserver.tablets.tablet import Moment, ReceivedBlock, ServedTablet, Share, Undo
 from bookkeeper.tserver.tablets.tablet_registry import Registry
+from bookkeeper.tserver.write import write_guards
 from bookkeeper.tserver.write.commit_path import CommitPath
-from bookkeeper.tserver.write.configuration import Configuration
-from bookkeeper.tserver.write.decompression import DecompressionBudget
-from bookkeeper.tserver.write.replicated_apply import Applied, ReceivedRange
-from bookkeeper.tserver.write.request_decoder import part_by_tablet, received_block, source_block
-from bookkeeper.tserver.write.share_decision import check_range
-
-NO_LIMIT = sys.maxsize
+from bookkeeper.tserver.write.write_context import WriteContext
 
 ROOM_WAIT_MS = 1_500
-"""A range waits so long for room in a tablet's memory, less than the one behind it waits for this one."""
-
-STREAM_BYTES_MAX = 16 * 1024
-"""Of the key of a stream: a path has 4,096 at most, and is escaped."""
-
-FORWARDS_MAX = 16
-"""Calls to other tservers under way at once; a range with more tablets elsewhere waits for them in turn."""
-
-
-def check_provenance(provenance: Sequence[str], stream: StreamKey, own_instance_id: str) -> None:
-    """Raise RefusedError when this cluster's own data comes back, told by instance id (R21, R23), and
-    InvalidInputError when the sender is not the last that the data has passed.
-    """
-    if own_instance_id in provenance or stream.source_instance_id == own_instance_id:
-        raise RefusedError(f"data of {stream.file} has passed this cluster before ({', '.join(provenance)}): a loop")
-    if not provenance or provenance[-1] != stream.source_instance_id:
-        raise InvalidInputError(
-            f"the provenance of {stream.file} must end with its sender, {stream.source_instance_id}: {provenance}"
-        )
-
-
-def proven_offset(acked: int, after: int, to: int) -> int:
-    """Up to where everything is durable at every tablet when the tablets that ``(after, to]`` has records for took it.
-
-    The others were not asked. Whatever lies between ``acked`` and ``after`` may be missing there, so such an answer
-    proves nothing beyond ``acked``.
-    """
-    return to if after <= acked else acked
-
-
-def refuse_ended(stream: StreamKey, is_open: bool) -> None:
-    """Raise RefusedError when a stream is over (R20): all of it was taken, and what told repeats from news is gone."""
-    if not is_open:
-        raise RefusedError(f"{stream.file} is over: its source said that all of it had arrived, and nothing can be new")
-
-
-def worst_of(errors: Sequence[BookkeeperError]) -> BookkeeperError:
-    """The one error that tells the sender what to do: read on from the lowest gap, or try again, or give up."""
-    gaps = [error for error in errors if isinstance(error, GapError)]
-    if gaps:
-        return min(gaps, key=lambda error: error.high_water)
-    return next((error for error in errors if isinstance(error, TransientError)), errors[0])
-
-
-def refuse_long(stream: StreamKey) -> None:
-    """Raise InvalidInputError when a stream has a longer name than any file."""
-    size = len(stream.encode())
-    if size > STREAM_BYTES_MAX:
-        raise InvalidInputError(f"the name of a stream has {size} bytes, at most {STREAM_BYTES_MAX} are kept")
+"""A share waits so long for room in a tablet's memory, less than the message behind it waits for this one."""
 
 
 class Receiver:
-    """Judges, parts and applies replicated ranges."""
+    """Takes the messages of other clusters, and the shares that other tservers of this cluster hand on."""
 
     def __init__(
         self,
-        own_instance_id: str,
-        own_address: str,
-        registry: Registry,
-        path: CommitPath,
-        flusher: Flusher,
-        configuration: Configuration,
-        locations: Locations,
-        streams: Streams,
-        index: ReceivedIndex,
-        marks: OriginMarks,
-        pool: RpcPool,
-        limits: BatchLimits,
-        forward_timeout_ms: float,
-        retry: ShareRetry,
+        admission: Admission,
+        order: MessageOrder,
+        delivery: ShareDelivery,
+        local: LocalApply,
+        limits: PeerLimits,
     ) -> None:
-        self.own_instance_id = own_instance_id
-        self.own_address = own_address
-        self._registry = registry
-        self._path = path
-        self._flusher = flusher
-        self._configuration = configuration
-        self._locations = locations
-        self._streams = streams
-        self._index = index
-        self._marks = marks
-        self._pool = pool
-        self.limits = limits
-        self._forward_timeout_ms = forward_timeout_ms
-        self._retry = retry
-        self._forwards = ThreadPoolExecutor(FORWARDS_MAX, thread_name_prefix="forward")
+        self._admission = admission
+        self._order = order
+        self._delivery = delivery
+        self._local = local
+        self._limits = limits
 
     def close(self) -> None:
-        """Let calls to other tservers end, and messages that wait for tablets be answered."""
-        self._retry.close()
-        self._forwards.shutdown()
-
-    def latest_ms(self) -> int | None:
-        """The greatest timestamp that is taken of other clusters now; None = any."""
-        return self.limits.latest_ms(self._path.context.clock.wall_ms())
-
-    # ---- from other clusters
-
-    def open_stream(self, stream: StreamKey, peer: str | None = None) -> str:
-        """A token for the messages of a stream. ``peer``: whose it is; None = its source's. Its place is taken before
-        anything is written down for it. Raises RefusedError, InvalidInputError, NotFoundError, TransientError.
-        """
-        check_provenance([stream.source_instance_id], stream, self.own_instance_id)
-        refuse_long(stream)
-        self._configuration.table(stream.target_table_id)
-        token = self._streams.open(stream, peer)
-        try:
-            self._index.announce(stream)
-        except BaseException:
-            self._streams.close(token)
-            raise
-        return token
+        """Let calls to other tservers end, and answer messages that wait for tablets."""
+        self._delivery.close()
 
     def replicate(self, request: ReplicateRequest) -> ReplicateResult:
-        """Take ``(after, to]`` of a stream. Returns when every tablet concerned has it durably; raises GapError with
-        the lowest high-water (R19), StreamExpiredError, RefusedError, NotFoundError, other TransientErrors.
+        """Take ``(after, to]`` of a stream. Returns once every tablet with records of it has them durably. Raises
+        GapError with the lowest high-water (R19), StreamExpiredError, RefusedError, NotFoundError, other
+        TransientErrors.
         """
-        stream = request.stream
-        check_provenance(request.provenance, stream, self.own_instance_id)
-        self._streams.check(request.stream_session, stream)
-        table_id = self._configuration.table(stream.target_table_id).table_id
-        check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
-        blocks = decode_blocks(request, self.limits, self.latest_ms())
-        parts = self._part(table_id, blocks)
-        in_front = self._in_front(request)
-        request = self._with_proof(request, parts, in_front)
-        if not parts and request.after_offset > request.acked_offset:
-            raise GapError(
-                f"no tablet can tell whether {stream.file} is here up to {request.after_offset}",
-                {"high_water": str(request.acked_offset)},
-            )
-        turn = Turn(request.to_offset, {tablet.extent for tablet, _ in parts if tablet.address == self.own_address})
-        proven = request.acked_offset
-        try:
-            results = self._apply_all(request, parts, turn)
-            proven = proven_offset(self._proof(request, in_front), request.after_offset, request.to_offset)
-        finally:
-            turn.proven.set_result(proven)
-        self._index.note(stream, proven)
-        return ReplicateResult(
-            proven, sum(result.applied for result in results), sum(result.dropped for result in results)
-        )
+        table = self._admission.admit_message(request)
+        blocks = decode_blocks(request, self._limits.batch, self._limits.latest_ms())
+        shares = self._delivery.split(table.table_id, blocks)
+        with self._order.ordered(message_range(request), [share.tablet for share in shares]) as message:
+            applied = self._delivery.deliver(request, shares, message)
+        self._admission.note_durable(request.stream, message.durable_to)
+        return answer(message.durable_to, applied)
 
-    def _in_front(self, request: ReplicateRequest) -> Turn | None:
-        """The message in front of one that was sent before that was answered."""
-        if request.after_offset <= request.acked_offset:
-            return None
-        return self._streams.in_front(request.stream_session, request.after_offset)
+    def apply_replicated(self, request: ApplyRequest) -> ReplicateResult:
+        """One tablet's share of a message that another tserver has split. Raises what :meth:`replicate` does."""
+        self._admission.admit_share(request)
+        blocks = tuple(decode_blocks(request, limits_of_shares(self._limits.batch)))
+        refuse_outside(request, blocks)
+        applied = self._local.begin(request.extent, range_of(request, blocks))()
+        return answer(applied.high_water, [applied])
 
-    def _with_proof(
-        self, request: ReplicateRequest, parts: Sequence[tuple[Located, object]], in_front: Turn | None
-    ) -> ReplicateRequest:
-        """A tablet that got something of the message in front, here, takes this one behind it. Any other one lacks the
-        claim that this one begins with (R19): once everything in front is durable, it is a fact, and it gets that.
-        """
-        if in_front is None or (parts and all(tablet.extent in in_front.extents for tablet, _ in parts)):
-            return request
-        return dataclasses.replace(request, acked_offset=self._proof(request, in_front))
 
-    def _proof(self, request: ReplicateRequest, in_front: Turn | None) -> int:
-        """Up to where everything is durable at every tablet: what the sender said, or the message in front proved."""
-        if in_front is None:
-            return request.acked_offset
-        return max(request.acked_offset, self._path.wait_proven(in_front.proven))
+def message_range(request: ReplicateRequest) -> MessageRange:
+    """The range of a message, without its blocks."""
+    return MessageRange(
+        request.stream_session, request.stream.file, request.acked_offset, request.after_offset, request.to_offset
+    )
 
-    def _part(self, table_id: str, blocks: Sequence[ReceivedBlock]) -> list[tuple[Located, tuple[ReceivedBlock, ...]]]:
-        if not blocks:
-            return []
-        tablets = {tablet.extent: tablet for tablet in self._locations.of_table(table_id)}
-        try:
-            parts = part_by_tablet(blocks, list(tablets))
-        except NotServingError:
-            self._locations.forget(table_id)
-            raise
-        return [(tablets[extent], found) for extent, found in parts.items()]
 
-    def _apply_all(
-        self, request: ReplicateRequest, parts: Sequence[tuple[Located, tuple[ReceivedBlock, ...]]], turn: Turn
-    ) -> list[Applied]:
-        """Every tablet at once; waits for all of them, and for those that are away for a moment, then raises the error
-        that matters most. ``turn`` is handed over in between.
-        """
-        began_ns = self._retry.now_ns()
-        results, failed = self._try_all(request, parts, lambda: self._streams.hand_over(request.stream_session, turn))
-        more, failed = self._retry.until_taken(began_ns, failed, lambda shares: self._try_again(request, shares))
-        if failed:
-            raise worst_of([share.error for share in failed])
-        return results + more
+def answer(offset: int, applied: Sequence[Applied]) -> ReplicateResult:
+    """Everything up to ``offset`` is durable; ``applied``: the outcome at each tablet."""
+    return ReplicateResult(offset, sum(one.applied for one in applied), sum(one.dropped for one in applied))
 
-    def _try_all(
-        self,
-        request: ReplicateRequest,
-        parts: Sequence[tuple[Located, tuple[ReceivedBlock, ...]]],
-        begun: Callable[[], None],
-    ) -> Tried:
-        """Begin every share, say so with ``begun``, then wait for all."""
-        waits: list[tuple[Located, tuple[ReceivedBlock, ...], Callable[[], Applied]]] = []
-        failed: list[FailedShare] = []
-        results: list[Applied] = []
-        for tablet, blocks in parts:
-            try:
-                waits.append((tablet, blocks, self._begin(request, tablet, blocks)))
-            except BookkeeperError as error:
-                failed.append(FailedShare(tablet, blocks, error))
-        begun()
-        for tablet, blocks, wait in waits:
-            try:
-                results.append(wait())
-            except BookkeeperError as error:
-                failed.append(FailedShare(tablet, blocks, error))
-        if failed:
-            self._locations.forget(request.stream.target_table_id)
-        return results, failed
 
-    def _try_again(self, request: ReplicateRequest, failed: Sequence[FailedShare]) -> Tried:
-        """The same shares where their tablets are now. A tablet that was split or merged meanwhile is given up: the
-        message has to be parted anew.
-        """
-        table_id = request.stream.target_table_id
-        try:
-            tablets = {tablet.extent: tablet for tablet in self._locations.of_table(table_id)}
-        except TransientError as error:
-            return [], [dataclasses.replace(share, error=error) for share in failed]
-        if any(share.tablet.extent not in tablets for share in failed):
-            raise worst_of([share.error for share in failed])
-        return self._try_all(request, [(tablets[s.tablet.extent], s.blocks) for s in failed], lambda: None)
+def refuse_outside(request: ApplyRequest, blocks: Sequence[ReceivedBlock]) -> None:
+    """Raise InvalidInputError when a block has rows outside of the tablet of its share."""
+    for block in blocks:
+        if not (request.extent.contains(block.share.min_row) and request.extent.contains(block.share.max_row)):
+            raise InvalidInputError(f"a block of {request.stream.file} does not lie in tablet {request.extent}")
 
-    def _begin(
-        self, request: ReplicateRequest, tablet: Located, blocks: tuple[ReceivedBlock, ...]
-    ) -> Callable[[], Applied]:
-        if tablet.address is None:
-            raise NotServingError(f"tablet {tablet.extent} is assigned to nobody now: try again")
-        if tablet.address != self.own_address:
-            forwarded = self._forwards.submit(self._forward, request, tablet.extent, tablet.address, blocks)
-            return forwarded.result
-        future = self._submit(tablet.extent, _range_of(request, blocks))
-        return lambda: self._path.wait_applied(future)
 
-    def _submit(self, extent: Extent, received: ReceivedRange) -> Future[Applied]:
-        """Rule R20: a tablet that knows nothing of the stream, or nothing any more, asks the books if it is over. So a
-        message is harmless however late it comes, out of a process that was stopped on either side. Logs are announced
-        (R22) by messages of open streams only: what is announced late would stay.
+class LocalApply:
+    """Applies shares to the tablets of this server."""
+
+    def __init__(self, registry: Registry, flusher: Flusher, admission: Admission, path: CommitPath) -> None:
+        self._registry = registry
+        self._flusher = flusher
+        self._admission = admission
+        self._path = path
+
+    def begin(self, extent: Extent, received: ReceivedRange) -> Callable[[], Applied]:
+        """Submit a share, and return the wait for its outcome. Raises NotServingError, OverloadedError, RefusedError
+        when the stream is over (R20), other TransientErrors.
         """
         tablet = self._registry.serving(extent)
         self._flusher.make_room(tablet, ROOM_WAIT_MS)
-        forgets = tablet.received.forgotten_count
-        if not tablet.received.has_stream(received.stream):
-            refuse_ended(received.stream, self._index.is_open(received.stream))
-        self._marks.announce(logs_in(received.blocks), received.stream.source_instance_id)
-        return self._path.receive(tablet, received, forgets)
-
-    def _forward(
-        self, request: ReplicateRequest, extent: Extent, address: str, blocks: tuple[ReceivedBlock, ...]
-    ) -> Applied:
-        result = self._pool.tserver(address, self._forward_timeout_ms).apply_replicated(
-            ApplyRequest(
-                extent=extent,
-                stream=request.stream,
-                provenance=request.provenance,
-                acked_offset=request.acked_offset,
-                after_offset=request.after_offset,
-                to_offset=request.to_offset,
-                blocks=tuple(source_block(block, root_of(request.stream)) for block in blocks),
-            )
+        forgotten_count = self._admission.admit_to_tablet(
+            tablet, received.stream, origin_dedup.logs_in(received.blocks)
         )
-        return Applied(result.acked_offset, result.records_applied, result.records_dropped)
-
-    # ---- from tservers of this cluster
-
-    def apply_replicated(self, request: ApplyRequest) -> ReplicateResult:
-        """One tablet's part of a range that another tserver has parted. Raises what :meth:`replicate` does."""
-        check_provenance(request.provenance, request.stream, self.own_instance_id)
-        if request.extent.table_id != request.stream.target_table_id:
-            raise InvalidInputError(f"tablet {request.extent} is not of table {request.stream.target_table_id}")
-        check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
-        blocks = tuple(decode_blocks(request, limits_of_parts(self.limits)))
-        for block in blocks:
-            if not (request.extent.contains(block.share.min_row) and request.extent.contains(block.share.max_row)):
-                raise InvalidInputError(f"a block of {request.stream.file} does not lie in tablet {request.extent}")
-        applied = self._path.wait_applied(self._submit(request.extent, _range_of(request, blocks)))
-        return ReplicateResult(applied.high_water, applied.applied, applied.dropped)
+        future = self._path.submit(ShareApply(self._path.context, tablet, received, forgotten_count))
+        return lambda: cast("Applied", self._path.wait_for(future, "a replicated range"))
 
 
-def decode_blocks(
-    request: ReplicateRequest | ApplyRequest, limits: BatchLimits, latest_ms: int | None = None
-) -> list[ReceivedBlock]:
-    """Blocks of a message, checked; those of which a filter left nothing are left out. Raises InvalidInputError."""
-    own, straight = root_of(request.stream), len(request.provenance) == 1
-    budget = DecompressionBudget(limits)
-    found = (received_block(block, limits, own, straight, latest_ms, budget) for block in request.blocks)
-    return [block for block in found if block is not None]
+# ---- in the commit thread
 
 
-def limits_of_parts(limits: BatchLimits) -> BatchLimits:
-    """What a tablet's part of a message may hold: whatever the message may: who parted it has checked that, and its
-    timestamps.
-
-    Two tservers may have different settings for a while. If each checked its part, one would take its half of a block
-    and the other refuse it for good; a retry out of quarantine, a run of its own, would be applied to the first one
-    twice (R18).
+def was_forgotten(has_stream: bool, forgotten_before: int, forgotten_now: int) -> bool:
+    """Rule R20: the tablet has no high-water of a stream that the books still had when ``forgotten_before`` streams
+    were forgotten here; it has forgotten more since, and the stream may be one of them.
     """
-    return dataclasses.replace(limits, row_bytes_max=NO_LIMIT, column_bytes_max=NO_LIMIT, value_bytes_max=NO_LIMIT)
+    return not has_stream and forgotten_before != forgotten_now
 
 
-def _range_of(request: ReplicateRequest | ApplyRequest, blocks: tuple[ReceivedBlock, ...]) -> ReceivedRange:
-    return ReceivedRange(
-        stream=request.stream,
-        provenance=tuple(request.provenance),
-        acked=request.acked_offset,
-        after=request.after_offset,
-        to=request.to_offset,
-        blocks=blocks,
+def join_shares(blocks: Sequence[ReceivedBlock]) -> Share:
+    """The records of some blocks as one, in order, for one WAL block (R18). Raises InvalidInputError when a column of
+    them is longer than 2 GiB: the sender halves its message then.
+    """
+    shares = [block.share for block in blocks]
+    if len(shares) == 1:
+        return shares[0]
+    try:
+        batch = pa.concat_batches([share.batch for share in shares])
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(f"{len(shares)} blocks are too long to be one: {error}; send fewer at once") from error
+    return Share(
+        batch,
+        sorted({family for share in shares for family in share.families}),
+        min(share.min_row for share in shares),
+        max(share.max_row for share in shares),
     )
+
+
+class ShareApply:
+    """The submission of one tablet's share: new records are applied once, however many senders send them at the same
+    time. See :class:`bookkeeper.tserver.commit.submission.Submission`.
+
+    ``forgotten_count``: how many streams the tablet had forgotten before the share was admitted.
+    """
+
+    durability = Durability.SYNC
+
+    def __init__(
+        self, context: WriteContext, tablet: ServedTablet, received: ReceivedRange, forgotten_count: int
+    ) -> None:
+        self.approx_bytes = sum(int(block.share.batch.nbytes) for block in received.blocks)
+        self._context = context
+        self._tablet = tablet
+        self._received = received
+        self._forgotten_count = forgotten_count
+        self._joined = join_shares(received.blocks) if received.blocks else None
+        self._high_water = 0
+        self._undo: Undo | None = None
+        self._origins: Mapping[Root, RootIntervals] = {}
+        self._origins_before: Mapping[Root, RootIntervals | None] = {}
+
+    def prepare(self, point: AppendPoint) -> list[DraftBlock]:
+        """See the class. Raises GapError (R19), NotServingError, NotFoundError, InvalidInputError, RefusedError, and
+        OverloadedError when the tablet would have to remember too many records of one path only (R22).
+        """
+        self._check_tablet()
+        moment = self._context.moment(self._tablet.extent.table_id, point)
+        decision = self._dedup_by_high_water()
+        new = self._dedup_by_origin(decision, moment)
+        return self._stage(new, moment)
+
+    def _check_tablet(self) -> None:
+        tablet, stream = self._tablet, self._received.stream
+        if not tablet.accepting:
+            raise NotServingError(f"tablet {tablet.extent} leaves this server: locate it again")
+        write_guards.refuse_exhausted(tablet.extent, tablet.next_seq)
+        state = tablet.received
+        if was_forgotten(state.has_stream(stream), self._forgotten_count, state.forgotten_count):
+            raise UnavailableError(
+                f"the stream of {stream.file} may have ended for tablet {tablet.extent}: send it again"
+            )
+
+    def _dedup_by_high_water(self) -> Decision[ReceivedBlock]:
+        """Rules R18 and R19: the blocks that the tablet does not have by this stream."""
+        received, state = self._received, self._tablet.received
+        blocks = received.blocks
+        if received.stream in state.partial_high_waters:
+            blocks = unknown_parts(blocks, state.partial_high_waters[received.stream])
+        high_water = state.staged_high_water(received.stream)
+        decision = decide(high_water, received.acked, received.after, received.to, blocks)
+        if isinstance(decision, Gap):
+            raise GapError(
+                f"{received.stream.file} is here up to {decision.high_water}, the range starts after {received.after}",
+                {"high_water": str(decision.high_water)},
+            )
+        self._high_water = decision.high_water
+        return decision
+
+    def _dedup_by_origin(self, decision: Decision[ReceivedBlock], moment: Moment) -> origin_dedup.NewRecords | None:
+        """Rule R22: the records that no other path has brought; their origins are staged. None = no block is new."""
+        if not isinstance(decision, Accept):
+            return None
+        tablet, intervals = self._tablet, self._tablet.received.origin_intervals
+        begins = partial(intervals.span_start, span=(moment.wal_uri, moment.since))
+        new = origin_dedup.new_records(decision.blocks, tablet.extent.rows, intervals.of, begins, moment.now_ms)
+        if not intervals.has_room(new.intervals):
+            raise OverloadedError(
+                f"tablet {tablet.extent} remembers too many records of one path only: {self._received.stream.file} "
+                "waits for the other paths"
+            )
+        self._origins, self._origins_before = new.intervals, intervals.stage(new.intervals)
+        return new
+
+    def _stage(self, new: origin_dedup.NewRecords | None, moment: Moment) -> list[DraftBlock]:
+        """The new records as one block, or a higher high-water without a block."""
+        tablet, received = self._tablet, self._received
+        if new is None or not new.blocks:
+            self._undo = tablet.stage_high_water(received.stream, self._high_water)
+            return []
+        origin = Origin(received.stream, received.after, self._high_water)
+        block_origins = origin_dedup.origins_of_header(new, received.stream, bool(moment.view.block_targets))
+        draft, self._undo = tablet.stage(self._share(new.blocks), moment, received.provenance, origin, block_origins)
+        return [draft]
+
+    def _share(self, blocks: Sequence[ReceivedBlock]) -> Share:
+        """The records of the new blocks; usually all of them are new, and they were joined before."""
+        received = self._received.blocks
+        if self._joined is not None and len(blocks) == len(received) and all(map(is_, blocks, received)):
+            return self._joined
+        return join_shares(blocks)
+
+    def applied(self, blocks: list[PlacedBlock]) -> Applied:
+        """See the class."""
+        for block in blocks:
+            self._tablet.apply(block)
+        self._tablet.received.origin_intervals.apply(self._origins)
+        self._tablet.received.apply_high_water(self._received.stream, self._high_water)
+        written = sum(block.batch.num_rows for block in blocks)
+        total = 0 if self._joined is None else self._joined.batch.num_rows
+        return Applied(self._high_water, written, total - written)
+
+    def failed(self, error: BookkeeperError) -> None:
+        """See the class."""
+        del error
+        self._tablet.received.origin_intervals.take_back(self._origins_before)
+        if self._undo is not None:
+            self._tablet.take_back(self._undo)

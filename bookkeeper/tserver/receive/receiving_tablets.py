@@ -1,7 +1,6 @@
-"""Where the tablets of a table are, as the metadata table says it; read again when an answer proves it wrong.
+"""The tablets of a table, and the calls to the tservers that have them.
 
-Arrives: table ids, and the news that a location was stale. Leaves: the extents of a table with their addresses.
-Survives a crash: nothing; it is a cache.
+The addresses are a cache of the metadata table, which is read again when an answer proves the cache wrong.
 """
 
 from __future__ import annotations
@@ -13,13 +12,15 @@ from bookkeeper.errors import NotFoundError, NotServingError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, Row
 from bookkeeper.model import Extent, chain_break
+from bookkeeper.rpc.contract.services import TServer
+from bookkeeper.rpc.rpc_pool import RpcPool
 
 LOCATION_FAMILIES = ("tablet", "location")
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A tablet and the address of the tserver that it is assigned to; None while it is to nobody."""
+    """A tablet and the address of the tserver that it is assigned to; None while it is assigned to none."""
 
     extent: Extent
     session: str | None
@@ -51,31 +52,49 @@ def check_chain(table_id: str, tablets: list[Located]) -> None:
         raise NotServingError(f"the tablets of table {table_id} do not join up at {extents[at]}: read them again")
 
 
-class Locations:
-    """A cache of the tablets of each table. Thread-safe."""
+class ReceivingTablets:
+    """Thread-safe."""
 
-    def __init__(self, metadata: MetadataTable) -> None:
+    def __init__(self, metadata: MetadataTable, own_address: str, pool: RpcPool, timeout_ms: float) -> None:
         self._metadata = metadata
+        self._own_address = own_address
+        self._pool = pool
+        self._timeout_ms = timeout_ms
         self._lock = threading.Lock()
-        self._tables: dict[str, list[Located]] = {}
+        self._tables: dict[str, dict[Extent, Located]] = {}
 
-    def of_table(self, table_id: str) -> list[Located]:
+    def of_table(self, table_id: str) -> dict[Extent, Located]:
         """The tablets of a table in row order. Raises NotFoundError, NotServingError, TransientError."""
         with self._lock:
-            known = self._tables.get(table_id)
-        if known is None:
-            start, stop = keys.table_section(table_id)
-            known = [
-                tablet
-                for row in self._metadata.scan(start, stop, LOCATION_FAMILIES)
-                if (tablet := located(row)) is not None
-            ]
-            check_chain(table_id, known)
-            with self._lock:
-                self._tables[table_id] = known
-        return known
+            cached = self._tables.get(table_id)
+        if cached is not None:
+            return cached
+        start, stop = keys.table_section(table_id)
+        rows = self._metadata.scan(start, stop, LOCATION_FAMILIES)
+        tablets = [tablet for row in rows if (tablet := located(row)) is not None]
+        check_chain(table_id, tablets)
+        by_extent = {tablet.extent: tablet for tablet in tablets}
+        with self._lock:
+            self._tables[table_id] = by_extent
+        return by_extent
 
     def forget(self, table_id: str) -> None:
-        """What was known of a table proved wrong."""
+        """The cached tablets of a table proved wrong."""
         with self._lock:
             self._tables.pop(table_id, None)
+
+    def is_own(self, tablet: Located) -> bool:
+        """Whether the tablet is assigned to this server."""
+        return tablet.address == self._own_address
+
+    def is_here(self, tablet: Located) -> bool:
+        """:meth:`is_own`, for a tablet that is called next. Raises NotServingError when no server has it."""
+        if tablet.address is None:
+            raise NotServingError(f"tablet {tablet.extent} is assigned to no tserver now: try again")
+        return self.is_own(tablet)
+
+    def tserver(self, tablet: Located) -> TServer:
+        """The server of a tablet that is not here. Raises NotServingError when there is none."""
+        if tablet.address is None:
+            raise NotServingError(f"tablet {tablet.extent} is assigned to no tserver now: try again")
+        return self._pool.tserver(tablet.address, self._timeout_ms)

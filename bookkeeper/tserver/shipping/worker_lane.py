@@ -65,7 +65,7 @@ class LaneTools:
     own_address: str
 
     def progress_of(self, batch: Sequence[Queued], plan: LanePlan) -> list[StreamProgress]:
-        """The progress of each stream of the batch: cached, or read from the books, which have none of repeats."""
+        """The progress of each stream of the batch: cached, or read from the books (none of repeated runs)."""
         found = []
         for queued in batch:
             progress = plan.progress_of.get(stream_of(queued.item))

@@ -47,7 +47,7 @@ class StreamProgress:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """A queued range: ship the missing records up to ``item.last_offset``. ``turn``: least recently served first."""
+    """A queued range: ship the missing records up to ``item.last_offset``; the lowest ``turn`` comes first."""
 
     item: WorkItem
     turn: int
@@ -79,7 +79,7 @@ def merged_item(previous: WorkItem, new: WorkItem) -> WorkItem:
 
 
 def must_read_books(progress: StreamProgress | None, item: WorkItem) -> bool:
-    """Whether this worker has no progress of the stream, or an older one than the master: another worker shipped."""
+    """Whether this worker has no progress of the stream, or an older one than the master."""
     return progress is None or item.first_offset - 1 > progress.recorded
 
 
@@ -114,7 +114,7 @@ def last_to_ship(item: WorkItem, progress: StreamProgress) -> int:
 
 
 def range_to_ship(queued: Queued, progress: StreamProgress, range_id: int, own_instance_id: str) -> Range:
-    """The range that begins right behind the progress: behind a hole, its end would claim the hole (R19)."""
+    """The range that begins right behind the progress: behind a hole, it would claim the hole (R19)."""
     item = queued.item
     return Range(
         range_id=range_id,

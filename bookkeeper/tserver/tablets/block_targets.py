@@ -1,8 +1,7 @@
-"""What a block must say of the configuration under which it is written: its targets and its locality groups.
+"""The configuration as the write path needs it: the targets and locality groups that each block header carries.
 
-Arrives: one :class:`ClusterConfig`. Leaves: :class:`ConfigView`, the same in the form that block headers take, made
-once a generation so that the commit thread only copies references. Survives a crash: the stamps, in block headers.
-Pure; the simulation drives the same functions. Rules: R13 and R14.
+A :class:`ConfigView` is made from the cluster's configuration once for each generation, so that the commit thread only
+copies references. Pure; the simulation calls the same functions. Rules: R13 and R14.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from bookkeeper.storage.wal.blocks import block_pb2 as pb
 from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
 
 ReadOnly = Literal["", "table", "cluster"]
-"""What refuses users' writes: nothing, the table itself, or the whole cluster."""
+"""Which setting refuses users' writes: none, that of the table, or that of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """One table under one generation: its groups, the stamps of every block written now, who refuses users' writes."""
+    """One table in one generation: its groups, the targets of each new block, and whether it is read-only."""
 
     table_id: str
     name: str
@@ -33,14 +32,14 @@ class TableView:
     groups: GroupMap
     block_targets: tuple[pb.BlockTarget, ...]
     peers: tuple[str, ...] = ()
-    """The instance ids of the stamps' targets, in their order."""
+    """The instance ids of the targets, in their order."""
     properties: TableProperties = DEFAULT_PROPERTIES
     read_only: ReadOnly = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigView:
-    """What the tserver needs of one generation of the configuration."""
+    """One generation of the configuration."""
 
     generation: int
     tables: Mapping[str, TableView]
@@ -56,16 +55,16 @@ class ConfigView:
 
 
 def block_targets_in_force(config: ClusterConfig, table_id: str) -> tuple[BlockTarget, ...]:
-    """Rule R13: all targets of the table now, with their groups, whatever groups a block holds.
+    """Rule R13: all targets of the table now, with their groups, for every block of the table.
 
-    A block without a record for a target is stamped for it too: so the tablet's chain of WALs has no WAL missing in
-    the books of a target, which the order of rule R24 needs.
+    A block carries also the targets for which it has no record: so no WAL of the tablet's chain is missing in the books
+    of a target, as the order of rule R24 needs.
     """
     return config.block_targets_of(table_id)
 
 
 def peers_of(config: ClusterConfig, table_id: str) -> tuple[str, ...]:
-    """The instance ids of the targets in force, in the order of the stamps."""
+    """The instance ids of the targets in force, in the order of the targets."""
     return tuple(target.peer_instance_id for target in config.targets_of(table_id))
 
 
@@ -81,7 +80,7 @@ def view_of(config: ClusterConfig) -> ConfigView:
     return ConfigView(
         config.generation,
         {table_id: _table_view(config, table_id) for table_id in config.tables},
-        {user: frozenset(held) for user, held in config.users.items()},
+        {user: frozenset(granted) for user, granted in config.users.items()},
     )
 
 
@@ -101,7 +100,7 @@ def _table_view(config: ClusterConfig, table_id: str) -> TableView:
 
 
 def read_only_by(cluster_is: bool, properties: TableProperties) -> ReadOnly:
-    """Who refuses users' writes to a table; the cluster's word comes first, for it has to be taken back first."""
+    """Which setting refuses users' writes to a table; the cluster's comes first, because it has to be changed first."""
     if cluster_is:
         return "cluster"
     return "table" if properties.read_only == "true" else ""

@@ -1,13 +1,12 @@
-"""Logs that the books may name once more although segments hold all of them: first uses that come late (rule R4).
+"""How far a tablet's segments have each log, so that a first use that arrives late replays nothing (rule R4).
 
-Arrives: how far flushes of a tablet reach in logs. Leaves: what its next state says of them. A tserver may die in the
-middle of announcing a first use (rule R12), and the put may arrive when its log was sealed long ago, and its tablet was
-flushed, moved, split or merged: above every delete of that cell, about a record that was never appended. Whoever loads
-the tablet then finds a log to replay. So a state says how far it holds *every* log of which that may happen, not only
-those that its own flush was about: the log that is written now, and any other for as long as a write may be in flight
-since its holder first knew that no use of it begins any more. Splits and merges hand all of that on.
+A tserver may die while it announces a first use (rule R12). The put may arrive long after the log was sealed and the
+tablet was flushed, moved, split or merged: it is above every delete of that ``log:`` cell, and about a record that was
+never appended. The next holder then finds a log to replay. So a state says how far it has *every* log for which that
+may happen: the current log, and any other for as long as a write may be in flight since the holder first knew that the
+log begins no use any more. Splits and merges pass the offsets on.
 
-Survives a crash: ``FlushState.through``. Used by the commit thread alone.
+``FlushState.through`` survives a crash. Only the commit thread uses this module.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def may_come_late(over_since_ns: int, now_ns: int, flight_ns: int) -> bool:
 
 
 class FlushedLogs:
-    """Of one tablet at one holder. ``through`` are those of the state that it found."""
+    """The flushed logs of one tablet at one holder, who starts with ``through`` of the state in the books."""
 
     def __init__(self, through: Mapping[str, int], flight_ms: float) -> None:
         self._through = dict(through)
@@ -29,8 +28,8 @@ class FlushedLogs:
         self._over_since_ns: dict[str, int] = {}
 
     def flush(self, needed: Mapping[str, int], current: str, now_ns: int) -> dict[str, int]:
-        """What the state of a flush says: how far it holds the logs that it is about, and the others that count still.
-        ``current`` is the log that is written now, ``now_ns`` the boot clock.
+        """The offsets for the state of a flush: of the logs that it makes unneeded, and of the others that still
+        matter. ``current`` is the current log, ``now_ns`` the boot clock.
         """
         for log in self._through:
             if log != current:

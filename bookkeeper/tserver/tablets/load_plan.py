@@ -1,8 +1,7 @@
-"""Loading a tablet: what its row says, which log records it still lacks, and what state follows from both.
+"""The plan of loading a tablet: its row, the log records that its segments lack, and the state after replaying them.
 
-Arrives: the tablet's row, and blocks of the logs that it names. Leaves: :class:`TabletRow`, an instruction for each
-log, and :class:`Recovered`. Survives a crash: everything it reads; loading again gives the same. Pure; ``loader``
-does the reading, and the simulation drives the same functions. Rules: R15, R18 and R24.
+Pure; ``tablet_opener`` does the reading, and the simulation calls the same functions. All input survives a crash, so
+loading again gives the same tablet. Rules: R15, R18 and R24.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
-from bookkeeper.model import Ahead, Extent, StreamKey
+from bookkeeper.model import Extent, PartialHighWater, StreamKey
 from bookkeeper.origins import Root, RootIntervals, root_of
 from bookkeeper.storage.wal import Block, BlockHeader, stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
 from bookkeeper.tserver.tablets.wal_order import WalPosition
 
 TABLET_FAMILIES = ("tablet", "location", "segment", "log")
-"""What loading reads of a tablet's row."""
+"""The families of a tablet's row that loading reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ def next_serial(row: TabletRow) -> int:
 
 
 def first_flush_id(serial: int) -> int:
-    """The first flush id of a holder: above all that an earlier holder may still write, however late.
+    """The first flush id of a holder: above every rank that an earlier holder may still write, however late.
 
     Two holders never share a serial: the later one loads when the earlier one's session is over, and the earlier
     one checks its session between writing its serial and serving. So a rank of ``tablet:flush`` has one value.
@@ -160,7 +159,7 @@ def replay_order(found: Iterable[tuple[str, Block]]) -> list[tuple[str, Block]]:
 
 @dataclass(slots=True)
 class Recovered:
-    """What a tablet must remember: built from its flush state and then from each block that is replayed."""
+    """The recovered state of a tablet: from its flush state, and then from each replayed block."""
 
     next_seq: int = 1
     last_time_ms: int = 0
@@ -170,7 +169,7 @@ class Recovered:
     """Log to the offset that a flush of everything replayed covers."""
     flush: FlushState | None = None
     """The newest state in the books."""
-    partial_high_waters: dict[StreamKey, tuple[Ahead, ...]] = field(default_factory=dict)
+    partial_high_waters: dict[StreamKey, tuple[PartialHighWater, ...]] = field(default_factory=dict)
     origin_intervals: dict[Root, RootIntervals] = field(default_factory=dict)
 
     @classmethod
@@ -208,7 +207,7 @@ class Recovered:
 
 
 def add_claims(held: dict[Root, RootIntervals], header: BlockHeader, own: Root) -> None:
-    """Rule R22: a block header is the truth about what its tablet holds of each root, too."""
+    """Rule R22: a block header says, too, which records of each root its tablet has."""
     for claim in block_origins_from_pb(header.block_origins, own).claims:
         held[claim.root] = held.get(claim.root, RootIntervals()).taking(claim.part, header.write_time_ms)
 
@@ -218,18 +217,18 @@ def raise_high_water(high_water: dict[StreamKey, int], stream: StreamKey, to_off
     high_water[stream] = max(high_water.get(stream, 0), to_offset)
 
 
-def drop_reached(ahead: dict[StreamKey, tuple[Ahead, ...]], stream: StreamKey, high_water: int) -> None:
-    """All rows hold the stream up to ``high_water`` now."""
-    left = tuple(part for part in ahead.get(stream, ()) if part.offset > high_water)
+def drop_reached(partial: dict[StreamKey, tuple[PartialHighWater, ...]], stream: StreamKey, high_water: int) -> None:
+    """Drop the partial high-waters that the high-water has reached."""
+    left = tuple(part for part in partial.get(stream, ()) if part.offset > high_water)
     if left:
-        ahead[stream] = left
+        partial[stream] = left
     else:
-        ahead.pop(stream, None)
+        partial.pop(stream, None)
 
 
 def forgotten_streams(high_water: Iterable[StreamKey], indexed: Collection[StreamKey]) -> list[StreamKey]:
-    """Rule R20: marks of streams that are over, because their ``~recv_`` cells are gone; nobody served the tablet when
-    its streams were forgotten, or who did died before the next flush. ``indexed`` was read after the marks were.
+    """Rule R20: high-waters of streams that have ended, because their ``~recv_`` cells are gone. No tserver served the
+    tablet when they ended, or it died before the next flush. ``indexed`` was read after the high-waters.
     """
     return [stream for stream in high_water if stream not in indexed]
 
@@ -245,5 +244,5 @@ def all_uses(logs: Iterable[str]) -> dict[str, int]:
 
 
 def unneeded_logs(logs: Sequence[str], replayed: Collection[str]) -> list[str]:
-    """Logs that hold nothing the tablet still needs."""
+    """Logs without a record that the tablet needs."""
     return [uri for uri in logs if uri not in replayed]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from bookkeeper.model import Ahead, StreamKey
+from bookkeeper.model import PartialHighWater, StreamKey
 from bookkeeper.origins import RootLog
 from bookkeeper.tserver.tablets.load_plan import Recovered, drop_reached, raise_high_water
 from bookkeeper.tserver.tablets.origin_intervals import OriginIntervals
@@ -32,7 +32,7 @@ class ReceivedState:
         return self._high_water
 
     @property
-    def partial_high_waters(self) -> Mapping[StreamKey, tuple[Ahead, ...]]:
+    def partial_high_waters(self) -> Mapping[StreamKey, tuple[PartialHighWater, ...]]:
         """Rows that have more of a stream than its high-water (see ``partial_high_water``)."""
         return self._partial_high_waters
 

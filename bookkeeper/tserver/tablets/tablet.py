@@ -39,7 +39,7 @@ _TIMESTAMP = 4
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one tablet gets of a request: a checked batch, the families in it, and its least and greatest row."""
+    """One tablet's share of a request: a checked batch, the families in it, and its least and greatest row."""
 
     batch: pa.RecordBatch
     families: Sequence[bytes]
@@ -55,19 +55,19 @@ class ReceivedBlock:
     last_offset: int
     share: Share
     block_origins: BlockOrigins | None = None
-    """Where the records were first written; None: an older version does not say it."""
+    """Where the records were first written; None: the sender's version does not say it."""
 
 
 def share_of(batch: pa.RecordBatch) -> Share:
-    """What the commit thread needs to know of a batch of at least one record."""
+    """The share of a batch of at least one record."""
     low, high = min_max_row(batch)
     return Share(batch, distinct(batch.column("family")), low, high)
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the commit thread stages under: the log, the table's configuration, the wall clock (ms). ``since``: from
-    this offset of the log on its targets and groups are these (0 = not known).
+    """The moment at which the commit thread stages: the log, the table's configuration, the wall clock (ms). ``since``:
+    the table has had these targets and groups from this offset of the log on (0 = unknown).
     """
 
     wal_uri: str
@@ -276,9 +276,12 @@ class ServedTablet:
     def apply(self, placed: PlacedBlock) -> None:
         """The draft is as durable as requested: make it visible."""
         self._data.apply(placed.batch, placed.header.first_seq)
-        self._write.apply(placed)
+        last_seq = placed.header.first_seq + placed.batch.num_rows - 1
         if placed.wal_uri:
+            self._write.applied(last_seq, WalPosition(placed.wal_uri, placed.last_offset))
             self._flushes.use_log(placed.wal_uri, placed.last_offset)
+        else:
+            self._write.applied(last_seq, None)
 
     # ---- segments
 

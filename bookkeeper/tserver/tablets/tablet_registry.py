@@ -26,7 +26,7 @@ class Registry:
             self._tablets[tablet.row] = tablet
 
     def remove(self, tablet: ServedTablet) -> None:
-        """Serve it no longer."""
+        """Stop serving a tablet."""
         with self._lock:
             if self._tablets.get(tablet.row) is tablet:
                 del self._tablets[tablet.row]

@@ -1,12 +1,11 @@
-"""The segments in a tablet's row: what a flush and a compaction put there, and which cells are dead.
+"""The segments in a tablet's row: the puts of flushes and compactions, and the dead cells.
 
-Arrives: segments that are durable, the state that names them; a row. Leaves: row puts, and the dead cells of a row.
-Survives a crash: a put is in the books wholly or not at all. Pure; ``flusher`` and ``compactor`` execute it.
+Pure; ``flusher`` and ``compactor`` read and write the row. A row put is in the books wholly or not at all.
 
-The newest ``tablet:flush`` of a row decides which of its ``segment:`` cells count (``loading.is_live``); it is put with
-the cells of new segments in one row put. A cell that does not count is dead for ever: names of files are not used
-again, and ranks of states rise. So dead cells may be deleted at any time after, by the holder whose state it is.
-Rules: R1, R3, R16 and R17.
+The newest ``tablet:flush`` of a row decides which of its ``segment:`` cells count (``load_plan.is_live``); it is put
+with the cells of new segments in one row put. A cell that does not count is dead for ever: names of files are not used
+again, and ranks of states rise. So the holder whose state it is may delete dead cells at any later time. Rules: R1, R3,
+R16 and R17.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from bookkeeper.tserver.tablets import load_plan
 from bookkeeper.tserver.tablets.load_plan import first_flush_id
 
 SEGMENT_FAMILIES = ("tablet", "segment")
-"""What :func:`dead_segments` reads of a tablet's row."""
+"""The families of a tablet's row that :func:`dead_segments` reads."""
 
 NEVER_FLUSHED = FlushState(1, {}, 0, 0, {}, ())
-"""What a tablet consists of that was never flushed."""
+"""The state of a tablet that was never flushed."""
 
 
 def segments_put(row: bytes, state: FlushState, new: Sequence[SegmentRef]) -> RowPut:
@@ -37,14 +36,14 @@ def segments_put(row: bytes, state: FlushState, new: Sequence[SegmentRef]) -> Ro
 
 
 def named_state(state: FlushState, flush_id: int, segments: Sequence[SegmentRef], compacted: int) -> FlushState:
-    """A state with what it says of segments: which ones count, the new ones among them."""
+    """A state that names these segments, the new ones among them."""
     return replace(state, flush_id=flush_id, segments=tuple(ref.uri for ref in segments), compacted=compacted)
 
 
 def merged_state(
     before: FlushState | None, flush_id: int, segments: Sequence[SegmentRef], compacted: int
 ) -> FlushState:
-    """The state behind a compaction: other segments stand for the same records, so nothing else changes (R18)."""
+    """The state after a compaction: other segments have the same records, so nothing else changes (R18)."""
     return named_state(before or NEVER_FLUSHED, flush_id, segments, compacted)
 
 
@@ -62,7 +61,7 @@ class DeadSegments:
 
 
 def dead_segments(row: Row | None, serial: int) -> DeadSegments | None:
-    """What may be deleted of a row read with :data:`SEGMENT_FAMILIES`; None when nothing may.
+    """The cells that may be deleted of a row read with :data:`SEGMENT_FAMILIES`; None when there are none.
 
     Only by the state of the holder of this ``serial``: one that another holder wrote late may not name what this one
     reads. Raises CorruptionError.
@@ -79,14 +78,15 @@ def dead_segments(row: Row | None, serial: int) -> DeadSegments | None:
     return DeadSegments(tuple(dead.values()), tuple(CellKey(row.key, column) for column in dead), rank)
 
 
-def has_cells_of_others(row: Row | None, serial: int, held: Collection[str]) -> bool:
-    """Whether the row has cells of segments that the holder of this serial does not read, under a state of an earlier
-    holder. That state may not decide; the tablet may rest for ever now, so one of this holder's own has to.
+def has_cells_of_others(row: Row | None, serial: int, own: Collection[str]) -> bool:
+    """Whether the row has cells of segments that are not the ``own`` ones of the holder of this serial, under a state
+    of an earlier holder. That state may not decide which cells are dead, and perhaps no flush follows: so this holder
+    has to put a state.
     """
     cell = None if row is None else row.cells.get(keys.FLUSH)
     if row is None or cell is None or cell.rank >= first_flush_id(serial):
         return False
-    return any(keys.parse_file(uri) not in held for uri in row.family("segment"))
+    return any(keys.parse_file(uri) not in own for uri in row.family("segment"))
 
 
 def is_own(flush_id: int, serial: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bookkeeper.metadata.values import FlushState
-from bookkeeper.storage.wal import PlacedBlock, Predecessor
+from bookkeeper.storage.wal import Predecessor
 from bookkeeper.tserver.tablets.load_plan import Recovered
 from bookkeeper.tserver.tablets.wal_order import WalPosition, predecessors
 
@@ -65,11 +65,11 @@ class WriteState:
         """The group of a draft failed: restore the state before it."""
         self._staged = before
 
-    def apply(self, placed: PlacedBlock) -> None:
-        """A staged block is durable."""
-        self._applied_seq = placed.header.first_seq + placed.batch.num_rows - 1
-        if placed.wal_uri:
-            self._last_wals = (WalPosition(placed.wal_uri, placed.last_offset),)
+    def applied(self, last_seq: int, last_wal: WalPosition | None) -> None:
+        """The staged records up to ``last_seq`` are durable; ``last_wal`` None: no log has them."""
+        self._applied_seq = last_seq
+        if last_wal is not None:
+            self._last_wals = (last_wal,)
 
     def follow(self, state: FlushState) -> None:
         """Go on behind a state that an import wrote."""

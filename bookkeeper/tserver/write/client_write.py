@@ -1,6 +1,6 @@
 """A user's write in the commit threads: judged, numbered, given its targets, and made visible once it is durable.
 
-The commit thread does only what depends on the order of writes; everything before that runs in the caller's thread.
+The commit thread does only the steps that depend on the order of writes; the steps before run in the caller's thread.
 Rules: R13 and R14.
 """
 

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from bookkeeper.errors import UnavailableError
-from bookkeeper.model import Extent
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
-from bookkeeper.tserver.commit.submission import Durability, Submission
-from bookkeeper.tserver.tablets.tablet import ServedTablet, Share
+from bookkeeper.tserver.commit.submission import Submission
 from bookkeeper.tserver.write.barriers import FlushBarrier
-from bookkeeper.tserver.write.client_write import ClientWrite
-from bookkeeper.tserver.write.replicated_apply import Applied, ReceivedRange, ReplicatedApply
-from bookkeeper.tserver.write.request_dedup import NO_ATTEMPT, Attempt
 from bookkeeper.tserver.write.write_context import WriteContext
 
 T = TypeVar("T")
 
 
-def wait_for(future: Future[T], timeout_ms: float, what: str) -> T:
+def wait_for(future: Future[T], timeout_ms: float, request: str) -> T:
     """The answer of a submission; raises its error, or UnavailableError when it is late (it may still happen)."""
     try:
         return future.result(timeout_ms / 1000)
     except FutureTimeoutError:
-        raise UnavailableError(f"{what} was not durable within {timeout_ms:.0f} ms: it may be so later") from None
+        raise UnavailableError(f"{request} was not durable within {timeout_ms:.0f} ms: it may be so later") from None
 
 
 class CommitPath:
@@ -42,34 +36,19 @@ class CommitPath:
         """The log that the next group goes to."""
         return self._committer.wal_uri
 
-    def write(
-        self,
-        shares: Sequence[tuple[ServedTablet, Share]],
-        durability: Durability | None,
-        attempt: Attempt = NO_ATTEMPT,
-    ) -> list[Extent]:
-        """Commit a user's write (durability None: the tables'); returns the extents that were not served. Raises
-        TransientError, NotFoundError, ReadOnlyError, ConflictError.
-        """
-        future = self._committer.submit(ClientWrite(self.context, shares, durability, attempt))
-        return cast("list[Extent]", wait_for(future, self._timeout_ms, "a write"))
-
     def judge(self, submission: Submission) -> object:
         """Commit a submission that decides by reading: everything submitted before is applied when it is prepared."""
         return wait_for(self._committer.submit(submission, begins_group=True), self._timeout_ms, "a conditional write")
 
-    def receive(self, tablet: ServedTablet, received: ReceivedRange, forgets: int) -> Future[Applied]:
-        """Submit a replicated range, see :class:`ReplicatedApply`; the future has its answer."""
-        future = self._committer.submit(ReplicatedApply(self.context, tablet, received, forgets))
-        return cast("Future[Applied]", future)
+    def submit(self, submission: Submission) -> Future[object]:
+        """Submit without waiting; the future has the answer of the submission."""
+        return self._committer.submit(submission)
 
-    def wait_applied(self, future: Future[Applied]) -> Applied:
-        """The answer of :meth:`receive`."""
-        return wait_for(future, self._timeout_ms, "a replicated range")
-
-    def wait_proven(self, proven: Future[int]) -> int:
-        """The offset that a replicated range has proved; raises TransientError when it takes too long."""
-        return wait_for(proven, self._timeout_ms, "the range in front of this one")
+    def wait_for(self, future: Future[T], what: str) -> T:
+        """The answer of :meth:`submit`, or of a future that depends on one. Raises its error, and UnavailableError,
+        which names ``what``, when it takes too long.
+        """
+        return wait_for(future, self._timeout_ms, what)
 
     def cross(self, barrier: Submission) -> object:
         """Put a barrier through; returns its answer when everything before is done."""

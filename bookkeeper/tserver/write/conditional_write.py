@@ -67,9 +67,7 @@ def read_cells(data: TabletData, row: bytes, conditions: Collection[Condition], 
         if page.next is None:
             return found
         resume = page.next
-    raise InvalidInputError(
-        f"the conditions on row {row!r} look at more than {PAGES_MAX} MiB: too much for one judgement"
-    )
+    raise InvalidInputError(f"the conditions on row {row!r} read more than {PAGES_MAX} MiB: too much for one judgement")
 
 
 def refuse_conditional_write(view: TableView) -> None:

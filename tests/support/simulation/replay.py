@@ -36,7 +36,7 @@ class SimReplay:
     def run(self, ranges: bytes) -> bytes:
         """See the contract."""
         wanted = ranges_from_table(decode_table(ranges, RANGE_SCHEMA))
-        system = BookkeeperSystem(self._clock, kernel().rng)
+        system = BookkeeperSystem(self._settings, self._clock, kernel().rng)
         sessions = Sessions(Registry({"bookkeeper": lambda: system}), self._settings)
         shipper = Shipper(sessions, self._settings, self._clock)
         results = list(shipper.ship(wanted, self._settings.replay.run_budget_ms))

@@ -1,9 +1,8 @@
 """A replica system of another party: ``ledger:///PATH`` is an SQLite file that lists what was replicated.
 
-It stands for a package of a third party: the registry finds it through its entry point, and no module of bookkeeper
-names it. Where a
-peer has transactions, the promises of ``bookkeeper.peers.protocol`` are one transaction: check the high-water, apply,
-raise it.
+An example of a third party's package. It imports ``bookkeeper.peers.protocol`` and nothing else of the project; its
+entry point names it. Where a peer has transactions, the guarantees of the protocol are one transaction: check the
+high-water, apply, raise it.
 """
 
 from __future__ import annotations
@@ -15,11 +14,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bookkeeper.config import Settings
-from bookkeeper.errors import GapError, InvalidInputError, NotFoundError, RefusedError, UnavailableError
-from bookkeeper.model import StreamKey
-from bookkeeper.peers.protocol import Acked, Identity, Message, Peer
-from bookkeeper.storage.wal import decode_batch
+from bookkeeper.peers.protocol import (
+    Acked,
+    GapError,
+    Identity,
+    InvalidInputError,
+    Message,
+    NotFoundError,
+    Peer,
+    RefusedError,
+    RetryLimits,
+    StreamKey,
+    UnavailableError,
+)
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS identity (one INTEGER PRIMARY KEY CHECK (one = 1), instance_id TEXT NOT NULL);
@@ -54,7 +61,7 @@ class LedgerSystem:
     name: str = "ledger"
 
     def prepare(self, quorum: str) -> Identity:
-        """The identity of the file, which is made when it does not exist."""
+        """The identity of the file, which is created when it does not exist."""
         if not Path(quorum).is_absolute():
             raise InvalidInputError(f"ledger://{quorum}: want ledger:///absolute/path")
         with ledger(quorum) as connection:
@@ -80,8 +87,8 @@ class LedgerSystem:
     def stream_done(self, peer: Peer, streams: Sequence[StreamKey]) -> None:
         """High-waters are kept: they are few, and a message may still come."""
 
-    def open(self, peer: Peer, stream: StreamKey, settings: Settings) -> LedgerSession:  # noqa: ARG002 - the protocol's
-        """See the protocol."""
+    def open(self, peer: Peer, stream: StreamKey, limits: RetryLimits) -> LedgerSession:  # noqa: ARG002 - the protocol's
+        """A session without retries of its own: the sender repeats a message in its next run."""
         return LedgerSession(peer, stream)
 
 
@@ -111,7 +118,7 @@ class LedgerSession:
                 if block.last_offset <= known:
                     continue
                 applied += block.record_count
-                columns = decode_batch(block.records).select(["row", "family", "qualifier", "value"]).to_pydict()
+                columns = block.record_batch().select(["row", "family", "qualifier", "value"]).to_pydict()
                 connection.executemany(
                     "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                     (

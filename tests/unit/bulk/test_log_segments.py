@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.bulk import part_of_segment, segment_entry
-from bookkeeper.bulk.log_segments import MANIFEST_SUFFIX, Lengths, keep_segments, sha256_of, whole_of
+from bookkeeper.bulk.log_segments import MANIFEST_SUFFIX, Lengths, link_log_segments, read_segmented_log, sha256_of
 from bookkeeper.bulk.segment_conversion import Place, convert
 from bookkeeper.errors import CorruptionError
 from bookkeeper.model import Extent, LocalityGroup, RowRange
@@ -29,13 +29,13 @@ def _kept(place: Path) -> tuple[str, list[SegmentRef], Lengths]:
     log = place / "name.wal"
     log.write_bytes(b"records")
     lengths = Lengths().with_batch(to_batch(RECORDS))
-    keep_segments(uri_of(log), 2, refs, GROUPS, lengths, SegmentOps())
+    link_log_segments(uri_of(log), 2, refs, GROUPS, lengths, SegmentOps())
     return uri_of(log), refs, lengths
 
 
 def test_the_segments_of_a_log_are_what_the_import_made(tmp_path: Path) -> None:
     log, refs, lengths = _kept(tmp_path)
-    whole = whole_of(log)
+    whole = read_segmented_log(log)
     assert whole is not None
     assert (whole.records, whole.groups) == (2, (LocalityGroup("geo", (b"g",)),))
     assert whole.lengths == lengths == Lengths(2, 9, 2)
@@ -49,16 +49,16 @@ def test_they_go_with_their_log_and_no_other(tmp_path: Path) -> None:
     delete_log(log)
     assert {path.name for path in tmp_path.iterdir()} == {"made"}
     assert all(path_of(ref.uri).exists() for ref in refs)
-    assert whole_of(log) is None
+    assert read_segmented_log(log) is None
 
 
 def test_a_log_without_them_has_none_and_a_damaged_manifest_is_said(tmp_path: Path) -> None:
-    assert whole_of(uri_of(tmp_path / "other.wal")) is None
-    assert whole_of("hdfs://host/other.wal") is None
+    assert read_segmented_log(uri_of(tmp_path / "other.wal")) is None
+    assert read_segmented_log("hdfs://host/other.wal") is None
     log, _, _ = _kept(tmp_path)
     beside(path_of(log), MANIFEST_SUFFIX).write_bytes(b"{}")
     with pytest.raises(CorruptionError):
-        whole_of(log)
+        read_segmented_log(log)
 
 
 def test_a_tablet_refers_to_its_rows_of_a_file_and_to_no_file_without_any(tmp_path: Path) -> None:

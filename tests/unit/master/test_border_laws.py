@@ -21,12 +21,12 @@ from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.split_rules import Change
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
-from bookkeeper.model import Ahead, StreamKey
+from bookkeeper.model import PartialHighWater, StreamKey
 from bookkeeper.tserver.origins.partial_high_water import unknown_parts
+from bookkeeper.tserver.receive.share_decision import Accept, Gap, decide
 from bookkeeper.tserver.tablets.load_plan import drop_reached
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock, share_of
 from bookkeeper.tserver.tablets.wal_order import WalPosition, predecessors
-from bookkeeper.tserver.write.share_decision import Accept, Gap, decide
 from tests.support.border_world import (
     STREAM,
     ModelTable,
@@ -217,7 +217,7 @@ class Receiving:
     """A receiving tablet as a merge has left it."""
 
     high_water: int
-    ahead: dict[StreamKey, tuple[Ahead, ...]]
+    ahead: dict[StreamKey, tuple[PartialHighWater, ...]]
     taken: list[bytes] = field(default_factory=list)
 
     def receive(self, after: int, to: int, blocks: Sequence[ReceivedBlock]) -> None:

@@ -20,7 +20,7 @@ from bookkeeper.metadata.values import (
     Received,
     SegmentEntry,
 )
-from bookkeeper.model import Ahead, BlockRange, RowRange, StreamKey
+from bookkeeper.model import BlockRange, PartialHighWater, RowRange, StreamKey
 from combiners import ReplicationStatus
 from tests.support.status_strategies import statuses
 
@@ -49,7 +49,9 @@ ANY = st.one_of(
         last_wals=st.lists(st.tuples(TEXT, COUNTS), max_size=3).map(tuple),
         segments=st.lists(TEXT, max_size=3).map(tuple),
         compacted=COUNTS,
-        ahead=st.dictionaries(STREAMS, st.lists(st.builds(Ahead, RANGES, COUNTS), max_size=2).map(tuple), max_size=2),
+        ahead=st.dictionaries(
+            STREAMS, st.lists(st.builds(PartialHighWater, RANGES, COUNTS), max_size=2).map(tuple), max_size=2
+        ),
     ),
     st.builds(
         SegmentEntry,
@@ -77,7 +79,7 @@ GOLDEN: dict[bytes, Value] = {
         (("file:/w/1.wal", 9),),
         ("file:/s/1.parquet",),
         1,
-        {StreamKey("i", "f", "a", "b", 1): (Ahead(RowRange(b"m", None), 9),)},
+        {StreamKey("i", "f", "a", "b", 1): (PartialHighWater(RowRange(b"m", None), 9),)},
     ),
     b'{"bytes":10,"first_seq":1,"flush_id":2,"group":"default","last_seq":9,"max_row":"/w==","min_row":"AA==",'
     b'"records":9}': SegmentEntry("default", 9, 10, b"\x00", b"\xff", 1, 9, 2),

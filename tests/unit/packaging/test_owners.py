@@ -12,8 +12,6 @@ import pytest
 ROOT = Path(__file__).parents[3]
 ROOMS = ("bookkeeper", "shell")
 
-DEBT = "to be removed"
-
 ALLOWED: dict[str, str] = {
     "bookkeeper.monitor.connection_limiter: server.config.ssl": "uvicorn's server",
     "bookkeeper.monitor.connection_limiter: server.should_exit": "uvicorn's server",
@@ -21,7 +19,7 @@ ALLOWED: dict[str, str] = {
     "bookkeeper.monitor.web_server: server.should_exit": "uvicorn's server",
     "bookkeeper.monitor.pages: self._templates.filters": "jinja's environment",
     "bookkeeper.replay.spark.spark_session: server.handle_error": "py4j's callback server",
-    "bookkeeper.runtime.process_exit: late.daemon": "a thread",
+    "bookkeeper.runtime.process_exit: timer.daemon": "a thread",
     "bookkeeper.security.tls: context.check_hostname": "an SSL context",
     "bookkeeper.security.tls: context.minimum_version": "an SSL context",
     "bookkeeper.security.tls: context.num_tickets": "an SSL context",
@@ -32,19 +30,10 @@ ALLOWED: dict[str, str] = {
     "bookkeeper.storage.wal.writing.block_merge: header.record_count": "a protobuf message",
     "bookkeeper.storage.wal.writing.block_merge: header.write_time_ms": "a protobuf message",
     "bookkeeper.storage.wal.writing.wal_writer: complete.format_version": "a protobuf message",
-    "bookkeeper.peers.bookkeeper: sent.total": DEBT,
-    "bookkeeper.tserver.bulk.bulk_loader: own.is_named": DEBT,
 }
 """Places that may set a field of another object, ``module: expression``, each with its reason."""
 
 COLLABORATORS_MAX = 8
-
-CROWDED: dict[str, int] = {
-    "bookkeeper.tserver.bulk.bulk_loader: BulkLoader": 9,
-    "bookkeeper.tserver.bulk.segment_receiver: SegmentReceiver": 9,
-    "bookkeeper.tserver.receive.receiver: Receiver": 10,
-}
-"""Classes that take more collaborators, ``module: class``, each with its number."""
 
 ME = ("self", "cls")
 SETTERS = ("setattr", "delattr", "object.__setattr__", "object.__delattr__")
@@ -191,9 +180,7 @@ def test_no_constructor_takes_more_collaborators_than_a_reader_keeps_in_mind() -
         for defined in module.classes
         if len(taken := collaborators(defined, services)) > COLLABORATORS_MAX
     }
-    grown = {name: count for name, count in crowded.items() if count > CROWDED.get(name, COLLABORATORS_MAX)}
-    assert not grown, f"a class takes at most {COLLABORATORS_MAX}; group those that go together"
-    assert crowded.keys() == CROWDED.keys(), "strike the classes from CROWDED that are smaller now"
+    assert not crowded, f"a class takes at most {COLLABORATORS_MAX}; group those that go together"
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,11 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.bookkeeper import BookkeeperSession, BookkeeperSystem, may_retry
-from bookkeeper.peers.protocol import Acked, Message, Peer, WholeFile
-from bookkeeper.peers.segment_files import parts_of
-from bookkeeper.rpc.contract.messages import ReplicateRequest, SourceBlock
+from bookkeeper.peers.extensions import SegmentTransfer
+from bookkeeper.peers.protocol import Acked, Message, MessageBlock, Peer
+from bookkeeper.peers.registry import retry_limits
+from bookkeeper.peers.segment_files import missing_parts
+from bookkeeper.rpc.contract.messages import ReplicateRequest
 from bookkeeper.storage.wal import encode_batch, path_of
 from tests.support.given_files import given_files
 from tests.support.memory_peer import MemoryPeer
@@ -55,7 +57,7 @@ def message(after: int, to: int, blocks: int = 1) -> Message:
     step = (to - after) // blocks
     for first in range(after + 1, to + 1, step):
         rows = [b"%06d" % n for n in range(first, first + step)]
-        parts.append(SourceBlock(first, first + step - 1, encode_batch(records(rows)), len(rows), rows[0], rows[-1]))
+        parts.append(MessageBlock(first, first + step - 1, encode_batch(records(rows)), len(rows), rows[0], rows[-1]))
     return Message((WEST,), after, after, to, tuple(parts))
 
 
@@ -76,8 +78,8 @@ def clock() -> NoWait:
 
 
 def opened(peer: ThriftPeer, settings: Settings, clock: NoWait, quorum: str | None = None) -> BookkeeperSession:
-    system = BookkeeperSystem(clock, random.Random(1))
-    return system.open(Peer("east", quorum or peer.quorum, EAST), STREAM, settings)
+    system = BookkeeperSystem(settings, clock, random.Random(1))
+    return system.open(Peer("east", quorum or peer.quorum, EAST), STREAM, retry_limits(settings))
 
 
 def closed_port() -> str:
@@ -241,7 +243,7 @@ def test_no_new_try_begins_once_the_time_for_a_message_is_up(peer: ThriftPeer, s
         released.wait(60)
 
     peer.before = hang
-    session = BookkeeperSystem().open(Peer("east", peer.quorum, EAST), STREAM, hurried)
+    session = BookkeeperSystem(hurried).open(Peer("east", peer.quorum, EAST), STREAM, retry_limits(hurried))
     with pytest.raises(UnavailableError):
         session.ship(message(0, 5))
     released.set()
@@ -281,12 +283,12 @@ def test_only_what_may_pass_is_tried_again(error: Exception, again: bool) -> Non
     assert may_retry(error) is again
 
 
-def test_a_peer_that_knows_no_whole_files_declines_them(
+def test_a_peer_without_segment_transfer_declines_it(
     peer: ThriftPeer, settings: Settings, clock: NoWait, tmp_path: Path
 ) -> None:
     given = given_files(tmp_path / "given", [batch_of([(b"a", b"1")], timestamp=5)])
     session = opened(peer, settings, clock)
-    answer = session.ship_whole(WholeFile((WEST,), given.whole), clock.boot_ns() + 60 * 10**9)
+    answer = session.transfer_segments(SegmentTransfer((WEST,), given.whole), clock.boot_ns() + 60 * 10**9)
     assert "not part of this test peer" in (answer.declined or "")
     assert (answer.sent_bytes, session.sends, clock.waits_ms) == (0, 0, [])
     assert session.ship(message(0, 4)) == Acked(4, 4, 0)
@@ -295,9 +297,9 @@ def test_a_peer_that_knows_no_whole_files_declines_them(
 def test_files_go_in_parts_from_where_the_peer_has_them(tmp_path: Path) -> None:
     given = given_files(tmp_path / "given", [batch_of([(b"a", b"1")], timestamp=5)])
     content = path_of(given.whole.segments[0].uri).read_bytes()
-    parts = list(parts_of("t", STREAM, given.whole, [100], 1000))
+    parts = list(missing_parts("t", STREAM, given.whole, [100], 1000))
     assert [part.start for part in parts] == list(range(100, len(content), 1000))
     assert b"".join(part.content for part in parts) == content[100:]
     path_of(given.whole.segments[0].uri).unlink()
     with pytest.raises(DeclinedError, match="can't be read"):
-        next(parts_of("t", STREAM, given.whole, [0], 1000))
+        next(missing_parts("t", STREAM, given.whole, [0], 1000))

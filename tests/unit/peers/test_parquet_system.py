@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bookkeeper.config import Settings, new_settings
+from bookkeeper.config import new_settings
 from bookkeeper.errors import (
     CorruptionError,
     IncompatibleError,
@@ -24,8 +24,8 @@ from bookkeeper.peers.parquet import ParquetSystem
 from bookkeeper.peers.parquet.file_store import LocalStore, RemoteStore, open_store
 from bookkeeper.peers.parquet.layout import check_table, first_run, last_file, parts_of, stream_directory
 from bookkeeper.peers.parquet.records import CHANGE_SCHEMA
-from bookkeeper.peers.protocol import BlockFacts, InstalledSystem, Message, Peer
-from bookkeeper.rpc.contract.messages import SourceBlock
+from bookkeeper.peers.protocol import BlockFacts, InstalledSystem, Message, MessageBlock, Peer, RetryLimits
+from bookkeeper.peers.registry import retry_limits
 from bookkeeper.security.file_roots import ANYWHERE, FileRoots
 from tests.support.directory_peer import DirectoryPeer, remote_twin
 from tests.support.directory_senders import DAY_MS, source_block
@@ -36,8 +36,8 @@ NOON_MS = 20_000 * DAY_MS + DAY_MS // 2
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return new_settings(tmp_path / "west", "west", instance_id=WEST)
+def limits(tmp_path: Path) -> RetryLimits:
+    return retry_limits(new_settings(tmp_path / "west", "west", instance_id=WEST))
 
 
 @pytest.fixture
@@ -100,61 +100,61 @@ def test_a_directory_with_something_else_in_it_is_refused(root: Path) -> None:
 
 
 def test_a_directory_that_is_not_mounted_is_unavailable_and_nothing_is_made_in_its_place(
-    root: Path, settings: Settings
+    root: Path, limits: RetryLimits
 ) -> None:
     lake = peer(root)
-    session = ParquetSystem(roots=ANYWHERE).open(lake, STREAM, settings)
+    session = ParquetSystem(roots=ANYWHERE).open(lake, STREAM, limits)
     root.rename(root.with_name("away"))
     with pytest.raises(UnavailableError):
         session.ship(message((1, 1, 1)))
     with pytest.raises(UnavailableError, match="not mounted"):
-        ParquetSystem(roots=ANYWHERE).open(lake, STREAM, settings)
+        ParquetSystem(roots=ANYWHERE).open(lake, STREAM, limits)
     assert not root.exists()
 
 
 def test_a_directory_that_was_replaced_by_an_empty_one_stays_as_it_is_and_the_reason_is_told(
-    root: Path, settings: Settings
+    root: Path, limits: RetryLimits
 ) -> None:
     lake = peer(root)
     root.rename(root.with_name("away"))
     root.mkdir()
     system = ParquetSystem(roots=ANYWHERE)
-    for ask in (lambda: system.identify(str(root)), lambda: system.open(lake, STREAM, settings)):
+    for ask in (lambda: system.identify(str(root)), lambda: system.open(lake, STREAM, limits)):
         with pytest.raises(UnavailableError, match=r"_bookkeeper\.json: the directory is gone, .* or replaced"):
             ask()
     assert list(root.iterdir()) == []
     root.rmdir()
     root.with_name("away").rename(root)
-    system.open(lake, STREAM, settings).ship(message((1, 1, 1)))
+    system.open(lake, STREAM, limits).ship(message((1, 1, 1)))
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b"\xff", b'{"format": 1, "files": "x"}', b"[" * 9000])
-def test_an_identity_that_does_not_parse_is_damage(root: Path, settings: Settings, content: bytes) -> None:
+def test_an_identity_that_does_not_parse_is_damage(root: Path, limits: RetryLimits, content: bytes) -> None:
     lake = peer(root)
     (root / "_bookkeeper.json").write_bytes(content)
     with pytest.raises(CorruptionError, match=r"_bookkeeper\.json"):
-        ParquetSystem(roots=ANYWHERE).open(lake, STREAM, settings)
+        ParquetSystem(roots=ANYWHERE).open(lake, STREAM, limits)
 
 
-def test_a_newer_format_and_a_weaker_way_there_are_refused(root: Path, settings: Settings) -> None:
+def test_a_newer_format_and_a_weaker_way_there_are_refused(root: Path, limits: RetryLimits) -> None:
     lake = peer(root)
     with pytest.raises(IncompatibleError, match="exclusive"):
-        ParquetSystem(opener=remote_twin, roots=ANYWHERE).open(lake, STREAM, settings)
+        ParquetSystem(opener=remote_twin, roots=ANYWHERE).open(lake, STREAM, limits)
     told = json.loads((root / "_bookkeeper.json").read_text())
     (root / "_bookkeeper.json").write_text(json.dumps(told | {"format": 2}))
     with pytest.raises(IncompatibleError, match="upgrade"):
-        ParquetSystem(roots=ANYWHERE).open(lake, STREAM, settings)
+        ParquetSystem(roots=ANYWHERE).open(lake, STREAM, limits)
 
 
-def test_a_directory_of_single_blocks_stays_one_wherever_it_is_mounted(root: Path, settings: Settings) -> None:
+def test_a_directory_of_single_blocks_stays_one_wherever_it_is_mounted(root: Path, limits: RetryLimits) -> None:
     made = ParquetSystem(opener=remote_twin, roots=ANYWHERE).prepare(str(root))
-    session = ParquetSystem(roots=ANYWHERE).open(Peer("lake", str(root), made.instance_id), STREAM, settings)
+    session = ParquetSystem(roots=ANYWHERE).open(Peer("lake", str(root), made.instance_id), STREAM, limits)
     session.ship(message((1, 1, 1), (2, 2, 3)))
     assert len(DirectoryPeer(root).messages) == 2
 
 
-def test_every_record_says_what_it_was_and_where_it_comes_from(root: Path, settings: Settings) -> None:
-    session = ParquetSystem(roots=ANYWHERE).open(peer(root), STREAM, settings)
+def test_every_record_says_what_it_was_and_where_it_comes_from(root: Path, limits: RetryLimits) -> None:
+    session = ParquetSystem(roots=ANYWHERE).open(peer(root), STREAM, limits)
     session.ship(message((1, 2, 2), (5, 2, 9)))
     (path,) = DirectoryPeer(root).messages
     assert str(path.relative_to(root).parent) == stream_directory(STREAM, "2024-10-04")
@@ -170,41 +170,41 @@ def test_every_record_says_what_it_was_and_where_it_comes_from(root: Path, setti
     assert (first["value"], first["timestamp"], first["delete"]) == (b"000001", 1, False)
 
 
-def test_records_that_were_filtered_keep_the_places_of_the_others(root: Path, settings: Settings) -> None:
+def test_records_that_were_filtered_keep_the_places_of_the_others(root: Path, limits: RetryLimits) -> None:
     whole = message((1, 4, 4))
     rest = source_block(1, 2, 4, NOON_MS).block
     facts = BlockFacts(NOON_MS, 100, pa.array([1, 3], pa.uint64()))
-    session = ParquetSystem(roots=ANYWHERE).open(peer(root), STREAM, settings)
+    session = ParquetSystem(roots=ANYWHERE).open(peer(root), STREAM, limits)
     session.ship(Message(whole.provenance, 0, 0, 4, (rest,), (facts,)))
     found = DirectoryPeer(root).table()
     assert found.column("_offset").to_pylist() == [2, 4]
     assert found.column("_sequence").to_pylist() == [101, 103]
 
 
-def test_a_sender_that_tells_no_facts_and_a_block_that_lies_are_refused(root: Path, settings: Settings) -> None:
+def test_a_sender_that_tells_no_facts_and_a_block_that_lies_are_refused(root: Path, limits: RetryLimits) -> None:
     told = message((1, 2, 2))
-    session = ParquetSystem(roots=ANYWHERE).open(peer(root), STREAM, settings)
+    session = ParquetSystem(roots=ANYWHERE).open(peer(root), STREAM, limits)
     with pytest.raises(IncompatibleError, match="write times"):
         session.ship(Message(told.provenance, 0, 0, 2, told.blocks))
     block = told.blocks[0]
-    short = SourceBlock(1, 2, block.records, 3, block.min_row, block.max_row)
+    short = MessageBlock(1, 2, block.records, 3, block.min_row, block.max_row)
     with pytest.raises(CorruptionError, match="announces 3"):
         session.ship(Message(told.provenance, 0, 0, 2, (short,), told.facts))
     assert DirectoryPeer(root).messages == []
     assert DirectoryPeer(root).leftovers == []
 
 
-def test_a_message_without_a_block_is_nothing_to_write(root: Path, settings: Settings) -> None:
-    session = ParquetSystem(roots=ANYWHERE).open(peer(root), STREAM, settings)
+def test_a_message_without_a_block_is_nothing_to_write(root: Path, limits: RetryLimits) -> None:
+    session = ParquetSystem(roots=ANYWHERE).open(peer(root), STREAM, limits)
     assert session.ship(Message((WEST,), 0, 0, 9, ())).offset == 9
     assert session.ship(Message((WEST,), 0, 9, 12, ())).offset == 12
     assert DirectoryPeer(root).messages == []
 
 
 @pytest.mark.parametrize("damage", ["garbage", "moved", "foreign"])
-def test_a_file_that_is_not_what_its_name_says_is_damage(root: Path, settings: Settings, damage: str) -> None:
+def test_a_file_that_is_not_what_its_name_says_is_damage(root: Path, limits: RetryLimits, damage: str) -> None:
     lake = peer(root)
-    ParquetSystem(roots=ANYWHERE).open(lake, STREAM, settings).ship(message((1, 2, 2)))
+    ParquetSystem(roots=ANYWHERE).open(lake, STREAM, limits).ship(message((1, 2, 2)))
     (path,) = DirectoryPeer(root).messages
     if damage == "garbage":
         path.write_bytes(b"PAR1 and no more")
@@ -215,17 +215,17 @@ def test_a_file_that_is_not_what_its_name_says_is_damage(root: Path, settings: S
         (root / stream_directory(other, "2024-10-04")).mkdir(parents=True)
         path.rename(root / stream_directory(other, "2024-10-04") / path.name)
         with pytest.raises(CorruptionError, match="was it moved"):
-            ParquetSystem(roots=ANYWHERE).open(lake, other, settings).ship(message((1, 2, 2)))
+            ParquetSystem(roots=ANYWHERE).open(lake, other, limits).ship(message((1, 2, 2)))
         return
     with pytest.raises(CorruptionError, match=path.name):
-        ParquetSystem(roots=ANYWHERE).open(lake, STREAM, settings).ship(message((1, 2, 2)))
+        ParquetSystem(roots=ANYWHERE).open(lake, STREAM, limits).ship(message((1, 2, 2)))
 
 
-def test_files_that_are_not_ours_are_passed_over(root: Path, settings: Settings) -> None:
+def test_files_that_are_not_ours_are_passed_over(root: Path, limits: RetryLimits) -> None:
     assert last_file(["x.parquet", "00000000000000000007.parquet", "9.parquet", "_SUCCESS"]) == (
         "00000000000000000007.parquet"
     )
-    session = ParquetSystem(roots=ANYWHERE).open(peer(root), STREAM, settings)
+    session = ParquetSystem(roots=ANYWHERE).open(peer(root), STREAM, limits)
     directory = root / stream_directory(STREAM, "2024-10-04")
     directory.mkdir(parents=True)
     (directory / "notes.txt").touch()
@@ -272,7 +272,9 @@ def test_quorums_are_paths_or_uris(tmp_path: Path) -> None:
             open_store(wrong, roots)
 
 
-def test_a_directory_below_no_root_is_refused_when_it_is_opened(root: Path, settings: Settings, tmp_path: Path) -> None:
+def test_a_directory_below_no_root_is_refused_when_it_is_opened(
+    root: Path, limits: RetryLimits, tmp_path: Path
+) -> None:
     with pytest.raises(RefusedError, match="there is none"):
         ParquetSystem().prepare(str(root))
     assert not root.exists()
@@ -284,30 +286,30 @@ def test_a_directory_below_no_root_is_refused_when_it_is_opened(root: Path, sett
         system.prepare("s3://bucket/lake")
     place = root.parent / "open" / "lake"
     lake = Peer("lake", str(place), system.prepare(str(place)).instance_id)
-    session = system.open(lake, STREAM, settings)
+    session = system.open(lake, STREAM, limits)
     session.ship(message((1, 2, 2)))
     moved = tmp_path / "moved"
     place.rename(moved)
     place.symlink_to(moved)
     before = sorted(moved.rglob("*"))
-    for use in (lambda: session.ship(message((3, 4, 4))), lambda: system.open(lake, STREAM, settings)):
+    for use in (lambda: session.ship(message((3, 4, 4))), lambda: system.open(lake, STREAM, limits)):
         with pytest.raises(RefusedError, match="below a directory"):
             use()
     assert sorted(moved.rglob("*")) == before
 
 
-def test_files_are_as_open_as_their_directory(root: Path, settings: Settings) -> None:
+def test_files_are_as_open_as_their_directory(root: Path, limits: RetryLimits) -> None:
     lake = peer(root)
     root.chmod(0o750)
-    ParquetSystem(roots=ANYWHERE).open(lake, STREAM, settings).ship(message((1, 2, 2)))
+    ParquetSystem(roots=ANYWHERE).open(lake, STREAM, limits).ship(message((1, 2, 2)))
     (file,) = DirectoryPeer(root).messages
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert {stat.S_IMODE(place.stat().st_mode) for place in file.parents if root in place.parents} == {0o750}
 
 
-def test_a_full_disk_leaves_no_part_and_is_tried_again(root: Path, settings: Settings) -> None:
+def test_a_full_disk_leaves_no_part_and_is_tried_again(root: Path, limits: RetryLimits) -> None:
     lake = peer(root)
-    session = ParquetSystem(roots=ANYWHERE).open(lake, STREAM, settings)
+    session = ParquetSystem(roots=ANYWHERE).open(lake, STREAM, limits)
     (root / "_unfinished").rename(root / "_gone")
     with pytest.raises(UnavailableError, match="can't be written"):
         session.ship(message((1, 2, 2)))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 
 import pytest
 
+from bookkeeper.config import new_settings
 from bookkeeper.errors import IncompatibleError, InvalidInputError, NotFoundError
 from bookkeeper.peers import registry
 from bookkeeper.peers.bookkeeper import BookkeeperSystem
 from bookkeeper.peers.parquet import ParquetSystem
-from bookkeeper.peers.registry import GROUP, Registry, split_quorum
+from bookkeeper.peers.registry import GROUP, Registry, registry_of, split_quorum
 from tests.support.memory_peer import MemorySystem
 
 
@@ -32,8 +34,8 @@ def test_a_quorum_that_names_nothing_is_refused(quorum: str) -> None:
         split_quorum(quorum)
 
 
-def test_the_built_in_system_needs_no_entry_point_and_is_made_once() -> None:
-    systems = Registry()
+def test_the_built_in_system_needs_no_entry_point_and_is_made_once(tmp_path: Path) -> None:
+    systems = registry_of(new_settings(tmp_path, "west"))
     assert isinstance(systems.system("bookkeeper"), BookkeeperSystem)
     assert systems.system("bookkeeper") is systems.system("bookkeeper")
 

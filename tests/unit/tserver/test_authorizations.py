@@ -30,8 +30,8 @@ LIMITS = BatchLimits()
 )
 def test_without_a_word_it_is_all_that_the_user_has(user: str | None, asked: tuple[str, ...] | None, seen: str) -> None:
     authorizations = authorizations_for(USERS, user, asked)
-    assert "".join(letter for letter in "ABC" if authorizations.sees(letter.encode())) == seen
-    assert authorizations.sees(b"")
+    assert "".join(letter for letter in "ABC" if authorizations.can_see(letter.encode())) == seen
+    assert authorizations.can_see(b"")
 
 
 @pytest.mark.parametrize(("user", "asked"), [(None, ("A", "C")), ("ann", ("A",)), ("nobody", ("A",)), ("", ("C",))])

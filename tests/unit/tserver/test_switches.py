@@ -14,12 +14,12 @@ from tests.unit.tserver.bulk import test_segment_offers as offer_laws
 from tests.unit.tserver.origins import test_origin_dedup as path_laws
 from tests.unit.tserver.receive import test_receive_streams as stream_laws
 from tests.unit.tserver.receive import test_receiver as receiver_laws
+from tests.unit.tserver.receive import test_share_decision as receiving_laws
 from tests.unit.tserver.tablets import test_block_targets as stamp_laws
 from tests.unit.tserver.tablets import test_load_plan as loading_laws
 from tests.unit.tserver.tablets import test_tablet as tablet_laws
 from tests.unit.tserver.tablets import test_tablet_segments as segment_laws
-from tests.unit.tserver.write import test_share_decision as receiving_laws
-from tests.unit.tserver.write import test_submissions as commit_laws
+from tests.unit.tserver.write import test_submissions as submission_laws
 
 LAWS = [
     ("high-water-does-not-count", receiving_laws.test_r18_a_range_that_comes_twice_is_applied_once, "is applied twice"),
@@ -126,7 +126,9 @@ def test_without_a_count_of_what_is_forgotten_a_late_message_is_taken(tmp_path: 
         fault("forgotten-meanwhile-counts"),
         pytest.raises(AssertionError, match="a stream that was forgotten is taken"),
     ):
-        commit_laws.test_r20_a_message_that_saw_its_stream_in_the_books_before_it_was_forgotten_is_not_taken(tmp_path)
+        submission_laws.test_r20_a_message_that_saw_its_stream_in_the_books_before_it_was_forgotten_is_not_taken(
+            tmp_path
+        )
 
 
 PATH_LAWS = [

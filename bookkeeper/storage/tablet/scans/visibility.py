@@ -1,10 +1,9 @@
-"""Visibility labels: who may see a cell, judged once for each label of a batch.
+"""Visibility labels: whether a reader's authorizations satisfy them, decided once for each label of a batch.
 
-Arrives: labels of cells, authorizations of a reader. Leaves: an error for a label that does not parse, or a mask. Pure.
-A label is empty (everybody may see the cell) or an expression as in Accumulo: terms joined by ``&`` (all of them) or by
-``|`` (one of them), parentheses where both meet. A term is made of letters, digits and ``_-:./``, or of anything in
-double quotes, where ``\\"`` and ``\\\\`` stand for a quote and a backslash. A label that does not parse (written before
-it was checked) is seen by nobody.
+Pure. A label is empty (every reader sees the cell) or an expression as in Accumulo: terms joined by ``&`` (all of them)
+or by ``|`` (one of them), parentheses where both meet. A term is made of letters, digits and ``_-:./``, or of anything
+in double quotes, where ``\\"`` and ``\\\\`` stand for a quote and a backslash. No reader sees a cell whose label does
+not parse (older versions did not check labels).
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from bookkeeper.storage.tablet.sorting.order import Mask
 DEPTH_MAX = 100
 """Most parentheses inside each other."""
 
-REMEMBERED_MAX = 4_096
-"""Labels of which one reader's verdict, or the news that they parse, is remembered; then all are judged anew."""
-REMEMBERED_BYTES_MAX = 1_024
-"""Longer labels are judged each time."""
+CACHED_LABELS_MAX = 4_096
+"""Labels whose verdict is cached for one set of authorizations; beyond it the cache starts again."""
+CACHED_LABEL_BYTES_MAX = 1_024
+"""Longer labels are decided each time."""
 
 _TERM = re.compile(rb"[A-Za-z0-9_\-:./]+")
 _QUOTED = re.compile(rb'"((?:[^"\\]|\\["\\])+)"')
@@ -37,19 +36,19 @@ _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
+class Combination:
     """All parts must hold, or any of them."""
 
     all_of: bool
     parts: tuple[Expression, ...]
 
 
-Expression: TypeAlias = bytes | Both
+Expression: TypeAlias = bytes | Combination
 """A term, or several expressions joined."""
 
 
 def may_see(expression: Expression, authorizations: Collection[bytes]) -> bool:
-    """Whether somebody with these authorizations satisfies an expression."""
+    """Whether these authorizations satisfy an expression."""
     if isinstance(expression, bytes):
         return expression in authorizations
     judged = (may_see(part, authorizations) for part in expression.parts)
@@ -58,7 +57,7 @@ def may_see(expression: Expression, authorizations: Collection[bytes]) -> bool:
 
 @dataclass(slots=True)
 class _Level:
-    """What stands inside one pair of parentheses so far."""
+    """The terms inside one pair of parentheses, as far as they are read."""
 
     begin: int
     parts: list[Expression] = field(default_factory=list)
@@ -77,7 +76,7 @@ class _Level:
         return True
 
     def expression(self) -> Expression:
-        return self.parts[0] if len(self.parts) == 1 else Both(self.operator == b"&", tuple(self.parts))
+        return self.parts[0] if len(self.parts) == 1 else Combination(self.operator == b"&", tuple(self.parts))
 
 
 class _Parser:
@@ -143,14 +142,14 @@ def _is_unlabelled(column: pa.Array) -> bool:
     return bool(offsets[0] == offsets[-1])
 
 
-@lru_cache(REMEMBERED_MAX)
+@lru_cache(CACHED_LABELS_MAX)
 def _check_short(label: bytes) -> None:
     parse_label(label)
 
 
 def check_label(label: bytes) -> None:
     """Raise InvalidInputError unless a label parses."""
-    if len(label) <= REMEMBERED_BYTES_MAX:
+    if len(label) <= CACHED_LABEL_BYTES_MAX:
         _check_short(label)
     else:
         parse_label(label)
@@ -166,24 +165,24 @@ def check_labels(batch: pa.RecordBatch) -> None:
 
 
 class Authorizations:
-    """What somebody with some authorizations sees. Thread-safe: what is remembered is only ever right."""
+    """A reader's authorizations, with a cache of verdicts on labels. Thread-safe: a cached verdict never changes."""
 
     def __init__(self, authorizations: frozenset[bytes]) -> None:
         self._authorizations = authorizations
-        self._remembered: dict[bytes, bool] = {}
+        self._verdicts: dict[bytes, bool] = {}
 
-    def sees(self, label: bytes) -> bool:
-        """Whether a cell of this label is shown."""
-        if len(label) > REMEMBERED_BYTES_MAX:
-            return self._judge(label)
-        verdict = self._remembered.get(label)
+    def can_see(self, label: bytes) -> bool:
+        """Whether the reader sees cells with this label."""
+        if len(label) > CACHED_LABEL_BYTES_MAX:
+            return self._decide(label)
+        verdict = self._verdicts.get(label)
         if verdict is None:
-            if len(self._remembered) >= REMEMBERED_MAX:
-                self._remembered = {}
-            verdict = self._remembered[label] = self._judge(label)
+            if len(self._verdicts) >= CACHED_LABELS_MAX:
+                self._verdicts = {}
+            verdict = self._verdicts[label] = self._decide(label)
         return verdict
 
-    def _judge(self, label: bytes) -> bool:
+    def _decide(self, label: bytes) -> bool:
         try:
             expression = parse_label(label)
         except InvalidInputError:
@@ -191,15 +190,15 @@ class Authorizations:
         return expression is None or may_see(expression, self._authorizations)
 
     def mask(self, entries: pa.RecordBatch) -> Mask | None:
-        """Which entries are shown; None = all, because none has a label."""
+        """Which entries the reader sees; None = all, because none has a label."""
         column = entries.column("visibility")
         if _is_unlabelled(column):
             return None
-        return by_label(column, self.sees)
+        return by_label(column, self.can_see)
 
 
 def by_label(column: pa.Array, judge: Callable[[bytes], bool]) -> Mask:
-    """The verdict on each label, asked once for each distinct one."""
+    """The verdict on each label, decided once for each distinct one."""
     encoded = pc.dictionary_encode(column)
     verdicts = np.array([judge(label) for label in encoded.dictionary.to_pylist()], bool)
     mask: Mask = verdicts[encoded.indices.to_numpy()]
@@ -208,5 +207,5 @@ def by_label(column: pa.Array, judge: Callable[[bytes], bool]) -> Mask:
 
 @lru_cache(64)
 def authorizations_of(authorizations: frozenset[bytes]) -> Authorizations:
-    """The same sight for the same authorizations, so that pages of scans share what was judged."""
+    """The same object for the same authorizations, so that pages of scans share its cache."""
     return Authorizations(authorizations)

@@ -1,8 +1,8 @@
 """Writing segments: sorted entries in, one durable immutable file out.
 
-Arrives: batches of entries in key order. Leaves: a file under a temporary name, complete and synced, then renamed.
-A crash before the rename leaves a temporary file that no reader ever opens; a crash after it leaves a file that no
-books name. Both are found by ``leftovers`` and can be deleted by whoever holds the tablet.
+A file has a temporary name until it is complete and synced; then it is renamed. A crash before the rename leaves a
+temporary file that no reader opens; a crash after it leaves a file that the books do not name. ``leftovers`` finds
+both, and the tablet's holder can delete them.
 """
 
 from __future__ import annotations
@@ -30,29 +30,31 @@ from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA, KEY_COLUMNS,
 from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from bookkeeper.storage.wal.wal_files import FileOps, sync_directory, uri_of, write_all
 
-WHOLE_COLUMNS = 1 << 16
+VALUES_PER_BATCH = 1 << 16
 """Values that Parquet encodes at once: a row group's columns whole, a quarter faster than in parts."""
 
-AHEAD_BYTES = 8 << 20
-"""Row groups that wait for being encoded hold so much at most, or are one. Entries come in batches of many row groups,
-and their keys are looked at batch by batch: with one row group ahead the two threads wait for each other in turn.
+ENCODING_BYTES_MAX = 8 << 20
+"""Bytes of the row groups that wait for the encoder, if they are several. Batches have many row groups, and their keys
+are read batch by batch: with one waiting row group, the two threads would wait for each other in turn.
 """
 
-BEGUN_BYTES = 4 << 20
-"""The disk begins with so much of a segment at a time: a sync of all of it at the end kept the log's waiting."""
+WRITEBACK_BYTES = 4 << 20
+"""The kernel starts to write a segment to disk in parts of this size: one large sync at the end delays those of the
+log.
+"""
 
 SAMPLE_BYTES = 1 << 16
-WORTH_IT = 0.9
-"""Values are compressed when a sample of them becomes smaller than so many times its size."""
+COMPRESSIBLE_RATIO = 0.9
+"""Values are compressed when a sample of them shrinks below this part of its size."""
 
 
 def is_compressible(values: pa.Array, compression: str) -> bool:
-    """Whether compressing values like these is worth its time; images, what is encrypted or compressed is not."""
+    """Whether compression makes values like these smaller; images, encrypted and compressed values it does not."""
     first = int(binary_offsets(values)[0])
     sample = binary_data(values)[first : first + min(content_bytes(values), SAMPLE_BYTES)]
     if compression == "none" or not sample:
         return False
-    return int(pa.compress(sample, compression).size) < WORTH_IT * len(sample)
+    return int(pa.compress(sample, compression).size) < COMPRESSIBLE_RATIO * len(sample)
 
 
 _DICTIONARY = pa.dictionary(pa.int32(), pa.binary())
@@ -96,7 +98,7 @@ def _parquet_writer(sink: pa.NativeFile, compression: str, first: pa.RecordBatch
         use_dictionary=segment_format.DICTIONARY_COLUMNS,
         write_statistics=["row"],
         store_schema=False,
-        write_batch_size=WHOLE_COLUMNS,
+        write_batch_size=VALUES_PER_BATCH,
     )
 
 
@@ -136,8 +138,8 @@ class SegmentWriter:
         self._encoder = ThreadPoolExecutor(1, "segment")
         self._encoded: deque[tuple[int, Future[None]]] = deque()
         """The row groups, each with its size, that are encoded or wait for it while the next ones are prepared."""
-        self._begun = 0
-        """Up to where the disk was told to begin."""
+        self._writeback_end = 0
+        """The end of the bytes that the kernel has started to write."""
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_records = 0
         self._waiting_bytes = 0
@@ -164,7 +166,7 @@ class SegmentWriter:
                 self._write_row_group(constants if len(self._waiting) == 1 else None)
 
     def _note(self, entries: pa.RecordBatch) -> None:
-        """Remember what the tail and the books say of these entries."""
+        """Note the hashes, families and sequence numbers of these entries, for the tail and the books."""
         self._hashes.append(bloom.hash_rows(entries.column("row")))
         if len(self._families) <= segment_format.FAMILIES_MAX:
             self._families.update(distinct(entries.column("family")))
@@ -177,7 +179,7 @@ class SegmentWriter:
         size = self._waiting_bytes
         self._waiting, self._waiting_records, self._waiting_bytes = [], 0, 0
         written = _with_dictionaries(group, _constants(group) if constants is None else constants)
-        self._settle(AHEAD_BYTES - size)
+        self._settle(ENCODING_BYTES_MAX - size)
         self._encoded.append((size, self._encoder.submit(self._encode, group, written)))
 
     def _settle(self, left_bytes: int) -> None:
@@ -192,9 +194,9 @@ class SegmentWriter:
         start = self._sink.tell()
         self._writer.write_batch(written, row_group_size=group.num_rows)
         end = self._sink.tell()
-        if end - self._begun >= BEGUN_BYTES:
-            self._ops.begin_writing(self._sink.fileno(), self._begun, end - self._begun)
-            self._begun = end
+        if end - self._writeback_end >= WRITEBACK_BYTES:
+            self._ops.begin_writing(self._sink.fileno(), self._writeback_end, end - self._writeback_end)
+            self._writeback_end = end
         line = {"start": start, "bytes": end - start, "crc": 0, "records": group.num_rows}
         for name in KEY_COLUMNS:
             line[f"first_{name}"] = group.column(name)[0].as_py()
@@ -257,7 +259,7 @@ class SegmentWriter:
         return int(footer_start + sum(map(len, tail)))
 
     def discard(self) -> None:
-        """Give up: remove what was written, published or not, as long as nobody was told of it."""
+        """Remove the written file, published or not; only before the books name it."""
         self._encoder.shutdown()
         with contextlib.suppress(OSError, pa.ArrowException):  # a file that is thrown away need not be complete
             if self._writer is not None:

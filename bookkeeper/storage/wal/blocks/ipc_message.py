@@ -94,7 +94,7 @@ def _read_form(message: memoryview) -> MessageForm:
     nulls = _null_counts(flat, nodes, records)
     is_compressed = _is_compressed(flat, compression)
     found = _buffers(flat, buffers, message[body_at:])
-    if not is_compressed:  # Arrow looks at the sizes of buffers that are there
+    if not is_compressed:  # Arrow checks the sizes of buffers that are there
         return MessageForm(records, len(message) - body_at, is_compressed=False)
     sizes = [_decompressed_bytes(message, body_at + offset, size) for offset, size in found]
     _check_sizes(sizes, records, nulls)
@@ -185,7 +185,7 @@ def _fields(flat: bytes, table: int) -> Sequence[int]:
     (back,) = struct.unpack_from("<i", flat, table)
     vtable = table - back
     if vtable < 0:
-        raise _bad("its metadata refers to what lies before it")
+        raise _bad("its metadata refers to bytes before it")
     (size,) = struct.unpack_from("<H", flat, vtable)
     if size >= _VTABLE_HEAD + _FIELDS.size:
         relative = _FIELDS.unpack_from(flat, vtable + _VTABLE_HEAD)

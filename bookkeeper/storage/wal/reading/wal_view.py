@@ -62,7 +62,7 @@ class WalView:
 
     @property
     def fenced(self) -> bool:
-        """Whether a recovery of this log has begun."""
+        """Whether a recovery of this log has started."""
         return read_small(self.uri + FENCE_SUFFIX, 1) is not None
 
     def headers(self, first: int = 1, position_hint: int | None = None) -> Iterator[BlockAt]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import Settings, new_settings
+from bookkeeper.config import new_settings
 from bookkeeper.errors import (
     IncompatibleError,
     InvalidInputError,
@@ -22,7 +22,7 @@ from bookkeeper.errors import (
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.model import StreamKey
 from bookkeeper.peers import registry
-from bookkeeper.peers.protocol import Identity, Peer, ReplicaSession
+from bookkeeper.peers.protocol import Identity, Peer, ReplicaSession, RetryLimits
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.file_roots import ANYWHERE
@@ -55,8 +55,8 @@ class Shelf:
     def stream_done(self, peer: Peer, streams: Sequence[StreamKey]) -> None:
         self._ask("stream_done", peer, tuple(streams))
 
-    def open(self, peer: Peer, stream: StreamKey, settings: Settings) -> ReplicaSession:
-        raise AssertionError(f"a master opens no session: {peer}, {stream}, {settings.directory}")
+    def open(self, peer: Peer, stream: StreamKey, limits: RetryLimits) -> ReplicaSession:
+        raise AssertionError(f"a master opens no session: {peer}, {stream}, {limits}")
 
     def _ask(self, *question: object) -> None:
         self.asked.append(question)

@@ -16,7 +16,7 @@ from bookkeeper.master.splits.split_rules import Change, TabletFacts
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
-from bookkeeper.model import Ahead, Extent, RowRange, StreamKey
+from bookkeeper.model import Extent, PartialHighWater, RowRange, StreamKey
 from bookkeeper.origins import Part, Root, RootIntervals, Runs
 from tests.support.faults import fault
 
@@ -37,7 +37,7 @@ def state(
     last_time_ms: int = 900,
     wals: Sequence[tuple[str, int]] = (("w1", 9),),
     through: Mapping[str, int] | None = None,
-    ahead: Mapping[StreamKey, tuple[Ahead, ...]] | None = None,
+    ahead: Mapping[StreamKey, tuple[PartialHighWater, ...]] | None = None,
 ) -> FlushState:
     return FlushState(
         77, through or {}, last_seq, last_time_ms, high_water or {}, tuple(wals), tuple(segments), 0, ahead or {}
@@ -106,7 +106,7 @@ def test_merged_are_the_tablets_with_rows_in_the_range(
 
 
 def test_facts_are_what_a_row_says_and_survive_being_written_down() -> None:
-    known = state({STREAM: 4}, ["s1"], ahead={STREAM: (Ahead(RowRange(b"c", None), 9),)})
+    known = state({STREAM: 4}, ["s1"], ahead={STREAM: (PartialHighWater(RowRange(b"c", None), 9),)})
     found = facts(b"c", b"m", known, {"s1": entry(b"d", b"e", RowRange(b"c", b"m"))}, ["late"])
     assert split_rules.facts_of(row_of(found)) == found
     assert split_rules.decode_facts(split_rules.encode_facts([found, facts(b"m", None)])) == [found, facts(b"m", None)]  # type: ignore[arg-type]
@@ -162,7 +162,7 @@ def test_of_merged_tablets_one_may_know_nothing_yet() -> None:
     found = flush_in(change, b"1<")
     assert (found.last_seq, found.last_time_ms, found.last_wals) == (9, 900, (("w1", 9),))
     assert found.high_water.get(STREAM, 0) == 0, "the other one has nothing of the stream"
-    assert found.ahead[STREAM] == (Ahead(RowRange(b"m", None), 40),)
+    assert found.ahead[STREAM] == (PartialHighWater(RowRange(b"m", None), 40),)
     assert flush_in(split_rules.merge_change([facts(None, b"m"), facts(b"m", None)], 4), b"1<").last_seq == 0
 
 
@@ -219,12 +219,12 @@ def test_a_tablet_that_was_never_flushed_is_split_as_well() -> None:
 
 
 def test_r18_rows_that_are_ahead_stay_so_in_the_half_that_has_them() -> None:
-    ahead = {STREAM: (Ahead(RowRange(b"k", b"p"), 60),), OTHER: (Ahead(RowRange(b"t", None), 9),)}
+    ahead = {STREAM: (PartialHighWater(RowRange(b"k", b"p"), 60),), OTHER: (PartialHighWater(RowRange(b"t", None), 9),)}
     change = split_rules.split_change(facts(None, None, state({STREAM: 40, OTHER: 1}, ahead=ahead)), [b"m"], 4, "s-7")
-    assert flush_in(change, b"1;m").ahead == {STREAM: (Ahead(RowRange(b"k", b"m"), 60),)}
+    assert flush_in(change, b"1;m").ahead == {STREAM: (PartialHighWater(RowRange(b"k", b"m"), 60),)}
     assert flush_in(change, b"1<").ahead == {
-        STREAM: (Ahead(RowRange(b"m", b"p"), 60),),
-        OTHER: (Ahead(RowRange(b"t", None), 9),),
+        STREAM: (PartialHighWater(RowRange(b"m", b"p"), 60),),
+        OTHER: (PartialHighWater(RowRange(b"t", None), 9),),
     }
 
 
@@ -271,8 +271,8 @@ def test_r18_a_merged_tablet_has_what_all_have_and_remembers_which_rows_have_mor
     found = flush_in(split_rules.merge_change([LEFT, RIGHT], 4), b"1<")
     assert found.high_water == {STREAM: 40, OTHER: 0}
     assert found.ahead == {
-        STREAM: (Ahead(RowRange(b"m", None), 70),),
-        OTHER: (Ahead(RowRange(b"m", None), 5),),
+        STREAM: (PartialHighWater(RowRange(b"m", None), 70),),
+        OTHER: (PartialHighWater(RowRange(b"m", None), 5),),
     }
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import Settings
 from bookkeeper.errors import BookkeeperError, InvalidInputError, RefusedError, UnavailableError
 from bookkeeper.model import StreamKey
-from bookkeeper.peers.protocol import Acked, AheadSession, Message, Peer
+from bookkeeper.peers.extensions import PipelinedSession
+from bookkeeper.peers.protocol import Acked, Message, Peer, RetryLimits
 from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.ranges import RangeResult
-from bookkeeper.replay.stream.block_stream import MESSAGES_ON_WAY_MAX
+from bookkeeper.replay.stream.block_stream import MESSAGES_IN_FLIGHT_MAX
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from tests.support.memory_peer import MemoryPeer
 from tests.support.ranges import a_range
@@ -22,7 +22,7 @@ from tests.support.wal_files import EAST, Spec, write_wal
 
 
 @dataclass(slots=True)
-class _Shipment:
+class _InFlight:
     """``outcome`` came about when the message left; the sender hears of it when it asks."""
 
     session: _AheadOfAll
@@ -51,13 +51,13 @@ class _AheadOfAll:
         self.sends += 1
         return self.peer.apply(self.stream, message)
 
-    def ship_ahead(self, message: Message) -> _Shipment:
+    def start_shipping(self, message: Message) -> _InFlight:
         self.on_way += 1
         self.most = max(self.most, self.on_way)
         try:
-            return _Shipment(self, self.peer.apply(self.stream, message))
+            return _InFlight(self, self.peer.apply(self.stream, message))
         except BookkeeperError as error:
-            return _Shipment(self, error)
+            return _InFlight(self, error)
 
     def close(self) -> None:
         pass
@@ -71,8 +71,8 @@ class _System:
     name: str = "memory"
     sessions: list[_AheadOfAll] = field(default_factory=list)
 
-    def open(self, peer: Peer, stream: StreamKey, settings: Settings) -> _AheadOfAll:
-        del peer, settings
+    def open(self, peer: Peer, stream: StreamKey, limits: RetryLimits) -> _AheadOfAll:
+        del peer, limits
         self.sessions.append(_AheadOfAll(self.peer, stream))
         return self.sessions[-1]
 
@@ -94,8 +94,8 @@ def test_messages_leave_before_the_one_in_front_is_answered(tmp_path: Path) -> N
     assert (result.error, result.acked_offset, result.records, result.sent_records) == (None, 60, 60, 60)
     assert peer.rows == rows(1, 60)
     assert [m.after_offset - m.acked_offset for m in peer.messages] == [0, 10, 20, 20, 20, 20]
-    assert [session.most for session in sessions] == [MESSAGES_ON_WAY_MAX]
-    assert isinstance(sessions[0], AheadSession)
+    assert [session.most for session in sessions] == [MESSAGES_IN_FLIGHT_MAX]
+    assert isinstance(sessions[0], PipelinedSession)
 
 
 def test_a_message_that_was_lost_goes_again_and_so_does_what_was_declined_behind_it(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from bookkeeper.errors import RefusedError
 from bookkeeper.model import BlockTarget, StreamKey, TargetKey
 from bookkeeper.replay.stream import filters
 from bookkeeper.replay.stream.filters import NOTHING, WHOLE, Share
-from bookkeeper.tserver.receive.receiver import check_provenance
+from bookkeeper.tserver.receive.admission import check_provenance
 from tests.support.faults import fault
 from tests.support.wal_files import EAST, TO_EAST, Spec, block, records
 
@@ -75,7 +75,7 @@ def test_of_a_mixed_block_the_families_of_wanted_groups_travel() -> None:
 @given(st.lists(st.tuples(st.binary(max_size=3), st.sampled_from([b"a1", b"a2", b"b1"])), max_size=50))
 def test_keeping_families_keeps_their_records_in_order_and_no_others(cells: list[tuple[bytes, bytes]]) -> None:
     batch = records([row for row, _ in cells], [family for _, family in cells])
-    kept = batch.take(pa.array(filters.places_of_families(batch, {b"a1", b"a2"})))
+    kept = batch.take(pa.array(filters.row_indices_of_families(batch, {b"a1", b"a2"})))
     assert kept.column("row").to_pylist() == [row for row, family in cells if family != b"b1"]
     assert kept.schema == batch.schema
 

@@ -1,4 +1,4 @@
-"""The origins in a message: the logs in which its records were first written (R22)."""
+"""What a message says of where its records were first written, one sentence each (R22)."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def received(block_origins: BlockOrigins, groups: tuple[str, ...] | None = None)
     return made
 
 
-def said(block: BlockHeader, *places: int, passed_to: int = 0, run_id: str = "") -> BlockOrigins | None:
-    """The block origins for east; ``places``: of these records alone."""
+def said(block: BlockHeader, *row_indices: int, passed_to: int = 0, run_id: str = "") -> BlockOrigins | None:
+    """The block origins for east; ``row_indices``: of these records alone."""
     raw = block_origins_of(
         block,
         replace(RANGE, passed_to=passed_to, run_id=run_id),
-        np.array(places, np.int64) if places else None,
+        np.array(row_indices, np.int64) if row_indices else None,
     )
     return None if raw is None else parse_block_origins(raw, OWN)
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.bulk.log_segments import MANIFEST_SUFFIX, whole_of
-from bookkeeper.config import Settings
+from bookkeeper.bulk.log_segments import MANIFEST_SUFFIX, read_segmented_log
 from bookkeeper.errors import NotFoundError, UnavailableError
 from bookkeeper.model import StreamKey
-from bookkeeper.peers.protocol import Acked, Message, Peer, WholeAnswer, WholeFile
+from bookkeeper.peers.extensions import SegmentTransfer, TransferAnswer
+from bookkeeper.peers.protocol import Acked, Message, Peer, RetryLimits
 from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.ranges import Range
 from bookkeeper.replay.stream import segment_transfer
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
-from bookkeeper.replay.stream.segment_transfer import AS_SEGMENTS
+from bookkeeper.replay.stream.segment_transfer import BY_SEGMENTS
 from bookkeeper.storage.tablet import GroupMap
 from bookkeeper.storage.wal import path_of, read_headers
 from bookkeeper.storage.wal.wal_files import beside
@@ -42,7 +42,7 @@ def _range(given: Given, last: int = 3, **changes: object) -> Range:
 
 
 @dataclass(slots=True)
-class _WholeSession:
+class _TransferSession:
     peer: WholePeer
     stream: StreamKey
     sends: int = 0
@@ -51,13 +51,13 @@ class _WholeSession:
         self.sends += 1
         return self.peer.memory.apply(self.stream, message)
 
-    def ship_whole(self, whole: WholeFile, give_up_ns: int) -> WholeAnswer:
+    def transfer_segments(self, whole: SegmentTransfer, give_up_ns: int) -> TransferAnswer:
         del give_up_ns
         self.peer.offers.append(whole)
         self.peer.takes()
         if self.peer.error is not None:
             raise self.peer.error
-        return WholeAnswer(self.peer.declines, 0 if self.peer.declines else whole.log.size_bytes)
+        return TransferAnswer(self.peer.declines, 0 if self.peer.declines else whole.log.size_bytes)
 
     def close(self) -> None:
         pass
@@ -72,13 +72,13 @@ class WholePeer:
     error: Exception | None = None
     takes: Callable[[], None] = lambda: None
     """How long an offer takes."""
-    offers: list[WholeFile] = field(default_factory=list)
+    offers: list[SegmentTransfer] = field(default_factory=list)
     name: str = "memory"
 
-    def open(self, peer: Peer, stream: StreamKey, settings: Settings) -> _WholeSession:
+    def open(self, peer: Peer, stream: StreamKey, limits: RetryLimits) -> _TransferSession:
         """See the protocol."""
-        del peer, settings
-        return _WholeSession(self, stream)
+        del peer, limits
+        return _TransferSession(self, stream)
 
 
 @pytest.fixture
@@ -93,11 +93,11 @@ def _shipper(tmp_path: Path, system: WholePeer | MemorySystem) -> Shipper:
 
 def test_a_file_that_is_taken_is_acknowledged_to_its_end(tmp_path: Path, given: Given, peer: WholePeer) -> None:
     (result,) = _shipper(tmp_path, peer).ship([_range(given)], 60_000)
-    assert (result.acked_offset, result.records, result.error, result.way) == (3, 3, None, AS_SEGMENTS)
+    assert (result.acked_offset, result.records, result.error, result.way) == (3, 3, None, BY_SEGMENTS)
     assert result.bytes == result.sent_bytes == given.whole.size_bytes
     (offer,) = peer.offers
     assert offer.provenance == ("instance-west",)
-    assert offer.log == whole_of(given.log)
+    assert offer.log == read_segmented_log(given.log)
     assert peer.memory.messages == []
 
 

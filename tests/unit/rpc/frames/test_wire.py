@@ -29,8 +29,7 @@ from bookkeeper.rpc.contract.messages import (
 from bookkeeper.rpc.contract.schema import TypeSpec, WireType, load_contract
 from bookkeeper.rpc.contract.structs import STRUCTS
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, MessageKind, method_codec, read_start
-from bookkeeper.rpc.frames.large_values import LARGE_BYTES
-from bookkeeper.rpc.frames.wire import Buffers, skip_value, struct_reader, struct_writer
+from bookkeeper.rpc.frames.wire import LARGE_BYTES, Buffers, skip_value, struct_reader, struct_writer
 from tests.support.faults import fault
 
 LIMIT = 1 << 20

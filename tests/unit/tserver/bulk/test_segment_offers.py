@@ -39,9 +39,9 @@ from bookkeeper.tserver.bulk.segment_offers import (
     Standing,
     files_of,
     first_root,
-    onward_of,
     reason_of_tablets,
     reason_to_decline,
+    relay_facts_of,
     shares_of,
 )
 from bookkeeper.tserver.bulk.segment_receiver import declined_or_raise
@@ -106,10 +106,10 @@ def test_what_a_table_does_not_take_as_files_is_said() -> None:
 def test_r22_an_offer_says_where_its_records_were_first_written() -> None:
     root = Root("north", "file:///import/7.wal", "3")
     handed_on = replace(_offer(_entry()), root=root.encode())
-    assert first_root(STREAM, onward_of(handed_on)) == root
-    assert first_root(STREAM, onward_of(_offer(_entry()))) == first_root(STREAM, None) == root_of(STREAM)
+    assert first_root(STREAM, relay_facts_of(handed_on)) == root
+    assert first_root(STREAM, relay_facts_of(_offer(_entry()))) == first_root(STREAM, None) == root_of(STREAM)
     with pytest.raises(CorruptionError):
-        onward_of(replace(handed_on, root="north|x"))
+        relay_facts_of(replace(handed_on, root="north|x"))
 
 
 def test_each_tablet_refers_to_the_files_that_reach_it() -> None:
@@ -161,10 +161,10 @@ def test_parts_that_come_again_are_passed_over(tmp_path: Path, incoming: Segment
     incoming.put(_part(0, CONTENT[:4]))
     incoming.put(_part(0, CONTENT[:4]))
     assert incoming.begin(STREAM, 2, [file], unchecked) == (4,)
-    with pytest.raises(InvalidInputError), incoming.taken(STREAM):
+    with pytest.raises(InvalidInputError), incoming.complete(STREAM):
         pass
     incoming.put(_part(2, CONTENT[2:]))
-    with incoming.taken(STREAM) as upload:
+    with incoming.complete(STREAM) as upload:
         (uri,) = upload.uris
         assert Path(uri.removeprefix("file://")).read_bytes() == CONTENT
     assert list((tmp_path / "incoming").iterdir()) == []
@@ -182,7 +182,7 @@ def test_parts_that_do_not_belong_are_refused(tmp_path: Path, incoming: SegmentU
 def test_files_that_did_not_get_to_tablets_stay_for_the_next_try(tmp_path: Path, incoming: SegmentUploads) -> None:
     incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked)
     incoming.put(_part(0, CONTENT))
-    with pytest.raises(UnavailableError), incoming.taken(STREAM):
+    with pytest.raises(UnavailableError), incoming.complete(STREAM):
         raise UnavailableError("a tablet moves")
     assert incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked) == (len(CONTENT),)
 
@@ -192,10 +192,10 @@ def test_what_nobody_sends_any_more_goes_and_what_is_used_stays(
 ) -> None:
     incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked)
     incoming.put(_part(0, CONTENT))
-    with incoming.taken(STREAM) as upload:
+    with incoming.complete(STREAM) as upload:
         clock.jump(700_000)
         incoming.expire()
-        assert not upload.over
+        assert not upload.is_over
     incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked)
     incoming.put(_part(0, CONTENT[:4]))
     clock.jump(300_000)

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.model import Ahead, RowRange, StreamKey
-from bookkeeper.tserver.origins.partial_high_water import rest_of, unknown_parts
+from bookkeeper.model import PartialHighWater, RowRange, StreamKey
+from bookkeeper.tserver.origins.partial_high_water import unknown_parts, without_rows
+from bookkeeper.tserver.receive.share_decision import Accept, Gap, decide
 from bookkeeper.tserver.tablets.load_plan import drop_reached
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock, share_of
-from bookkeeper.tserver.write.share_decision import Accept, Gap, decide
 from tests.support.tservers import records
 
 STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
@@ -29,35 +29,35 @@ def rows_of(blocks: tuple[ReceivedBlock, ...]) -> list[list[bytes]]:
 
 
 def test_records_go_only_to_rows_that_lack_them() -> None:
-    ahead = [Ahead(RowRange(b"b", b"d"), 6), Ahead(RowRange(b"e", None), 3)]
+    ahead = [PartialHighWater(RowRange(b"b", b"d"), 6), PartialHighWater(RowRange(b"e", None), 3)]
     blocks = (block(1, b"a", b"c", b"f"), block(4, b"c", b"b", b"f"), block(7, b"c"))
     assert rows_of(unknown_parts(blocks, ahead)) == [[b"a"], [b"b", b"f"], [b"c"]]
 
 
 def test_a_block_of_which_nothing_is_new_is_left_out() -> None:
-    assert unknown_parts((block(1, b"c", b"d"),), [Ahead(RowRange(b"b", b"d"), 6)]) == ()
+    assert unknown_parts((block(1, b"c", b"d"),), [PartialHighWater(RowRange(b"b", b"d"), 6)]) == ()
 
 
 def test_a_share_says_what_is_left_in_it() -> None:
-    left = rest_of(block(1, b"d", b"a", b"c"), [RowRange(b"b", None)])
+    left = without_rows(block(1, b"d", b"a", b"c"), [RowRange(b"b", None)])
     assert left is not None
     assert (left.share.min_row, left.share.max_row, left.share.families) == (b"a", b"a", [b"f"])
     whole = block(1, b"a")
-    assert rest_of(whole, [RowRange(b"b", None)]) is whole
+    assert without_rows(whole, [RowRange(b"b", None)]) is whole
 
 
 def test_a_block_that_lies_across_what_some_rows_have_is_refused() -> None:
     with pytest.raises(InvalidInputError):
-        unknown_parts((block(5, b"a", b"c"),), [Ahead(RowRange(b"b", b"d"), 5)])
+        unknown_parts((block(5, b"a", b"c"),), [PartialHighWater(RowRange(b"b", b"d"), 5)])
 
 
 def test_what_all_rows_have_is_ahead_no_more() -> None:
-    parts = (Ahead(RowRange(b"b", b"d"), 6), Ahead(RowRange(b"e", None), 9))
-    ahead: dict[StreamKey, tuple[Ahead, ...]] = {STREAM: parts}
+    parts = (PartialHighWater(RowRange(b"b", b"d"), 6), PartialHighWater(RowRange(b"e", None), 9))
+    ahead: dict[StreamKey, tuple[PartialHighWater, ...]] = {STREAM: parts}
     drop_reached(ahead, STREAM, 5)
     assert len(ahead[STREAM]) == 2
     drop_reached(ahead, STREAM, 6)
-    assert ahead == {STREAM: (Ahead(RowRange(b"e", None), 9),)}
+    assert ahead == {STREAM: (PartialHighWater(RowRange(b"e", None), 9),)}
     drop_reached(ahead, STREAM, 9)
     assert ahead == {}
 
@@ -70,7 +70,7 @@ class Tablet:
     """Applies what is decided. ``missing`` are the source offsets that each row lacks."""
 
     high_water: int
-    ahead: dict[StreamKey, tuple[Ahead, ...]]
+    ahead: dict[StreamKey, tuple[PartialHighWater, ...]]
     taken: list[tuple[int, bytes]] = field(default_factory=list)
 
     def receive(self, after: int, to: int, blocks: tuple[ReceivedBlock, ...]) -> bool:
@@ -98,7 +98,7 @@ def test_r18_whatever_is_sent_again_each_row_of_a_merged_tablet_gets_each_record
     ends = [0, *(found.last_offset for found in blocks)]
     parts = [(RowRange(None, border), ends[left]), (RowRange(border, None), ends[right])]
     common = min(offset for _, offset in parts)
-    ahead = tuple(Ahead(rows, offset) for rows, offset in parts if offset > common)
+    ahead = tuple(PartialHighWater(rows, offset) for rows, offset in parts if offset > common)
     tablet = Tablet(common, {STREAM: ahead} if ahead else {})
     for start, end in [*sent, (0, 8)]:
         if start <= end:

@@ -18,16 +18,11 @@ from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import Root
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.wal import decode_batch, encode_batch
-from bookkeeper.tserver.receive import receiver
-from bookkeeper.tserver.receive.receiver import worst_of
+from bookkeeper.tserver.receive import admission, message_order
+from bookkeeper.tserver.receive.message_decoding import received_block
 from bookkeeper.tserver.receive.receiving_tablets import Located, check_chain
-from bookkeeper.tserver.write.request_decoder import (
-    decode_records,
-    part_by_tablet,
-    received_block,
-    share_for,
-    source_block,
-)
+from bookkeeper.tserver.receive.share_delivery import part_by_tablet, source_block, worst_of
+from bookkeeper.tserver.write.request_decoder import decode_records, share_for
 from tests.support import tservers
 from tests.support.must_raise import must_raise
 
@@ -37,26 +32,26 @@ LEFT, RIGHT = Extent("1", b"m", None), Extent("1", None, b"m")
 
 
 def test_r21_data_that_passed_this_cluster_is_refused() -> None:
-    receiver.check_provenance(["south", "east"], STREAM, "west")
+    admission.check_provenance(["south", "east"], STREAM, "west")
     with must_raise(RefusedError, "R21: data that passed this cluster is taken again"):
-        receiver.check_provenance(["west", "east"], STREAM, "west")
+        admission.check_provenance(["west", "east"], STREAM, "west")
 
 
 def test_r21_this_clusters_own_files_do_not_come_back() -> None:
     with must_raise(RefusedError, "R21: this cluster's own files come back"):
-        receiver.check_provenance(["east"], STREAM, "east")
+        admission.check_provenance(["east"], STREAM, "east")
 
 
 def test_the_provenance_ends_with_the_sender() -> None:
     for provenance in ([], ["east", "south"]):
         with pytest.raises(InvalidInputError):
-            receiver.check_provenance(provenance, STREAM, "west")
+            admission.check_provenance(provenance, STREAM, "west")
 
 
 def test_r19_an_answer_proves_nothing_about_tablets_that_were_not_asked() -> None:
-    assert receiver.proven_offset(acked=5, after=5, to=9) == 9
-    assert receiver.proven_offset(acked=5, after=3, to=9) == 9
-    assert receiver.proven_offset(acked=5, after=6, to=9) == 5, (
+    assert message_order.durable_offset(acked=5, after=5, to=9) == 9
+    assert message_order.durable_offset(acked=5, after=3, to=9) == 9
+    assert message_order.durable_offset(acked=5, after=6, to=9) == 5, (
         "R19: an answer proves what a tablet that was not asked has"
     )
 

@@ -19,9 +19,9 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.model import Extent
+from bookkeeper.tserver.receive.received_share import Applied, FailedShare, TabletShare
 from bookkeeper.tserver.receive.receiving_tablets import Located
-from bookkeeper.tserver.receive.share_retry import PAUSE_MS, WAIT_MS, FailedShare, ShareRetry, Tried, is_away
-from bookkeeper.tserver.write.replicated_apply import Applied
+from bookkeeper.tserver.receive.share_retry import PAUSE_MS, WAIT_MS, ShareRetry, Tried, is_away
 
 AWAY = NotServingError("it loads")
 TAKEN = Applied(9, 9, 0)
@@ -45,7 +45,7 @@ class StepClock:
 
 
 def share(error: BookkeeperError = AWAY) -> FailedShare:
-    return FailedShare(Located(Extent("1", None, None), "s", "h:1"), (), error)
+    return FailedShare(TabletShare(Located(Extent("1", None, None), "s", "h:1"), ()), error)
 
 
 @pytest.mark.parametrize(

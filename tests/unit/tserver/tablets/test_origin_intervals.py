@@ -15,10 +15,11 @@ from bookkeeper.metadata.origin_intervals_json import decode_origin_intervals, e
 from bookkeeper.model import RowRange
 from bookkeeper.origins import Part, Root, RootIntervals, RootLog, Runs, joined_roots, root_of
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, exact_claims
+from bookkeeper.tserver.receive.received_share import ReceivedRange
+from bookkeeper.tserver.receive.receiver import ShareApply
 from bookkeeper.tserver.tablets import origin_intervals as bounds
 from bookkeeper.tserver.tablets.origin_intervals import OriginIntervals
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock
-from bookkeeper.tserver.write.replicated_apply import ReceivedRange, ReplicatedApply
 from tests.support.faults import fault
 from tests.unit.tserver.write.test_submissions import POINT, RANGE, STREAM, context, served
 
@@ -165,9 +166,9 @@ def test_r22_at_the_bound_a_message_is_refused_whole_and_taken_later(
     received = ReceivedRange(STREAM, ("east",), 0, 0, 1, (told,))
     tablet = served(tmp_path)
     monkeypatch.setattr(bounds, "RUNS_MAX", 0)
-    with pytest.raises(OverloadedError, match="waits for the others"):
-        ReplicatedApply(context(), tablet, received, 0).prepare(POINT)
+    with pytest.raises(OverloadedError, match="waits for the other paths"):
+        ShareApply(context(), tablet, received, 0).prepare(POINT)
     assert (tablet.received.staged_high_water(STREAM), tablet.next_seq) == (0, 1)
     monkeypatch.setattr(bounds, "RUNS_MAX", 1)
-    (draft,) = ReplicatedApply(context(), tablet, received, 0).prepare(POINT)
+    (draft,) = ShareApply(context(), tablet, received, 0).prepare(POINT)
     assert draft.header.origin.to_offset == 1

@@ -16,11 +16,12 @@ from bookkeeper.errors import InvalidInputError, UnavailableError
 from bookkeeper.model import MUTATION_SCHEMA, Extent, StreamKey
 from bookkeeper.storage.tablet import GroupMap, TabletData
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
+from bookkeeper.tserver.receive.received_share import ReceivedRange
+from bookkeeper.tserver.receive.receiver import ShareApply, join_shares
 from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
 from bookkeeper.tserver.tablets.load_plan import Recovered
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock, ServedTablet, Share, Tenure, share_of
 from bookkeeper.tserver.write.client_write import ClientWrite
-from bookkeeper.tserver.write.replicated_apply import ReceivedRange, ReplicatedApply, join_shares
 from bookkeeper.tserver.write.write_context import WriteContext
 from tests.support.must_raise import must_raise
 from tests.support.tservers import records
@@ -43,11 +44,11 @@ def context() -> WriteContext:
 
 def test_r20_a_message_that_saw_its_stream_in_the_books_before_it_was_forgotten_is_not_taken(tmp_path: Path) -> None:
     tablet = served(tmp_path)
-    late = ReplicatedApply(context(), tablet, RANGE, tablet.received.forgotten_count)
+    late = ShareApply(context(), tablet, RANGE, tablet.received.forgotten_count)
     tablet.received.forget_stream(STREAM)
     with must_raise(UnavailableError, "R20: a message of a stream that was forgotten is taken"):
         late.prepare(POINT)
-    (draft,) = ReplicatedApply(context(), tablet, RANGE, tablet.received.forgotten_count).prepare(POINT)
+    (draft,) = ShareApply(context(), tablet, RANGE, tablet.received.forgotten_count).prepare(POINT)
     assert draft.header.origin.to_offset == 1
 
 
@@ -55,7 +56,7 @@ def test_a_tablet_that_knows_the_stream_does_not_care_what_else_was_forgotten(tm
     tablet = served(tmp_path, Recovered(high_water={STREAM: 0, OTHER: 5}))
     asked = tablet.received.forgotten_count
     tablet.received.forget_stream(OTHER)
-    assert ReplicatedApply(context(), tablet, RANGE, asked).prepare(POINT)
+    assert ShareApply(context(), tablet, RANGE, asked).prepare(POINT)
 
 
 def test_a_write_that_is_given_up_gives_back_the_numbers_of_all_its_shares_of_a_tablet(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.storage.tablet.scans.visibility import (
+    CACHED_LABEL_BYTES_MAX,
+    CACHED_LABELS_MAX,
     DEPTH_MAX,
-    REMEMBERED_BYTES_MAX,
-    REMEMBERED_MAX,
     Authorizations,
-    Both,
+    Combination,
     Expression,
     authorizations_of,
     by_label,
@@ -42,9 +42,9 @@ PLAIN = Record(b"r", b"f", b"q", b"", 1, False, b"v")
 )
 def test_an_expression_says_who_sees(label: bytes, seen_with: list[str], hidden_from: list[str]) -> None:
     for letters in seen_with:
-        assert Authorizations(frozenset(bytes([code]) for code in letters.encode())).sees(label), letters
+        assert Authorizations(frozenset(bytes([code]) for code in letters.encode())).can_see(label), letters
     for letters in hidden_from:
-        assert not Authorizations(frozenset(bytes([code]) for code in letters.encode())).sees(label), letters
+        assert not Authorizations(frozenset(bytes([code]) for code in letters.encode())).can_see(label), letters
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ def test_what_is_no_expression_is_refused_with_its_place(label: bytes, said: str
     assert said in refused.value.message
     with pytest.raises(InvalidInputError):
         check_labels(to_batch([PLAIN, PLAIN._replace(visibility=b"A"), PLAIN._replace(visibility=label)]))
-    assert not Authorizations(frozenset({b"A", b"B", b"C"})).sees(label), (
+    assert not Authorizations(frozenset({b"A", b"B", b"C"})).can_see(label), (
         "a user with the authorization does not see it either"
     )
 
 
 def test_the_empty_label_is_everybodys() -> None:
     assert parse_label(b"") is None
-    assert Authorizations(frozenset()).sees(b"")
+    assert Authorizations(frozenset()).can_see(b"")
     check_labels(to_batch([PLAIN]))
 
 
@@ -104,14 +104,14 @@ TERMS = st.sampled_from([b"A", b"B", b"C", b"a b", b'"', b"\\", b"\xff"])
 
 
 def joined(parts: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
-    return st.builds(Both, st.booleans(), st.lists(parts, min_size=2, max_size=4).map(tuple))
+    return st.builds(Combination, st.booleans(), st.lists(parts, min_size=2, max_size=4).map(tuple))
 
 
 EXPRESSIONS: st.SearchStrategy[Expression] = st.recursive(TERMS, joined, max_leaves=12)
 
 
 def written(expression: Expression) -> bytes:
-    if isinstance(expression, Both):
+    if isinstance(expression, Combination):
         operator = b"&" if expression.all_of else b"|"
         return b"(" + operator.join(map(written, expression.parts)) + b")"
     if expression.isalnum():
@@ -120,7 +120,7 @@ def written(expression: Expression) -> bytes:
 
 
 def truth(expression: Expression, held: frozenset[bytes]) -> bool:
-    if isinstance(expression, Both):
+    if isinstance(expression, Combination):
         return (all if expression.all_of else any)([truth(part, held) for part in expression.parts])
     return expression in held
 
@@ -131,7 +131,7 @@ def test_what_is_written_is_what_is_judged(expression: Expression, held: frozens
     parsed = parse_label(label)
     assert parsed is not None
     assert written(parsed) == label
-    assert may_see(parsed, held) == Authorizations(held).sees(label) == truth(expression, held)
+    assert may_see(parsed, held) == Authorizations(held).can_see(label) == truth(expression, held)
 
 
 @given(st.binary(max_size=20) | st.text(alphabet='AB&|()"\\ ', max_size=20).map(str.encode))
@@ -146,7 +146,7 @@ def test_garbage_is_refused_and_nothing_else_happens(label: bytes) -> None:
 
 # ---- columns
 
-LABELS = st.sampled_from([b"", b"A", b"A&B", b"B|C", b"A|", b"x" * (REMEMBERED_BYTES_MAX + 1)])
+LABELS = st.sampled_from([b"", b"A", b"A&B", b"B|C", b"A|", b"x" * (CACHED_LABEL_BYTES_MAX + 1)])
 
 
 @given(st.lists(LABELS, min_size=1, max_size=30), st.frozensets(st.sampled_from([b"A", b"B"])), st.integers(0, 5))
@@ -154,7 +154,7 @@ def test_a_mask_is_the_verdict_on_each_entry(labels: list[bytes], held: frozense
     batch = to_batch([PLAIN._replace(visibility=label) for label in labels]).slice(skip)
     authorizations = Authorizations(held)
     mask = authorizations.mask(batch)
-    expected = [authorizations.sees(label) for label in labels[skip:]]
+    expected = [authorizations.can_see(label) for label in labels[skip:]]
     assert (mask is None and all(expected)) or (mask is not None and mask.tolist() == expected)
 
 
@@ -173,7 +173,7 @@ def test_each_label_is_judged_once() -> None:
 def test_what_is_remembered_is_bounded_and_shared() -> None:
     authorizations = authorizations_of(frozenset({b"A"}))
     assert authorizations_of(frozenset({b"A"})) is authorizations
-    for number in range(2 * REMEMBERED_MAX):
-        assert authorizations.sees(b"A|%d" % number)
-        assert len(authorizations._remembered) <= REMEMBERED_MAX
-    assert authorizations.sees(b"A|" + b"x" * REMEMBERED_BYTES_MAX)
+    for number in range(2 * CACHED_LABELS_MAX):
+        assert authorizations.can_see(b"A|%d" % number)
+        assert len(authorizations._verdicts) <= CACHED_LABELS_MAX
+    assert authorizations.can_see(b"A|" + b"x" * CACHED_LABEL_BYTES_MAX)

@@ -18,7 +18,7 @@ from bookkeeper.storage.tablet import BlockCache, GroupMap, SegmentRef, TabletDa
 from bookkeeper.storage.tablet.segments import bloom
 from bookkeeper.storage.tablet.segments import segment_format as form
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
-from bookkeeper.storage.tablet.segments.segment_writer import BEGUN_BYTES, SegmentOps, SegmentWriter, publish
+from bookkeeper.storage.tablet.segments.segment_writer import WRITEBACK_BYTES, SegmentOps, SegmentWriter, publish
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA
 from bookkeeper.storage.wal.wal_files import path_of, uri_of
 from tests.support.faults import fault
@@ -122,8 +122,8 @@ def test_the_disk_begins_with_a_segment_before_it_is_complete(tmp_path: Path) ->
     size = writer.finish(1).bytes
     ends = [position + length for position, length in ops.begun]
     assert [position for position, _ in ops.begun] == [0, *ends[:-1]], "each byte once, in order"
-    assert all(length >= BEGUN_BYTES for _, length in ops.begun)
-    assert size - BEGUN_BYTES < ends[-1] <= size
+    assert all(length >= WRITEBACK_BYTES for _, length in ops.begun)
+    assert size - WRITEBACK_BYTES < ends[-1] <= size
     writer.discard()
 
 

@@ -1,9 +1,8 @@
-"""The decision of a receiving tablet on its share of a replicated range: accept it, or answer that it is known or
-leaves a gap.
+"""The decision of a receiving tablet about its share of a message: accept, duplicate or gap.
 
-Pure: it compares the high-water of one stream at one tablet with a message that covers ``(after, to]`` of the source
-file. The commit thread puts accepted blocks into one WAL block whose header says which part of the stream it is, and
-that header is the high-water (rule R18). The simulation drives the same functions. Rules: R18 and R19.
+Arrives: the tablet's high-water of one stream, and a message that covers ``(after, to]`` of the source file. Leaves: a
+:class:`Decision`. The commit thread puts the accepted blocks into one WAL block, whose header has their part of the
+stream, and that header is the high-water (R18). Pure; the simulation drives the same functions. Rules: R18 and R19.
 """
 
 from __future__ import annotations
@@ -57,9 +56,7 @@ Decision = Accept[BlockT] | Duplicate | Gap
 
 
 def known_through(high_water: int, acked: int) -> int:
-    """The offset up to which this tablet has everything: by its own high-water, or by the sender's acknowledged offset
-    of all tablets.
-    """
+    """The offset up to which this tablet has everything: its own high-water, or the sender's fact about all tablets."""
     return max(high_water, acked)
 
 
@@ -69,17 +66,17 @@ def leaves_gap(known: int, after: int) -> bool:
 
 
 def is_known(known: int, block: Spanning) -> bool:
-    """Rule R18: all of the block was applied before."""
+    """Rule R18: the block was applied before."""
     return block.last_offset <= known
 
 
 def decide(high_water: int, acked: int, after: int, to: int, blocks: Sequence[BlockT]) -> Decision[BlockT]:
-    """Judge one message for one tablet. Offsets count records of the source file.
+    """Decide about one message for one tablet. Offsets count records of the source file.
 
-    ``high_water``: of the tablet for the stream, records in flight included (0 = none). ``acked``: the offset that the
-    sender knows to be acknowledged by all tablets. ``blocks``: the tablet's blocks of the range ``(after, to]``,
-    ascending. Raises InvalidInputError when offsets contradict each other or a block straddles the known offset: ranges
-    end where blocks end, so a straddling block comes from a sender that cut elsewhere, and half of it can't be dropped.
+    ``high_water``: of the tablet, with the range in flight (0 = nothing). ``acked``: the sender's fact. ``blocks``: the
+    blocks of the range ``(after, to]`` with records for this tablet, ascending. Raises InvalidInputError when offsets
+    contradict each other or a block straddles the known offset: ranges end where blocks end, so a straddling block
+    comes from a sender that cuts differently, and half of it can't be dropped.
     """
     check_range(acked, after, to, blocks)
     known = known_through(high_water, acked)
@@ -99,7 +96,7 @@ def decide(high_water: int, acked: int, after: int, to: int, blocks: Sequence[Bl
 def check_range(acked: int, after: int, to: int, blocks: Sequence[Spanning]) -> None:
     """Raise InvalidInputError unless the blocks ascend without overlap inside ``(after, to]``."""
     if acked < 0 or not 0 <= after <= to:
-        raise InvalidInputError(f"a range after {after} up to {to}, acknowledged up to {acked}, can't be")
+        raise InvalidInputError(f"a range after {after} up to {to}, acknowledged up to {acked}, can't exist")
     check_offset(max(acked, to))
     last = after
     for block in blocks:

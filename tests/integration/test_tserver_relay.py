@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.bulk.import_log import is_of_taken
-from bookkeeper.bulk.log_segments import whole_of
+from bookkeeper.bulk.log_segments import read_segmented_log
 from bookkeeper.errors import BookkeeperError, CorruptionError, DeclinedError
 from bookkeeper.master.gc.gc_rules import is_collectable_log
 from bookkeeper.master.index.log_files import LogFile
@@ -80,7 +80,7 @@ def _taken_logs(west: Ground, node: LocalNode) -> list[str]:
 def _handed_on(west: Ground, log: str) -> Given:
     """The transfer that a worker of west makes of its log, for table 1 of the next cluster."""
     own_id = west.settings.instance.instance_id
-    whole, header = whole_of(log), next(read_headers(log)).header
+    whole, header = read_segmented_log(log), next(read_headers(log)).header
     assert whole is not None
     stream = StreamKey(own_id, log, "1", "1", 1)
     return Given(log, whole, stream, shipping.root_in(header), provenance_for(header, own_id))
@@ -152,7 +152,7 @@ def test_targets_that_are_enabled_meanwhile_are_those_that_count(west: Ground, g
     west.tserver(node).adopt_segments(order)
     assert len(_taken_logs(west, node)) == 1
     with pytest.raises(DeclinedError):
-        west.tserver(node).adopt_segments(replace(order, stream=replace(order.stream, run_id="again"), onward=None))
+        west.tserver(node).adopt_segments(replace(order, stream=replace(order.stream, run_id="again"), relay=None))
 
 
 # ---- cuts
@@ -292,7 +292,7 @@ def _goes_no_further_round(west: Ground, given: Given) -> None:
     node = _served(west)
     given.send_whole(west, node)
     (log,) = _taken_logs(west, node)
-    header, whole = next(read_headers(log)).header, whole_of(log)
+    header, whole = next(read_headers(log)).header, read_segmented_log(log)
     assert whole is not None
     target = block_target_from_pb(header.block_targets[0]).target
     own_id = west.settings.instance.instance_id
@@ -315,7 +315,7 @@ def test_r20_when_the_stream_is_over_the_log_stays_for_its_targets(west: Ground,
     west.metadata.purge([keys.recv_cell(given.stream)])
     west.tserver(node).forget_streams([given.stream])
     assert status_of(west, WHOLE, log) is not None
-    assert whole_of(log) is not None
+    assert read_segmented_log(log) is not None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,95 @@
+"""The blocks of a message, decoded and checked against the limits of this cluster. Changes nothing."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import CorruptionError, InvalidInputError
+from bookkeeper.origins import Root, Runs, root_of
+from bookkeeper.rpc.contract.messages import ApplyRequest, ReplicateRequest, SourceBlock
+from bookkeeper.storage.tablet import BatchLimits
+from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, exact_claims, parse_block_origins, record_count
+from bookkeeper.tserver.tablets.tablet import ReceivedBlock, share_of
+from bookkeeper.tserver.write.decompression import DecompressionBudget
+from bookkeeper.tserver.write.request_decoder import decode_records
+
+NO_LIMIT = sys.maxsize
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLimits:
+    """The limits of records from other clusters."""
+
+    batch: BatchLimits
+    clock: Clock
+
+    def latest_ms(self) -> int | None:
+        """The greatest timestamp that a record may have now; None = any."""
+        return self.batch.latest_ms(self.clock.wall_ms())
+
+
+def decode_blocks(
+    request: ReplicateRequest | ApplyRequest, limits: BatchLimits, latest_ms: int | None = None
+) -> list[ReceivedBlock]:
+    """The blocks of a message that have records. Raises InvalidInputError, OverloadedError."""
+    own, straight = root_of(request.stream), len(request.provenance) == 1
+    budget = DecompressionBudget(limits)
+    found = (received_block(block, limits, own, straight, latest_ms, budget) for block in request.blocks)
+    return [block for block in found if block is not None]
+
+
+def received_block(
+    block: SourceBlock,
+    limits: BatchLimits,
+    own: Root | None = None,
+    straight: bool = False,
+    latest_ms: int | None = None,
+    budget: DecompressionBudget | None = None,
+) -> ReceivedBlock | None:
+    """A block of a source file, checked; None when a filter left no record of it. ``own``: the root of the stream;
+    ``straight``: its records were first written there; ``latest_ms`` and ``budget`` as in :func:`decode_records`.
+    Raises InvalidInputError, OverloadedError.
+    """
+    batch = decode_records(block.records, limits, latest_ms, budget)
+    if batch.num_rows != block.record_count:
+        raise InvalidInputError(f"a block announces {block.record_count} records and holds {batch.num_rows}")
+    if batch.num_rows > block.last_offset - block.first_offset + 1:
+        raise InvalidInputError(
+            f"{batch.num_rows} records do not fit in source offsets {block.first_offset} to {block.last_offset}"
+        )
+    if batch.column("timestamp").null_count:
+        raise InvalidInputError("a replicated record has no timestamp: its source must set it")
+    if not batch.num_rows:
+        return None
+    block_origins = None if own is None else origins_of_block(block, own, straight)
+    return ReceivedBlock(block.first_offset, block.last_offset, share_of(batch), block_origins)
+
+
+def origins_of_block(block: SourceBlock, own: Root, straight: bool) -> BlockOrigins | None:
+    """Where the records of a block were first written; None when its sender does not know. Raises InvalidInputError."""
+    own_records = ((own, Runs.of((block.first_offset, block.last_offset))),)
+    is_complete = block.record_count == block.last_offset - block.first_offset + 1
+    if block.block_origins is None:
+        return BlockOrigins(own_records, exact_claims(own_records)) if straight and is_complete else None
+    try:
+        found = parse_block_origins(block.block_origins, own)
+    except CorruptionError as error:
+        raise InvalidInputError(error.message) from error
+    if not found.records and straight and is_complete:
+        found = replace(found, records=own_records)
+    if record_count(found.records) != block.record_count:
+        raise InvalidInputError(f"{record_count(found.records)} origins for {block.record_count} records")
+    return found
+
+
+def limits_of_shares(limits: BatchLimits) -> BatchLimits:
+    """The limits of a tablet's share of a message: its rows and values may be as long as they are, because the tserver
+    that received the message has checked them and their timestamps.
+
+    Two tservers may have different settings for a while. If each of them checked its share, one would take its half of
+    a block, and the other one would refuse its half for good; a retry out of quarantine, which is a run of its own,
+    would be applied to the first one twice (R18).
+    """
+    return replace(limits, row_bytes_max=NO_LIMIT, column_bytes_max=NO_LIMIT, value_bytes_max=NO_LIMIT)

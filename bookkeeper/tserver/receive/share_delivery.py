@@ -1,0 +1,184 @@
+"""Delivery of a message's shares: each to the tserver of its tablet, all at once.
+
+A share of a tablet that is away for a moment is tried again (``share_retry``). A message whose tablets were split or
+merged meanwhile fails, and its sender sends it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from bookkeeper.errors import BookkeeperError, GapError, NotServingError, TransientError
+from bookkeeper.model import Extent
+from bookkeeper.origins import Root, root_of
+from bookkeeper.rpc.contract.messages import ApplyRequest, ReplicateRequest, SourceBlock
+from bookkeeper.storage.tablet import indices_by_tablet, take_sorted
+from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal.blocks.block_origins import block_origins_to_pb
+from bookkeeper.tserver.receive.message_order import OrderedMessage
+from bookkeeper.tserver.receive.received_share import Applied, FailedShare, ReceivedRange, TabletShare
+from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
+from bookkeeper.tserver.receive.share_retry import ShareRetry, Tried
+from bookkeeper.tserver.tablets.tablet import ReceivedBlock, share_of
+
+FORWARDS_MAX = 16
+"""Calls to other tservers under way at once; a message with more tablets elsewhere waits for them in turn."""
+
+Apply = Callable[[Extent, ReceivedRange], Callable[[], Applied]]
+"""Begins to apply a share to a tablet of this server, and returns the wait for its outcome."""
+
+
+def worst_of(errors: Sequence[BookkeeperError]) -> BookkeeperError:
+    """The one error that tells the sender what to do: read on from the lowest gap, or try again, or give up."""
+    gaps = [error for error in errors if isinstance(error, GapError)]
+    if gaps:
+        return min(gaps, key=lambda error: error.high_water)
+    return next((error for error in errors if isinstance(error, TransientError)), errors[0])
+
+
+def range_of(request: ReplicateRequest | ApplyRequest, blocks: tuple[ReceivedBlock, ...]) -> ReceivedRange:
+    """The range of a message with some of its blocks."""
+    return ReceivedRange(
+        stream=request.stream,
+        provenance=tuple(request.provenance),
+        acked=request.acked_offset,
+        after=request.after_offset,
+        to=request.to_offset,
+        blocks=blocks,
+    )
+
+
+def part_by_tablet(
+    blocks: Sequence[ReceivedBlock], extents: Sequence[Extent]
+) -> dict[Extent, tuple[ReceivedBlock, ...]]:
+    """Each tablet's part of each block, at the block's offsets. Raises NotServingError for a row in no extent."""
+    parts: dict[Extent, list[ReceivedBlock]] = {}
+    for block in blocks:
+        rows = (block.share.min_row, block.share.max_row)
+        for extent, row_indices in indices_by_tablet(block.share.batch, extents, rows):
+            part = block if row_indices is None else _part_of(block, row_indices)
+            parts.setdefault(extent, []).append(part)
+    return {extent: tuple(blocks_there) for extent, blocks_there in parts.items()}
+
+
+def _part_of(block: ReceivedBlock, row_indices: npt.NDArray[np.int64]) -> ReceivedBlock:
+    block_origins = None if block.block_origins is None else replace(block.block_origins, row_indices=row_indices)
+    share = share_of(take_sorted(block.share.batch, row_indices))
+    return ReceivedBlock(block.first_offset, block.last_offset, share, block_origins)
+
+
+def source_block(block: ReceivedBlock, own: Root) -> SourceBlock:
+    """A tablet's part of a block, for the tserver that holds the tablet. ``own``: the root of the stream."""
+    share = block.share
+    return SourceBlock(
+        first_offset=block.first_offset,
+        last_offset=block.last_offset,
+        records=encode_batch(share.batch),
+        record_count=share.batch.num_rows,
+        min_row=share.min_row,
+        max_row=share.max_row,
+        block_origins=None
+        if block.block_origins is None
+        else block_origins_to_pb(block.block_origins, own).SerializeToString(),
+    )
+
+
+class ShareDelivery:
+    """Thread-safe."""
+
+    def __init__(self, tablets: ReceivingTablets, retry: ShareRetry, apply_here: Apply) -> None:
+        """``apply_here``: for the tablets of this server."""
+        self._tablets = tablets
+        self._retry = retry
+        self._apply_here = apply_here
+        self._forwards = ThreadPoolExecutor(FORWARDS_MAX, thread_name_prefix="forward")
+
+    def close(self) -> None:
+        """Let calls to other tservers end, and answer messages that wait for tablets."""
+        self._retry.close()
+        self._forwards.shutdown()
+
+    def split(self, table_id: str, blocks: Sequence[ReceivedBlock]) -> list[TabletShare]:
+        """The share of each tablet that the blocks reach. Raises NotFoundError, TransientError."""
+        if not blocks:
+            return []
+        tablets = self._tablets.of_table(table_id)
+        try:
+            parts = part_by_tablet(blocks, list(tablets))
+        except NotServingError:
+            self._tablets.forget(table_id)
+            raise
+        return [TabletShare(tablets[extent], found) for extent, found in parts.items()]
+
+    def deliver(
+        self, request: ReplicateRequest, shares: Sequence[TabletShare], message: OrderedMessage
+    ) -> list[Applied]:
+        """Have every tablet take its share, and wait for all of them; then raise the error that matters most. The next
+        message of the stream may go as soon as all shares have begun.
+        """
+        began_ns = self._retry.now_ns()
+        request = replace(request, acked_offset=message.acked_offset)
+        results, failed = self._try_all(request, shares, message.hand_over)
+        more, failed = self._retry.until_taken(began_ns, failed, lambda again: self._try_again(request, again))
+        if failed:
+            raise worst_of([share.error for share in failed])
+        return results + more
+
+    def _try_all(
+        self, request: ReplicateRequest, shares: Sequence[TabletShare], all_begun: Callable[[], None]
+    ) -> Tried:
+        """Begin every share, call ``all_begun``, then wait for all."""
+        waits: list[tuple[TabletShare, Callable[[], Applied]]] = []
+        failed: list[FailedShare] = []
+        results: list[Applied] = []
+        for share in shares:
+            try:
+                waits.append((share, self._begin(request, share)))
+            except BookkeeperError as error:
+                failed.append(FailedShare(share, error))
+        all_begun()
+        for share, wait in waits:
+            try:
+                results.append(wait())
+            except BookkeeperError as error:
+                failed.append(FailedShare(share, error))
+        if failed:
+            self._tablets.forget(request.stream.target_table_id)
+        return results, failed
+
+    def _try_again(self, request: ReplicateRequest, failed: Sequence[FailedShare]) -> Tried:
+        """The same shares where their tablets are now. A tablet that was split or merged meanwhile fails the message:
+        it has to be split by tablet anew.
+        """
+        try:
+            tablets = self._tablets.of_table(request.stream.target_table_id)
+        except TransientError as error:
+            return [], [replace(share, error=error) for share in failed]
+        if any(one.share.tablet.extent not in tablets for one in failed):
+            raise worst_of([share.error for share in failed])
+        shares = [TabletShare(tablets[one.share.tablet.extent], one.share.blocks) for one in failed]
+        return self._try_all(request, shares, lambda: None)
+
+    def _begin(self, request: ReplicateRequest, share: TabletShare) -> Callable[[], Applied]:
+        if self._tablets.is_here(share.tablet):
+            return self._apply_here(share.tablet.extent, range_of(request, share.blocks))
+        return self._forwards.submit(self._forward, request, share).result
+
+    def _forward(self, request: ReplicateRequest, share: TabletShare) -> Applied:
+        result = self._tablets.tserver(share.tablet).apply_replicated(
+            ApplyRequest(
+                extent=share.tablet.extent,
+                stream=request.stream,
+                provenance=request.provenance,
+                acked_offset=request.acked_offset,
+                after_offset=request.after_offset,
+                to_offset=request.to_offset,
+                blocks=tuple(source_block(block, root_of(request.stream)) for block in share.blocks),
+            )
+        )
+        return Applied(result.acked_offset, result.records_applied, result.records_dropped)
