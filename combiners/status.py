@@ -121,7 +121,7 @@ def finish(status: ReplicationStatus, records: int, *, finished_bytes: int | Non
 
 
 def close(status: ReplicationStatus) -> ReplicationStatus:
-    """The status after the last record of the file. Raises StatusError when the status is not OPEN."""
+    """The same status with the state CLOSED: the file gets no more records. Raises StatusError when it is not OPEN."""
     _require_open(status, "close")
     changed = _copy(status)
     changed.state = CLOSED

@@ -51,7 +51,7 @@ class WriterOptions:
     """
 
     batch_bytes: int = 2 * 1024 * 1024
-    """Approximate size of a batch, bytes: the writer sends the mutations of a tablet once they reach it."""
+    """Bytes of added mutations, of all tablets together, at which the writer queues them (approximate)."""
 
     request_bytes: int = 4 * 1024 * 1024
     """Approximate size of one call of a tserver, bytes; it may hold batches of several tablets."""
@@ -91,12 +91,13 @@ class _SentBatch(NamedTuple):
 
 
 class BatchWriter:
-    """Writes many mutations to one table, from any thread. As a context manager it writes all of them before it ends.
+    """Writes many mutations to one table, from any thread. The end of its ``with`` block writes all of them first, also
+    after an Exception, but not after KeyboardInterrupt or SystemExit.
 
     The writer writes mutations of one row in the order in which they were added. It sends a mutation again when the
     answer is lost: without a timestamp of its own it may be written twice, with two times, but never behind a later
-    mutation of its row. An error ends the writer; then every method raises it again, and :meth:`unwritten` returns the
-    remaining records.
+    mutation of its row. An error ends the writer; then every method that writes raises it again, and
+    :meth:`unwritten` returns the remaining records.
     """
 
     def __init__(

@@ -152,8 +152,8 @@ class Dispatcher:
         unknown = set(concurrency) - set(names)
         if missing or unknown:
             raise InvalidInputError(
-                f"{type(handler).__name__} lacks {missing} of {service.name}, limits that name no method: "
-                f"{sorted(unknown)}"
+                f"{type(handler).__name__} does not fit {service.name}: methods that it lacks: {missing}, "
+                f"limits that name no method: {sorted(unknown)}"
             )
         self._service = service.name
         self._hello = hello

@@ -1,7 +1,7 @@
 """``make bench``: runs the benchmarks, prints a table, writes every figure as JSON.
 
-Arrives: names of benchmark modules (none: all). Leaves: a table on standard output and ``build/bench/figures.json``.
-Nothing here fails for being slow: a missed target is printed as missed.
+The arguments are names of benchmark modules (none: all). The JSON file is ``build/bench/figures.json``. A slow
+benchmark does not fail: a missed target is printed as missed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Draining a backlog to a whole ``bookkeeper`` cluster: Spark, books, dedupe, both write-ahead logs synced.
 
-Arrives: nothing. Leaves: the rate at which one and ten million records of 16-byte rows and 100-byte values reach a
-peer that was away while they were written, beside as many bytes copied over loopback TCP and synced in the same run;
-and the memory of all processes of both clusters meanwhile. The clock runs from the first record that can be read at
-the peer to the last (what lies before is the pause between two tries and the peer's own start), and every record is
-counted at the peer afterwards. The primary has come to rest by then: its own flushes and merges are over.
+The figures are the rate at which one and ten million records of 16-byte rows and 100-byte values reach a peer that was
+away while they were written, beside as many bytes copied over loopback TCP and synced in the same run; and the memory
+of all processes of both clusters meanwhile. The clock runs from the first record that can be read at the peer to the
+last, so it leaves out the pause between two tries and the peer's own start. Every record is counted at the peer
+afterwards. The primary's own flushes and merges are over before the drain starts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROW_BYTES = 16
 VALUE_BYTES = 100
 POLL_MS = 20.0
 POLL_MS_A_RECORD = 1e-5
-"""A look at the peer is a scan there: about a hundred of them, or what is measured is how fast it is looked at."""
+"""Each poll of the peer is a scan there. About a hundred of them do not slow the drain."""
 FLAT = 1.25
 """Memory is flat: ten times the records take at most so many times as much."""
 

@@ -64,7 +64,7 @@ class Case:
 
 
 class MadeBooks:
-    """A store that makes its rows as they are read; of what is written it keeps the round alone."""
+    """A store that makes its rows as they are read; of the writes it keeps the round alone."""
 
     def __init__(self, case: Case, wal_dir: Path, instance_id: str) -> None:
         self._case, self._prefix = case, uri_of(wal_dir) + "/"

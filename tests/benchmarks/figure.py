@@ -1,6 +1,5 @@
-"""One measured figure: what, how much, and the reference it is to be read against.
-
-Arrives: durations and counts of one run. Leaves: rows for the table and the JSON file of ``make bench``.
+"""One measured figure: its name, its value and its reference; a row of the table and of the JSON file of ``make
+bench``.
 """
 
 from __future__ import annotations

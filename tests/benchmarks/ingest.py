@@ -1,7 +1,7 @@
 """Writes through one tserver process: checked, logged, synced, applied, and flushed meanwhile.
 
-Arrives: nothing. Leaves: figures, each beside the same bytes appended to a plain file and synced batch by batch, in the
-same run, so that a busy machine slows both. Two senders, each waiting for its acknowledgement at sync.
+Each figure stands beside the same bytes appended to a plain file and synced batch by batch, in the same run, so that a
+busy machine slows both. Two senders, each waiting for its acknowledgement at sync.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One-row lag: from a mutation's acknowledgement at west to the moment a reader at east sees it.
 
-Arrives: nothing. Leaves: p50 and p99 over 200 samples with default settings, alone and beside a load of 100,000 records
+The figures are p50 and p99 over 200 samples with default settings, alone and beside a load of 100,000 records
 a second into the same table, each beside the same question asked of west itself (written and read back on one cluster),
 measured in the same run. The load comes from a process of its own.
 """

@@ -1,9 +1,9 @@
 """The master's cycle beside a bare scan of the same rows.
 
 Up to 100,000 outstanding CLOSED files of two tablets each (with the barriers that a rolled log has), one target, half
-of them partly shipped: what an offline peer leaves behind. A full cycle reads, folds, joins, and rebuilds the queues;
-it is to cost at most one and a half bare scans. A quick cycle is what one nudge costs in the middle of all that. Both
-sides of a ratio are CPU seconds of the thread that works, so that a busy machine does not show.
+of them partly shipped: the backlog of an offline peer. A full cycle reads, folds, joins, and rebuilds the queues;
+it is to cost at most one and a half bare scans. A quick cycle is the cost of one nudge in the middle of that backlog.
+Both sides of a ratio are CPU seconds of the thread that works, so that a busy machine does not show.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _figures(found: dict[str, float], files: int) -> list[Figure]:
 
 
 def full_cycle(name: str, found: Mapping[str, float], files: int) -> Figure:
-    """A full cycle beside a bare scan. The aim is for many files: with few, what does not grow with them shows."""
+    """A full cycle beside a bare scan. The aim is for many files: with few, the constant costs show."""
     figure = Figure(
         name=name,
         value=found["cycle"],

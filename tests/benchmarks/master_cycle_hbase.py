@@ -1,7 +1,7 @@
 """The master's cycle beside a bare scan of the same rows, with the books in a real HBase.
 
-Arrives: nothing. Leaves: a full cycle at several numbers of outstanding files; nothing where no HBase can run, and the
-reason on standard output. CPU seconds are those of the master's thread; HBase's own are the same for both sides.
+The figure is a full cycle at several numbers of outstanding files. When no HBase can run, there is no figure, and the
+reason is on standard output. CPU seconds are those of the master's thread; HBase's own are the same for both sides.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Bytes a file: of what is kept, of the process between cycles, at the peak, and at that of a cycle that removes
-    all; earlier logs that a file waits for, as the cells name them.
+    """Bytes a file: of retained objects, of the process between cycles, at the peak, and at that of a cycle that
+    removes all; earlier logs that a file waits for, as the cells name them.
     """
 
     kept: float
@@ -226,7 +226,7 @@ def run() -> list[Figure]:
 
 
 def _figures(what: str, size: int, found: Found) -> list[Figure]:
-    """The aim is for what is kept, and for the peaks."""
+    """The aim is for retained objects, and for the peaks."""
     found_by_name = {
         f"master memory {what}": found.kept,
         f"master memory at the peak of a cycle, {what}": found.peak,

@@ -1,7 +1,4 @@
-"""How much memory a family of processes takes while something runs.
-
-Arrives: a function that names the processes. Leaves: :class:`MemoryWatch`, whose ``most`` is the peak.
-"""
+"""The memory of a family of processes during a benchmark: :class:`MemoryWatch`, whose ``most`` is the peak."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Two real clusters for a benchmark: west replicates one table to east.
-
-Arrives: nothing. Leaves: a running pair with one replicated table, warmed up, gone when the block ends.
-"""
+"""Two real clusters for a benchmark: west replicates one table to east; both are warm, and gone after the block."""
 
 from __future__ import annotations
 

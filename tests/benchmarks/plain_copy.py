@@ -1,6 +1,5 @@
-"""The reference of what drains: bytes copied over loopback TCP to another process, which syncs each chunk.
-
-Arrives: a directory for :func:`drain_peer`, a file and the bytes of a chunk. Leaves: nothing; the caller measures.
+"""The reference of a drain: bytes copied over loopback TCP to another process, which syncs each chunk; the caller
+measures.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""``python -m tests.benchmarks.plots``: draws how figures grow with their size, from what ``make bench`` wrote.
+"""``python -m tests.benchmarks.plots``: draws how figures grow with their size, from the output of ``make bench``.
 
-Arrives: ``build/bench/figures.json``. Leaves: an SVG in ``docs/plots/`` for each figure that was measured at two sizes
-or more, and the figures themselves beside them; a figure of one size has no growth and is left out. Nothing is drawn
-that was not measured, and plots of an earlier run go.
+The input is ``build/bench/figures.json``. Each figure that was measured at two sizes or more gets an SVG in
+``docs/plots/``, with the figures themselves beside it; a figure of one size has no growth and gets none. A plot shows
+measured sizes only, and plots of an earlier run are deleted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Calls between two processes, and a client's mutations on their way to Arrow.
 
-Arrives: nothing. Leaves: figures, each beside the same bytes over a bare socket, or the same records made by plain
-pyarrow, in the same run, so that a busy machine slows both.
+Each figure stands beside the same bytes over a bare socket, or the same records made by plain pyarrow, in the same run,
+so that a busy machine slows both.
 """
 
 from __future__ import annotations

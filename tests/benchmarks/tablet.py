@@ -1,7 +1,7 @@
 """A tablet's data under load: apply, flush, sequential scans, short scans and point reads.
 
-Arrives: generated records of about 150 bytes (16-byte row, 100-byte value). Leaves: figures, each beside the same
-work done by plain pyarrow in the same run, so that a busy machine slows both.
+The records have about 150 bytes (16-byte row, 100-byte value). Each figure stands beside the same work done by plain
+pyarrow in the same run, so that a busy machine slows both.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SAMPLES = 400
 SEGMENT_RECORDS = (1_000_000, 3_000_000, 10_000_000)
 SEGMENTS = 10
 LATENCY_ROUNDS = 3
-"""The round with the least p99 counts: what other processes take away is not the tablet's."""
+"""The round with the least p99 counts: the load of other processes is not the tablet's."""
 ROW_SPACE = 10**12
 
 

@@ -2,7 +2,7 @@
 
 Blocks of 4,096 records with 16-byte rows and 100-byte values, as in the reference measurements. The plain file gets
 the same payloads by the same ``writev`` calls, or gives them back by the same mapping, in the same run and directory.
-The best of some rounds counts: what other processes take away is not the log's.
+The best of some rounds counts: the load of other processes is not the log's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scans that hand over long rows in parts: what they say is what whole rows say, and a row is of one moment (R9)."""
+"""Scans that hand over long rows in parts: the cells are those of whole rows, and a row is of one moment (R9)."""
 
 from __future__ import annotations
 

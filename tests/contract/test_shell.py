@@ -1,4 +1,4 @@
-"""The shell's text and JSON, its exit codes, and what it says about bad input, against real clusters."""
+"""The shell's text and JSON, its exit codes, and its errors for bad input, against real clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``readonly``, on and off on living clusters: users are turned away, what other clusters send still comes."""
+"""``readonly``, on and off on living clusters: users are refused, records of other clusters still arrive."""
 
 from __future__ import annotations
 

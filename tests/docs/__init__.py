@@ -1,1 +1,1 @@
-"""Pages whose console blocks are run: what they show is what commands print, recorded from real clusters."""
+"""Pages whose console blocks are run: they show the output of commands, recorded from real clusters."""

@@ -1,7 +1,7 @@
-"""``python -m tests.docs [PAGE]...``: runs the pages on two clusters of its own, and writes down what they print.
+"""``python -m tests.docs [PAGE]...``: runs the pages on two clusters of its own, and writes their output into them.
 
-Arrives: the pages, with their commands. Leaves: the same pages, every output as it was printed; then look at the
-difference. A command whose line is new needs nothing below it.
+Each page keeps its commands and gets every output as it was printed; then read the difference. A command whose line is
+new needs nothing below it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A page of the documentation as a session: the commands of its console blocks, and what they printed when recorded.
+"""A page of the documentation as a session: the commands of its console blocks, and their recorded output.
 
-Arrives: Markdown. Leaves: steps in the order of the page; the page with other outputs; the *shape* of an output, in
-which everything that differs from run to run (numbers, ids, addresses, times, widths) is the same. Pure.
+The module reads Markdown, gives the steps in the order of the page, and writes the page with other outputs. The *shape*
+of an output has the same text for each part that differs from run to run (numbers, ids, addresses, times, widths).
+Pure.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _TABLE_HEADER = re.compile(r"[A-Z][A-Z ]+")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command line, where it stands, and what it printed when it was recorded."""
+    """One command line, its place, and its recorded output."""
 
     line: int
     command: str

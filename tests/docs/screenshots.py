@@ -1,6 +1,5 @@
-"""``python -m tests.docs.screenshots``: pictures of the monitor's pages, taken of two real clusters.
-
-Arrives: nothing. Leaves: ``docs/images/monitor-*.png``.
+"""``python -m tests.docs.screenshots``: pictures of the monitor's pages, taken of two real clusters, into
+``docs/images/monitor-*.png``.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SHOTS = (
     ("files", "files", 1280, 400, "td.backing_off"),
     ("kept-on-a-phone", "kept", 400, 640, "td"),
 )
-"""Name, path, width, height, and what must be there."""
+"""Name, path, width, height, and an element that must be there."""
 
 ENTRANCE = 1280, 260
 """Width and height of the page for a visitor without a token."""

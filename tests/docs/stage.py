@@ -1,8 +1,8 @@
 """Runs the session of a page on two real clusters.
 
-Arrives: command lines as a reader would type them, about clusters ``west`` and ``east`` in the working directory whose
-masters answer at :data:`ADDRESSES`. Leaves: what they print, in the words of the page. ``bookkeeper`` runs inside this
-process; a line with a pipe, a pattern or a substitution runs in bash, as it stands.
+A reader would type the same command lines, about clusters ``west`` and ``east`` in the working directory whose masters
+answer at :data:`ADDRESSES`. The output has the page's paths and addresses. ``bookkeeper`` runs inside this process; a
+line with a pipe, a pattern or a substitution runs in bash, as it stands.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Stage:
         self._forget_secrets()
 
     def perform(self, text: str) -> list[Performed]:
-        """Run a page; each step with its exit code and what it printed, standard error included. The secrets for peers
+        """Run a page; each step with its exit code and its output, standard error included. The secrets for peers
         that it makes are gone afterwards.
         """
         try:

@@ -1,4 +1,4 @@
-"""Imports on a real cluster: what shows, what wins, and what survives processes that die."""
+"""Imports on a real cluster: visible cells, winning versions, and imports beside dying processes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A cluster that was killed, and one of its files damaged, is started again: the file is named, the rest is served.
 
-Arrives: the directory of a cluster as it lies when everybody is killed: table ``kept`` is in segments, ``logged`` in a
-log without a seal. Leaves: what its users get after each kind of damage to each kind of file; never wrong data.
+The directory is that of a cluster whose processes were all killed: table ``kept`` is in segments, ``logged`` in a log
+without a seal. After each kind of damage to each kind of file its users get right data or an error, never wrong data.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SCAN_MS = 30_000.0
 
 
 class Remains:
-    """The killed cluster: ``home`` is where it lived, and where it is laid out again whole."""
+    """The killed cluster: ``home`` was its directory, and gets a whole copy of it again."""
 
     def __init__(self, home: Path, saved: Path) -> None:
         self.home, self._saved = home, saved
@@ -134,7 +134,7 @@ def test_a_damaged_log_is_named_and_nothing_of_it_is_cut_off(remains: Remains, d
         with pytest.raises(CorruptionError, match=said):
             read(client, "logged")
     assert log.read_bytes() == raw
-    assert not log.with_name(f"{log.name}.seal").exists(), "nobody has decided yet where it ends"
+    assert not log.with_name(f"{log.name}.seal").exists(), "the end of the log is not decided yet"
 
 
 def test_a_log_that_is_gone_is_named_and_other_tables_are_served(remains: Remains) -> None:

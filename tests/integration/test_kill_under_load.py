@@ -1,7 +1,7 @@
-"""Each kind of fault strikes while data flows from west to east; both must then hold what was written.
+"""Each kind of fault strikes while data flows from west to east; both must then hold all written rows.
 
 Two real clusters of two tservers each, every tserver with tablets, logs that roll and memtables that are flushed all
-the time. What goes over the network passes straits, and west lives on a small disk. One pair lives through all the
+the time. The network traffic passes straits, and west lives on a small disk. One pair lives through all the
 faults of this file, so later tests stand on what earlier ones left. `make soak` does the same at random.
 """
 
@@ -90,7 +90,7 @@ def test_both_tservers_of_a_side_may_die_at_once(pair: Pair) -> None:
 
 
 def test_a_whole_side_may_die_at_once(pair: Pair) -> None:
-    """On a full disk, too: what is started there waits for room."""
+    """On a full disk, too: a process that starts there waits for room."""
     full = [(Fault.FILL, "west", "")] if pair.disk is not None else []
     strike(pair, *full, (Fault.CRASH, "west", ""))
 

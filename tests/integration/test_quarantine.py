@@ -59,7 +59,7 @@ def write_poison(west: LocalCluster) -> None:
 
 @contextmanager
 def nothing_leaves(west: LocalCluster) -> Iterator[None]:
-    """Inside the block, what is to be shipped waits."""
+    """Inside the block, shipments wait."""
     gate = threading.Event()
 
     def wait(_ranges: Sequence[Range]) -> None:

@@ -351,8 +351,8 @@ def test_killed_with_a_task_under_way_it_leaves_no_orphan_and_the_next_one_goes_
 def hang_in_a_task(
     process: ReplayProcess, file: str, peer: ThriftPeer
 ) -> tuple[list[psutil.Process], Future[RangeResult]]:
-    """Let a task wait for an answer that does not come; returns everything that belongs to the process then, and what
-    will be said of the run.
+    """Let a task wait for an answer that does not come; returns all processes of the replay process, and the future
+    outcome of the run.
     """
     hanging = threading.Event()
 

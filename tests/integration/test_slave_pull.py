@@ -1,8 +1,8 @@
 """A peer that fetches: it reads the master's books and logs by itself, and nothing is pushed.
 
-Arrives: two clusters inside the test; nothing that west would send leaves it. Leaves: what east took out of west's
-books and logs, and books and logs that end as after a push. Survives a crash: what a puller took and did not write down
-is dropped when it comes again (R18). Source: ACCUMULO-378, *Background* (slave-pull).
+Two clusters run inside the test; west sends nothing. East has the records of west's logs afterwards, and books and logs
+end as after a push. A puller that dies before it writes its progress reads the same records again, and its peer drops
+them (R18). Source: ACCUMULO-378, *Background* (slave-pull).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def pulled(puller: Puller) -> None:
         puller.pull()
         return shown(puller.east) == shown(puller.west)
 
-    wait_until(is_there, "what west has is on east")
+    wait_until(is_there, "west's rows on east")
 
 
 def _dies_and_pulls_again(puller: Puller) -> None:
@@ -134,7 +134,7 @@ def _dies_and_pulls_again(puller: Puller) -> None:
 def test_a_peer_that_pulls_gets_everything_once_and_the_masters_books_and_logs_end(puller: Puller) -> None:
     west = puller.west
     _dies_and_pulls_again(puller)
-    assert puller.dropped > 0, "what it had taken before it died was not applied again"
+    assert puller.dropped > 0, "the records from before its death were not applied again"
     pulled(puller)
     before = list(west.settings.wal_dir.rglob("*.wal"))
     assert before

@@ -1,4 +1,6 @@
-"""``bookkeeper standalone`` as an operator meets it: it says when it answers, what ended, and what is in its way."""
+"""``bookkeeper standalone`` as an operator meets it: it reports when it answers, which process ended, and the obstacles
+to its start.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ def test_a_process_that_was_stopped_beyond_its_lease_is_ended_and_replaced_be_it
         said = cluster.log_text("standalone")
         assert f"is damaged: it holds no lease record (pid {stopped}); its process writes it anew" in said
         assert said.count(f"(pid {stopped}) still ran after its lease was over; killed it") == 1
-        assert [cluster.pid("master"), cluster.pid("replay")] == others, "who is alive mends its own"
+        assert [cluster.pid("master"), cluster.pid("replay")] == others, "living processes recover by themselves"
         assert supervisor.is_running()
 
 

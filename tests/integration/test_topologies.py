@@ -1,7 +1,8 @@
 """How clusters may be joined: to several, in chains, in circles, both ways; under other names, cut otherwise, by group.
 
-Arrives: clusters inside the test, each with a master, a tserver and a ship loop of its own. Leaves: what each of them
-holds, and what crossed each edge. Rules: R19, R21, R22 and R23. Source: ACCUMULO-378, *Implementation*.
+The clusters run inside the test, each with a master, a tserver and a ship loop of its own. The tests compare the rows
+of each cluster and the records that crossed each edge. Rules: R19, R21, R22 and R23. Source: ACCUMULO-378,
+*Implementation*.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Map:
                     assert not cluster.client.replication.wait(table)
 
     def sent(self, cluster: str) -> int:
-        """Records that left a cluster, over all of its edges; what left twice counts twice."""
+        """Records that left a cluster, over all of its edges; a record that left twice counts twice."""
         return sum(result.sent_records for result in self[cluster].replay.results)
 
 
@@ -151,7 +152,7 @@ def test_a_slave_that_is_a_master_makes_a_repl_column_of_its_own_and_adds_itself
     clusters["c"].tserver.stop()
     rows = clusters.write("a")
     holds(clusters["b"], rows)
-    wait_until(lambda: sum(repl_columns(clusters["b"]).values()) == ROWS, "what a wrote waits at b")
+    wait_until(lambda: sum(repl_columns(clusters["b"]).values()) == ROWS, "the records of a wait at b")
     (log,) = repl_columns(clusters["b"])
     assert Path(urlsplit(log).path).is_relative_to(clusters["b"].settings.wal_dir), "a log of b's own"
     first, second = (clusters[name].settings.instance.instance_id for name in "ab")
@@ -159,7 +160,7 @@ def test_a_slave_that_is_a_master_makes_a_repl_column_of_its_own_and_adds_itself
     clusters["c"].replace_tserver()
     holds(clusters["c"], rows)
     assert provenances(clusters["c"]) == {(first, second)}
-    assert repl_columns(clusters["c"]) == {}, "who sends to nobody has none"
+    assert repl_columns(clusters["c"]) == {}, "a cluster without peers has none"
     clusters.settle()
 
 
@@ -230,7 +231,7 @@ def test_r22_where_each_is_joined_with_each_every_record_arrives_once_everywhere
     for name in "abc":
         clusters[name].tserver.parts.writing.path.roll()
         clusters[name].client.tables.flush("t")
-    wait_until(lambda: not any(remembered(clusters[name]) for name in "abc"), "nobody remembers any log")
+    wait_until(lambda: not any(remembered(clusters[name]) for name in "abc"), "no cluster remembers any log")
 
 
 def imported(clusters: Map, cluster: str) -> dict[bytes, int]:

@@ -1,7 +1,7 @@
 """The topologies of ACCUMULO-378 with real processes: three clusters, each with a master, a tserver and a Spark replay.
 
-Arrives: a topology, its edges and the clusters that users write to. Each topology has a table of its own on the same
-three clusters. Leaves: on every cluster exactly the cells that the writers put, each once. ``test_topologies.py`` has
+A topology has edges and clusters that users write to. Each topology has a table of its own on the same three clusters.
+Every cluster ends with exactly the cells that the writers put, each once. ``test_topologies.py`` has
 more shapes, inside one process. Rules: R21 and R22. Source: ACCUMULO-378, *Background*.
 """
 

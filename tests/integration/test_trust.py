@@ -1,4 +1,4 @@
-"""Two clusters that trust each other for replication and nothing else, over TLS; and what they say when they don't."""
+"""Two clusters that trust each other for replication and nothing else, over TLS; and the errors without trust."""
 
 from __future__ import annotations
 

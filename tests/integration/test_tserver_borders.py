@@ -1,4 +1,4 @@
-"""Tservers hold tablets that were split or merged: what they read, what they take of a stream, what they come after.
+"""Tservers hold tablets that were split or merged: their reads, their records of a stream, the logs before theirs.
 
 Rules: R7, R15, R18, R22 and R24.
 """

@@ -210,11 +210,11 @@ def test_what_is_due_and_what_is_asked_for_is_compacted_by_itself(west: Ground) 
         west.write(node, extent, records([(b"%d" % number, b"v" * 100)]))
         west.tserver(node).flush_tablet(extent)
     _, tablet = parts_of(node, extent)
-    wait_until(lambda: len(tablet.data.segments) <= 2, "what is due")
+    wait_until(lambda: len(tablet.data.segments) <= 2, "the due compactions")
     west.write(node, extent, records([(b"0", b"")], delete=True))
     ticket = west.tserver(node).compact_tablet(extent, 0)
     assert ticket > 0
-    wait_until(lambda: west.tserver(node).compact_tablet(extent, ticket) == 0, "what was asked for")
+    wait_until(lambda: west.tserver(node).compact_tablet(extent, ticket) == 0, "the requested compaction")
     assert [ref.records for ref in tablet.data.segments] == [3]
     wait_until(lambda: named_in(west, extent) == {ref.uri for ref in tablet.data.segments}, "no dead cells")
     other = move(west, node, extent)
@@ -262,7 +262,7 @@ def test_cells_that_are_too_old_are_not_shown_and_go(patient: Ground) -> None:
     assert [ref.records for ref in tablet.data.segments] == [1]
     west.set_properties("1", QUIET)
     west.tserver(node).confirm_config(west.coordination.generation())
-    assert west.scan(node, extent) == {(b"c", b"f", b"q"): b"young"}, "what is gone stays away"
+    assert west.scan(node, extent) == {(b"c", b"f", b"q"): b"young"}, "deleted cells stay away"
     node.stop()
 
 

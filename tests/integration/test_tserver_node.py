@@ -400,7 +400,7 @@ def test_wal_positions_are_those_of_synced_records(west: Ground) -> None:
     synced: list[int] = []
 
     def late_sync(ops: FileOps, fd: int) -> None:
-        assert asked.wait(PATIENCE_S), "nobody asked for a barrier"
+        assert asked.wait(PATIENCE_S), "no request for a barrier came"
         sync(ops, fd)
         synced.append(fd)
 

@@ -1,4 +1,4 @@
-"""Real tserver processes that are killed and stopped at any moment: what was acknowledged is there, and only once."""
+"""Real tserver processes that are killed and stopped at any moment: acknowledged records are there, and only once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def west(tmp_path: Path) -> Iterator[Ground]:
 
 
 class Load:
-    """Writers that go on until they meet an error, and what was acknowledged to them."""
+    """Writers that go on until they meet an error, and their acknowledged rows."""
 
     def __init__(self, west: Ground, node: ProcessNode, extents: list[Extent], writers: int = 4) -> None:
         self.acknowledged: dict[bytes, bytes] = {}

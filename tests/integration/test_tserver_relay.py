@@ -232,7 +232,7 @@ def test_r22_its_records_say_where_they_were_first_written(west: Ground, given: 
 
 
 def _at_the_end(west: Ground, south: Ground, given: Given) -> tuple[Given, LocalNode]:
-    """East's import is at west; what west hands on, and who takes it in the south."""
+    """East's import at west; the transfer that west passes on, and its receiver in the south."""
     node = _served(west)
     assert given.send_whole(west, node).state == "taken"
     (log,) = _taken_logs(west, node)

@@ -27,7 +27,7 @@ def west(tmp_path: Path) -> Iterator[Ground]:
 
 
 def reason_of_the_end(west: Ground) -> str:
-    """Why a tserver ended that was told to while a compaction waited for room in the books; what it had is there."""
+    """The exit of a tserver that is told to end while a compaction waits for room in the books; its rows are there."""
     (extent,) = west.create_table("1")
     west.set_properties("1", QUIET)
     metadata = FailingMetadata(west.metadata)

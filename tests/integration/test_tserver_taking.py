@@ -356,7 +356,7 @@ def test_r18_a_split_hands_on_that_a_file_was_taken(west: Ground, given: Given) 
     split(west, let_go(west, (node, WHOLE)))
     west.assign(node, LEFT, RIGHT)
     with pytest.raises(NotServingError):
-        given.send_whole(west, node)  # where the tablets were is read again
+        given.send_whole(west, node)  # it reads the locations again
     assert given.send_whole(west, node).state == "taken"
     assert (west.scan(node, LEFT), west.scan(node, RIGHT)) == (IN_LEFT, IN_RIGHT)
 
@@ -424,7 +424,7 @@ def test_r22_files_of_some_groups_say_nothing_of_the_others(west: Ground, tmp_pa
 
 
 def _some_groups(west: Ground, tmp_path: Path) -> tuple[Given, Given, LocalNode]:
-    """An import of two groups, the files of one of them, and who serves the table."""
+    """An import of two groups, the files of one of them, and the tserver of the table."""
     groups = GroupMap({"geo": [b"g"]})
     batches = [records([(b"a", b"1")], timestamp=5), records([(b"b", b"2")], b"g", timestamp=5)]
     given = given_files(tmp_path / "parted", batches, groups)

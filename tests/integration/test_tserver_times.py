@@ -1,4 +1,4 @@
-"""Timestamps that lie far ahead are taken of nobody: a delete at one would hide its cell for ever."""
+"""Tservers refuse timestamps far ahead from every sender: a delete at one would hide its cell for ever."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _without_bound(west: Ground) -> None:
 
 
 def check_users(west: Ground) -> None:
-    """A delete far ahead is refused, with what came in the same call, and what lies within the bound is not."""
+    """A delete far ahead is refused, with the rest of its call; a delete within the bound is accepted."""
     clock = TestClock()
     node = west.local(clock=clock)
     west.assign(node, *west.create_table("1"))

@@ -1,7 +1,7 @@
 """No byte passes a master: a range that is under way arrives, and is written down, though no master lives.
 
-Arrives: two clusters inside the test, whose masters end in the middle of a range. Leaves: all of it at the peer, and
-the finished offset in the books. Source: ACCUMULO-378, *Goals* (no active master).
+Two clusters run inside the test; their masters end in the middle of a range. Then the peer has the whole range, and the
+books have its finished offset. Source: ACCUMULO-378, *Goals* (no active master).
 """
 
 from __future__ import annotations

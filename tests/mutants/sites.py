@@ -1,8 +1,8 @@
 """The places of the code that can be changed, and a sample of them.
 
-Arrives: text of modules, a seed. Leaves: mutants: a module with one change in it; pure. The changes are those
-of ``mutmut``, without those of texts (the words of an error are no rule), and one more: a call whose result nobody uses
-is left out. Lines of code weigh the same: a module is drawn by its length, and one change of it with equal chances.
+A mutant is a module with one change in it. The changes are those of ``mutmut``, without those of texts (the words of an
+error are no rule), and one more: a call whose result is unused is left out. Pure. Lines of code weigh the same: a
+module is drawn by its length, and one change of it with equal chances.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One mutant and the tests: those of its room first, then those that take longer, until one fails.
 
-Arrives: a mutant. Leaves: whether a stage of the tests fails; a copy of the checkout that is as it was. The tests and
-the processes that they start import the copy (``PYTHONPATH``). A stage that hangs fails.
+The tests and the processes that they start import a copy of the checkout (``PYTHONPATH``); the copy gets the mutant,
+and is restored afterwards. A stage that hangs fails.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def passes(stage: Stage, tree: Path) -> bool:
 
     Raises RuntimeError when pytest runs no test.
     """
-    scratch = Path(tempfile.gettempdir()) / f"mutants-{os.getpid()}"  # where clusters of tests may exchange files
+    scratch = Path(tempfile.gettempdir()) / f"mutants-{os.getpid()}"  # for files that clusters of tests exchange
     shutil.rmtree(scratch, ignore_errors=True)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"--basetemp={scratch}"]
     command += [*ALWAYS_PASSED_OVER, *stage.arguments]
@@ -89,7 +89,7 @@ def _end(tests: subprocess.Popen[bytes]) -> None:
 
 
 def copy_of(root: Path, place: Path) -> Path:
-    """A copy of what git knows of the checkout, as it is now. Returns where it is."""
+    """Copy the files of the checkout that git knows, as they are now. Returns the path of the copy."""
     shutil.rmtree(place, ignore_errors=True)
     tree = place / "tree"
     tree.mkdir(parents=True)

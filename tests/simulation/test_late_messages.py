@@ -57,7 +57,7 @@ def test_a_call_that_arrives_three_times_changes_nothing(method: str, tmp_path: 
 
 
 def stop_at(world: World, node: Node, call: str) -> Task:
-    """Stop a process that is about to make a call; everybody believes that it is dead."""
+    """Stop a process that is about to make a call; all other processes believe that it is dead."""
     task = world.until_at(call, process=node.process)
     node.process.suspended = True
     world.kernel.holds.clear()

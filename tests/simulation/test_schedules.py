@@ -24,8 +24,8 @@ schedule  rules                     where
 27        R5                        ``test_schedules_targets``
 ========  ========================  ===========================================================================
 
-What several tablets, tables, groups and incarnations do to one log is in ``test_schedules_one_log``; receivers that
-work at the same time are in ``test_schedules_receivers``.
+Schedules of one log with several tablets, tables, groups and incarnations are in ``test_schedules_one_log``; receivers
+that work at the same time are in ``test_schedules_receivers``.
 """
 
 from __future__ import annotations
@@ -308,7 +308,7 @@ def schedule_25(world: World) -> None:
     pair.enable()
     theirs = world.put(pair.east, "t", b"a")
     world.until(
-        lambda: theirs[0].value in {entry.value for entry in pair.west.entries("1")}, "what east wrote is at west"
+        lambda: theirs[0].value in {entry.value for entry in pair.west.entries("1")}, "east's record is at west"
     )
     ours = world.put(pair.west, "t", b"a")
     pair.rest()
@@ -317,7 +317,7 @@ def schedule_25(world: World) -> None:
 
 SCHEDULES: dict[
     str, tuple[Callable[[World], None], str, tuple[str, ...]]
-] = {  # a schedule, its law, and what turns it red
+] = {  # a schedule, its law, and the switches that turn it red
     "10": (schedule_10, "deleted early", ("log-without-repl",)),
     "11": (schedule_11, "deleted early", ("enabling-needs-no-cell",)),
     "12 enable": (schedule_12_enable, "promised and missing", ("all-are-confirmed",)),

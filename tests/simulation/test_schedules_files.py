@@ -1,7 +1,7 @@
-"""The schedules of docs/design/rules.md that are about files: who closes them, who may take them, what they wait for.
+"""The schedules of docs/design/rules.md that are about files: their closing, their collection, their waits.
 
-Each by its number: green with its rule, red without. One schedule is one function that plays it and tells what is left
-in the end; it is played as the code is, and with the switch that breaks the rule. They need a master only.
+Each by its number: green with its rule, red without. One schedule is one function that plays it and tells the final
+state; it is played as the code is, and with the switch that breaks the rule. They need a master only.
 Rules: R4, R10, R17 and R24.
 """
 
@@ -73,7 +73,7 @@ def test_4_books_of_a_file_made_after_the_listing_stay(world: World) -> None:
     assert not world.repl(file), "without the grace of R4 a newborn's books go"
 
 
-# ---- 14: nobody is left who would write CLOSED
+# ---- 14: no process is left that would write CLOSED
 
 
 def _all_flushed_then_a_crash(world: World) -> str:
@@ -116,7 +116,7 @@ def test_14_a_log_that_its_living_owner_writes_is_not_closed(world: World) -> No
     assert status.state == 0
 
 
-# ---- 17 and 28: what the collector may take
+# ---- 17 and 28: the files that the collector may take
 
 
 def _newborn(world: World) -> str:

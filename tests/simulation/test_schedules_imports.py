@@ -77,7 +77,7 @@ def files_behind_records(world: World) -> None:
     trio.rest()
 
 
-SCHEDULES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {  # a schedule; what turns it red, and how
+SCHEDULES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {  # a schedule; its switches and laws
     "both ways": (both_ways, {"files-say-nothing-to-other-paths": "twice", "paths-are-not-compared": "twice"}),
     "handed on": (handed_on, {"nobody-is-handed-anything": "left over"}),
     "a crash between": (crash_between, {"files-begin-where-they-were-handed-on": "twice"}),

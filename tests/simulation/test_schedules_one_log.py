@@ -137,7 +137,7 @@ def logs_of(world: World, pair: Pair) -> set[str]:
     return {uri for uri, file in world.ledger.files.items() if file.instance == pair.west.instance and file.blocks}
 
 
-SCHEDULES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {  # a schedule; what turns it red, and how
+SCHEDULES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {  # a schedule; its switches and laws
     "written in between": (written_in_between, {"today's-configuration-counts": "not meant"}),
     "a group later": (a_group_later, {"today's-configuration-counts": "not meant", "groups-ignored": "not meant"}),
     "closed behind a move": (closed_behind_a_move, {"nobody-closes": "never: rest"}),

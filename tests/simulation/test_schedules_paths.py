@@ -1,8 +1,8 @@
 """Several paths to one cluster (rule R22, schedule 26): real clusters over simulated edges, green with their rule, red
-without it, and a random search that finds by itself what is broken.
+without it, and a random search that finds by itself a broken rule.
 
 West replicates to south and to east, and south to east; so each record comes to east twice. Files are in
-``test_schedules_imports``. What concerns borders, quarantine and longer ways is shown where it is a pure function
+``test_schedules_imports``. Borders, quarantine and longer paths are pure functions and have their tests there
 (``tests/unit/tserver/origins/test_origin_dedup.py``).
 """
 
@@ -83,7 +83,7 @@ def very_slow_path(world: World) -> None:
 
 
 def chain(world: World) -> None:
-    """East gets west's records by way of south only; nobody remembers anything for ever."""
+    """East gets west's records by way of south only; no cluster remembers anything for ever."""
     trio = Trio(world)
     world.enable(trio.west, "t", trio.south)
     world.enable(trio.south, "t", trio.east)
@@ -102,7 +102,7 @@ def away_at_the_end(world: World) -> None:
     trio.kill_east()
     world.kernel.run_for(3.0)
     world.kernel.release(telling)
-    world.until(lambda: not trio.remembered(), "nobody speaks of any log any more")
+    world.until(lambda: not trio.remembered(), "the end of all logs in all memories")
     trio.start_east()
     trio.rest()
 
@@ -121,8 +121,8 @@ def another_group(world: World) -> None:
 
 
 def off_for_a_while(world: World) -> None:
-    """The straight path is disabled and enabled again; what it left out comes by way of south, and later. Each record
-    has a cell of its own: in one, equal timestamps would come in the other order.
+    """The straight path is disabled and enabled again; the records that it left out come by way of south, and later.
+    Each record has a cell of its own: in one, equal timestamps would come in the other order.
     """
     trio = Trio(world)
     trio.enable_all()
@@ -158,7 +158,7 @@ def receives_at_the_end(world: World) -> None:
 
 def two_relays(world: World) -> None:
     """East gets west's records from south and from north only; one of them is slow. Each may speak of west's logs when
-    it has brought some of them, and nobody remembers anything for ever.
+    it has brought some of them, and no cluster remembers anything for ever.
     """
     trio = Relays(world)
     slow = trio.hold_south()
@@ -191,7 +191,7 @@ def ended_by_another(world: World) -> None:
     trio.rest()
 
 
-SCHEDULES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {  # a schedule; what turns it red, and how
+SCHEDULES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {  # a schedule; its switches and laws
     "both ways": (both_ways, {"paths-are-not-compared": "twice"}),
     "a crash between": (crash_between, {"crash-forgets-the-paths": "twice"}),
     "a slow path": (

@@ -1,6 +1,6 @@
-"""Schedules of receivers that work at the same time, and of what they remember, each green with its rule, red without.
+"""Schedules of receivers that work at the same time, and of their memory, each green with its rule, red without.
 
-Rules: R18 and R20. Real clusters over simulated edges. A red twin says which law it sees broken.
+Rules: R18 and R20. Real clusters over simulated edges. A red twin names the broken law.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def marks_of_the_absent(world: World) -> None:
         pair.east.kill(node)
     world.kernel.run_for(2.0)
     world.kernel.release(ending)
-    world.until(lambda: not pair.east.books(), "nobody speaks of the stream any more")
+    world.until(lambda: not pair.east.books(), "the end of the stream in all books")
     for _ in range(2):
         pair.east.start_tserver()
     pair.rest()
@@ -89,7 +89,7 @@ def flush(pair: Pair, extent: Extent) -> None:
 
 
 RACES = "in-flight-is-not-known and paths-are-not-compared"
-SCHEDULES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {  # a schedule; what turns it red, and how
+SCHEDULES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {  # a schedule; its switches and laws
     "two receivers race": (two_receivers_race, {RACES: "twice"}),
     "marks of the absent": (marks_of_the_absent, {"marks-of-ended-streams-stay": "never: rest"}),
 }

@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--first", type=int, default=1, help="number of the first round, to repeat a later one")
     parser.add_argument("--schedules", type=int, default=SCHEDULES, help=f"simulated ones (default {SCHEDULES})")
     parser.add_argument("--first-schedule", type=int, help="seed of the first one (default: a thousand times --seed)")
-    parser.add_argument("--directory", type=Path, help="where the clusters live (default: a temporary directory)")
+    parser.add_argument("--directory", type=Path, help="the directory of the clusters (default: a temporary directory)")
     options = parser.parse_args(arguments)
     seed = secrets.randbelow(10**6) if options.seed is None else options.seed
     directory = options.directory or Path(tempfile.mkdtemp(prefix="soak-"))

@@ -1,6 +1,6 @@
-"""Does to a pair of clusters what a plan says, and heals it again.
+"""The faults of a plan at a pair of clusters, and their healing.
 
-Arrives: steps. Leaves: a pair that is whole again after :meth:`Faults.heal`. Signals go only to processes that the
+The pair is whole again after :meth:`Faults.heal`. Signals go only to processes that the
 pair's supervisors started, by the pids that they wrote down.
 """
 
@@ -201,7 +201,7 @@ class Faults:
         self.is_full = False
 
     def _strait(self, step: Step) -> Strait:
-        """In front of a side: what the workloads write to west passes it, what west sends to east."""
+        """The strait in front of a side: the writes to west pass it, or the shipments of west to east."""
         return self.pair.to_west if step.side == "west" else self.pair.to_east
 
     def _cut(self, step: Step) -> None:
@@ -252,7 +252,7 @@ class Faults:
             raise InvariantError(f"{step.side}: {problem}")
 
     def _wait_out(self, side: str, since_ns: int) -> None:
-        """Wait until the lease is over for everybody, counted from the stop: that is the length of the fault."""
+        """Wait until the lease is over on every clock, counted from the stop: that is the length of the fault."""
         coordination = self.pair.clusters[side].settings.coordination
         over_ns = (coordination.session_lease_ms + coordination.session_margin_ms + SPARE_MS) * 1_000_000
         left_ms = (since_ns + over_ns - self.pair.clock.boot_ns()) / 1e6

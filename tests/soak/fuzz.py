@@ -98,7 +98,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """A frame without its length, the length to announce, and what it is, for people."""
+    """A frame without its length, the length to announce, and its description, for people."""
 
     service: str
     method: str
@@ -116,7 +116,7 @@ class Attacker:
     """An endless, repeatable sequence of attacks with one kind of secret."""
 
     def __init__(self, seed: str, names: Names, rights: Mapping[str, frozenset[str]], *, may_harm: bool) -> None:
-        """``may_harm``: the secret gives rights to what is others', and what would use them is not sent."""
+        """``may_harm``: the secret gives rights to others' tables, and a call that would use them is not sent."""
         self._may_harm = may_harm
         self._rng = random.Random(seed)
         self._names = names

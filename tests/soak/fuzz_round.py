@@ -1,8 +1,8 @@
 """Attacks on a cluster that is at work, by holders of valid secrets; others' tables notice nothing.
 
-Arrives: a running cluster, a seed, a number of attacks. Leaves: a count; InvariantError with the seed when a process
-ended, failed in a way that nobody foresaw, took more memory than its budget, or a tablet of others has a problem. That
-others' tables hold what was written to them is the caller's to check.
+A round counts its attacks. It raises InvariantError with the seed when a process ended, failed with an undeclared
+error, took more memory than its budget, or a tablet of others has a problem. The caller checks the rows of others'
+tables.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def run_fuzz_round(pair: Pair, seed: int, trace: Trace) -> None:
 
 
 def learn_names(cluster: Cluster, others: frozenset[str]) -> Names:
-    """The attacker's tables, made where they are missing, and everybody else's."""
+    """The attacker's tables, made when they are missing, and the tables of others."""
     client = cluster.client
     there = {table.name: table.table_id for table in client.tables.list()}
     for name in FUZZ_TABLES:
@@ -228,7 +228,7 @@ def watched(cluster: Cluster, names: Names) -> Iterator[None]:
     before = memory_of(cluster)
     yield
     tablets = {
-        found.extent: "nobody serves it" if found.address is None else found.problem or found.warning or ""
+        found.extent: "no tserver serves it" if found.address is None else found.problem or found.warning or ""
         for table_id in {extent.table_id for extent in names.other_extents}
         for found in cluster.client.tables.locate(table_id)
     }

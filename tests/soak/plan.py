@@ -90,8 +90,8 @@ HBASE_WEIGHTS = {**WEIGHTS, **dict.fromkeys(HBASE_FAULTS, 2)}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """After ``batches`` more batches: ``fault`` to ``role`` of ``side``; role "" where the whole side is meant, its
-    disk, or what comes to it over the network.
+    """After ``batches`` more batches: ``fault`` to ``role`` of ``side``; role "" for the whole side, its disk, or its
+    incoming traffic.
     """
 
     batches: int

@@ -1,10 +1,9 @@
-"""Rounds: faults under load, healing, and then everything that must hold.
+"""Rounds: faults under load, healing, and then a check of every law.
 
-Arrives: a pair of clusters, a seed, a number of rounds. Leaves: a trace, and InvariantError naming what does not hold.
-Checked throughout: what the books must never say (see ``watch``). Checked after each round: both clusters hold, cell by
-cell, what the acknowledged batches imply; a process that lost its lease has ended. Checked after every few rounds and
-the last: nothing that nobody needs is left in the books, on disk or at the receiver. That takes longer than a write may
-be in flight.
+A round writes a trace, and raises InvariantError with the name of the broken law. The laws of the books are checked
+throughout (see ``watch``). After each round both clusters hold, cell by cell, the acknowledged batches, and a process
+that lost its lease has ended. After every few rounds and the last one, no needless row or file is left in the books, on
+disk or at the receiver. That takes longer than a write may be in flight.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tests.support.workloads_pair import Pair
 AFTERWARDS = 5
 """Batches that must be written when all faults are healed."""
 SETTLED_EVERY = 10
-"""Rounds between looks for what is left behind."""
+"""Rounds between searches for needless rows and files."""
 
 
 def run_rounds(pair: Pair, seed: int, rounds: range, trace: Trace) -> None:

@@ -1,7 +1,7 @@
 """Random schedules of three simulated clusters, of which each record may come by two paths; some with imports.
 
-Arrives: seeds. Leaves: nothing, or a file with every step and :class:`InvariantError` with the seed and the law that
-broke.
+A schedule that breaks a law leaves a file with every step, and raises :class:`InvariantError` with the seed and the
+law.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A process that is stopped while others take over what it did, and then goes on, believing that nothing happened.
+"""A master or tserver that is stopped while others take over its work, and then goes on without noticing.
 
-Arrives: a master or tserver of a pair. Leaves: the same, replaced; the old process has ended by itself. Its supervisor
-is stopped meanwhile, because it would end the process, and so is every process's way to be fenced:
-what remains is what each process looks at itself before it acknowledges or decides. Signals go to pids that the
+The pair ends with a replacement, and the old process ends by itself. Its supervisor is stopped meanwhile, because it
+would end the process, and fencing is off for every process: only the process's own checks before it acknowledges or
+decides remain. Signals go to pids that the
 supervisor wrote down, and to the second master, which this module starts.
 """
 
@@ -74,7 +74,7 @@ def _stopped(process: psutil.Process) -> Iterator[None]:
 
 @contextmanager
 def _replacement(cluster: Cluster, role: str) -> Iterator[None]:
-    """A second master, where it is one that is stopped: tservers have each other."""
+    """A second master, when the stopped process is one; a tserver has its peers."""
     if role != "master":
         yield
         return
@@ -94,7 +94,7 @@ def _leads_another(_cluster: Cluster, coordination: Coordination, session: str) 
 
 
 def _is_recovered(cluster: Cluster, coordination: Coordination, session: str) -> bool:
-    """Dead for everybody, and each log of it is sealed, or gone."""
+    """Every process takes it for dead, and each log of it is sealed, or gone."""
     if any(info.session_id == session and info.alive for info in coordination.sessions("tserver")):
         return False
     logs = sorted((cluster.settings.wal_dir / session).glob("*.wal"))

@@ -1,7 +1,7 @@
-"""A torn last block: what a crash leaves when the last block reached the disk in part, made while nobody looks.
+"""A torn last block, as after a crash when the last block reached the disk in part.
 
-Arrives: a log whose owner is dead and that is not recovered yet. Leaves: the log with the first part of a block behind
-its last one, right in its place but for the end of it. Nothing that was there is changed.
+The log's owner is dead, and the log is not recovered yet. It gets the first part of a block behind its last one; its
+other bytes stay.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bookkeeper.storage.wal.wal_files import map_file
 from tests.support.wal_files import records
 
 TORN_ROWS = [b"torn-%03d" % number for number in range(50)]
-"""Rows of the block that never was: nobody may ever see one."""
+"""Rows of the block that never was: no reader may ever see one."""
 
 
 def torn_block(path: Path, rng: random.Random) -> bytes:

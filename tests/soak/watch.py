@@ -1,8 +1,8 @@
-"""Looks at the books of both clusters while faults strike, and notes which law does not hold (docs/design/rules.md).
+"""A watch over the books of both clusters while faults strike; it notes each broken law (docs/design/rules.md).
 
-Arrives: what the metadata tables hold at one look after the other. Leaves: lines, none when every rule held: no log
-that a target lacks is gone (L2), no finished offset and no high-water of a receiver goes back (L3), no target
-is further than its log (L1 and R15). Reads only; a store that does not answer is looked at again later.
+It reads the metadata tables again and again, and has no lines when every rule holds: no log that a target lacks is gone
+(L2), no finished offset and no high-water of a receiver goes back (L3), no target is further than its log (L1 and R15).
+It only reads; a store that does not answer is read again later.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ per range. After a crash the peer's high-waters and the books' finished offsets 
 
 ``acked`` is a fact: all records for this target up to it are durable at the peer. It starts at the books' finished
 offset and grows only with an acknowledgement that covers everything in between, or over records of other targets.
-Therefore a range must start right behind it: a hole would turn the fact of one receiving tablet into a claim about the
-others. A stream stops at its first error; earlier acknowledgements count. An error about records is narrowed to the
-smallest range of blocks: a message that the peer refuses permanently is halved until its block is found.
+Therefore a range must start right behind it: a hole would let the acknowledgement of one receiving tablet count for
+records that another tablet never got. A stream stops at its first error; earlier acknowledgements count. For an error
+about records the stream looks for the smallest range of blocks: it halves a message that the peer refuses permanently
+until it finds the refused block.
 
 A pipelined session sends the next message before the answer to the last one. The stream takes answers in the order of
 offsets, and sends a failed message again, alone, when everything in front of it is acknowledged: then it is a message
@@ -83,7 +84,9 @@ class _Counts:
 
 
 class RangeStream:
-    """Takes every block of the file once, with at most one message and one block in memory."""
+    """Takes every block of the file once. Memory holds one block, the pending message, and those in flight (at most
+    ``MESSAGES_IN_FLIGHT_MAX``).
+    """
 
     def __init__(self, ranges: Sequence[Range], sessions: OpenSessions, message_bytes: int, clock: Clock) -> None:
         """``ranges``: at least one, of one file and target, ascending."""

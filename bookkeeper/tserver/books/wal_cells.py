@@ -5,9 +5,9 @@ and deletes at a rank; it writes nothing and has no thread (``wal_bookkeeper`` h
 class. After a crash a master finds OPEN cells of a sealed file and closes them (R10).
 
 Ranks (rule R1: a rank is never written with two values; ``metadata.keys``): first use 2x - 1, needed 2n, closed above
-all. ``x`` is the first offset of the *group* of blocks in which the tablet starts, so all tablets that start in one
-group share one call. That is above any delete of their ``log:`` cells (flushes end before the group) and at or below
-their own first record: the ranks need no more than that. Rules: R1, R12, R15 and R24.
+all. ``n`` is the needed offset. ``x`` is the first offset of the *group* of blocks in which the tablet starts, so all
+tablets that start in one group share one call. That is above any delete of their ``log:`` cells (flushes end before the
+group) and at or below their own first record: the ranks need no more than that. Rules: R1, R12, R15 and R24.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TabletUse:
     barriers: tuple[Barrier, ...] = ()
     """Of its ``repl:`` cell, which names a barrier before the block that waits for it is appended (R24)."""
     unreported: int = 0
-    """First offset of the tablet's records with targets that no needed update covers yet; 0 = none."""
+    """No record with targets below this offset waits for a needed update (a lower bound); 0 = no record waits."""
     last_offset: int = 0
     """Last offset of the tablet's records with targets."""
 
@@ -107,8 +107,8 @@ def open_status(
 
 
 def needs_first_use(use: TabletUse | None, header: BlockHeader) -> bool:
-    """Rule R12: the tablet has no ``log:`` cell of this WAL; or the block has targets, and the tablet has no ``repl:``
-    cell, or one that does not name a file yet that the block waits for (R24).
+    """Whether a put must come before the block (R12): the tablet has no ``log:`` cell of this WAL; or the block has
+    targets, and the tablet has no ``repl:`` cell, or the block waits for files that the cell must name first (R24).
     """
     if use is None or not use.logged:
         return True

@@ -5,7 +5,7 @@ Survives a crash: every write acknowledged at sync; those acknowledged at flush,
 The way of a group: reserve disk for all of it → prepare all, in order → put first uses into the books (rule R12) →
 answer the head of the group, as far as it asks for ``log`` or less → write → one ``fdatasync`` if a submission asks for
 it → check the fence (rule R15) → make all visible, in order → answer all. When the log or the fence fails the process
-ends: so it acknowledges nothing that may be lost. The committer finds a full disk before it writes anything: then it
+ends: so no answer promises more than its durability. The committer finds a full disk before it writes anything: then it
 refuses the submissions that need disk, lets barriers pass, and goes on in a log that is due to end.
 
 Two threads run the same loop. One is at the *front*: it alone takes from the queue, prepares and writes. A group is
@@ -114,8 +114,9 @@ class GroupCommitter:
         """Queue a submission; never waits. Submissions are committed in the order of these calls. ``begins_group``: it
         is prepared once everything submitted before is applied, so it may decide by reading the tablets.
 
-        The future resolves to the result of ``applied``, or to the BookkeeperError of ``prepare`` or the books. Raises
-        OverloadedError when the queue is full and UnavailableError after :meth:`close`.
+        The future resolves to the result of ``applied``, or to an error: of ``prepare``, of the books, NoSpaceError
+        on a full disk, or LeaseLostError when the committer fails. Raises OverloadedError when the queue is full and
+        UnavailableError after :meth:`close`.
         """
         return self._queue.put(submission, begins_group=begins_group)
 
@@ -129,7 +130,9 @@ class GroupCommitter:
         try:
             return future.result(timeout_ms / 1000.0)
         except TimeoutError as error:
-            raise UnavailableError(f"the log was not rolled within {timeout_ms:.0f} ms") from error
+            raise UnavailableError(
+                f"the log was not rolled within {timeout_ms:.0f} ms; it may still be rolled later"
+            ) from error
 
     def close(self) -> None:
         """Commit all submissions, seal the log, end the threads; idempotent, not for a commit thread."""
@@ -277,7 +280,7 @@ class GroupCommitter:
     # ---- in its turn
 
     def _finish(self, group: _Group) -> None:
-        """Make the group as durable as requested, then visible, then answer it."""
+        """Sync the group if a submission requests it or a sync is due; check the fence, make it visible, answer it."""
         entries = group.unanswered
         if needs_sync(entry.durability for entry in entries) or self._wal.syncs_in_ms() <= 0:
             self._wal.sync()

@@ -140,7 +140,7 @@ class ServedTablet:
 
     @property
     def key(self) -> tuple[str, bytes | None]:
-        """Its name in logs (see ``load_plan``)."""
+        """Its name in write-ahead logs: table id and end row (see ``load_plan``)."""
         return tablet_key(self._extent)
 
     @property
@@ -190,7 +190,7 @@ class ServedTablet:
 
     @property
     def problems(self) -> list[str]:
-        """Work on this tablet that fails again and again until a person helps, with the reasons. Any thread."""
+        """The reasons why work on this tablet fails again and again until a person helps. Any thread."""
         return list(dict(self._problems).values())
 
     def work_failed(self, work: str, reason: str) -> None:
@@ -262,7 +262,9 @@ class ServedTablet:
         return DraftBlock(header, with_timestamps(share.batch, time_ms)), Undo(staged)
 
     def stage_high_water(self, stream: StreamKey, to_offset: int) -> Undo:
-        """A range without a new record for this tablet: it counts once its group is durable (R19)."""
+        """Stage the new high-water of a range that has no new record for this tablet. It counts once its group is
+        durable (R19).
+        """
         return Undo(self._write.staged, stream, self._received.stage_high_water(stream, to_offset))
 
     def take_back(self, undo: Undo) -> None:

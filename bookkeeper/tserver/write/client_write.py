@@ -45,7 +45,7 @@ class ClientWrite:
         """
         for tablet, _ in self._shares:
             if not self._context.request_dedup.admit(self._attempt, tablet.extent):
-                raise ConflictError(f"attempt {self._attempt.number} comes after a later one of the same writer")
+                raise ConflictError(f"attempt {self._attempt.number} is late: the same writer has sent a later one")
         open_shares = [(tablet, share) for tablet, share in self._shares if tablet.accepting]
         self._refused = [tablet.extent for tablet, _ in self._shares if not tablet.accepting]
         moments = [self._context.moment(tablet.extent.table_id, point) for tablet, _ in open_shares]

@@ -1,4 +1,4 @@
-"""Segments beside an import's log: what their manifest says, and that they go with the log."""
+"""Segments beside an import's log: their manifest, and their deletion with the log."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tests.support.faults import fault
 
 
 class Judge(FakeTServer):
-    """A tserver that answers conditional writes by a script: what it raises or returns, in turn."""
+    """A tserver that answers conditional writes by a script: its errors and answers, in turn."""
 
     def __init__(self) -> None:
         super().__init__()

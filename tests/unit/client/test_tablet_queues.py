@@ -153,7 +153,7 @@ def test_a_failed_tablet_rests_until_it_was_located_again() -> None:
 
 def test_who_sends_is_called_only_for_what_can_be_sent() -> None:
     queues = TabletQueues()
-    assert queues.add(_batch(b"a", 1)), "nobody knows where to"
+    assert queues.add(_batch(b"a", 1)), "the location is unknown"
     low, high = extents_of(b"c")
     queues.relocate(TableMap((low, high), ("one:1", "one:1"), (1, 1)))
     assert [extent for extent, _ in queues.take("one:1", 10**6)] == [low]

@@ -1,4 +1,4 @@
-"""``append``, ``finish`` and ``close``: what they change, and what they refuse as a logic error."""
+"""``append``, ``finish`` and ``close``: their changes, and their logic errors."""
 
 from __future__ import annotations
 

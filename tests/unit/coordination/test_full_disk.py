@@ -1,4 +1,4 @@
-"""A coordination store on a full disk: it says so, what is there is read, and it goes on when there is room."""
+"""A coordination store on a full disk: it says so, serves reads, and goes on when there is room."""
 
 from __future__ import annotations
 

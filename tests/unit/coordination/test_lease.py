@@ -171,7 +171,7 @@ def test_a_file_that_is_no_lease_is_named(tmp_path: Path) -> None:
         fcntl.flock(held, fcntl.LOCK_EX)
         seen = look_at_lease(path)
         assert seen.damage == f"{path} is damaged: it holds no lease record"
-        assert not is_dead(seen, "boot", 2**62, 0), "whose process is there is not taken for dead by garbage"
+        assert not is_dead(seen, "boot", 2**62, 0), "garbage does not make a living process dead"
     assert is_dead(look_at_lease(path), "boot", 0, 0), "without its process it does not matter what is there"
     with pytest.raises(FileNotFoundError):
         look_at_lease(tmp_path / "y")

@@ -1,4 +1,4 @@
-"""Architecture in one sitting, the design pages behind it, and how every page opens: what they name is there."""
+"""Architecture in one sitting, the design pages behind it, and how every page opens: each name in them exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages as sessions: what is a command, what is an output, and when two outputs say the same."""
+"""Pages as sessions: commands, outputs, and outputs of the same shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of rules is true: who cites a rule finds it there, and each rule is kept by code and held by tests."""
+"""The page of rules is true: it has each cited rule, and code and tests cite each rule."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def sections_of(page: str) -> dict[str, str]:
 
 
 def parts_of(section: str) -> dict[str, str]:
-    """By its bold word: what the section says there."""
+    """The text of the section by bold word."""
     pieces = re.split(r"^\*\*(\w+)(?:\.\*\*|\*\*)", section, flags=re.MULTILINE)
     return dict(zip(pieces[1::2], pieces[2::2], strict=True))
 

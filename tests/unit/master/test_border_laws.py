@@ -48,7 +48,7 @@ W1, W2 = "file:///wal/s1/000001.wal", "file:///wal/s2/000001.wal"
 
 @dataclass
 class Stage:
-    """Table 1 before a change: ``made`` is the change, ``files`` are what it must never hide from anybody."""
+    """Table 1 before a change: ``made`` is the change, ``files`` are those that it must never hide."""
 
     table: ModelTable
     made: Change
@@ -86,7 +86,9 @@ STAGES: dict[str, Callable[[], Stage]] = {"split": to_be_split, "merge": to_be_m
 
 
 def scans(stage_of: Callable[[], Stage], backwards: bool) -> Iterator[tuple[set[str] | None, frozenset[str]]]:
-    """Every interleaving: what a scan for references finds (None: it has to start over), and what it must not miss."""
+    """Every interleaving: the findings of a scan for references (None: it has to start over), and those it must not
+    miss.
+    """
     writes = len(elements(stage_of().table, stage_of().made, backwards))
     reads = 2 * (len(stage_of().table.rows()) + 2)
     for places in combinations(range(writes + reads), writes):
@@ -270,7 +272,7 @@ def test_r18_with_the_lowest_alone_records_are_taken_twice() -> None:
         assert _over_a_merge().count(b"31") == 2
 
 
-# ---- R24: what a merged tablet comes after
+# ---- R24: the logs before a merged tablet
 
 
 def _waits_for() -> list[WalPosition]:

@@ -1,4 +1,4 @@
-"""Splits and merges as operations: who is asked to let go, what is waited for, and a cut between any two writes."""
+"""Splits and merges as operations: the tservers that unload, the waits, and a cut between any two writes."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def test_the_next_master_goes_on_from_a_cut_between_any_two_writes(world: World,
         master = world.depose(master)
         finish(master)
         if ends(world, table_id) != LEFT[kind]:
-            assert write == 0, "cut before the operation was written: nobody knows of it"
+            assert write == 0, "cut before the operation was written: it has no record"
             assert _known(facts(world, table_id)) == _known(before)
             continue
         assert _known(facts(world, table_id)) == _known(before)

@@ -1,4 +1,4 @@
-"""Tables as files: what exports and imports of tables refuse, and what they leave."""
+"""Tables as files: the refusals and the outcome of exports and imports of tables."""
 
 from __future__ import annotations
 

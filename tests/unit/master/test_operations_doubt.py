@@ -1,5 +1,5 @@
-"""The record of an operation is written, and nobody knows whether it is there: what its user is told, and what becomes
-of it. The answer may be lost, the write may never have come, or it may land when its master is long over.
+"""The put of an operation's record gets no answer: the error for its user, and the end of the operation. The answer may
+be lost, the write may never have come, or it may land when its master is long over.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def is_beginning(rows: Sequence[RowPut]) -> bool:
 
 @contextmanager
 def in_doubt(scene: Scene, landed: bool) -> Iterator[Begun]:
-    """The beginning of an operation gets no answer; ``landed``: it was written. What is yielded writes it late."""
+    """The beginning of an operation gets no answer; ``landed``: it was written. The yielded function writes it late."""
     put, late = scene.world.table.put, list[Callable[[], None]]()
 
     def unanswered(rows: Sequence[RowPut], rank: int) -> None:
@@ -92,7 +92,7 @@ def check_doubt(directory: Path, peer: LocalMaster, kind: str, landed: bool) -> 
     with scene_at(directory / "west", peer) as scene:
         args = SCENES[kind].prepare(scene)
         with in_doubt(scene, landed):
-            for _ in range(2):  # who asks again joins it
+            for _ in range(2):  # a second request joins it
                 with pytest.raises(BookkeeperError) as told:
                     scene.master.fate.submit(kind, args)
                 assert isinstance(told.value, UnavailableError), "its user hears that it failed"

@@ -120,7 +120,7 @@ def check_only_those_who_brought_it_end_a_log(east: LocalMaster) -> None:
         calls.roots_over([], [RootLog("north-instance", "file:///n/3")])
         announce(table, RootLog("north-instance", "file:///n/3"), SystemClock().wall_ms())
         east.leadership.gc.runner.origin_gc.read_rows()
-        assert is_known(table, RootLog("north-instance", "file:///n/3")), "what is not here yet can't be ended"
+        assert is_known(table, RootLog("north-instance", "file:///n/3")), "records that are not here yet can't be ended"
         assert is_known(table, LOG)
         assert is_known(table, own)
         for sender in ("south-instance", LOG.instance_id):

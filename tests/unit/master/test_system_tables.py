@@ -1,4 +1,4 @@
-"""Root and metadata tables belong to a cluster: nobody makes one, and none is ever replicated."""
+"""Root and metadata tables belong to a cluster: users can't create one, and none is ever replicated."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def check_status(raw: bytes) -> None:
     folded = combiners.combine([status, status, combiners.ReplicationStatus()])
     assert combiners.combine([folded, status]) == folded
     assert combiners.ReplicationStatus.FromString(values.encode_status(folded)) == folded
-    assert len(values.encode_status(folded)) <= len(raw) + 200, "what is folded is no larger than what was read"
+    assert len(values.encode_status(folded)) <= len(raw) + 200, "a folded value is no larger than its source"
     assert isinstance(combiners.is_fully_replicated(folded), bool)
     combiners.range_needing_replication(folded)
 

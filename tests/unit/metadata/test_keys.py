@@ -1,4 +1,4 @@
-"""Keys, columns and ranks: exact both ways, and in the order of what they name."""
+"""Keys, columns and ranks: exact both ways, and in the order of the named things."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of the metadata table: round trips, the bytes they have on disk, and what is corrupt."""
+"""Values of the metadata table: round trips, their bytes on disk, and corrupt ones."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_a_wrong_token_is_none(guest: Guest) -> None:
     for wrong in (*others, right[:-1], right + "x", right.swapcase(), guest.store.own("monitor").id, "ü"):
         assert guest.code("/metrics", wrong.encode().decode("latin-1")) == 401, "a wrong token is accepted"
         assert guest.code("/metrics", cookie=wrong.encode().decode("latin-1")) == 401
-    assert guest.code("/metrics", cookie=right) == 401, "what a browser was given is another text"
+    assert guest.code("/metrics", cookie=right) == 401, "a browser's cookie is another text"
     assert guest.code("/metrics", cookie_of(guest.store.own("monitor"))) == 401
     assert guest.ask(f"/?token={right}x")[0] == 401
     assert guest.ask("/metrics", Authorization=f"Basic {right}")[0] == 401

@@ -1,4 +1,4 @@
-"""The thread that looks: what it keeps, how often it asks, and that it never takes much of a core."""
+"""The sampler's thread: its samples, its interval, and its small share of a core."""
 
 from __future__ import annotations
 

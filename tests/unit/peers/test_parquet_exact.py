@@ -1,4 +1,4 @@
-"""Exactly once under every crash and with any number of senders: schedules, and what they fail without (R18, R19)."""
+"""Exactly once under every crash and with any number of senders: schedules, and the rules they need (R18, R19)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A directory as a peer: who it is, what it refuses, what its files say."""
+"""A directory as a peer: its identity, its refusals, the content of its files."""
 
 from __future__ import annotations
 

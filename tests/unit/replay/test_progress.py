@@ -56,7 +56,7 @@ def check_nothing_goes_twice() -> None:
     progress, r = StreamProgress(SystemClock()), a_range("file:///a", 1, 9)
     shipped(progress, r, 7, 77)
     rests, known = rests_of(progress, r)
-    assert rests == [replace(r, first=8, finished=7, position_hint=77)], "what was shipped goes out again"
+    assert rests == [replace(r, first=8, finished=7, position_hint=77)], "shipped records go out again"
     assert known == []
     shipped(progress, replace(r, first=8, finished=7), 9, 99)
     rests, known = rests_of(progress, r)

@@ -1,4 +1,4 @@
-"""A peer that fetches instead of being sent to: what the books and logs say is all that it needs."""
+"""A peer that fetches its records: it needs the books and logs alone."""
 
 from __future__ import annotations
 

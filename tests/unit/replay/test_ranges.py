@@ -1,4 +1,4 @@
-"""Descriptors and results survive their Arrow form; what is not of this form is refused."""
+"""Descriptors and results survive their Arrow form; other forms are refused."""
 
 from __future__ import annotations
 

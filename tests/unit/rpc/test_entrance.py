@@ -137,7 +137,7 @@ def test_nothing_is_called_before_the_handshake_is_over() -> None:
 
 
 def _is_answered(rude: RawPeer) -> bool:
-    """Whether the server answers a hello; what it says of the handshake before comes first."""
+    """Whether the server answers a hello; its answers to the handshake come first."""
     try:
         rude.receive_message()
         rude.receive_answer("hello")

@@ -310,6 +310,6 @@ def test_a_large_call_that_is_refused_is_not_held() -> None:
             assert f"a call of warm has {FRAME} bytes, at most" in error.message
 
         bytes(FRAME)
-        assert grown(work) < 48 * MIB, "what is sent is held here, not what is received"
+        assert grown(work) < 48 * MIB, "the sent bytes are in memory, not the received ones"
         peer.send_call("run", b"on")
         assert peer.receive_answer("run").result == b"on"

@@ -1,4 +1,6 @@
-"""TLS on a port: both sides are checked, who speaks none is told so, and the handshake and all frames go through it."""
+"""TLS on a port: both sides are checked, a caller without TLS gets an error, and the handshake and all frames go
+through it.
+"""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_a_process_that_wakes_up_behind_the_seal_acknowledges_nothing(
     assert recover(uri) == seal
     assert rows_of(uri, sealed_at) == [b"first", b"second"][:sealed_at]
     if mode == "stop-at-books":
-        assert path_of(uri).stat().st_size > seal.position, "it did write, and nobody will ever read it"
+        assert path_of(uri).stat().st_size > seal.position, "it did write, and no reader will ever see it"
 
 
 def test_a_stopped_process_that_was_not_given_up_goes_on(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_without_its_rule_it_stays_open(tmp_path: Path) -> None:
 
 
 def _let_pass(directory: Path) -> None:
-    """Others may go through to what lies in the directory, and see no more of it."""
+    """Others may pass through the directory to the files in it, and see no more of it."""
     for parent in (directory, *directory.parents):
         parent.chmod(stat.S_IMODE(parent.stat().st_mode) | 0o011)
 

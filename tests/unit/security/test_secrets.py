@@ -328,7 +328,7 @@ def test_a_running_process_keeps_its_secret_when_the_file_is_gone(store: SecretS
         store.own("cluster")
 
 
-# ---- who shows and asks for what
+# ---- offered and demanded secrets
 
 
 def test_init_makes_what_processes_and_clients_need(tmp_path: Path) -> None:

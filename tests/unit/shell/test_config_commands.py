@@ -1,4 +1,4 @@
-"""``bookkeeper config``: what it says of a settings file, good or bad, without a cluster that runs."""
+"""``bookkeeper config``: its output for a settings file, good or bad, without a running cluster."""
 
 from __future__ import annotations
 

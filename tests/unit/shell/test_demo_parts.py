@@ -1,4 +1,4 @@
-"""The demo's own parts: what it expects, how it compares, what it counts."""
+"""The demo's own parts: its expectations, its comparisons, its counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names are asked for in the background: nobody waits long, and what was known stays known."""
+"""Names are read in the background: no user waits long, and cached names stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README leads to the documentation, and what it shows is there."""
+"""The README leads to the documentation, and everything in it exists."""
 
 from __future__ import annotations
 

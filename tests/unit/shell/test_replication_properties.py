@@ -1,4 +1,4 @@
-"""Accumulo's names for replication: what is shown, and which changes a value asks for."""
+"""Accumulo's names for replication: their output, and the changes that a value asks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``bookkeeper wal show``: what it prints of a log, in every state a log can be in, without a cluster or Java."""
+"""``bookkeeper wal show``: its output for a log in every state, without a cluster or Java."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged, foreign and lost databases of a cluster: what was written is read, or the file is named."""
+"""Damaged, foreign and lost databases of a cluster: reads return the written rows, or an error names the file."""
 
 from __future__ import annotations
 
@@ -116,13 +116,13 @@ def test_a_flipped_bit_is_noticed_or_was_nobodys(books: Path, store: Path, tmp_p
 
 
 def flipped_in(raw: bytes, needle: bytes, by: bytes) -> bytes:
-    """The last place, where the record lies that counts."""
+    """The last place, which has the record that counts."""
     at = raw.rindex(needle)
     return raw[:at] + by + raw[at + len(by) :]
 
 
 def check_values(books: Path, store: Path, place: Path) -> None:
-    """A bit inside of a value, which SQLite takes for what was written."""
+    """A bit inside of a value, which SQLite takes for the written one."""
     place.mkdir(exist_ok=True)
     raw = books.read_bytes()
     assert outcome(contents, place / "metadata.db", flipped_in(raw, b"5" * 30, b"4")) is None, (

@@ -1,4 +1,4 @@
-"""Every connection of both stores waits for the disk at each commit: what they have said survives a power failure."""
+"""Every connection of both stores waits for the disk at each commit: confirmed writes survive a power failure."""
 
 from __future__ import annotations
 

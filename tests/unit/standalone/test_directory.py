@@ -1,4 +1,4 @@
-"""init makes a whole cluster or changes nothing, and what a cut left out is completed at the next start."""
+"""init makes a whole cluster or changes nothing; the next start completes an interrupted one."""
 
 from __future__ import annotations
 

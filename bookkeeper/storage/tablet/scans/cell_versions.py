@@ -1,8 +1,9 @@
-"""Which versions of a cell count, and which of these a reader requests: masks over whole columns.
+"""Selects the versions of cells that count, and of these the ones that a reader requests, as masks over columns.
 
-Input is a merged round, with a mark where each cell starts. A cell may go on in the next round; :class:`PartialCell`
-carries its counts over. Pure. Entries of a cell are newest first, and a delete hides the entries of its cell with
-(timestamp, seq) <= its own: so the visible entries of a cell are those in front of its first delete.
+The input is a round: one batch of merged entries, with a mark where each cell starts. A cell may go on in the next
+round; :class:`PartialCell` carries its counts over. The functions are pure. Entries of a cell are newest first, and a
+delete hides the entries of its cell with (timestamp, seq) <= its own: so the visible entries of a cell are those in
+front of its first delete.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class VersionFilter:
     to_ms: int | None = None
 
     def check(self) -> None:
-        """Raise InvalidInputError for a request that no version can satisfy."""
+        """Raise InvalidInputError for fewer than 1 version. An empty time range is allowed: it shows nothing."""
         if self.versions is not None and self.versions < 1:
             raise InvalidInputError(f"a scan of {self.versions} versions shows nothing: ask for 1 or more")
 
@@ -98,7 +99,7 @@ def rank_versions(starts: Mask, deletes: Mask, partial_cell: PartialCell | None)
 
 
 def counted_versions(ranks: VersionRanks, times: Times, retention: Retention) -> Mask:
-    """The versions that count."""
+    """The versions that count: visible, among the newest ``versions_max``, and not older than ``oldest_ms``."""
     mask: Mask = ranks.visible & (ranks.index < retention.versions_max)
     return mask if retention.oldest_ms is None else mask & (times >= retention.oldest_ms)
 

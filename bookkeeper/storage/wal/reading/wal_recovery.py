@@ -1,8 +1,8 @@
 """Recovery of a log whose owner is gone: its end, and a summary of each tablet's records in it.
 
-For a local log of a dead session: its lease and margin have passed, or its process is known to be gone. Everything
-before the seal may be repeated, and two recoveries may run at once. Recovery never shortens the file. Rules: R10, R15
-and R24.
+For a local log of a dead session: its lease and margin have passed, or its process is known to be gone. A recovery
+may repeat any step before the seal, and two recoveries may run at once. Recovery never shortens the file. Rules: R10,
+R15 and R24.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def recover(
     UnavailableError.
 
     ``give_up_unproven`` is such a decision. A machine that lost its power may have written the last, unsynced blocks in
-    any order: complete blocks behind damage are given up then, unless one proves that the damaged bytes were durable.
+    any order. Then recovery gives up complete blocks behind damage, unless one proves that the damaged bytes were
+    durable, and does not ask ``books_claim``.
     """
     ops = ops or FileOps()
     path = path_of(uri)
@@ -110,7 +111,7 @@ def refuse_less(uri: str, end: Seal, claim: BooksClaim) -> None:
 
 
 def find_end(uri: str, source: Source, give_up_unproven: bool = False) -> Seal:
-    """Offset and position behind the last complete block; raises CorruptionError as :func:`recover` does."""
+    """The last complete block: its last offset, and the position behind it. Raises CorruptionError."""
     return count_blocks(uri, source, give_up_unproven).end
 
 
@@ -131,7 +132,7 @@ def count_blocks(uri: str, source: Source, give_up_unproven: bool = False) -> Bl
             break
         header = parse_block_header(uri, frame)
         if header.first_offset != offset + 1:
-            raise corrupt(uri, position, f"offset {header.first_offset} follows offset {offset}")
+            raise corrupt(uri, position, f"a block starts at offset {header.first_offset}, expected {offset + 1}")
         offset += header.record_count
         position = frame.end_position
         synced = max(synced, frame.prefix.synced_position)
@@ -152,8 +153,8 @@ def _without_header(uri: str, source: Source, error: FrameError) -> Seal:
 def refuse_blocks_behind(
     uri: str, source: Source, position: int, salt: int, error: FrameError, give_up_unproven: bool
 ) -> None:
-    """Raise CorruptionError unless the bytes are a torn tail: behind it no block proves that it was durable, and no
-    block is complete.
+    """Raise CorruptionError unless the bytes at ``position`` are a torn tail. Behind a torn tail no block
+    proves that the tail was durable, and no block is complete. ``give_up_unproven`` allows complete ones.
     """
     for at, prefix in find_prefixes(source, position + 1, salt):
         if prefix.synced_position > position:
@@ -255,8 +256,8 @@ def delete_log(uri: str, ops: FileOps | None = None) -> None:
 
 
 def leftovers(path: Path) -> list[Path]:
-    """Companions of a log: seal, fence, its copies, temporary files of a crash while sealing, segments with the same
-    records.
+    """The files that belong to a log: its fence, its seal, temporary files of a crash while sealing, the log's copies,
+    and segments with the same records.
     """
     endings = (f"{SEAL_SUFFIX}.*.tmp", f".*{COPY_SUFFIX}", f"{SEGMENT_SUFFIX}*")
     found = (path.parent.glob(glob.escape(path.name) + ending) for ending in endings)

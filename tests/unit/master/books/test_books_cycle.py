@@ -1,4 +1,4 @@
-"""Quick looks: what one tserver wrote, read in slices, and safe only at the second look."""
+"""Quick cycles: the rows of one tserver, read in slices, and safe only at the second read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The merge-join and what it writes: only what changed, nothing for good, and whole keys decide."""
+"""The merge-join and its writes: only changes, nothing for good, and whole keys decide."""
 
 from __future__ import annotations
 

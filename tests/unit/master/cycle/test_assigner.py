@@ -44,7 +44,7 @@ def _queue(*entries: FileEntry, key: TargetKey = EAST) -> PeerQueue:
 
 
 def _plan(world: World, queue: PeerQueue, cluster: str = "east") -> list[WorkRange]:
-    """Plan as the dispatcher does: what is planned is in flight before the next is."""
+    """Plan as the dispatcher does: each planned range is in flight before the next one."""
     works = []
     for work in plan_peer(world, cluster, queue):
         works.append(work)
@@ -306,7 +306,7 @@ def test_a_queue_holds_the_first_and_says_that_there_is_more() -> None:
     queue.add(keys[0])
     assert (queue.keys, queue.overflow) == ([keys[0], *keys[2:5]], False)
     queue.add(keys[1])
-    assert (queue.keys, queue.overflow) == (keys[:4], True), "what it lets go, a full cycle has to bring"
+    assert (queue.keys, queue.overflow) == (keys[:4], True), "a full cycle has to bring the keys that it drops"
     queue.add(keys[5])
     assert queue.keys == keys[:4]
 

@@ -1,4 +1,4 @@
-"""The thread's stages against tservers that answer: what is handed out, given back, tried again, and shown."""
+"""The thread's stages against tservers that answer: ranges handed out, given back, tried again, and shown."""
 
 from __future__ import annotations
 

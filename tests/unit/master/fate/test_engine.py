@@ -322,7 +322,7 @@ def test_the_remains_of_an_ended_operation_go_with_the_next_leader(world: World)
 
 
 def test_an_operation_whose_beginning_failed_does_not_stay_in_the_books(world: World) -> None:
-    """The write was done and its answer was lost: nobody would end it before the next master executes it."""
+    """The write was done and its answer was lost: no process would end it before the next master executes it."""
     reign = world.master().reign
     table = FailingMetadata(world.table)
     store = FateStore(table, reign)

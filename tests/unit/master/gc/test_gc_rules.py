@@ -257,7 +257,9 @@ def replace_while_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world.table, "scan", replaced)
     for _ in range(2):
         with must_raise(
-            LostBooksError, "what was read of replaced books lets a file go", match="is of round 0, and round"
+            LostBooksError,
+            "what was read of replaced books lets a file go",
+            match="its round is 0, and the latest round",
         ):
             master.collect(1)
     assert world.exists(file)

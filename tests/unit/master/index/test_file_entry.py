@@ -1,4 +1,4 @@
-"""One outstanding file: its facts, its barriers, its progress, and what it costs in memory."""
+"""One outstanding file: its facts, its barriers, its progress, and its memory."""
 
 from __future__ import annotations
 

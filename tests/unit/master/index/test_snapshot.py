@@ -1,4 +1,4 @@
-"""One look at all tablet rows: what it folds, what it carries over, and when it has to start over (R16, R24)."""
+"""One scan of all tablet rows: its folds, its carried state, and its restarts (R16, R24)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All tablets, changed in place: what is counted and kept in order is what is there."""
+"""All tablets, changed in place: its counts and its order match its tablets."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """When nothing of a log is under way any more (rule R22): a round of questions over clusters that go on meanwhile.
 
-The model: clusters hand records of one log on along edges; what came to a cluster lies in logs of its own, and a log
-goes when all who are to get it have it, or get it no more: then a message may wait in the peer. Between any two
-questions something may move. The law: while anybody still owes some of it, or may come to owe it, it is never called
-over; and when nothing is left and everybody answers, it is.
+The model: clusters hand records of one log on along edges; the received records lie in logs of the cluster's own, and a
+log goes when all its targets have it, or get it no more: then a message may wait in the peer. Between any two questions
+records may move. The law: while a cluster owes some of the log, or may come to owe it, the log is never called over;
+when nothing is left and every cluster answers, it is.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class World:
         return may_speak_of(LOG, RootRow(LOG, 1 if senders else None, {}, senders), asking, asked)
 
     def round(self, *, without_the_lost: bool = False) -> tuple[bool, Round]:
-        """The verdict, and what was said."""
+        """The verdict, and the answers."""
         said = ask_round({LOG: [HandedOn(peer, LOG.file) for peer in self.clusters["a"].peers]}, "a", self.ask)
         return origin_termination.is_over(LOG, said, without_the_lost), said
 
@@ -248,7 +248,7 @@ def test_r22_a_log_that_goes_says_whom_it_brought_what() -> None:
     puts = hand_down(own, [other, over], ["c"], [other])
     assert [put.key for put in puts] == [keys.root_row(own), keys.root_row(other)]
     assert {column for put in puts for column in put.values} == {keys.handed_cell(own, "c", own.file).column}
-    assert hand_down(own, [other], [], [other]) == [], "what nobody got needs nothing"
+    assert hand_down(own, [other], [], [other]) == [], "records without a receiver need nothing"
 
 
 def test_r22_time_counts_from_when_somebody_spoke_of_a_log_last() -> None:

@@ -213,7 +213,7 @@ def check_damaged_logs_hold_back_their_own(world: World, tservers: list[Scripted
     world.table.put([RowPut(b"1<", cell)], keys.first_use_rank(1))
     world.kill(home.session)
     placed.place()
-    assert _location(world)[0] == home.session, "nobody has looked at its logs yet"
+    assert _location(world)[0] == home.session, "its logs are not read yet"
     placed.master.recovery.run_once()
     assert placed.master.recovery.problems
     placed.place()
@@ -314,7 +314,7 @@ def _move_whose_source_dies_when_it_has_let_go(
         wait_until(lambda: bool(placed.placement.moves._left), "a tablet is let go")
         for tserver in tservers:
             world.kill(tserver.session)
-        placed.placement.return_wait._has_waited = True  # nobody comes back
+        placed.placement.return_wait._has_waited = True  # no tserver comes back
         recorded = Recorded(world.table)
         stores = placed.placement.stores
         placed.placement.stores = replace(stores, table=cast(MetadataTable, recorded))
@@ -370,7 +370,7 @@ def test_a_tablet_that_was_parked_and_left_is_placed_anew(
 def test_an_answer_that_is_older_than_a_claim_does_not_count(
     world: World, tservers: list[ScriptedTServer], placed: Placed
 ) -> None:
-    """Else the tablet, let go meanwhile, would be taken for held until the next answer, and nobody would load it."""
+    """Else the tablet, let go meanwhile, would look held until the next answer, and no tserver would load it."""
     placed.until_held(_home_of_first_place(placed, world, tservers), LAST)
     home = _home(world, tservers)
     wait_until(lambda: not placed.placement.reports._unloaded, "no question under way")

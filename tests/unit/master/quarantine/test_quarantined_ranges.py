@@ -74,7 +74,7 @@ def test_progress_other_blocks_and_success_begin_the_count_anew() -> None:
         work.report(said, now_ns=0)
         assert list(blocking_ranges(work, 2)) == []
     assert work.shipment((name("s1"), EAST)).failed is None
-    for start_position in (0, 30):  # where it begins may become known in between
+    for start_position in (0, 30):  # its start may become known in between
         work.report(failure(name("s1"), 2, replace(BAD, start_position=start_position)), now_ns=0)
     assert len(list(blocking_ranges(work, 2))) == 1
 
@@ -265,7 +265,7 @@ def test_a_new_master_knows_what_is_held(world: World) -> None:
     late = replace(ENTRY, error="written late")
     write_rows(world.table, second.master.reign, {key: ENTRY})
     first.quarantine.hold({key: late})
-    assert scan_rows(world.table)[key] == ENTRY, "what a deposed master writes is older"
+    assert scan_rows(world.table)[key] == ENTRY, "the writes of a deposed master are older"
 
 
 def test_r7_a_target_counts_as_gone_when_two_cycles_have_found_it_so(world: World) -> None:
@@ -310,7 +310,7 @@ def test_without_the_gcs_respect_the_file_of_a_held_range_goes(world: World) -> 
 
 
 def test_references_are_read_in_the_order_in_which_they_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A range has its row before its file's books go: who reads the rows last misses neither."""
+    """A range has its row before its file's books go: a reader that reads the rows last misses neither."""
     sections: list[bytes] = []
     scan = world.table.scan
 

@@ -1,4 +1,4 @@
-"""Marks, what is below them, locations."""
+"""Marks, files below them, locations."""
 
 from __future__ import annotations
 

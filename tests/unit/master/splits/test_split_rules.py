@@ -1,4 +1,4 @@
-"""Splits and merges, decided: what each writes, at which rank, in which order, and what the new tablets know."""
+"""Decisions of splits and merges: their writes, the ranks and the order, and the state of the new tablets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A range that fails for good is narrowed to its smallest part: what lies around it travels, and it alone is named."""
+"""A range that fails for good is narrowed to its smallest part: the records around it travel, and it alone is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codec: what goes in comes out, it is Thrift's, and nothing in a frame is believed."""
+"""The codec: it decodes its own frames, it is Thrift's, and it trusts nothing in a frame."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class TabletMachine(RuleBasedStateMachine):
     @rule(versions=st.sampled_from([1, 1, 2, 3, 50]), oldest=st.sampled_from([None, None, -1, 1, 2]))
     def set_properties(self, versions: int, oldest: int | None) -> None:
         before = self.model.retention
-        if self.merged_before:  # what was dropped stays away: from then on less is shown, never more
+        if self.merged_before:  # dropped cells stay away: from then on a scan shows less, never more
             versions = min(versions, before.versions_max)
             oldest = max((time for time in (oldest, before.oldest_ms) if time is not None), default=None)
         off = 0 if oldest is None else age_off(oldest)
@@ -270,7 +270,7 @@ def test_versions_of_one_cell_in_every_part_show_the_newest(batch: list[list[Rec
 
 @pytest.mark.parametrize("part", range(4))
 def test_small_worlds(part: int, tmp_path: Path) -> None:
-    """Three cells, single records, every kind of place to lie in: what goes wrong, mostly goes wrong here."""
+    """Three cells, single records, every kind of place for them: most bugs show here."""
     for seed in range(part * 40, part * 40 + 40):
         chance = random.Random(seed)
         tablet = TabletData(EXTENT, GROUPS, tmp_path / str(seed), [], TabletResources(TINY))

@@ -44,7 +44,7 @@ LIMIT_S = 60.0
 
 
 class Written:
-    """A tablet, and the number of what was written to it."""
+    """A tablet, and the number of its written records."""
 
     def __init__(self, directory: Path, extent: Extent = EXTENT, properties: dict[str, str] | None = None) -> None:
         settings = TabletSettings(row_group_records=8)

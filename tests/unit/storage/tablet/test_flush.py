@@ -1,4 +1,4 @@
-"""A flush may be cut anywhere: readers see everything all the time, and what is left behind harms nobody."""
+"""A flush may be cut anywhere: readers see everything all the time, and left-over files do no harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memtable keeps few sorted runs; the cache keeps to its bound; many threads see what one would."""
+"""The memtable keeps few sorted runs; the cache keeps to its bound; many threads see the same as one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The books thread of a tserver: what it could not write, it writes again."""
+"""The books thread of a tserver: it repeats failed writes."""
 
 from __future__ import annotations
 

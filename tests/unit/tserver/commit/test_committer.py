@@ -1,4 +1,4 @@
-"""Group commit: what is acknowledged, when, and what happens to everybody else when something fails."""
+"""Group commit: its acknowledgements, their times, and the other writes of a group after a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group commit when the lease, the log or the code fails: nobody is told that something is durable, and it ends."""
+"""Group commit when the lease, the log or the code fails: no writer gets an acknowledgement, and the tserver ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_lost_lease(directory: Path) -> None:
         with must_raise(LeaseLostError, "R15: an owner without a lease acknowledges"):
             result(b.committer.submit(b.write(b"a")))
         assert "applied w" not in b.journal.events
-        assert not b.listener.synced_to, "nobody counts on it either"
+        assert not b.listener.synced_to, "no listener counts on it either"
         assert len(b.deaths) == 1
         with pytest.raises(UnavailableError):
             b.committer.submit(b.write(b"b"))
@@ -60,7 +60,7 @@ def test_without_the_fence_a_zombie_would_acknowledge(tmp_path: Path) -> None:
 
 
 def check_sealed_under_the_owner(directory: Path) -> None:
-    """Recovery and an owner that lives after all: what comes after the seal is never acknowledged."""
+    """Recovery and an owner that lives after all: records after the seal are never acknowledged."""
     with bench(directory) as b:
         assert result(b.committer.submit(b.write(b"a"))) == (1, 1)
         uri = b.committer.wal_uri

@@ -1,4 +1,4 @@
-"""A full disk is met before anything is written: what needs disk is refused, the rest goes on, and later all does."""
+"""A full disk shows before any write: calls that need disk are refused, others go on, and later all do."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_what_was_reserved_is_given_back_with_the_seal(tmp_path: Path) -> None:
 
 
 def check_roll(directory: Path, call: str) -> None:
-    """``call`` refuses what a roll needs; what is reserved is enough for the writes between."""
+    """``call`` refuses the bytes of a roll; the reserve is enough for the writes between."""
     with bench(directory) as b:
         assert result(b.committer.submit(b.write(b"a"))) == (1, 1)
         b.ops.errors[call] = FULL

@@ -1,4 +1,4 @@
-"""While one group is synced the next is prepared and written: what that may not change."""
+"""While one group is synced the next is prepared and written: the laws that still hold."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def nothing(_b: Bench) -> None:
 
 
 def check_answers(directory: Path) -> None:
-    """L1: what is written while another group is synced waits for a sync of its own."""
+    """L1: records that are written during another group's sync wait for a sync of their own."""
     with bench(directory, AHEAD) as b:
         with b.ops.hold("fdatasync"):
             first = b.committer.submit(b.write(b"a", name="first"))
@@ -50,7 +50,7 @@ def check_answers(directory: Path) -> None:
         events = b.journal.events
         assert events.index("writev", events.index(">fdatasync")) < events.index("fdatasync"), "written meanwhile"
         synced = [index for index, event in enumerate(events) if event == "fdatasync"]
-        assert len(synced) == 2, "what was written during a sync has no sync of its own"
+        assert len(synced) == 2, "records written during a sync have no sync of their own"
         assert synced[0] < events.index("applied first") < synced[1] < events.index("applied second")
         assert [offset for _, offset, _ in b.listener.synced_to] == [1, 2]
         assert rows_of(b.committer.wal_uri, 2) == [b"a", b"b"]
@@ -63,7 +63,7 @@ def test_what_is_written_while_a_group_is_synced_waits_for_a_sync_of_its_own(tmp
 def test_else_it_would_be_acknowledged_and_lost_with_the_machine(tmp_path: Path) -> None:
     with (
         fault("sync-counts-what-came-meanwhile"),
-        pytest.raises(AssertionError, match="what was written during a sync has no sync of its own"),
+        pytest.raises(AssertionError, match="records written during a sync have no sync of their own"),
     ):
         check_answers(tmp_path)
 

@@ -22,7 +22,7 @@ ROWS = [b"a", b"c", b"e", b"k", b"p", b"z"]
 
 @dataclass
 class Map:
-    """Clusters by name, and what was written to each."""
+    """Clusters by name, and the values written to each."""
 
     directory: Path
     borders: dict[str, Sequence[bytes]] = field(default_factory=dict)

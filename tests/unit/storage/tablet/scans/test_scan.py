@@ -1,4 +1,4 @@
-"""Pages, tokens, deletes, and what a scan may read."""
+"""Pages, tokens, deletes, and the bounds of a scan's reads."""
 
 from __future__ import annotations
 

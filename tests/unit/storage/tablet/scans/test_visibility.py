@@ -87,7 +87,9 @@ def test_what_is_no_expression_is_refused_with_its_place(label: bytes, said: str
     assert said in refused.value.message
     with pytest.raises(InvalidInputError):
         check_labels(to_batch([PLAIN, PLAIN._replace(visibility=b"A"), PLAIN._replace(visibility=label)]))
-    assert not Authorizations(frozenset({b"A", b"B", b"C"})).can_see(label), "and who has it already does not see it"
+    assert not Authorizations(frozenset({b"A", b"B", b"C"})).can_see(label), (
+        "a user with the authorization does not see it either"
+    )
 
 
 def test_the_empty_label_is_everybodys() -> None:

@@ -1,4 +1,4 @@
-"""A small range of what is in memory: every entry of it, in order, and nothing is sorted for it."""
+"""A small range of the entries in memory: every entry of it, in order, and nothing is sorted for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks: what is encoded comes back, and bytes from outside either are a batch of mutations or are refused."""
+"""Blocks: they decode to the encoded records, and bytes from outside either are a batch of mutations or are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of offsets are sets of offsets, and where records were first written survives the way through bytes (R22)."""
+"""Runs of offsets are sets of offsets, and the origins of records survive encoding (R22)."""
 
 from __future__ import annotations
 

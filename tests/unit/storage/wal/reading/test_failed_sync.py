@@ -1,4 +1,6 @@
-"""A sync that fails: the page cache shows what the disk lacks. What a recovery seals is on the disk (R15)."""
+"""A sync that fails: the page cache shows bytes that the disk lacks. All sealed bytes of a recovery are on the disk
+(R15).
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,7 @@ def test_a_recovery_that_believes_the_page_cache_seals_what_is_lost(tmp_path: Pa
 
 
 def test_a_header_whose_sync_failed_is_on_the_disk_when_it_is_sealed(tmp_path: Path) -> None:
-    """The log that a tserver could not make: it has a name, and nobody uses it."""
+    """The log that a tserver could not make: it has a name, and no process uses it."""
     ops = CachedFileOps(PageCache())
     ops.fails = True
     path = tmp_path / "log" / "1.wal"
@@ -234,7 +236,7 @@ def recover_cut(directory: Path, calls: int) -> bool:
     assert before in (None, seal)
     log.lose_power()
     assert rows_below(seal, log.uri) == ROWS[: seal.offset]
-    assert seal.offset >= 2, "what had been synced"
+    assert seal.offset >= 2, "the synced records"
     delete_log(log.uri)
     assert list(log.writer.path.parent.iterdir()) == [], "copies that no seal names go with the log"
     return cut

@@ -155,7 +155,7 @@ def test_without_a_look_behind_damage_it_does(bench: Bench) -> None:
 def test_frames_that_are_whole_and_hold_garbage_are_declared_errors(
     bench: Bench, file_header: bytes, block_header: bytes, payload: bytes
 ) -> None:
-    """Checksums hold, so other software wrote it: what parses by chance is a block, of records or of an error."""
+    """Checksums hold, so other software wrote it: bytes that parse by chance are a block, of records or of an error."""
     head = b"".join(map(bytes, pack_frame(FILE_MAGIC, file_header, pa.py_buffer(b""), FramePosition(0, 0, 0))))
     place = FramePosition(int.from_bytes(head[28:32], "little"), len(head), 0)
     log = head + b"".join(map(bytes, pack_frame(BLOCK_MAGIC, block_header, pa.py_buffer(payload), place)))

@@ -272,7 +272,7 @@ def mapped_bytes(path: Path) -> int:
 
 @pytest.mark.parametrize("windows_back", [0, 3])
 def test_a_long_log_does_not_fill_the_memory_of_whoever_reads_through_it(tmp_path: Path, windows_back: int) -> None:
-    """Nor of who looks back meanwhile, as a message does that is sent after later ones were read."""
+    """Nor does a reader that looks back, as for a message that is sent after later ones were read."""
     path, step = tmp_path / "long", MAPPED_WINDOW_BYTES // 4
     size = 8 * MAPPED_WINDOW_BYTES
     with path.open("wb") as file:

@@ -1,4 +1,4 @@
-"""Recovery: what a crash may leave is accepted, what it can't leave is not, and everybody agrees on the end."""
+"""Recovery: it accepts each state that a crash may leave, refuses impossible ones, and readers agree on the end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SPECS = [Spec([b"a", b"b"]), Spec([b"c" * 64]), Spec([b"d"])]
 
 
 class Content:
-    """A log as bytes, and where its blocks begin."""
+    """A log as bytes, and the starts of its blocks."""
 
     def __init__(self, directory: Path) -> None:
         uri = write_wal(directory / "log" / "1.wal", SPECS)
