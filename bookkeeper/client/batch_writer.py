@@ -126,6 +126,8 @@ class BatchWriter:
         self._queues = TabletQueues()
         self._changed = threading.Condition()
         self._closed = threading.Event()
+        self._is_over = False
+        """The writer takes no more mutations, by :meth:`close` or an error; a plain value, read for each mutation."""
         self._error: BookkeeperError | None = None
         self._last_failure: BookkeeperError | None = None
         self._stuck: dict[Extent, _StuckTablet] = {}
@@ -142,6 +144,8 @@ class BatchWriter:
         acknowledged. Raises the error that ended the writer, and InvalidInputError when it is closed.
         """
         with self._intake:
+            if self._is_over:
+                self._refuse()
             changes = self._changes
             if changes.add(mutation) >= self._options.batch_bytes or len(changes) >= self._options.records_max:
                 self._seal()
@@ -151,6 +155,8 @@ class BatchWriter:
         groups = iter(mutations)
         while group := list(islice(groups, GROUP)):
             with self._intake:
+                if self._is_over:
+                    self._refuse()
                 changes = self._changes
                 if changes.extend(group) >= self._options.batch_bytes or len(changes) >= self._options.records_max:
                     self._seal()
@@ -187,6 +193,8 @@ class BatchWriter:
 
     def close(self) -> None:
         """Flush and end. A second call writes nothing. Each call raises the error that ended the writer."""
+        with self._intake:
+            self._is_over = True
         try:
             if not self._closed.is_set():
                 self.flush()
@@ -239,6 +247,12 @@ class BatchWriter:
             if self._queues.add(batch, size):
                 self._changed.notify_all()
 
+    def _refuse(self) -> None:
+        """Raise the error that ended the writer, or InvalidInputError because it is closed."""
+        with self._changed:
+            self._raise_error()
+        raise InvalidInputError(f"the writer of table {self._table} is closed; open another")
+
     def _has_room(self, size: int, limit: int) -> bool:
         return self._queues.is_empty or self._queues.unwritten_bytes + size <= limit
 
@@ -265,6 +279,7 @@ class BatchWriter:
                 message = f"{records} records of table {self._table} were not written: {reason.message}"
                 self._error = type(reason)(message, {**reason.details, "unwritten_records": str(records)})
             self._changed.notify_all()
+        self._is_over = True
         self._closed.set()
 
     def _end(self) -> None:

@@ -313,6 +313,10 @@ def test_a_closed_writer_takes_nothing_and_a_missing_table_has_none() -> None:
         writer.close()
         with pytest.raises(InvalidInputError, match="closed"):
             writer.add_batch(pa.RecordBatch.from_pydict({n: [b"x"] for n in ("row", "family", "qualifier", "value")}))
+        with pytest.raises(InvalidInputError, match="closed"):
+            writer.add(_put(b"a", 1))
+        with pytest.raises(InvalidInputError, match="closed"):
+            writer.add_all([_put(b"a", 1)])
         with pytest.raises(NotFoundError, match="no table nope"):
             client.writer("nope")
 
