@@ -105,7 +105,7 @@ def test_a_stream_has_one_sender_at_a_time() -> None:
 @pytest.mark.parametrize(
     ("name", "law", "says"),
     [
-        ("progress-is-not-remembered", check_nothing_goes_twice, "goes out again"),
+        ("progress-is-not-remembered", check_nothing_goes_twice, "go out again"),
         ("a-peer-with-less-is-not-believed", check_less_is_believed, "lacks records"),
     ],
 )
