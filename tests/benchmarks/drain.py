@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -98,7 +99,10 @@ def _drain(process: ReplayProcess, ranges: Sequence[Range]) -> int:
 
 
 def _ranges(files: Sequence[str], blocks: int, quorum: str) -> list[Range]:
-    return [a_range(file, 1, blocks * BLOCK_RECORDS, quorum=quorum, range_id=n) for n, file in enumerate(files)]
+    """The files as a run of their own: the replay process sends nothing again that a stream has at the peer."""
+    run_id = uuid4().hex
+    whole = (a_range(file, 1, blocks * BLOCK_RECORDS, quorum=quorum, range_id=n) for n, file in enumerate(files))
+    return [replace(r, run_id=run_id) for r in whole]
 
 
 @dataclass(frozen=True, slots=True)
