@@ -241,9 +241,8 @@ class BatchWriter:
         size = int(batch.nbytes)
         with self._changed:
             self._changed.wait_for(lambda: self._error is not None or self._has_room(size, limit))
-            self._raise_error()
-            if self._closed.is_set():
-                raise InvalidInputError(f"the writer of table {self._table} is closed; open another")
+            if self._error is not None or self._closed.is_set():
+                self._refuse()
             if self._queues.add(batch, size):
                 self._changed.notify_all()
 

@@ -54,7 +54,7 @@ class OperationSettings:
 
 @dataclass(frozen=True, slots=True)
 class MasterHooks:
-    """What an operation asks of other parts of the master.
+    """The other parts of the master, as an operation calls them.
 
     ``wake`` asks the master's thread for a full cycle. ``tablets_changed`` asks it to read the tablets with rows from
     one key (included) to another (excluded), because the operation has written them. ``let_go`` returns when nothing

@@ -43,7 +43,7 @@ def handed_on(header: BlockHeader) -> frozenset[RootLog]:
 
 @dataclass(frozen=True, slots=True)
 class OriginMemory:
-    """What all parts of this room share: the index, this cluster's instance, and how long several paths may be apart
+    """Shared values of this room: the index, this cluster's instance, and how long several paths may be apart
     (``tserver.paths_apart_ms``).
     """
 

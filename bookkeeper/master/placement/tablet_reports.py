@@ -1,4 +1,4 @@
-"""What live tservers report of their tablets: which ones they serve, and which ones have a problem.
+"""The reports of live tservers about their tablets: those that they serve, and those with a problem.
 
 The master asks each tserver for its tablets, one question at a time. A tablet that the tserver unloads, or that an
 operation claims, while the question is under way does not count as served when the answer comes.

@@ -1,4 +1,4 @@
-"""What all tablets of one tserver share: bounds, decoded row groups, file operations, the thread that sorts."""
+"""Resources of all tablets of one tserver: bounds, decoded row groups, file operations, the thread that sorts."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def received_block(
 
 
 def origins_of_block(block: SourceBlock, own: Root, straight: bool) -> BlockOrigins | None:
-    """Where the records of a block were first written; None when its sender does not know. Raises InvalidInputError."""
+    """The origins of the records of a block; None when its sender does not know them. Raises InvalidInputError."""
     own_records = ((own, Runs.of((block.first_offset, block.last_offset))),)
     is_complete = block.record_count == block.last_offset - block.first_offset + 1
     if block.block_origins is None:

@@ -1,4 +1,6 @@
-"""What one tablet has of each root, staged and applied: it finds records again that come on another path (R22).
+"""The records of each root that one tablet has, staged and applied.
+
+They find records again that come on another path (R22).
 
 ``origin_dedup`` decides how taking some blocks changes the intervals; the change is staged, then applied or taken back.
 Block headers and ``FlushState.origin_intervals`` survive a crash, and loading rebuilds the intervals from them. Only

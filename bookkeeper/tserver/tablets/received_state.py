@@ -1,4 +1,4 @@
-"""What a tablet has of other clusters' logs: high-waters of streams, and intervals of origins (R18, R20, R22).
+"""A tablet's progress in other clusters' logs: high-waters of streams, and intervals of origins (R18, R20, R22).
 
 A *staged* high-water counts a range that is not durable yet; an *applied* one does not, and a flush writes it down.
 Block headers and ``FlushState`` survive a crash, and ``load_plan`` rebuilds this state from them. Only the commit
@@ -38,7 +38,7 @@ class ReceivedState:
 
     @property
     def origin_intervals(self) -> OriginIntervals:
-        """What the tablet has of each root (R22)."""
+        """The intervals of each root that the tablet has (R22)."""
         return self._origin_intervals
 
     @property

@@ -55,7 +55,7 @@ class ReceivedBlock:
     last_offset: int
     share: Share
     block_origins: BlockOrigins | None = None
-    """Where the records were first written; None: the sender's version does not say it."""
+    """The origins of the records; None: the sender's version does not give them."""
 
 
 def share_of(batch: pa.RecordBatch) -> Share:
@@ -165,7 +165,7 @@ class ServedTablet:
 
     @property
     def received(self) -> ReceivedState:
-        """What it has of other clusters' logs."""
+        """Its progress in other clusters' logs."""
         return self._received
 
     @property

@@ -15,7 +15,7 @@ from bookkeeper.tserver.tablets.load_plan import Recovered, first_flush_id
 
 
 class FlushPoint:
-    """What a flush makes durable: all records that were applied before it began, and no other."""
+    """The content of a flush: all records that were applied before it began, and no other."""
 
     def __init__(self, frozen: FrozenMemtable | None, state: FlushState, logs: Mapping[str, int]) -> None:
         """``logs``: the flush deletes their ``log:`` cells; each with the last offset that the flush holds."""

@@ -1,4 +1,4 @@
-"""Where a tablet's next record goes: its sequence number, its server time, its log, and the log before (R24).
+"""The position of a tablet's next record: its sequence number, its server time, its log, and the log before (R24).
 
 *Staged* state runs ahead of *applied* state by at most two groups of commits. ``FlushState`` and block headers survive
 a crash, and ``load_plan`` rebuilds this state from them. Only the commit thread changes it.
@@ -45,7 +45,7 @@ class WriteState:
 
     @property
     def last_wals(self) -> tuple[WalPosition, ...]:
-        """Where the last applied record is, or those of the tablets that were merged into this one."""
+        """The position of the last applied record, or those of the tablets that were merged into this one."""
         return self._last_wals
 
     def predecessors_in(self, wal_uri: str) -> list[Predecessor]:

@@ -1,4 +1,4 @@
-"""Where received records were first written, as block headers and messages say it (rule R22). Pure.
+"""The origins of received records, as block headers and messages have them (rule R22). Pure.
 
 Roots are numbered inside a message. Number 0 is the log of the stream that brings the block, so that a block that comes
 straight from its root does not repeat the root's name.
