@@ -20,6 +20,7 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import NotFoundError, RefusedError, UnavailableError
+from bookkeeper.standalone.parent_death import ended_with_parent
 from bookkeeper.standalone.readiness import answers
 
 POLL_MS = 50
@@ -65,7 +66,7 @@ class ClusterProcess:
             raise RefusedError(f"{self.settings.directory} runs already")
         with open(self.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
             self._process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "TERM", *self.command],
+                ended_with_parent(self.command, signal.SIGTERM),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

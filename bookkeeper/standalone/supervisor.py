@@ -24,6 +24,7 @@ from typing import IO
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.errors import RefusedError, unavailable
+from bookkeeper.standalone.parent_death import ended_with_parent
 
 RESTART_DELAY_MIN_MS = 100
 RESTART_DELAY_MAX_MS = 5_000
@@ -182,7 +183,7 @@ class Supervisor:
         command = [sys.executable, "-m", child.role.module, str(self.directory)]
         with log.open("ab") as output:
             child.process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *command],
+                ended_with_parent(command, signal.SIGKILL),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -21,6 +21,7 @@ from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.errors import TransientError
+from bookkeeper.standalone.parent_death import ended_with_parent
 from bookkeeper.storage.wal import read_seal, uri_of
 from tests.support.cluster import Cluster
 
@@ -80,7 +81,7 @@ def _replacement(cluster: Cluster, role: str) -> Iterator[None]:
         return
     command = [sys.executable, "-m", "bookkeeper.master", str(cluster.directory), "--port", "0"]
     with (cluster.settings.logs_dir / "master2.log").open("ab") as log:
-        second = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], stdout=log, stderr=log)
+        second = subprocess.Popen(ended_with_parent(command, signal.SIGKILL), stdout=log, stderr=log)
     try:
         yield
     finally:

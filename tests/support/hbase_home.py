@@ -21,6 +21,7 @@ import psutil
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import UnavailableError
 from bookkeeper.standalone.hbase_process import HBaseProcess, find_java, free_ports
+from bookkeeper.standalone.parent_death import ended_with_parent
 from tests.support.hbase import HBaseUnavailableError, why_no
 
 START_S = 180.0
@@ -42,7 +43,7 @@ class ThriftServer:
         home = self._hbase.home
         self._directory.mkdir(parents=True, exist_ok=True)
         (self._directory / "hbase-site.xml").write_text(_site(self._hbase))
-        command = ["setpriv", "--pdeathsig", "KILL", str(find_java()), "-Xmx256m", "-XX:+UseSerialGC"]
+        command = [str(find_java()), "-Xmx256m", "-XX:+UseSerialGC"]
         command += [
             "-cp",
             f"{self._directory}:{home}/classes:{home}/conf:{home}/lib/*",
@@ -50,6 +51,7 @@ class ThriftServer:
         ]
         command += ["--bind", self._hbase.host, "-p", str(self.port), "--infoport", "-1", "start"]
         with (self._directory / "thrift.log").open("ab") as log:
+            command = ended_with_parent(command, signal.SIGKILL)
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         self._wait_answers()
 

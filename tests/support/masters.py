@@ -24,6 +24,7 @@ from bookkeeper.master.process import MasterProcess
 from bookkeeper.rpc.contract.services import Master
 from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
 from bookkeeper.security.access import process_credentials
+from bookkeeper.standalone.parent_death import ended_with_parent
 from tests.support.books import books_of
 from tests.support.trust import trust_everybody
 
@@ -106,8 +107,9 @@ class MasterNode:
         self.address = f"{settings.master.host}:{settings.master.port if port is None else port}"
         self._log = log.open("ab")
         extra = [] if port is None else ["--port", str(port)]
-        command = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "bookkeeper.master", str(settings.directory)]
-        self.process = subprocess.Popen([*command, *extra], stdout=self._log, stderr=self._log, start_new_session=True)
+        command = [sys.executable, "-m", "bookkeeper.master", str(settings.directory), *extra]
+        command = ended_with_parent(command, signal.SIGKILL)
+        self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log, start_new_session=True)
 
     def kill9(self) -> None:
         """End it as a crash would."""

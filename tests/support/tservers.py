@@ -47,6 +47,7 @@ from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import process_credentials
 from bookkeeper.standalone.directory import init_cluster
+from bookkeeper.standalone.parent_death import ended_with_parent
 from bookkeeper.storage.wal import Block, decode_batch, encode_batch, read_headers, recover
 from bookkeeper.storage.wal.wal_files import uri_of
 from bookkeeper.tserver.process import TServerProcess
@@ -165,10 +166,9 @@ class ProcessNode:
     def __init__(self, ground: Ground) -> None:
         known = {session.session_id for session in ground.coordination.sessions("tserver")}
         self._log = (ground.settings.logs_dir / f"tserver-{len(known)}.log").open("wb")
-        command = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "bookkeeper.tserver"]
-        self.process = subprocess.Popen(
-            [*command, str(ground.settings.directory)], stdout=self._log, stderr=self._log, start_new_session=True
-        )
+        command = [sys.executable, "-m", "bookkeeper.tserver", str(ground.settings.directory)]
+        command = ended_with_parent(command, signal.SIGKILL)
+        self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log, start_new_session=True)
         self.session_id, self.address = self._wait_registered(ground, known)
         wait_until(lambda: self._answers(ground), "an answering tserver")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,8 +47,8 @@ def cluster(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _supervise(cluster: Path) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHONPATH": str(cluster / "modules")}
+def _supervise(cluster: Path, **variables: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(cluster / "modules"), **variables}
     return subprocess.Popen([sys.executable, "-c", RUNNER, str(cluster)], env=environment)
 
 
@@ -110,6 +111,27 @@ def test_children_die_with_a_killed_supervisor(cluster: Path) -> None:
     supervisor.wait()
     psutil.wait_procs([child], LIMIT_MS / 1000)
     assert not _lives(child)
+
+
+def test_no_child_starts_for_a_supervisor_that_was_killed_before_the_child_asks_for_its_death(cluster: Path) -> None:
+    """The parent-death signal is set up by the child itself: a supervisor that ends before this sends none."""
+    starter = cluster / "starter"
+    os.mkfifo(starter)
+    slow = cluster / "bin" / "setpriv"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\nread go <{starter}\nexec {shutil.which("setpriv")} "$@"\n')
+    slow.chmod(0o700)
+    supervisor = _supervise(cluster, PATH=f"{slow.parent}:{os.environ['PATH']}")
+    child = psutil.Process(_pid_after(cluster, 1))
+    supervisor.kill()
+    supervisor.wait()
+    starter.write_text("go\n")
+    psutil.wait_procs([child], LIMIT_MS / 1000)
+    try:
+        assert not _lives(child)
+    finally:
+        if _lives(child):
+            child.kill()
 
 
 def test_a_second_supervisor_of_one_directory_is_refused(cluster: Path) -> None:

@@ -1,0 +1,19 @@
+"""The command line of a child process that does not outlive its parent, even when the parent is killed with -9."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+
+PARENT_STILL_LIVES = '[ "$PPID" = "$0" ] && exec "$@"'
+"""A parent that dies before the child asks for the signal causes none: afterwards the child compares its parent."""
+
+
+def ended_with_parent(command: Sequence[str], number: signal.Signals) -> list[str]:
+    """``command`` as a child of this process that gets signal ``number`` when the thread that starts it ends.
+
+    The command does not run at all when this process has ended before the signal is set up (``prctl``, Linux).
+    """
+    name = number.name.removeprefix("SIG")
+    return ["setpriv", "--pdeathsig", name, "sh", "-c", PARENT_STILL_LIVES, str(os.getpid()), *command]
