@@ -1,1 +1,1 @@
-"""One cluster on one machine: its directory, and the processes that are kept running in it."""
+"""One cluster on one machine: its directory, and a supervisor of its processes."""

@@ -1,9 +1,8 @@
-"""The books of one cluster before its processes start: made by ``init``, and looked at by everybody who starts.
+"""Creates the books of a cluster, and checks both stores before the processes of the cluster start.
 
-Arrives: settings, the coordination store. Leaves: books with an owner, or an error that names the store, the reason and
-the next step. The two stores know of each other: the books name the instance, and both count the rounds in which
-a leader read all of the books (``metadata.owner``). So a store is refused that is another's, empty, or older than the
-other one. Changes nothing but in :func:`make_books`.
+The books name the instance, and each store has the number of the last round, in which a leader read all of the books
+(``metadata.owner``). So a check refuses a store that is empty, belongs to another cluster, or is older than the other
+store. Only :func:`make_books` writes.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
 from bookkeeper.sqlite_file import damaged
 
 RETRY_MS = 5_000
-"""How long a metadata store is waited for; longer than a hiccup, shorter than an operator's patience."""
+"""Time to wait for a metadata store that does not answer: longer than a short outage, and an operator still waits."""
 
 
 def make_books(settings: Settings) -> None:
-    """The metadata table of a new cluster. Raises ExistsError when there is one, OSError, TransientError."""
+    """Create the metadata table of a new cluster. Raises ExistsError when one exists, OSError, TransientError."""
     path = sqlite_path(settings.metadata_url)
     if path is not None and path.parent == settings.directory:
         settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -36,41 +35,42 @@ def make_books(settings: Settings) -> None:
 
 
 def check_books(settings: Settings, coordination: Coordination, *, thoroughly: bool = False) -> None:
-    """Both stores are there, belong to this instance, and are of one moment; ``thoroughly``: every cell of an SQLite
-    file is as it was written, too.
+    """Check that both stores exist, belong to this instance, and are not from different times. ``thoroughly``: compare
+    every cell of an SQLite file with its checksum, too.
 
     Raises NotFoundError, RefusedError, IncompatibleError, CorruptionError, TransientError.
     """
-    known = coordination.number(ROUND_NAME)
+    stored_round = coordination.number(ROUND_NAME)
     config = read_config(coordination)
     opened = open_metadata(
-        settings.metadata_url, settings.instance.instance_id, least_round=known, retry_for_ms=RETRY_MS
+        settings.metadata_url, settings.instance.instance_id, least_round=stored_round, retry_for_ms=RETRY_MS
     )
     with closing(opened) as table:
         if thoroughly and isinstance(table, SqliteMetadataTable):
             table.check()
-        held = round_of(read_owner_row(table))
-        refuse_lost_coordination(settings, config, held, known)
+        books_round = round_of(read_owner_row(table))
+        refuse_lost_coordination(settings, config, books_round, stored_round)
         refuse_missing_tables(settings.metadata_url, config, table)
 
 
-def refuse_lost_coordination(settings: Settings, config: ClusterConfig, held: int, known: int) -> None:
-    """Raise CorruptionError when the coordination store is gone or empty beside books that were used, RefusedError when
-    it is an older copy.
+def refuse_lost_coordination(settings: Settings, config: ClusterConfig, books_round: int, stored_round: int) -> None:
+    """Raise CorruptionError when the coordination store is missing or empty but its books were used, RefusedError when
+    it is an older copy. ``stored_round`` is the round in the coordination store.
     """
     store = settings.coordination_dir / COORDINATION_FILE
-    if config.instance is None and held:
-        raise damaged(store, "coordination store", f"it is gone or empty, and {settings.metadata_url} holds books")
-    if is_ahead(held, known):
+    if config.instance is None and books_round:
+        reason = f"it is missing or empty, but its books in {settings.metadata_url} were used"
+        raise damaged(store, "coordination store", reason)
+    if is_ahead(books_round, stored_round):
         raise RefusedError(
-            f"the coordination store {store} knows of round {known} only, and the metadata table "
-            f"{settings.metadata_url} is of round {held}: the store is an older copy; {COPY_STEP}"
+            f"the coordination store {store} is an older copy: its round is {stored_round}, and the round of the "
+            f"metadata table {settings.metadata_url} is {books_round}; {COPY_STEP}"
         )
 
 
 def refuse_missing_tables(url: str, config: ClusterConfig, table: MetadataTable) -> None:
-    """Raise CorruptionError when a table that is online has no tablet in the books. Its tablets may not join up: an
-    operation that was cut between two of them goes on.
+    """Raise CorruptionError when the books have no tablet of an online table. Gaps between its tablets are no error,
+    because an interrupted operation continues and closes them.
     """
     online = snapshot.online_tables(config)
     sections = {table_id: keys.table_section(table_id) for table_id in online}
@@ -78,5 +78,5 @@ def refuse_missing_tables(url: str, config: ClusterConfig, table: MetadataTable)
     for table_id in snapshot.missing_tables(online, seen):
         raise CorruptionError(
             f"the metadata table {url} has no tablets of table {config.tables[table_id].name} (id {table_id}), "
-            f"which is online: it was emptied, or is another one; {COPY_STEP}"
+            f"which is online: the metadata table was emptied or replaced; {COPY_STEP}"
         )

@@ -1,8 +1,7 @@
-"""One standalone cluster as a child process: for the demo, tests and benchmarks.
+"""A standalone cluster as a child process, for the demo, tests and benchmarks.
 
-Arrives: the directory of a cluster, and the command that supervises it. Leaves: running processes that can be named
-by role, killed and waited for. Survives a crash: nothing of this object; the supervisor gets a termination signal when
-the thread that started it ends, however that happened, and takes its processes along.
+A caller can kill each process by its role, and wait for the next one. The supervisor gets SIGTERM when the thread that
+started it ends, and stops all processes of the cluster.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ LOG_TAIL_BYTES = 4_000
 
 @dataclass(frozen=True, slots=True)
 class RoleState:
-    """What the supervisor wrote about a role: its process, and how often it was started."""
+    """The latest process of a role by the supervisor's file: its pid, and the number of starts of the role."""
 
     pid: int
     starts: int
@@ -47,7 +46,7 @@ def read_role(directory: Path, role: str) -> RoleState:
 
 @dataclass(slots=True)
 class ClusterProcess:
-    """A supervisor and its processes. Not safe for several threads; start and use it in one that lives long."""
+    """A supervisor and its processes, for one thread. The cluster stops when that thread ends."""
 
     settings: Settings
     command: Sequence[str]
@@ -74,7 +73,7 @@ class ClusterProcess:
             )
 
     def stop(self, timeout_s: float) -> None:
-        """Stop everything cleanly, after ``timeout_s`` by force; nothing to do if it does not run."""
+        """Stop all processes cleanly, after ``timeout_s`` by force; without a running supervisor do nothing."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -86,9 +85,8 @@ class ClusterProcess:
             process.wait()
 
     def crash(self) -> None:
-        """End the supervisor with -9: its processes die with it (parent-death signal). :meth:`start` begins anew.
-
-        Raises RefusedError if it does not run.
+        """Kill the supervisor with SIGKILL; its processes die with it (parent-death signal). :meth:`start` starts them
+        again. Raises RefusedError if it does not run.
         """
         process, self._process = self._process, None
         if process is None:
@@ -101,13 +99,13 @@ class ClusterProcess:
         return read_role(self.settings.directory, name)
 
     def kill9(self, name: str) -> int:
-        """End a role's process at once, as a crash would; returns its pid. The supervisor starts it again."""
+        """Kill a role's process with SIGKILL; returns its pid. The supervisor starts the role again."""
         pid = self.role(name).pid
         os.kill(pid, signal.SIGKILL)
         return pid
 
     def wait_ready(self, timeout_s: float) -> None:
-        """Return when the master answers and every tserver is registered; raises UnavailableError when late."""
+        """Return when the master answers and every tserver is registered. Raises as :meth:`wait_until`."""
         coordination = open_coordination(self.settings)
         try:
             self.wait_until(lambda: answers(self.settings, coordination), "answering cluster", timeout_s)
@@ -115,12 +113,14 @@ class ClusterProcess:
             coordination.close()
 
     def wait_restarted(self, name: str, old_pid: int, timeout_s: float) -> RoleState:
-        """The process that follows ``old_pid`` in a role; raises UnavailableError when there is none in time."""
+        """Wait for the process that replaces ``old_pid`` in a role, and return it. Raises as :meth:`wait_until`."""
         self.wait_until(lambda: self.role(name).pid != old_pid, f"a new process of {name}", timeout_s)
         return self.role(name)
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
-        """Poll until ``condition`` holds; raises UnavailableError, with the supervisor's last words if it ended."""
+        """Poll until ``condition`` holds. Raises UnavailableError after ``timeout_s``, or when the supervisor ends, with
+        the end of its log. ``what`` names the condition in the error.
+        """
         never, deadline_ns = threading.Event(), self.clock.boot_ns() + int(timeout_s * 1e9)
         while not condition():
             if self._process is not None and (code := self._process.poll()) is not None:

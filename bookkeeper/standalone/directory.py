@@ -1,12 +1,9 @@
-"""The directory of one cluster: making it, and completing what a cut left out.
+"""The directory of one cluster: ``init`` makes it, and each start completes it.
 
-Arrives: a directory, a name, and what the operator wants different. Leaves: the settings file, the directories, the
-secrets of its processes and clients, the record of this instance in the coordination store, and the metadata table.
-Survives a crash: the books come first, and with them their owner; the settings file is written whole or not at all and
-claims the directory. Everything after it is idempotent and is done again by :func:`complete_cluster` whenever the
-cluster is started. An ``init`` that was cut before leaves books that no settings file names: its error tells the next
-one.
-Rule: R23 (an identity of its own, for ever).
+``init`` creates the books with their owner first. Then it writes the settings file, atomically; that file claims the
+directory. :func:`complete_cluster` makes everything else, idempotently, at ``init`` and at each start: the directories,
+the secrets and the record of the instance in the coordination store. An ``init`` that is interrupted before the
+settings file leaves books without a cluster, and the next ``init`` reports them. Rule: R23 (a permanent identity).
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from bookkeeper.security.private_files import DIRECTORY_MODE, tighten
 from bookkeeper.security.secret_store import SECRETS_DIR, SecretStore
 from bookkeeper.sqlite_file import check_journal
 from bookkeeper.standalone.books import check_books, make_books
-from bookkeeper.standalone.durable_stores import settle_store
+from bookkeeper.standalone.durable_stores import make_durable
 from bookkeeper.standalone.hbase_process import free_ports
 
 LOG = logging.getLogger(__name__)
@@ -43,12 +40,11 @@ def init_cluster(
     metadata_url: str | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> Settings:
-    """Make a cluster in ``directory`` and return its settings; without ``master_port`` a free one is chosen, and so is
-    the monitor's, unless ``overrides`` have it.
+    """Make a cluster in ``directory`` and return its settings. ``overrides`` are further settings by dotted name.
+    Chooses a free port for the master without ``master_port``, and for the monitor unless ``overrides`` has one.
 
-    ``overrides`` are further settings by dotted name. Nothing is changed when this raises InvalidInputError (a bad
-    value, or a directory that can't be used), ExistsError (a cluster is there, or the metadata table belongs to
-    one), or TransientError (the metadata store does not answer).
+    Changes nothing when it raises InvalidInputError (a bad value, or an unusable directory), ExistsError (the directory
+    has a cluster, or the metadata table belongs to one), or TransientError (the metadata store does not answer).
     """
     home = Path(directory).absolute()
     _refuse_used_directory(home)
@@ -72,10 +68,10 @@ def init_cluster(
 
 
 def complete_cluster(settings: Settings) -> None:
-    """Make the directories, the secrets and the instance's record where they are missing, and check the stores: nothing
-    may be at work in them. Books are never made here. Raises what :func:`check_books` raises.
+    """Make missing directories, secrets and the record of the instance, and check the stores, which no process may use
+    meanwhile. Never creates books. Raises as :func:`check_books`.
     """
-    settle_stores(settings)
+    make_stores_durable(settings)
     check_journals(settings)
     close_to_others(settings)
     for path in (settings.wal_dir, settings.tables_dir, settings.logs_dir, *private_roots(settings)):
@@ -89,24 +85,24 @@ def complete_cluster(settings: Settings) -> None:
         coordination.close()
 
 
-def settle_stores(settings: Settings) -> None:
-    """What the files of SQLite show is on the disk. Raises OSError."""
+def make_stores_durable(settings: Settings) -> None:
+    """Make both SQLite files durable, see :func:`make_durable`, and log each repair. Raises OSError."""
     for path in (settings.coordination_dir / COORDINATION_FILE, sqlite_path(settings.metadata_url)):
         if path is not None:
-            for file in settle_store(path):
-                LOG.warning("the disk lacked a part of %s: it is written anew", file)
+            for file in make_durable(path):
+                LOG.warning("the disk lacked a part of %s; the file was written again", file)
 
 
 def close_to_others(settings: Settings) -> list[Path]:
-    """See :func:`tighten`; each place that was open has a line in the log."""
-    found = tighten(settings, sqlite_path(settings.metadata_url))
-    for path in found:
-        LOG.warning("%s was open to other users of this machine, and is no more", path)
-    return found
+    """As :func:`tighten`, and log each path that was open. Raises RefusedError for a path of another owner."""
+    opened = tighten(settings, sqlite_path(settings.metadata_url))
+    for path in opened:
+        LOG.warning("%s was open to other users of this machine; its mode is now private", path)
+    return opened
 
 
 def check_journals(settings: Settings) -> None:
-    """Before SQLite opens the files. Raises CorruptionError."""
+    """Check the write-ahead files before SQLite opens them. Raises CorruptionError."""
     check_journal(settings.coordination_dir / COORDINATION_FILE, "coordination store")
     path = sqlite_path(settings.metadata_url)
     if path is not None:
@@ -115,16 +111,14 @@ def check_journals(settings: Settings) -> None:
 
 def _refuse_used_directory(home: Path) -> None:
     if (home / SETTINGS_FILE).exists():
-        raise ExistsError(
-            f"{home} holds a cluster already; choose another directory, or start it: bookkeeper standalone"
-        )
+        raise ExistsError(f"{home} has a cluster already; choose another directory, or start it: bookkeeper standalone")
     for name in ("coordination", "wal", "tables", SECRETS_DIR):
         if (home / name).exists():
-            raise ExistsError(f"{home} holds a directory '{name}' of some other cluster; choose an empty directory")
+            raise ExistsError(f"{home} has a directory '{name}' of another cluster; choose an empty directory")
 
 
 def _refuse_missing_directory(settings: Settings) -> None:
-    """A file of books elsewhere has its directory."""
+    """Raise InvalidInputError when the books are a file outside the cluster's directory and its directory is missing."""
     path = sqlite_path(settings.metadata_url)
     if path is not None and path.parent != settings.directory and not path.parent.is_dir():
         raise InvalidInputError(f"metadata URL {settings.metadata.url}: no directory {path.parent}; make it first")

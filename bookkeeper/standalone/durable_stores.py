@@ -1,12 +1,10 @@
-"""The SQLite files of a cluster, as a cluster starts: what the page cache shows of them is on the disk.
+"""Makes the SQLite files of a cluster durable at its start: the disk gets all bytes that the page cache shows.
 
-Arrives: a file and its write-ahead file, which nobody uses. Leaves: the same content, in a new file where the disk
-lacked some of it. Survives a crash: each file is replaced whole, and the next start looks again.
-
-When ``fsync`` fails, Linux marks the pages clean, and ``storage/wal/reading/seal_proof.py`` says what follows. SQLite
-tells its caller that the commit failed; but when all processes are gone, the next one finds that commit whole in the
-write-ahead file, and what it commits behind it has a hole before it on the disk. A power failure then takes commits
-that succeeded.
+After a failed ``fsync`` Linux marks the pages clean although the disk lacks them (``storage/wal/reading/seal_proof.py``
+has the consequences). SQLite reports the failed commit. But when all processes end, the next process finds that commit
+complete in the page cache and appends its own commits. On the disk these follow a hole, and a power failure takes them.
+So a start compares each file with the disk and replaces a differing file, atomically, by a copy. No process may use the
+files meanwhile.
 """
 
 from __future__ import annotations
@@ -20,27 +18,27 @@ from bookkeeper.sqlite_file import JOURNAL_SUFFIX
 from bookkeeper.storage.wal.wal_files import CALL_BYTES, DiskSource, FileOps, beside, sync_directory
 
 NEW_SUFFIX = ".new"
-"""Of a file that is being written anew; one that is left is written over."""
+"""Suffix of an unfinished copy; the next copy overwrites one that a crash left."""
 
 
-def settle_store(path: Path, ops: FileOps | None = None) -> list[Path]:
-    """Write the database ``path`` and its write-ahead file anew where the disk lacks some of them; returns those.
-    Raises OSError.
+def make_durable(path: Path, ops: FileOps | None = None) -> list[Path]:
+    """Replace the database ``path`` and its write-ahead file by copies if the disk lacks a part of them; returns the
+    replaced files. Raises OSError.
     """
     ops = ops or FileOps()
     files = [file for file in (path, beside(path, JOURNAL_SUFFIX)) if file.is_file()]
-    lost = [file for file in files if not is_on_disk(file, ops)]
-    for file in lost:
-        _write_anew(file, ops)
-    return lost
+    incomplete = [file for file in files if not is_on_disk(file, ops)]
+    for file in incomplete:
+        _replace_by_copy(file, ops)
+    return incomplete
 
 
 def is_on_disk(path: Path, ops: FileOps) -> bool:
-    """Whether the disk has what the page cache shows; False, too, where nobody can tell. Raises OSError when the page
-    cache can't be read.
+    """Whether the disk has the bytes that the page cache shows; False also when the disk does not support direct reads.
+    Raises OSError when the page cache can't be read.
     """
-    with path.open("rb") as shown:
-        ops.fsync(shown.fileno())
+    with path.open("rb") as cached:
+        ops.fsync(cached.fileno())
         try:
             fd = ops.open(path, os.O_RDONLY | os.O_DIRECT)
         except OSError:
@@ -48,7 +46,7 @@ def is_on_disk(path: Path, ops: FileOps) -> bool:
         try:
             disk = DiskSource(fd, os.fstat(fd).st_size, ops)
             position = 0
-            while part := shown.read(CALL_BYTES):
+            while part := cached.read(CALL_BYTES):
                 if disk.read(position, len(part)).to_pybytes() != part:
                     return False
                 position += len(part)
@@ -59,7 +57,7 @@ def is_on_disk(path: Path, ops: FileOps) -> bool:
     return True
 
 
-def _write_anew(path: Path, ops: FileOps) -> None:
+def _replace_by_copy(path: Path, ops: FileOps) -> None:
     new = beside(path, NEW_SUFFIX)
     copy_file(path, new, ops)
     shutil.copymode(path, new)

@@ -1,11 +1,10 @@
-"""Ends processes whose session is over but which still exist: stopped, or stuck beyond their lease.
+"""Kills processes that outlive their session: processes that were stopped, or hang beyond their lease.
 
-Arrives: the processes behind the sessions of one machine. Leaves: -9 for those whose lease and margin have passed.
-Such a process can do nothing that counts any more, but it may hold up others: one that was stopped inside a write
-transaction of an SQLite file keeps every other writer waiting, and a write to the books that it has begun would land
-whenever it is resumed. Ended here, it lets go of both, and no write is in flight for longer than a lease and a margin
-(rule R4 builds on that). So is one whose lease can't be read for as long as a lease: it did not renew it, which would
-have mended the file. Survives a crash: nothing; what is seen is read anew. Rule: R15.
+Such a process acknowledges nothing any more, but it can block others. When it stopped inside a write transaction of an
+SQLite file, all other writers wait for it, and a write to the books that it has started would arrive after it resumes.
+:class:`Fence` kills it when its lease and a margin have passed. So no write is in flight for longer than that, which
+rule R4 needs. A process whose lease can't be read for the time of a lease is killed, too, because a renewal would have
+repaired the file. Rule: R15.
 """
 
 from __future__ import annotations
@@ -22,61 +21,65 @@ from bookkeeper.coordination.embedded import SessionProcess
 LOG = logging.getLogger(__name__)
 
 
-def overdue(seen: Iterable[SessionProcess], now_ns: int, margin_ns: int) -> list[SessionProcess]:
-    """Those whose lease and margin have passed (boot clock, ns): others count them as dead already."""
-    return [process for process in seen if now_ns > process.expires_ns + margin_ns]
+def overdue(processes: Iterable[SessionProcess], now_ns: int, margin_ns: int) -> list[SessionProcess]:
+    """The processes whose lease and margin have passed (boot clock, ns): other processes count them as dead."""
+    return [process for process in processes if now_ns > process.expires_ns + margin_ns]
 
 
 @dataclass(slots=True)
 class Fence:
-    """One look after another; used by one thread. ``report`` gets a line for each process that was ended, and for each
-    session's file that was found damaged.
+    """Repeated checks of the processes, by one thread. ``report`` gets a line for each killed process, and for each
+    damaged session file.
     """
 
-    look: Callable[[], list[SessionProcess]]
+    read_processes: Callable[[], list[SessionProcess]]
     margin_ns: int
     report: Callable[[str], None]
-    _known: dict[str, SessionProcess] = field(default_factory=dict)
+    _processes: dict[str, SessionProcess] = field(default_factory=dict)
 
     def run_once(self, now_ns: int) -> None:
-        """Look, and end what is overdue. A session that was forgotten since the last look counts on, as last seen."""
-        for process in self.look():
-            self._know(process)
-        self._known = {key: process for key, process in self._known.items() if holds_session(process)}
-        for process in overdue(self._known.values(), now_ns, self.margin_ns):
-            if end(process):
-                self.report(f"{process.session_id} (pid {process.pid}) still ran after its lease was over; killed it")
+        """Read the processes, and kill the overdue ones. A process whose session was removed from the store since the
+        last check keeps its last lease.
+        """
+        for process in self.read_processes():
+            self._record(process)
+        self._processes = {key: process for key, process in self._processes.items() if has_session(process)}
+        for process in overdue(self._processes.values(), now_ns, self.margin_ns):
+            if kill(process):
+                self.report(f"{process.session_id} (pid {process.pid}) outlived its lease and was killed")
 
-    def _know(self, process: SessionProcess) -> None:
-        """A lease that can't be read ends when it could have ended at the latest as that was first noticed."""
-        before = self._known.get(process.session_id)
-        if process.damage and before is not None and before.damage:
+    def _record(self, process: SessionProcess) -> None:
+        """Record the lease of a process. An unreadable lease ends at the latest possible end when the damage was first
+        found.
+        """
+        previous = self._processes.get(process.session_id)
+        if process.damage and previous is not None and previous.damage:
             return
-        self._known[process.session_id] = process
+        self._processes[process.session_id] = process
         if process.damage:
-            text = "its process writes it anew with its next renewal, or is ended"
+            text = "a renewal by its process repairs the file; without one the process is killed"
             self.report(f"the session file {process.damage} (pid {process.pid}); {text}")
 
 
-def holds_session(process: SessionProcess) -> bool:
-    """Whether a process of that id has the session's file open, be it removed since: it has neither closed its session
-    nor ended.
+def has_session(process: SessionProcess) -> bool:
+    """Whether a process with this pid has the session's file open, also a removed file: then it has neither closed its
+    session nor ended.
     """
     names = {process.path, process.path.with_name(f"{process.path.name} (deleted)")}
     try:
         return any(descriptor.readlink() in names for descriptor in Path(f"/proc/{process.pid}/fd").iterdir())
-    except (FileNotFoundError, ProcessLookupError):  # it ends, or closes files, while we look
+    except (FileNotFoundError, ProcessLookupError):  # it ends, or closes files, during this check
         return False
 
 
-def end(process: SessionProcess) -> bool:
-    """Kill it, and nothing else that has got its id since; False when it is gone or has closed its session."""
+def kill(process: SessionProcess) -> bool:
+    """Kill the process, but no later process with the same pid. False when it is gone or has closed its session."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except ProcessLookupError:
         return False
     try:
-        if not holds_session(process):
+        if not has_session(process):
             return False
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,8 +1,4 @@
-"""``bookkeeper standalone``: supervise the processes of one cluster, and say when it answers.
-
-Arrives: the settings of a cluster. Leaves: a running cluster until SIGTERM or SIGINT, and lines for the operator.
-Survives a crash: see :mod:`bookkeeper.standalone.supervisor`.
-"""
+"""``bookkeeper standalone``: runs the processes of one cluster until SIGTERM or SIGINT, and reports to the operator."""
 
 from __future__ import annotations
 
@@ -28,32 +24,33 @@ from bookkeeper.standalone.supervisor import Supervisor, roles_of
 LOG = logging.getLogger(__name__)
 
 STOP_TIMEOUT_MS = 10_000
-TRY_AGAIN_MS = 1_000
-SPACE_LOOK_MS = 1_000
+RETRY_INTERVAL_MS = 1_000
+DISK_CHECK_INTERVAL_MS = 1_000
 
 
 def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
-    """Run until told to stop; ``report`` gets one line when the cluster answers, one for each restart, and one when a
-    disk is full. What can't be used for now, as a full disk, is waited for; a file that is damaged while processes run
-    is said, and ends none of them.
+    """Run a cluster until SIGTERM or SIGINT. ``report`` gets a line when the cluster answers, for each restart of a
+    process, and when a disk becomes full. A temporary failure, such as a full disk, delays the start. A file that is
+    damaged while processes run is reported, and ends no process.
 
-    Raises RefusedError when another supervisor runs this directory, when it is open to others and somebody else's, or
-    when the settings bind an address beyond loopback without TLS. Main thread only.
+    Raises RefusedError when another supervisor runs this directory, when other users can open it and it belongs to one
+    of them, or when the settings bind an address beyond loopback without TLS. Main thread only.
     """
     keep_private()
     refuse_plaintext(settings)
     clock, stop = SystemClock(), threading.Event()
-    say = partial(_say, report)
-    supervisor = Supervisor(settings.directory, roles_of(settings.standalone.tservers), say, STOP_TIMEOUT_MS, clock)
+    report_safely = partial(_report_safely, report)
+    roles = roles_of(settings.standalone.tservers)
+    supervisor = Supervisor(settings.directory, roles, report_safely, STOP_TIMEOUT_MS, clock)
     for path in close_to_others(settings):
-        say(f"{path} was open to other users of this machine, and is no more")
-    _insist(supervisor.acquire, say, clock, stop)
+        report_safely(f"{path} was open to other users of this machine; its mode is now private")
+    retry_until(stop, supervisor.acquire, report_safely, clock)
     threads = [
-        guarded_thread(name, partial(what, settings, say, clock, stop))
-        for name, what in (("readiness", _announce), ("fence", _fence), ("space", _watch_space))
+        guarded_thread(name, partial(task, settings, report_safely, clock, stop))
+        for name, task in (("readiness", _announce), ("fence", _fence), ("space", _watch_space))
     ]
     try:
-        _insist(partial(_complete, settings), say, clock, stop)
+        retry_until(stop, partial(_complete, settings), report_safely, clock)
         for thread in threads:
             thread.start()
         supervisor.run()
@@ -76,31 +73,33 @@ def _complete(settings: Settings) -> None:
         raise unavailable(f"{settings.directory} can't be written", error) from error
 
 
-def _say(report: Callable[[str], None], text: str) -> None:
-    """A line for the operator. What takes it may be a file on a full disk, or gone: that ends nothing."""
+def _report_safely(report: Callable[[str], None], text: str) -> None:
+    """Report a line to the operator. A failure, such as a full disk or a closed pipe, is logged and ends nothing."""
     try:
         report(text)
     except OSError as error:
-        LOG.warning("nobody takes what there is to say (%s): %s", error, text)
+        LOG.warning("can't write a line for the operator (%s): %s", error, text)
 
 
-def _insist(
-    act: Callable[[], T],
-    say: Callable[[str], None],
-    clock: Clock,
+def retry_until(
     stop: threading.Event,
-    passing: type[BookkeeperError] = TransientError,
+    act: Callable[[], T],
+    report: Callable[[str], None],
+    clock: Clock,
+    retried: type[BookkeeperError] = TransientError,
 ) -> T | None:
-    """``act`` until it does not raise ``passing``, each reason said once; None when ``stop`` was set before."""
-    said = ""
+    """Call ``act`` until it does not raise ``retried``, and return its result; None once ``stop`` is set. Reports an
+    error when it differs from the previous one.
+    """
+    previous = ""
     while True:
         try:
             return act()
-        except passing as error:
-            if error.message != said:
-                say(f"waiting: {error.message}")
-            said = error.message
-        if clock.wait(stop, TRY_AGAIN_MS):
+        except retried as error:
+            if error.message != previous:
+                report(f"waiting: {error.message}")
+            previous = error.message
+        if clock.wait(stop, RETRY_INTERVAL_MS):
             return None
 
 
@@ -114,25 +113,25 @@ def _watch_space(settings: Settings, report: Callable[[str], None], clock: Clock
     )
     watch = SpaceWatch(directories, settings.tserver.disk_reserve_bytes, report)
     watch.run_once()
-    while not clock.wait(stop, SPACE_LOOK_MS):
+    while not clock.wait(stop, DISK_CHECK_INTERVAL_MS):
         watch.run_once()
 
 
 def _fence(settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
-    opened = partial(EmbeddedCoordination, settings.coordination_dir, settings.coordination, clock)
-    coordination = _insist(opened, report, clock, stop, BookkeeperError)
+    open_store = partial(EmbeddedCoordination, settings.coordination_dir, settings.coordination, clock)
+    coordination = retry_until(stop, open_store, report, clock, BookkeeperError)
     if coordination is None:
         return
     fence = Fence(coordination.processes, settings.coordination.session_margin_ms * 1_000_000, report)
     try:
         while not clock.wait(stop, settings.coordination.session_renew_ms):
-            _insist(lambda: fence.run_once(clock.boot_ns()), report, clock, stop, BookkeeperError)
+            retry_until(stop, lambda: fence.run_once(clock.boot_ns()), report, clock, BookkeeperError)
     finally:
         coordination.close()
 
 
 def _announce(settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
-    state = _insist(partial(wait_until_ready, settings, clock, stop), report, clock, stop, BookkeeperError)
+    state = retry_until(stop, partial(wait_until_ready, settings, clock, stop), report, clock, BookkeeperError)
     if state is not None:
         report(
             f"cluster {settings.instance.name} answers at {state.master} with {len(state.tservers)} tservers "

@@ -1,11 +1,10 @@
 """A real HBase as one local Java process, for tests and demos.
 
-Arrives: a data directory, and what ``docker/hbase/assemble.sh`` put together (jars and launcher; without a
-container engine). Leaves: a running HBase whose Thrift gateway answers at ``host``:``thrift_port``. Survives a
-crash of the process: everything HBase acknowledged, because data and port numbers both lie in the data directory, so
-that the next start is the same server again. A crash of the machine may take what was acknowledged: HBase can't sync to
-a local filesystem. So it is for tests and demos. The Java process holds the read end of a pipe of this one and stops
-cleanly when that closes: it never outlives its owner, however that ended.
+``docker/hbase/assemble.sh`` provides the jars and the launcher; they need no container engine. The data directory has
+the data and the port numbers, so that each start is the same server, with everything that it acknowledged before a
+crash of the process. A crash of the machine may lose acknowledged writes, because HBase can't sync to a local
+filesystem. The Java process reads from a pipe of its owner and stops cleanly when the pipe closes, so it never outlives
+its owner.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ READY_LINE = "HBASE READY"
 HOME_VARIABLE = "BOOKKEEPER_HBASE_HOME"
 JAVA_MAJOR_MIN = 17
 JAVA_MAJOR_MAX = 21
-"""HBase 2.6 and Spark 4 are released for 17; later than 21 neither starts."""
+"""HBase 2.6 and Spark 4 support version 17; neither starts with versions after 21."""
 
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 60.0
@@ -41,7 +40,7 @@ LOG_TAIL_BYTES = 4_000
 
 _PORT_FIRST = 20_000
 _PORT_LAST = 32_000
-"""Below Linux's ephemeral range: no outgoing connection takes a port between the choice and its use."""
+"""Below Linux's ephemeral range, so that no outgoing connection takes a port between its choice and its use."""
 
 _JVM_OPTIONS = (
     "-XX:+UseSerialGC",
@@ -54,7 +53,7 @@ _JVM_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class HBasePorts:
-    """The four ports of one instance. They are part of the servers' names: the same data wants the same ports."""
+    """The four ports of one instance. They are part of the servers' names, so the same data needs the same ports."""
 
     zookeeper: int
     master: int
@@ -63,11 +62,13 @@ class HBasePorts:
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` distinct TCP ports of the loopback address that nobody listens on, below the ephemeral range."""
+    """``count`` distinct free TCP ports of the loopback address, below the ephemeral range. Raises UnavailableError
+    when there are fewer.
+    """
     found: list[int] = []
-    with ExitStack() as held:
+    with ExitStack() as sockets:
         for port in random.sample(range(_PORT_FIRST, _PORT_LAST), _PORT_LAST - _PORT_FIRST):
-            candidate = held.enter_context(socket.socket())
+            candidate = sockets.enter_context(socket.socket())
             candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 candidate.bind((HOST, port))
