@@ -50,7 +50,7 @@ class ClusterProcess:
 
     settings: Settings
     command: Sequence[str]
-    """What to run; it must supervise ``settings.directory`` until SIGTERM."""
+    """The command line; it must supervise ``settings.directory`` until SIGTERM."""
     clock: Clock = field(default_factory=SystemClock)
     _process: subprocess.Popen[bytes] | None = None
 
@@ -118,8 +118,8 @@ class ClusterProcess:
         return self.role(name)
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
-        """Poll until ``condition`` holds. Raises UnavailableError after ``timeout_s``, or when the supervisor ends, with
-        the end of its log. ``what`` names the condition in the error.
+        """Poll until ``condition`` holds; ``what`` names it in the error. Raises UnavailableError after ``timeout_s``,
+        or when the supervisor ends, with the end of its log.
         """
         never, deadline_ns = threading.Event(), self.clock.boot_ns() + int(timeout_s * 1e9)
         while not condition():

@@ -118,7 +118,7 @@ def _refuse_used_directory(home: Path) -> None:
 
 
 def _refuse_missing_directory(settings: Settings) -> None:
-    """Raise InvalidInputError when the books are a file outside the cluster's directory and its directory is missing."""
+    """Raise InvalidInputError when the books are a file in another directory, which is missing."""
     path = sqlite_path(settings.metadata_url)
     if path is not None and path.parent != settings.directory and not path.parent.is_dir():
         raise InvalidInputError(f"metadata URL {settings.metadata.url}: no directory {path.parent}; make it first")

@@ -81,7 +81,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def default_home() -> Path:
-    """Where the assembled jars are: ``$BOOKKEEPER_HBASE_HOME``, else ``build/hbase`` of the source checkout."""
+    """Directory of the assembled jars: ``$BOOKKEEPER_HBASE_HOME``, else ``build/hbase`` of the source checkout."""
     configured = os.environ.get(HOME_VARIABLE)
     return Path(configured) if configured else Path(__file__).resolve().parents[2] / "build" / "hbase"
 
@@ -95,7 +95,7 @@ def _java_homes() -> Iterator[Path]:
 
 
 def java_major(home: Path) -> int | None:
-    """The major version of the Java in ``home``, from its release file; None if there is no such Java."""
+    """The major version of the Java in ``home``, from its release file; None when ``home`` has no Java."""
     release = home / "release"
     if not (home / "bin" / "java").exists() or not release.is_file():
         return None
@@ -104,7 +104,7 @@ def java_major(home: Path) -> int | None:
 
 
 def find_java() -> Path:
-    """The ``java`` to use: of JAVA_HOME, on PATH, or of Debian; raises NotFoundError if none is of a fit version."""
+    """The first supported ``java`` of JAVA_HOME, PATH and Debian. Raises NotFoundError when there is none."""
     for home in _java_homes():
         major = java_major(home)
         if major is not None and JAVA_MAJOR_MIN <= major <= JAVA_MAJOR_MAX:
@@ -115,7 +115,7 @@ def find_java() -> Path:
 
 
 def why_not_runnable(home: Path | None = None) -> str | None:
-    """What is missing for a local HBase, with the next step; None if nothing is."""
+    """The missing part of a local HBase, with the next step; None when HBase can run."""
     home = home or default_home()
     if not (home / "stamp").is_file():
         return f"{home}: no assembled HBase; run 'make hbase'"
@@ -132,9 +132,9 @@ class HBaseProcess:
 
     data_dir: Path
     heap_mb: int = 512
-    """Java heap. 512 serves tests and a demo; give 1024 and more under load, or garbage collection takes over."""
+    """Java heap in MiB. 512 is enough for tests and a demo; set 1024 or more under load to limit garbage collection."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """HBase settings above the launcher's own (hbase-site keys)."""
+    """HBase settings (hbase-site keys) that replace those of the launcher."""
     home: Path = field(default_factory=default_home)
     host: str = HOST
     _ports: HBasePorts | None = None
@@ -149,21 +149,23 @@ class HBaseProcess:
 
     @property
     def thrift_port(self) -> int:
-        """Where the Thrift gateway listens."""
+        """Port of the Thrift gateway."""
         return self.ports.thrift
 
     @property
     def log(self) -> Path:
-        """Warnings and errors of the Java process, over all its starts."""
+        """File with warnings and errors of the Java process, from all its starts."""
         return self.data_dir / "hbase.log"
 
     @property
     def running(self) -> bool:
-        """Tell whether the process lives; it may still be starting."""
+        """Whether the process lives; it may not be ready yet."""
         return self._process is not None and self._process.poll() is None
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Start, and return when reads and Thrift answer; raises UnavailableError with the end of the log."""
+        """Start, and return when reads and Thrift answer. Raises RefusedError when HBase runs already, NotFoundError
+        when a part is missing, UnavailableError with the end of the log.
+        """
         if self.running:
             raise RefusedError(f"HBase over {self.data_dir} runs already")
         if (missing := why_not_runnable(self.home)) is not None:
@@ -175,14 +177,14 @@ class HBaseProcess:
             )
         self._process = process
         assert process.stdout is not None
-        heard = _ReadyWatch(process.stdout)
-        if not heard.wait(timeout_s):
+        watch = _ReadyWatch(process.stdout)
+        if not watch.wait(timeout_s):
             self.kill9()
-            reason = "ended" if heard.ended else f"was not ready after {timeout_s:.0f} s"
+            reason = "ended" if watch.ended else f"was not ready after {timeout_s:.0f} s"
             raise UnavailableError(f"HBase over {self.data_dir} {reason}; the end of {self.log}:\n{self._log_tail()}")
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop cleanly (memory is flushed); after ``timeout_s`` kill. Nothing to do if it does not run."""
+        """Stop cleanly, with a flush of memory; after ``timeout_s`` kill. Does nothing if HBase does not run."""
         process = self._process
         if process is None:
             return
@@ -194,13 +196,13 @@ class HBaseProcess:
         self._reap(process)
 
     def kill9(self) -> None:
-        """End it at once, as a crash would."""
+        """Kill the process with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._reap(self._process)
 
     def restart(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Stop cleanly if it runs, then start over the same data and ports."""
+        """Stop cleanly if HBase runs, then start with the same data and ports."""
         self.stop()
         self.start(timeout_s)
 
@@ -260,7 +262,7 @@ class _ReadyWatch:
         threading.Thread(target=self._read, name="hbase-ready", daemon=True).start()
 
     def wait(self, timeout_s: float) -> bool:
-        """True once the ready line came, False when the stream ended before or the time is over."""
+        """Wait for the ready line. Returns False when the stream ends first or after ``timeout_s``."""
         self._decided.wait(timeout_s)
         return self._ready
 

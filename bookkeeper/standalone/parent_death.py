@@ -1,4 +1,4 @@
-"""The command line of a child process that does not outlive its parent, even when the parent is killed with -9."""
+"""The command line of a child process that does not outlive its parent, even when SIGKILL ends the parent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 from collections.abc import Sequence
 
 PARENT_STILL_LIVES = '[ "$PPID" = "$0" ] && exec "$@"'
-"""A parent that dies before the child asks for the signal causes none: afterwards the child compares its parent."""
+"""A parent that dies before ``setpriv`` requests the signal causes none, so the child then checks its parent's pid."""
 
 
 def ended_with_parent(command: Sequence[str], number: signal.Signals) -> list[str]:

@@ -1,8 +1,4 @@
-"""Whether a cluster of this machine answers: a master leads and replies, and its tservers are registered.
-
-Arrives: the settings of a cluster. Leaves: what the coordination store knows of its processes, and a verdict. Nothing
-survives a crash.
-"""
+"""Checks whether a cluster of this machine answers: a master leads and replies, and all tservers are registered."""
 
 from __future__ import annotations
 
@@ -28,19 +24,19 @@ class ClusterState:
 
 
 def read_state(coordination: Coordination) -> ClusterState:
-    """Who is alive and who leads, as the coordination store has it now."""
+    """The live processes and the leader by the coordination store."""
     leader = coordination.leader()
     alive = [session.address for session in coordination.sessions("tserver") if session.alive]
     return ClusterState(None if leader is None else leader.address, tuple(alive))
 
 
 def is_complete(state: ClusterState, tservers: int) -> bool:
-    """Tell whether a master leads and all ``tservers`` are registered."""
+    """Whether a master leads and at least ``tservers`` tservers are registered."""
     return state.master is not None and len(state.tservers) >= tservers
 
 
 def answers(settings: Settings, coordination: Coordination) -> bool:
-    """Tell whether the processes of this cluster are complete and its leading master replies to a call."""
+    """Whether all processes of this cluster are registered and its leading master replies to a call."""
     if not is_complete(read_state(coordination), settings.standalone.tservers):
         return False
     try:
@@ -52,7 +48,7 @@ def answers(settings: Settings, coordination: Coordination) -> bool:
 
 
 def wait_until_ready(settings: Settings, clock: Clock, stop: threading.Event) -> ClusterState | None:
-    """Poll until the cluster answers, and tell what it consists of; None when ``stop`` was set before."""
+    """Poll until the cluster answers, and return its processes; None when ``stop`` is set first."""
     coordination = open_coordination(settings)
     try:
         while not clock.wait(stop, POLL_MS):

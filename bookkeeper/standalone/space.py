@@ -1,7 +1,6 @@
-"""Watches the disks of a cluster, and says when one of them is full and when it has room again.
+"""Watches the disks of a cluster, and reports when one of them becomes full and when it has space again.
 
-Arrives: the directories of a cluster. Leaves: one line for each change, for the operator: the processes' own logs may
-lie on the disk that is full. Survives a crash: nothing; disks are looked at anew.
+The lines go to the operator, because the logs of the processes may be on the full disk.
 """
 
 from __future__ import annotations
@@ -25,40 +24,42 @@ class Disk:
     total_bytes: int
 
 
-def look(directories: Iterable[Path]) -> list[Disk]:
-    """The disks below directories, each once; a directory that is gone, or can't be looked at now, has none."""
-    found: dict[int, Disk] = {}
+def read_disks(directories: Iterable[Path]) -> list[Disk]:
+    """The disks of directories, each once; without those of missing and unreadable directories."""
+    disks: dict[int, Disk] = {}
     for directory in directories:
         try:
             device, disk = directory.stat().st_dev, os.statvfs(directory)
         except OSError as error:
-            LOG.debug("%s is not looked at: %s", directory, error)
+            LOG.debug("can't read the free space of %s: %s", directory, error)
             continue
         free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
-        found.setdefault(device, Disk(device, directory, free, total))
-    return list(found.values())
+        disks.setdefault(device, Disk(device, directory, free, total))
+    return list(disks.values())
 
 
-def changes(seen: Iterable[Disk], full: Mapping[int, Disk], reserve_bytes: int) -> tuple[list[str], dict[int, Disk]]:
-    """What to say, and which disks are full now: those with less than ``reserve_bytes`` left."""
+def changes(disks: Iterable[Disk], full: Mapping[int, Disk], reserve_bytes: int) -> tuple[list[str], dict[int, Disk]]:
+    """The lines to report, and the disks that are full now, with less than ``reserve_bytes`` free. ``full``: the disks
+    that were full before.
+    """
     lines, now_full = [], {}
-    for disk in seen:
+    for disk in disks:
         if disk.free_bytes < reserve_bytes:
             now_full[disk.device] = disk
             if disk.device not in full:
                 lines.append(
                     f"the disk of {disk.directory} is full: {disk.free_bytes} of {disk.total_bytes} bytes are free, "
-                    f"{reserve_bytes} are kept; writes are refused until there is room, then they go on by themselves: "
-                    "make the disk larger, or take away what is not below that directory"
+                    f"and {reserve_bytes} are reserved; tservers refuse writes until there is more space: enlarge the "
+                    "disk, or delete files outside of that directory"
                 )
         elif disk.device in full:
-            lines.append(f"the disk of {disk.directory} has room again: {disk.free_bytes} bytes are free")
+            lines.append(f"the disk of {disk.directory} has space again: {disk.free_bytes} bytes are free")
     return lines, now_full
 
 
 @dataclass(slots=True)
 class SpaceWatch:
-    """One look after another; used by one thread."""
+    """Repeated checks of the disks, by one thread."""
 
     directories: tuple[Path, ...]
     reserve_bytes: int
@@ -66,7 +67,7 @@ class SpaceWatch:
     _full: dict[int, Disk] = field(default_factory=dict)
 
     def run_once(self) -> None:
-        """Look, and say what changed."""
-        lines, self._full = changes(look(self.directories), self._full, self.reserve_bytes)
+        """Check the disks, and report changes."""
+        lines, self._full = changes(read_disks(self.directories), self._full, self.reserve_bytes)
         for line in lines:
             self.report(line)

@@ -1,10 +1,9 @@
 """Keeps the processes of one cluster running: a master, its tservers, and the replay process.
 
-Arrives: a cluster directory. Leaves: one operating-system process per role, restarted with backoff whenever it
-ends, each with a log file and a ``run/<role>.json`` that names its pid. Survives a crash: everything, because the
-supervisor decides nothing; killed with -9 it takes its children along (parent-death signal), and the next one
-starts them anew. A lock on the directory refuses a second supervisor. What a full disk refuses (a log to open, a file
-to write) is said once and tried again: it ends no supervisor.
+Each role has one process, which the supervisor restarts with backoff after its end, a log file, and a
+``run/<role>.json`` with the pid. When the supervisor is killed, its children die with it (parent-death signal), and the
+next supervisor starts them again. A lock on the directory refuses a second supervisor. When a full disk refuses to open
+a log or to write a file, the supervisor reports that once and retries.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from bookkeeper.standalone.parent_death import ended_with_parent
 RESTART_DELAY_MIN_MS = 100
 RESTART_DELAY_MAX_MS = 5_000
 STABLE_AFTER_MS = 10_000
-"""A process that lived this long starts over with the shortest restart delay."""
-TELL_AGAIN_MS = 500
+"""A process that lived this long is restarted with the shortest delay."""
+RECORD_RETRY_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One process to keep: its name (unique), and the module that ``python -m`` runs."""
+    """One process of the cluster: its unique name, and the module that ``python -m`` runs."""
 
     name: str
     module: str
@@ -52,7 +51,7 @@ def roles_of(tservers: int) -> list[Role]:
 
 
 def restart_delay_ms(previous_ms: int, lived_ms: int) -> int:
-    """How long to wait before the next start: doubles while a process keeps ending soon after its start."""
+    """The delay of the next start; it doubles as long as a process ends soon after its start."""
     if lived_ms >= STABLE_AFTER_MS:
         return RESTART_DELAY_MIN_MS
     return min(RESTART_DELAY_MAX_MS, max(RESTART_DELAY_MIN_MS, 2 * previous_ms))
@@ -67,15 +66,17 @@ class _Child:
     delay_ms: int = 0
     start_at_ns: int = 0
     starts: int = 0
-    untold: bool = False
-    """Its ``run/<role>.json`` is not written yet."""
-    trouble: str = ""
-    """What was said last."""
+    is_unrecorded: bool = False
+    """Whether its ``run/<role>.json`` is not written yet."""
+    last_report: str = ""
+    """The line that was reported last about it."""
 
 
 @dataclass(slots=True)
 class Supervisor:
-    """Runs until :meth:`stop` or a termination signal; see the module. One instance per process, main thread only."""
+    """The supervisor of one cluster, until :meth:`stop` or a termination signal. One instance per process, main thread
+    only.
+    """
 
     directory: Path
     roles: list[Role]
@@ -88,7 +89,7 @@ class Supervisor:
     _lock: IO[str] | None = None
 
     def run(self) -> None:
-        """Start every role and keep it running until told to stop. Raises RefusedError if another one supervises."""
+        """Start every role and keep it running until the end. Raises as :meth:`acquire`."""
         self.acquire()
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_read, False)
@@ -118,8 +119,8 @@ class Supervisor:
         self.stop()
 
     def acquire(self) -> None:
-        """Take the directory, if it is not taken yet; :meth:`run` does so, too. Raises RefusedError when another one
-        has it, NoSpaceError when there is no room for the lock's file, UnavailableError.
+        """Lock the directory; idempotent. Raises RefusedError when another supervisor has the lock, NoSpaceError when
+        there is no space for the lock's file, UnavailableError.
         """
         if self._lock is not None:
             return
@@ -139,7 +140,7 @@ class Supervisor:
         self._lock = lock
 
     def release(self) -> None:
-        """Give the directory to others; idempotent."""
+        """Unlock the directory; idempotent."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.close()
@@ -149,8 +150,8 @@ class Supervisor:
         for child in self._children:
             if child.process is None and child.start_at_ns <= now:
                 self._try_to_start(child)
-            if child.process is not None and child.untold:
-                self._try_to_tell(child)
+            if child.process is not None and child.is_unrecorded:
+                self._try_to_record(child)
 
     def _try_to_start(self, child: _Child) -> None:
         try:
@@ -159,20 +160,20 @@ class Supervisor:
             child.delay_ms = restart_delay_ms(child.delay_ms, 0)
             child.start_at_ns = self.clock.boot_ns() + child.delay_ms * 1_000_000
             reason = unavailable(f"{child.role.name} can't be started", error).message
-            self._say_once(child, f"{reason}; trying again in {child.delay_ms} ms")
+            self._report_once(child, f"{reason}; trying again in {child.delay_ms} ms")
 
-    def _try_to_tell(self, child: _Child) -> None:
+    def _try_to_record(self, child: _Child) -> None:
         try:
             self._write_pid(child)
-            child.untold, child.trouble = False, ""
+            child.is_unrecorded, child.last_report = False, ""
         except OSError as error:
             reason = unavailable(f"run/{child.role.name}.json can't be written", error).message
-            self._say_once(child, f"{child.role.name} runs, but {reason}")
+            self._report_once(child, f"{child.role.name} runs, but {reason}")
 
-    def _say_once(self, child: _Child, text: str) -> None:
-        if text != child.trouble:
+    def _report_once(self, child: _Child, text: str) -> None:
+        if text != child.last_report:
             self.report(text)
-        child.trouble = text
+        child.last_report = text
 
     def _log(self, role: Role) -> Path:
         return self.directory / "logs" / f"{role.name}.log"
@@ -193,7 +194,7 @@ class Supervisor:
         child.starts += 1
         child.pidfd = os.pidfd_open(child.process.pid)
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
-        child.untold = True
+        child.is_unrecorded = True
 
     def _write_pid(self, child: _Child) -> None:
         assert child.process is not None
@@ -209,7 +210,7 @@ class Supervisor:
     def _wait(self, wake_read: int) -> None:
         now = self.clock.boot_ns()
         due = [c.start_at_ns for c in self._children if c.process is None]
-        due += [now + TELL_AGAIN_MS * 1_000_000 for c in self._children if c.process is not None and c.untold]
+        due += [now + RECORD_RETRY_MS * 1_000_000 for c in self._children if c.process is not None and c.is_unrecorded]
         timeout = max(0.0, (min(due) - now) / 1e9) if due else None
         for key, _events in self._selector.select(timeout):
             if key.fd == wake_read:
@@ -253,7 +254,9 @@ class Supervisor:
 
 
 def _end_group(pid: int) -> None:
-    """Kill what an ended process left in its group, such as a JVM; before it is reaped, so that the id is its own."""
+    """Kill the remaining processes of an ended process's group, such as a JVM. Call it before the process is reaped,
+    because its id may be reused afterwards.
+    """
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
 

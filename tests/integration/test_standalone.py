@@ -63,7 +63,7 @@ def test_a_process_that_was_stopped_beyond_its_lease_is_ended_and_replaced_be_it
         os.kill(stopped, signal.SIGSTOP)
         cluster.wait_restarted("tserver1", stopped)
         cluster.wait_ready()
-        assert f"(pid {stopped}) still ran after its lease was over; killed it" in cluster.log_text("standalone")
+        assert f"(pid {stopped}) outlived its lease and was killed" in cluster.log_text("standalone")
 
         supervisor = psutil.Process(cluster.pid("master")).parent()
         assert supervisor is not None
@@ -74,8 +74,8 @@ def test_a_process_that_was_stopped_beyond_its_lease_is_ended_and_replaced_be_it
         cluster.wait_restarted("tserver1", stopped)
         cluster.wait_ready()
         said = cluster.log_text("standalone")
-        assert f"is damaged: it holds no lease record (pid {stopped}); its process writes it anew" in said
-        assert said.count(f"(pid {stopped}) still ran after its lease was over; killed it") == 1
+        assert f"is damaged: it has no lease record (pid {stopped}); a renewal by its process repairs the file" in said
+        assert said.count(f"(pid {stopped}) outlived its lease and was killed") == 1
         assert [cluster.pid("master"), cluster.pid("replay")] == others, "living processes recover by themselves"
         assert supervisor.is_running()
 
@@ -140,7 +140,7 @@ def test_what_the_command_makes_is_its_owners_alone_and_what_lies_open_is_closed
         cluster.wait_ready(LIMIT_S)
         said = cluster.log.read_text().splitlines()
         assert said[:2] == [
-            f"{path} was open to other users of this machine, and is no more" for path in (home, home / "wal")
+            f"{path} was open to other users of this machine; its mode is now private" for path in (home, home / "wal")
         ]
     finally:
         cluster.stop(LIMIT_S)

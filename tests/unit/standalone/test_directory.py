@@ -1,4 +1,4 @@
-"""init makes a whole cluster or changes nothing; the next start completes an interrupted one."""
+"""``init`` makes a complete cluster or changes nothing; the next start completes an interrupted ``init``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _paths(directory: Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*")}
 
 
-def test_a_new_cluster_is_whole(tmp_path: Path) -> None:
+def test_a_new_cluster_is_complete(tmp_path: Path) -> None:
     made = init_cluster(tmp_path / "a" / "west", "west", tservers=2, overrides={"tserver.wal_roll_bytes": 4_096})
     settings = load_settings(tmp_path / "a" / "west")
     assert settings == made
@@ -63,14 +63,14 @@ def test_two_clusters_of_one_machine_differ_in_identity_and_port(tmp_path: Path)
             free.bind((settings.master.host, settings.master.port))
 
 
-def test_a_port_that_is_given_is_kept(tmp_path: Path) -> None:
+def test_init_uses_the_requested_port(tmp_path: Path) -> None:
     assert init_cluster(tmp_path, "west", master_port=12_345).master.address == "127.0.0.1:12345"
 
 
 def test_an_existing_cluster_is_refused_and_kept(tmp_path: Path) -> None:
     init_cluster(tmp_path, "west")
     before = (tmp_path / SETTINGS_FILE).read_bytes()
-    with pytest.raises(ExistsError, match="holds a cluster already"):
+    with pytest.raises(ExistsError, match="has a cluster already"):
         init_cluster(tmp_path, "west")
     assert (tmp_path / SETTINGS_FILE).read_bytes() == before
 
@@ -126,7 +126,7 @@ def test_a_metadata_store_that_does_not_answer_leaves_nothing_behind(
     assert not _paths(tmp_path)
 
 
-def test_what_a_cut_left_out_is_completed(tmp_path: Path) -> None:
+def test_a_start_completes_an_interrupted_init(tmp_path: Path) -> None:
     settings = new_settings(tmp_path, "west")
     make_books(settings)
     write_settings(settings)
@@ -158,7 +158,7 @@ def _used(home: Path) -> Settings:
 
 
 def check_lost_stores(home: Path, leave: Callable[[Path], None]) -> None:
-    """One store is lost: the other one must not be taken for that of a new cluster."""
+    """One store is lost: a start must not treat the other one as that of a new cluster."""
     for name, error in (("metadata.db", NotFoundError), ("coordination/coordination.db", CorruptionError)):
         settings = _used(home / name)
         leave(settings.directory / name)
@@ -174,10 +174,10 @@ def test_a_store_that_is_lost_is_not_made_anew(tmp_path: Path, leave: Callable[[
 
 
 def check_older_copies(home: Path) -> None:
-    """One of the two stores is put back as it was before the latest rounds."""
+    """One of the two stores is replaced by a copy from before the latest rounds."""
     for name, said in (
         ("metadata.db", "its round is 1, and the latest round is 3"),
-        ("coordination.db", "of round 1 only"),
+        ("coordination.db", "its round is 1, and the round of the metadata table"),
     ):
         settings = _used(home / name)
         file = next(settings.directory.rglob(name))
@@ -197,7 +197,7 @@ def check_older_copies(home: Path) -> None:
 
 
 def test_an_older_copy_of_a_store_is_refused(tmp_path: Path) -> None:
-    """R9: tables that such a copy does not know would count as complete."""
+    """R9: a table that is missing in the copy would count as fully replicated."""
     check_older_copies(tmp_path)
     for switch, says in (
         ("older-books-are-believed", "an older copy of metadata.db"),
@@ -215,7 +215,7 @@ def test_a_round_that_was_cut_between_the_stores_keeps_no_cluster_from_starting(
 
 
 def check_emptied_books(home: Path) -> None:
-    """Owner and round are there, but no tablet of an online table: its rows were deleted."""
+    """The books have no tablet of an online table, because all rows of tablets were deleted."""
     settings = _used(home)
     with closing(books_of(settings)) as books:
         books.purge([CellKey(row.key, column) for row in books.scan() for column in row.cells])

@@ -1,4 +1,4 @@
-"""Stores of SQLite whose disk lacks what the page cache shows, before a cluster starts."""
+"""SQLite stores before a cluster starts, when the disk lacks bytes that the page cache shows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata.metadata_table import Column, RowPut
 from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
 from bookkeeper.standalone.directory import complete_cluster, init_cluster
-from bookkeeper.standalone.durable_stores import settle_store
+from bookkeeper.standalone.durable_stores import make_durable
 from bookkeeper.storage.wal import FileOps
 from bookkeeper.storage.wal.wal_files import sync_directory
 from tests.support.books import OWNER, sqlite_books
@@ -45,7 +45,7 @@ class LosingOps(FileOps):
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A table with something in its file, and something in its write-ahead file."""
+    """A table with content in its file and in its write-ahead file."""
     path = tmp_path / "metadata.db"
     with child("dies_with_a_journal", path):
         pass
@@ -63,7 +63,7 @@ def child(function: str, path: Path, owner: str = OWNER) -> Iterator[subprocess.
 
 
 def dies_with_a_journal(path: str, _owner: str) -> None:
-    """Write, and end without closing anything."""
+    """Write, and end without closing the table."""
     table = sqlite_books(Path(path))
     put(table, b"a")
     table.compact()
@@ -72,7 +72,7 @@ def dies_with_a_journal(path: str, _owner: str) -> None:
 
 
 def dies_of_its_disk(path: str, owner: str) -> None:
-    """Commit a and b; when told to, bring them from the write-ahead file into the database, and say how that went."""
+    """Commit a and b; after a line of input, copy them from the write-ahead file to the database and print an error."""
     table = SqliteMetadataTable(Path(path), owner)
     put(table, b"a")
     put(table, b"b")
@@ -104,9 +104,9 @@ def keys_left(path: Path, owner: str) -> list[bytes] | None:
 
 def test_what_is_on_the_disk_stays_as_it_is(store: Path) -> None:
     before = store.stat().st_ino
-    assert settle_store(store) == []
+    assert make_durable(store) == []
     assert store.stat().st_ino == before
-    assert settle_store(store.with_name("none.db")) == []
+    assert make_durable(store.with_name("none.db")) == []
 
 
 @pytest.mark.parametrize("lost", [["metadata.db"], ["metadata.db-wal"], ["metadata.db", "metadata.db-wal"]])
@@ -114,7 +114,7 @@ def test_a_file_that_the_disk_lacks_a_part_of_is_written_anew(store: Path, lost:
     files = [store.with_name(name) for name in lost]
     contents = [file.read_bytes() for file in files]
     before = [file.stat().st_ino for file in files]
-    assert settle_store(store, LosingOps(*lost)) == files
+    assert make_durable(store, LosingOps(*lost)) == files
     assert [file.read_bytes() for file in files] == contents
     assert all(file.stat().st_ino != inode for file, inode in zip(files, before, strict=True))
     assert stat.S_IMODE(store.stat().st_mode) == 0o600
@@ -127,7 +127,7 @@ def test_a_store_whose_disk_can_not_be_read_is_written_anew(store: Path, monkeyp
         raise OSError("no such way")
 
     monkeypatch.setattr(FileOps, "read_disk", refuse)
-    assert settle_store(store) == [store, store.with_name("metadata.db-wal")]
+    assert make_durable(store) == [store, store.with_name("metadata.db-wal")]
     assert keys_in(store) == [b"a", b"b"]
 
 
@@ -172,7 +172,7 @@ def disks(tmp_path: Path) -> Path:
         pytest.skip(str(error))
 
 
-def test_what_was_committed_before_a_failed_sync_and_a_restart_survives_a_power_failure(disks: Path) -> None:
+def test_commits_before_a_failed_sync_and_a_restart_survive_a_power_failure(disks: Path) -> None:
     check_a_store_whose_sync_failed(disks / "disk")
 
 

@@ -1,4 +1,4 @@
-"""A process that outlives its lease is ended, with any work in hand; no other process is."""
+"""The fence kills a process that outlives its lease, and no other process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from bookkeeper.config import CoordinationSettings
 from bookkeeper.coordination.embedded import EmbeddedCoordination, SessionProcess
 from bookkeeper.errors import TransientError
-from bookkeeper.standalone.fencing import Fence, end, holds_session, overdue
+from bookkeeper.standalone.fencing import Fence, has_session, kill, overdue
 from tests.support.coordination_process import LEASE_MS, MARGIN_MS, CoordinationProcess
 from tests.support.tservers import wait_until
 
@@ -46,15 +46,15 @@ def test_a_stopped_process_is_ended_when_its_lease_is_over(store: EmbeddedCoordi
     with _member(tmp_path) as (member, session):
         member.freeze()
         (seen,) = store.processes()
-        said: list[str] = []
-        fence = Fence(store.processes, MARGIN_NS, said.append)
+        reports: list[str] = []
+        fence = Fence(store.processes, MARGIN_NS, reports.append)
         fence.run_once(seen.expires_ns)
-        assert holds_session(seen)
+        assert has_session(seen)
         fence.run_once(seen.expires_ns + MARGIN_NS + 1)
         psutil.Process(seen.pid).wait(LIMIT_S)
-        assert said == [f"{session} (pid {seen.pid}) still ran after its lease was over; killed it"]
+        assert reports == [f"{session} (pid {seen.pid}) outlived its lease and was killed"]
         fence.run_once(seen.expires_ns + MARGIN_NS + 2)
-        assert len(said) == 1
+        assert len(reports) == 1
 
 
 def test_one_whose_session_was_forgotten_in_between_is_ended_too(store: EmbeddedCoordination, tmp_path: Path) -> None:
@@ -70,31 +70,31 @@ def test_one_whose_session_was_forgotten_in_between_is_ended_too(store: Embedded
     store.forget_session(session)
 
 
-def test_a_stopped_process_whose_lease_can_not_be_read_is_said_and_ended_a_lease_later(
+def test_a_stopped_process_with_an_unreadable_lease_is_reported_and_killed_a_lease_later(
     store: EmbeddedCoordination, tmp_path: Path
 ) -> None:
     with _member(tmp_path) as (member, session):
         member.freeze()
         path = tmp_path / "sessions" / session
         path.write_bytes(b"rubbish" * 100)
-        said: list[str] = []
-        fence = Fence(store.processes, MARGIN_NS, said.append)
+        reports: list[str] = []
+        fence = Fence(store.processes, MARGIN_NS, reports.append)
         fence.run_once(0)
         (seen,) = store.processes()
         assert [info.alive for info in store.sessions("tserver")] == [True]
-        text = "its process writes it anew with its next renewal, or is ended"
-        assert said == [f"the session file {path} is damaged: it holds no lease record (pid {seen.pid}); {text}"]
+        text = "a renewal by its process repairs the file; without one the process is killed"
+        assert reports == [f"the session file {path} is damaged: it has no lease record (pid {seen.pid}); {text}"]
         fence.run_once(seen.expires_ns + MARGIN_NS + 1)
         psutil.Process(seen.pid).wait(LIMIT_S)
-        assert said[1:] == [f"{session} (pid {seen.pid}) still ran after its lease was over; killed it"]
+        assert reports[1:] == [f"{session} (pid {seen.pid}) outlived its lease and was killed"]
         assert [info.alive for info in store.sessions("tserver")] == [False]
 
 
 def test_one_that_mends_its_lease_lives_on(store: EmbeddedCoordination, tmp_path: Path) -> None:
     with _member(tmp_path) as (member, session):
         member.freeze()
-        said: list[str] = []
-        fence = Fence(store.processes, MARGIN_NS, said.append)
+        reports: list[str] = []
+        fence = Fence(store.processes, MARGIN_NS, reports.append)
         (tmp_path / "sessions" / session).write_bytes(b"")
         (seen,) = store.processes()
         fence.run_once(0)
@@ -102,7 +102,7 @@ def test_one_that_mends_its_lease_lives_on(store: EmbeddedCoordination, tmp_path
         wait_until(lambda: not store.processes()[0].damage, "a renewal")
         (mended,) = store.processes()
         fence.run_once(mended.expires_ns + MARGIN_NS)
-        assert len(said) == 1
+        assert len(reports) == 1
         assert member.ask("valid", session)
         assert mended.pid == seen.pid
 
@@ -110,18 +110,18 @@ def test_one_that_mends_its_lease_lives_on(store: EmbeddedCoordination, tmp_path
 def test_a_process_that_has_closed_its_session_lives_on(store: EmbeddedCoordination) -> None:
     session = store.open_session("tserver", "127.0.0.1:1")
     (seen,) = store.processes()
-    assert holds_session(seen)
+    assert has_session(seen)
     session.close()
-    assert not holds_session(seen)
-    assert not end(seen)
-    assert not end(replace(seen, pid=2**22 - 1))
+    assert not has_session(seen)
+    assert not kill(seen)
+    assert not kill(replace(seen, pid=2**22 - 1))
     Fence(store.processes, MARGIN_NS, lambda _: None).run_once(seen.expires_ns + MARGIN_NS + 1)
 
 
 def test_a_writer_that_stopped_inside_a_transaction_holds_others_up_until_it_is_ended(
     store: EmbeddedCoordination, tmp_path: Path
 ) -> None:
-    """Without the fence nobody could write to the store again before a person came."""
+    """Without the fence no process could write to the store until an operator ended the writer."""
     with _member(tmp_path) as (member, _):
         member.ask("begin")
         member.freeze()

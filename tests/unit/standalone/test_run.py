@@ -1,4 +1,4 @@
-"""``run_standalone`` in a directory that another one runs, and its fence beside a store that can't be read."""
+"""``run_standalone`` in a directory with a running supervisor, and its threads with an unreadable store."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def test_a_second_standalone_changes_nothing(tmp_path: Path) -> None:
     first.acquire()
     try:
         before = contents(settings.directory)
-        said: list[str] = []
+        reports: list[str] = []
         with pytest.raises(RefusedError, match="another standalone process runs this cluster; stop it first"):
-            run_standalone(settings, said.append)
+            run_standalone(settings, reports.append)
         assert contents(settings.directory) == before
-        assert not said
+        assert not reports
     finally:
         first.release()
 
@@ -38,14 +38,14 @@ def test_a_second_standalone_changes_nothing(tmp_path: Path) -> None:
 def test_a_store_that_is_damaged_is_said_and_ends_no_supervisor(tmp_path: Path, task: Task) -> None:
     settings = init_cluster(tmp_path / "west", "west")
     (settings.coordination_dir / COORDINATION_FILE).write_bytes(b"rubbish" * 1_000)
-    said: list[str] = []
-    told = threading.Event()
+    reports: list[str] = []
+    reported = threading.Event()
 
-    def say(text: str) -> None:
-        said.append(text)
-        told.set()
+    def report(text: str) -> None:
+        reports.append(text)
+        reported.set()
 
-    task(settings, say, SystemClock(), told)
-    (line,) = said
+    task(settings, report, SystemClock(), reported)
+    (line,) = reports
     assert line.startswith("waiting: the coordination store ")
     assert "is damaged: " in line

@@ -1,11 +1,11 @@
-"""A full disk is said once, and once more when it has room again."""
+"""The watch of the disks reports a full disk once, and once more when it has space again."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-from bookkeeper.standalone.space import Disk, SpaceWatch, changes, look
+from bookkeeper.standalone.space import Disk, SpaceWatch, changes, read_disks
 
 ROOM = Disk(1, Path("/a"), free_bytes=100, total_bytes=1_000)
 FULL = replace(ROOM, free_bytes=9)
@@ -17,22 +17,22 @@ def test_each_change_is_one_line() -> None:
     assert (lines, full) == ([], {})
     lines, full = changes([FULL, OTHER], full, 10)
     assert lines[0].startswith(
-        "the disk of /a is full: 9 of 1000 bytes are free, 10 are kept; writes are refused until"
+        "the disk of /a is full: 9 of 1000 bytes are free, and 10 are reserved; tservers refuse writes until"
     )
     assert changes([FULL, OTHER], full, 10) == ([], {1: FULL})
-    assert changes([ROOM, OTHER], full, 10) == (["the disk of /a has room again: 100 bytes are free"], {})
+    assert changes([ROOM, OTHER], full, 10) == (["the disk of /a has space again: 100 bytes are free"], {})
 
 
 def test_directories_of_one_disk_are_one(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
-    found = look([tmp_path, tmp_path / "below", tmp_path / "gone"])
-    assert [disk.directory for disk in found] == [tmp_path]
-    assert 0 < found[0].free_bytes < found[0].total_bytes
+    disks = read_disks([tmp_path, tmp_path / "below", tmp_path / "gone"])
+    assert [disk.directory for disk in disks] == [tmp_path]
+    assert 0 < disks[0].free_bytes < disks[0].total_bytes
 
 
-def test_a_watch_remembers_what_it_said(tmp_path: Path) -> None:
-    said: list[str] = []
-    watch = SpaceWatch((tmp_path,), 1 << 60, said.append)
+def test_a_watch_does_not_repeat_a_report(tmp_path: Path) -> None:
+    reports: list[str] = []
+    watch = SpaceWatch((tmp_path,), 1 << 60, reports.append)
     watch.run_once()
     watch.run_once()
-    assert len(said) == 1
+    assert len(reports) == 1
