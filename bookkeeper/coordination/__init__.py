@@ -1,1 +1,1 @@
-"""What the processes of one cluster agree on: sessions, the leader and the shared configuration."""
+"""The coordination of the processes of one cluster: sessions, the leader and the shared configuration."""

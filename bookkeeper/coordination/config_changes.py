@@ -1,8 +1,8 @@
-"""Changes of the shared configuration, each one compare-and-set, each safe to repeat after a cut.
+"""Changes of the shared configuration: each is a compare-and-set, and safe to repeat after a crash.
 
-Arrives: what the leading master decided. Leaves: a new record, or an error and nothing changed. Several records never
-change together: a name is claimed before the table's record exists and given back after it is gone, so every state in
-between belongs to somebody's unfinished operation, which repeats these calls. Rules: R5, R9 and R23.
+A change that raises an error changes nothing. No two records change together. A table's name is claimed before its
+record exists and released after the record is gone, so every state in between belongs to an unfinished operation, which
+repeats these calls. Rules: R5, R9 and R23.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ CHANGES_MAX = 50
 
 SYSTEM_TABLES = ("root", "metadata", "!metadata")
 SYSTEM_PREFIXES = ("bookkeeper.", "accumulo.", "hbase:")
-"""Names that only a cluster's own tables may have, here or on a peer of any kind; upper and lower case are one."""
+"""Names and prefixes of a cluster's own tables, here and on peers of any kind, in any case of letters."""
 
 _BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def register_instance(coordination: Coordination, instance: Instance) -> None:
-    """Say who this cluster is; the same again is fine, another identity raises RefusedError."""
+    """Write the identity of this cluster; idempotent. Raises RefusedError when the store has another identity."""
     current = coordination.get(INSTANCE_PATH)
     if current is not None and parse_instance(INSTANCE_PATH, current.value).instance_id != instance.instance_id:
         raise RefusedError(
@@ -66,7 +66,7 @@ def register_instance(coordination: Coordination, instance: Instance) -> None:
 
 
 def set_read_only(coordination: Coordination, read_only: bool) -> None:
-    """Make the whole cluster read-only for users, or end that; the same again is fine. Raises ConflictError."""
+    """Make the cluster read-only for users, or writable again; idempotent. Raises ConflictError."""
     current = coordination.get(READ_ONLY_PATH)
     raw = format_read_only(read_only)
     if current is None or current.value != raw:
@@ -74,7 +74,7 @@ def set_read_only(coordination: Coordination, read_only: bool) -> None:
 
 
 def set_authorizations(coordination: Coordination, user: str, authorizations: Collection[str]) -> None:
-    """Replace what a user may see; the same again is fine. Raises ConflictError."""
+    """Replace a user's authorizations; idempotent. Raises ConflictError."""
     path = user_path(user)
     current = coordination.get(path)
     if not authorizations:
@@ -86,7 +86,7 @@ def set_authorizations(coordination: Coordination, user: str, authorizations: Co
 
 
 def next_count(coordination: Coordination, counter: str) -> int:
-    """Add one to a counter and return its new value (1 at first); no two calls return the same."""
+    """Increment a counter and return its new value, from 1; no two calls return the same. Raises ConflictError."""
     path = counter_path(counter)
     for _ in range(CHANGES_MAX):
         current = coordination.get(path)
@@ -145,17 +145,17 @@ def _claim_name(coordination: Coordination, table_id: str, name: str) -> None:
 
 
 def refuse_system_table(name: str) -> None:
-    """Raise RefusedError for the name of a root or metadata table: never made, never replicated."""
+    """Raise RefusedError for the name of a root or metadata table, which users never create or replicate."""
     folded = name.casefold()
     if folded in SYSTEM_TABLES or folded.startswith(SYSTEM_PREFIXES):
         raise RefusedError(
-            f"{name} is the name of a root or metadata table: those belong to the cluster itself and are neither made "
-            "by users nor replicated; choose another name"
+            f"{name} is the name of a root or metadata table, which users can't create and which is not replicated; "
+            "choose another name"
         )
 
 
 def remove_table_record(coordination: Coordination, table_id: str) -> None:
-    """Drop the record of a table, then give its name back; repeating it is harmless."""
+    """Delete the record of a table, then release its name; repeating it is harmless."""
     path = table_path(table_id)
     current = coordination.get(path)
     if current is not None:
@@ -190,15 +190,14 @@ def add_target(
     groups: Collection[str] | None,
     incarnation: int,
 ) -> Target:
-    """Add a target as ``incarnation`` (from :func:`next_incarnation`, kept by the caller so that a repeat is harmless).
-
-    ``groups`` None means every group. Raises NotFoundError.
+    """Add a target; ``groups`` None means every group. The caller stores ``incarnation``, from
+    :func:`next_incarnation`, before it calls this, so that a repeat is harmless. Raises NotFoundError.
     """
     key = TargetKey(peer.alias, remote_table_id, table_id, incarnation)
     target = Target(key, None if groups is None else tuple(sorted(groups)), peer.instance_id, remote_table)
 
     def with_target(table: TableConfig) -> TableConfig:
-        others = tuple(known for known in table.targets if known.key != key)
+        others = tuple(other for other in table.targets if other.key != key)
         return dataclasses.replace(table, targets=(*others, target))
 
     change_table(coordination, table_id, with_target)
@@ -206,40 +205,40 @@ def add_target(
 
 
 def next_incarnation(coordination: Coordination) -> int:
-    """The number of a new target (rule R5); never given twice, whatever the table or cluster."""
+    """The number of a new target (rule R5); no other target of any table or peer gets it."""
     return next_count(coordination, "incarnation")
 
 
 def narrow_targets(
     coordination: Coordination, table_id: str, cluster: str, groups: Collection[str] | None
 ) -> TableConfig:
-    """Stop sending some groups (None = all) of a table to a cluster; a target without a group left is removed.
+    """Stop the replication of some groups (None = all) of a table to a cluster; a target without groups is removed.
 
-    Incarnations stay, so what was written before for the other groups still goes. Raises NotFoundError.
+    The other groups' records that were written before still arrive, because incarnations stay. Raises NotFoundError.
     """
-    return change_table(coordination, table_id, lambda table: narrowed(table, cluster, groups))
+    return change_table(coordination, table_id, lambda table: without_groups(table, cluster, groups))
 
 
-def narrowed(table: TableConfig, cluster: str, groups: Collection[str] | None) -> TableConfig:
+def without_groups(table: TableConfig, cluster: str, groups: Collection[str] | None) -> TableConfig:
     """The table without these groups (None = all) in its targets at ``cluster``."""
     targets = []
     for target in table.targets:
         if target.key.cluster != cluster:
             targets.append(target)
             continue
-        held = table.group_names() if target.groups is None else target.groups
-        left = () if groups is None else tuple(sorted(set(held) - set(groups)))
-        if left and set(left) == set(held):
+        before = table.group_names() if target.groups is None else target.groups
+        after = () if groups is None else tuple(sorted(set(before) - set(groups)))
+        if after and set(after) == set(before):
             targets.append(target)
-        elif left:
-            targets.append(dataclasses.replace(target, groups=left))
+        elif after:
+            targets.append(dataclasses.replace(target, groups=after))
     return dataclasses.replace(table, targets=tuple(targets))
 
 
 def uncovered_groups(
     table: TableConfig, cluster: str, remote_table_id: str, groups: Collection[str] | None
 ) -> tuple[str, ...] | None:
-    """Which of the wanted groups (None = all) no target there carries yet: None = all of them, () = nothing to add."""
+    """The wanted groups (None = all) that no target there has yet: None = all of them, () = nothing to add."""
     same = [t for t in table.targets if t.key.cluster == cluster and t.key.remote_table_id == remote_table_id]
     if any(target.groups is None for target in same):
         return ()
@@ -250,18 +249,20 @@ def uncovered_groups(
 
 
 def define_cluster(coordination: Coordination, peer: PeerCluster) -> None:
-    """Record a peer; the same identity may change its quorum, another one raises ExistsError."""
+    """Record a peer, or its new quorum. Raises ExistsError when the alias belongs to another instance."""
     path = cluster_path(peer.alias)
     current = coordination.get(path)
     if current is not None:
-        known = parse_cluster(path, current.value)
-        if known.instance_id != peer.instance_id:
-            raise ExistsError(f"cluster {peer.alias} is instance {known.instance_id}; delete it first: deletecluster")
+        recorded = parse_cluster(path, current.value)
+        if recorded.instance_id != peer.instance_id:
+            raise ExistsError(
+                f"cluster {peer.alias} is instance {recorded.instance_id}; delete it first: deletecluster"
+            )
     coordination.put(path, format_cluster(peer), 0 if current is None else current.version)
 
 
 def delete_cluster(coordination: Coordination, alias: str) -> None:
-    """Forget a peer; raises NotFoundError, or RefusedError while a table replicates to it."""
+    """Delete a peer; raises NotFoundError, or RefusedError while a table replicates to it."""
     path = cluster_path(alias)
     current = coordination.get(path)
     if current is None:

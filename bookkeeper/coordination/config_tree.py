@@ -1,13 +1,12 @@
-"""The shared configuration as one frozen value: who this cluster is, its tables, its peers, its targets.
+"""The shared configuration as one frozen value: the identity of this cluster, its tables, peers, targets and users.
 
-Arrives: the coordination store. Leaves: :class:`ClusterConfig`, all of one generation. What does not parse raises
-CorruptionError and what can't be read raises TransientError: neither ever means "nothing configured" (rule R6).
+:func:`read_config` returns a :class:`ClusterConfig` of one generation. A record that does not parse raises
+CorruptionError and an unreadable store TransientError; neither means "nothing configured" (rule R6).
 
 Tree: ``/instance`` {id, name} · ``/read_only`` {read_only} · ``/names/<table name>`` table id · ``/tables/<id>`` {id,
 name, state, groups, properties, targets} · ``/clusters/<alias>`` {quorum, instance_id, name} · ``/users/<name>``
-{authorizations} · ``/counters/<name>`` a number. Values are compact JSON with sorted keys. The record under
-``/tables`` is the truth about a table; ``/names`` claims its name.
-Rules: R5, R6, R13 and R23.
+{authorizations} · ``/counters/<name>`` a number. Values are compact JSON with sorted keys. ``/names`` only claims the
+name of a table, which its record under ``/tables`` has, too. Rules: R5, R6, R13 and R23.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ TableState = Literal["creating", "online", "deleting"]
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """This cluster: its identity for ever, and its name for people."""
+    """This cluster: its permanent identity, and its display name."""
 
     instance_id: str
     name: str
@@ -49,7 +48,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class PeerCluster:
-    """A cluster that data can be sent to: local alias, quorum ``host:port,...``, and who answered there (R23)."""
+    """A peer: its local alias, its quorum ``host:port,...``, and the instance that answered there (R23)."""
 
     alias: str
     quorum: str
@@ -59,7 +58,7 @@ class PeerCluster:
 
 @dataclass(frozen=True, slots=True)
 class TableConfig:
-    """One table. ``groups`` are those named; families of none of them are in the group ``default``."""
+    """One table. ``groups`` are its named groups; all other families are in the group ``default``."""
 
     table_id: str
     name: str
@@ -75,9 +74,9 @@ class TableConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """The whole configuration at ``generation``. ``instance`` is None before the cluster was first started.
+    """The complete configuration at ``generation``. ``instance`` is None before the first start of the cluster.
 
-    ``read_only``: users write to no table here; one table alone is made so by its properties. ``users``: the
+    ``read_only``: users can't write to any table; a property of a table refuses writes to that table. ``users``: the
     authorizations of each user that has some.
     """
 
@@ -108,12 +107,12 @@ class ClusterConfig:
         return self.clusters[alias]
 
     def targets_of(self, table_id: str) -> tuple[Target, ...]:
-        """Configured targets of a table, () for one that is not there (rule R9)."""
+        """Configured targets of a table, () for a missing one (rule R9)."""
         table = self.tables.get(table_id)
         return () if table is None else table.targets
 
     def block_targets_of(self, table_id: str) -> tuple[BlockTarget, ...]:
-        """What each block of this table written now is stamped with (rule R13)."""
+        """The block targets of each new block of this table (rule R13)."""
         return tuple(BlockTarget(target.key, target.groups) for target in self.targets_of(table_id))
 
     def replicated_tables(self) -> tuple[str, ...]:
@@ -122,7 +121,9 @@ class ClusterConfig:
 
 
 def read_config(coordination: Coordination) -> ClusterConfig:
-    """Read everything at one generation; raises CorruptionError, TransientError (ConflictError: it keeps changing)."""
+    """Read the complete configuration at one generation. Raises CorruptionError, TransientError, and ConflictError when
+    the tree changes during each of many tries.
+    """
     for _ in range(READS_MAX):
         generation = coordination.generation()
         entries = coordination.children("/")
@@ -132,7 +133,7 @@ def read_config(coordination: Coordination) -> ClusterConfig:
 
 
 def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterConfig:
-    """Make the frozen value of a whole tree, strictly; raises CorruptionError naming the path."""
+    """Parse a complete tree, strictly; raises CorruptionError with the path."""
     instance: Instance | None = None
     clusters: dict[str, PeerCluster] = {}
     tables: dict[str, TableConfig] = {}
@@ -159,27 +160,27 @@ def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterCo
 
 
 def table_path(table_id: str) -> str:
-    """Where a table's record is."""
+    """Path of a table's record."""
     return TABLES + quote(table_id, safe="")
 
 
 def name_path(table_name: str) -> str:
-    """Where the claim of a table's name is."""
+    """Path of the claim of a table's name."""
     return NAMES + quote(table_name, safe="")
 
 
 def cluster_path(alias: str) -> str:
-    """Where a peer's record is."""
+    """Path of a peer's record."""
     return CLUSTERS + quote(alias, safe="")
 
 
 def user_path(user: str) -> str:
-    """Where a user's record is."""
+    """Path of a user's record."""
     return USERS + quote(user, safe="")
 
 
 def counter_path(name: str) -> str:
-    """Where a counter is."""
+    """Path of a counter."""
     return COUNTERS + quote(name, safe="")
 
 
@@ -208,7 +209,7 @@ def parse_instance(path: str, raw: bytes) -> Instance:
 
 
 def format_read_only(read_only: bool) -> bytes:
-    """Value of ``/read_only``; without one the cluster takes writes."""
+    """Value of ``/read_only``; without this record users can write."""
     return format_json({"read_only": read_only})
 
 
@@ -291,7 +292,7 @@ def _target_json(target: Target) -> dict[str, object]:
 
 
 class _Record:
-    """One JSON object with exactly these keys; every mismatch is a CorruptionError that names path and key."""
+    """One JSON object with exactly these keys; every mismatch raises CorruptionError with the path and the key."""
 
     def __init__(self, path: str, raw: bytes | object, keys: set[str]) -> None:
         self._path = path
@@ -305,7 +306,7 @@ class _Record:
         self._members: dict[str, Any] = parsed
 
     def error(self, key: str) -> CorruptionError:
-        return CorruptionError(f"configuration {self._path}: {key} is not what it must be: {self._members[key]!r}")
+        return CorruptionError(f"configuration {self._path}: {key} has a wrong type or value: {self._members[key]!r}")
 
     def member(self, key: str, kind: type[Any]) -> Any:
         value = self._members[key]

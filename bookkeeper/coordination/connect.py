@@ -1,4 +1,4 @@
-"""Choosing the coordination store that the settings name."""
+"""Opens the coordination store that the settings name."""
 
 from __future__ import annotations
 

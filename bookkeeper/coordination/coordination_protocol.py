@@ -1,10 +1,8 @@
-"""What the processes of one cluster agree on: sessions, the leader, and the shared configuration tree.
+"""The protocol of the coordination store: sessions, the leader, and the shared configuration tree.
 
-Arrives: a process that wants to be known as alive, to lead, or to read and change configuration. Leaves:
-sessions with a lease, an epoch for each reign, and configuration values with versions. Survives a crash: the
-tree and the epoch counter; sessions of dead processes end when the lease does (or earlier when the
-implementation *knows* that the process is gone). Embedded implementation: ``embedded.py``; ZooKeeper later.
-Rules: R6, R8, R14 and R15.
+A session has a lease, a reign has an epoch, and a configuration value has a version. The tree and the epoch survive a
+crash. The session of a dead process ends with its lease, or earlier when the store detects that the process is gone.
+``embedded`` implements the protocol. Rules: R6, R8, R14 and R15.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A process as others see it. ``alive`` False is final: the lease and its margin passed, or the process is gone."""
+    """The session of another process. ``alive`` False is final: lease and margin passed, or the process is gone."""
 
     session_id: str
     kind: str
@@ -25,7 +23,7 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads: session, address, and the epoch of the reign (strictly rising over all reigns of a store)."""
+    """The leader's session and address, and the epoch of its reign (strictly rising over all reigns of a store)."""
 
     session_id: str
     address: str
@@ -41,14 +39,14 @@ class Versioned:
 
 
 class Session(Protocol):
-    """This process's own lease. Renewed by a thread of its own; once lost it never comes back."""
+    """The lease of this process, which a thread renews. A lost lease never becomes valid again."""
 
     @property
     def session_id(self) -> str:
-        """Unique for ever; usable in a path (letters, digits, dash)."""
+        """The id, which no other session ever gets; usable in a path (letters, digits, dash)."""
 
     def is_valid(self) -> bool:
-        """Cheap check on the boot clock: False as soon as others may believe that this process is dead."""
+        """Cheap check on the boot clock: False before another process counts this one as dead."""
 
     def check(self) -> None:
         """Raise LeaseLostError unless :meth:`is_valid`."""
@@ -67,16 +65,16 @@ class Coordination(Protocol):
         """All sessions of a kind that were not forgotten, dead ones included."""
 
     def forget_session(self, session_id: str) -> None:
-        """Drop a dead session's record (after everything it left was taken care of)."""
+        """Remove a dead session's record; call it last, after the cleanup for the session."""
 
     def try_lead(self, session: Session) -> Leader | None:
-        """Become the leader if nobody live leads; the epoch rises. None when another one leads."""
+        """Become the leader, with a higher epoch, unless a live session leads. None when another one leads."""
 
     def leader(self) -> Leader | None:
         """The live leader, or None."""
 
     def raise_epoch(self, session: Session, above: int) -> Leader:
-        """Lift the own reign's epoch above ``above`` (rule R8); raises LeaseLostError unless this session leads."""
+        """Raise the epoch of this reign above ``above`` (rule R8); raises LeaseLostError unless this session leads."""
 
     def get(self, path: str) -> Versioned | None:
         """A value of the configuration tree, or None."""
@@ -96,10 +94,10 @@ class Coordination(Protocol):
         """Counts every change of the tree; equal generations mean equal trees."""
 
     def number(self, name: str) -> int:
-        """A number that only rises, 0 at first. It is no part of the tree, and does not change its generation."""
+        """A number outside of the tree and its generation, which only rises; 0 at first."""
 
     def raise_number(self, name: str, least: int) -> None:
-        """Lift a number to ``least`` unless it is above; durable on return."""
+        """Raise a number to ``least`` unless it is higher; durable on return."""
 
     def close(self) -> None:
-        """End all own sessions and release files or connections."""
+        """End all sessions of this object and release files or connections."""

@@ -1,9 +1,8 @@
-"""Embedded coordination: many processes of one machine over one SQLite file and one locked file for each session.
+"""Embedded coordination: the processes of one machine share one SQLite file, and each session has one locked file.
 
-Arrives: processes that share a directory. Leaves: sessions, one leader with an ever rising epoch, a configuration tree
-with versions and a generation. Survives a crash of any process or of the machine: tree, generation, epoch, and who was
-dead. A session is alive as long as its process holds the lock of its file, on this boot, and renews in time; once
-anybody saw it dead, that is written down before it is told, so no late renewal brings it back. Rules: R8, R14, R15.
+The tree, its generation, the epoch and the deaths of sessions survive a crash of any process or of the machine. A
+session is alive as long as its process has the lock of its file, on this boot, and renews in time. A process that finds
+a session dead stores that before it reports it, so no late renewal revives the session. Rules: R8, R14, R15.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pathlib import Path
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import CoordinationSettings
 from bookkeeper.coordination.coordination_protocol import Leader, Session, SessionInfo, Versioned
-from bookkeeper.coordination.embedded_session import EmbeddedSession, look_at_lease
+from bookkeeper.coordination.embedded_session import EmbeddedSession, read_lease
 from bookkeeper.coordination.embedded_store import EmbeddedStore, increment
 from bookkeeper.coordination.lease import is_dead
 from bookkeeper.errors import (
@@ -38,7 +37,7 @@ _NUMBERS = "number/"
 
 
 def read_boot_id() -> str:
-    """Identity of this boot of the machine."""
+    """The id of this boot of the machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
@@ -48,8 +47,8 @@ def _random_suffix() -> str:
 
 @dataclass(frozen=True, slots=True)
 class SessionProcess:
-    """The process behind a session, its file, and the end of the lease that was written last (boot clock, ns); when the
-    file is ``damage``d ("" = it is not), the latest end that it can have had.
+    """The process of a session, the session's file, and the end of its latest lease (boot clock, ns). ``damage`` is the
+    damage of the file ("" = none); ``expires_ns`` is then the latest possible end.
     """
 
     session_id: str
@@ -89,7 +88,7 @@ class EmbeddedCoordination:
     def open_session(self, kind: str, address: str) -> Session:
         """See the protocol."""
         if not (kind.isascii() and kind.isalnum()):
-            raise InvalidInputError(f"a session's kind is of letters and digits, not {kind!r}")
+            raise InvalidInputError(f"a session's kind consists of letters and digits, not {kind!r}")
         session: EmbeddedSession | None = None
         try:
             with self._store.writing() as db:
@@ -120,23 +119,21 @@ class EmbeddedCoordination:
         return [info for info in found if info is not None]
 
     def processes(self) -> list[SessionProcess]:
-        """The processes of every session of this boot that was not forgotten, gone ones included. Writes nothing, so
-        that no writer that is stopped can hold it up.
-        """
+        """The processes of all recorded sessions of this boot, also ended ones; no writer blocks this call."""
         with self._store.reading() as db:
             rows = db.execute("SELECT session_id, pid FROM sessions ORDER BY 1").fetchall()
         found = []
         for session_id, pid in rows:
             path = self._path(session_id).resolve()
             try:
-                sight = look_at_lease(path)
+                state = read_lease(path)
             except FileNotFoundError:
                 continue
-            if sight.damage:
+            if state.damage:
                 latest_ns = self._clock.boot_ns() + self._settings.session_lease_ms * 1_000_000
-                found.append(SessionProcess(session_id, pid, path, latest_ns, sight.damage))
-            elif sight.record.boot_id == self._boot_id:
-                found.append(SessionProcess(session_id, pid, path, sight.record.expires_ns))
+                found.append(SessionProcess(session_id, pid, path, latest_ns, state.damage))
+            elif state.record.boot_id == self._boot_id:
+                found.append(SessionProcess(session_id, pid, path, state.record.expires_ns))
         return found
 
     def forget_session(self, session_id: str) -> None:
@@ -154,14 +151,16 @@ class EmbeddedCoordination:
         return self._sessions_dir / session_id
 
     def _sweep(self, db: sqlite3.Connection) -> None:
-        """Remove the files of sessions nobody knows: all files are made inside write transactions, as this runs."""
-        known = {row[0] for row in db.execute("SELECT session_id FROM sessions")}
+        """Remove session files without a record. Processes create such files only inside write transactions, in which
+        this runs, too.
+        """
+        session_ids = {row[0] for row in db.execute("SELECT session_id FROM sessions")}
         for path in self._sessions_dir.iterdir():
-            if path.name not in known:
+            if path.name not in session_ids:
                 path.unlink(missing_ok=True)
 
     def _judge(self, session_id: str) -> SessionInfo | None:
-        """A session as it is now; a verdict of death is durable before it is returned."""
+        """The current state of a session; its death is durable before this returns it."""
         with self._store.reading() as db:
             row = db.execute(
                 "SELECT kind, address, pid, pid_started, dead FROM sessions WHERE session_id = ?", (session_id,)
@@ -176,10 +175,10 @@ class EmbeddedCoordination:
 
     def _seems_dead(self, session_id: str, pid: int, pid_started: str) -> bool:
         try:
-            sight = look_at_lease(self._path(session_id))
-        except FileNotFoundError:  # somebody removed it: its owner notices and ends, so ask for the owner
+            state = read_lease(self._path(session_id))
+        except FileNotFoundError:  # without the file its owner can't renew and ends; until then the session is alive
             return process_started(pid) != pid_started
-        return is_dead(sight, self._boot_id, self._clock.boot_ns(), self._settings.session_margin_ms * 1_000_000)
+        return is_dead(state, self._boot_id, self._clock.boot_ns(), self._settings.session_margin_ms * 1_000_000)
 
     def _write_dead(self, session_id: str) -> None:
         with self._store.writing() as db:
@@ -197,7 +196,7 @@ class EmbeddedCoordination:
             address = self._own_address(db, session)
             row = _leader_row(db)
             if row is not None and not self._was_dead(db, row.session_id):
-                return None  # another candidate was faster
+                return None  # another candidate was first
             session.check()
             leader = Leader(session.session_id, address, next_epoch(row))
             _write_leader(db, leader)
@@ -227,7 +226,7 @@ class EmbeddedCoordination:
     def _own_address(self, db: sqlite3.Connection, session: Session) -> str:
         row = db.execute("SELECT address, dead FROM sessions WHERE session_id = ?", (session.session_id,)).fetchone()
         if row is None or row[1]:
-            raise LeaseLostError(f"session {session.session_id} was seen dead; this process must stop")
+            raise LeaseLostError(f"session {session.session_id} counts as dead; this process must stop")
         return str(row[0])
 
     def _was_dead(self, db: sqlite3.Connection, session_id: str) -> bool:
@@ -302,7 +301,7 @@ class EmbeddedCoordination:
 
 
 def process_started(pid: int) -> str:
-    """Start of the process of this id in ticks since boot, "" when it is gone: tells two processes of one id apart."""
+    """Start time of the process with this pid in ticks since boot, which differs when a pid is reused; "" = gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -312,7 +311,7 @@ def process_started(pid: int) -> str:
 
 
 def next_epoch(previous: Leader | None) -> int:
-    """Epoch of a new reign: above every one there ever was (rule R8)."""
+    """Epoch of a new reign: above all earlier epochs (rule R8)."""
     return 1 if previous is None else previous.epoch + 1
 
 

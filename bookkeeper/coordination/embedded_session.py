@@ -1,10 +1,8 @@
-"""A session of the embedded coordination: one file with a lease record, locked by its process, renewed by a thread.
+"""A session of the embedded coordination: a file with a lease record that its process locks and a thread renews.
 
-Arrives: a file name and a lease. Leaves: :class:`EmbeddedSession`, valid as long as renewals reach the file in time.
-Survives a crash: the file; its lock (programs that this process starts do not inherit it) is free as soon as the
-process is gone, whatever killed it, which tells others at once. Renewals touch only this file, so that no other
-process can hold them up; one that finds something else there than the last one wrote says so, and makes it whole.
-Rule: R15.
+The lock is free as soon as the process is gone, because programs that it starts do not inherit the lock. So other
+processes detect the death at once. A renewal writes only this file, so no other process can delay it. A renewal that
+finds other content than the previous one wrote logs the damage and repairs the file. Rule: R15.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from pathlib import Path
 
 from bookkeeper.clock import Clock
 from bookkeeper.config import CoordinationSettings
-from bookkeeper.coordination.lease import NO_RECORD, RECORD_BYTES, LeaseRecord, LeaseSight, is_intact, renewal_counts
+from bookkeeper.coordination.lease import NO_RECORD, RECORD_BYTES, LeaseRecord, LeaseState, is_intact, renewal_counts
 from bookkeeper.errors import CorruptionError, LeaseLostError, unavailable
 from bookkeeper.runtime.threads import guarded_thread
 
@@ -26,14 +24,14 @@ LOG = logging.getLogger(__name__)
 _READS_MAX = 100
 
 
-def look_at_lease(path: Path) -> LeaseSight:
-    """What can be seen of the session whose file this is; raises FileNotFoundError, UnavailableError. Without its
-    process it does not matter what is there.
+def read_lease(path: Path) -> LeaseState:
+    """The state of the session with this file; reads the record only when a process has the lock. Raises
+    FileNotFoundError, UnavailableError.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            return _look(descriptor, path)
+            return _read_state(descriptor, path)
         finally:
             os.close(descriptor)
     except FileNotFoundError:
@@ -42,13 +40,13 @@ def look_at_lease(path: Path) -> LeaseSight:
         raise unavailable(f"{path} can't be read", error) from error
 
 
-def _look(descriptor: int, path: Path) -> LeaseSight:
+def _read_state(descriptor: int, path: Path) -> LeaseState:
     if not _is_locked(descriptor):
-        return LeaseSight(NO_RECORD, lock_held=False)
+        return LeaseState(NO_RECORD, is_locked=False)
     record = _read_record(descriptor)
     if record is None:
-        return LeaseSight(NO_RECORD, lock_held=True, damage=f"{path} is damaged: it holds no lease record")
-    return LeaseSight(record, lock_held=True)
+        return LeaseState(NO_RECORD, is_locked=True, damage=f"{path} is damaged: it has no lease record")
+    return LeaseState(record, is_locked=True)
 
 
 def _is_locked(descriptor: int) -> bool:
@@ -60,8 +58,8 @@ def _is_locked(descriptor: int) -> bool:
 
 
 def _read_record(descriptor: int) -> LeaseRecord | None:
-    """None when it never parses."""
-    for _ in range(_READS_MAX):  # a read may meet a renewal half-way: the checksum tells
+    """The lease record, or None when no read parses. A checksum fails when a renewal writes during the read."""
+    for _ in range(_READS_MAX):
         try:
             return LeaseRecord.decode(os.pread(descriptor, RECORD_BYTES + 1, 0))
         except CorruptionError:
@@ -70,7 +68,7 @@ def _read_record(descriptor: int) -> LeaseRecord | None:
 
 
 class EmbeddedSession:
-    """This process's own lease (see :class:`bookkeeper.coordination.coordination_protocol.Session`)."""
+    """The lease of this process (see :class:`bookkeeper.coordination.coordination_protocol.Session`)."""
 
     def __init__(self, session_id: str, path: Path, clock: Clock, boot_id: str, settings: CoordinationSettings) -> None:
         self._session_id = session_id
@@ -84,14 +82,14 @@ class EmbeddedSession:
         self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._record = b""
-        """What the file holds."""
+        """The content that this session wrote last."""
         before_ns = clock.boot_ns()
         self._write(self._descriptor, before_ns)
         self._valid_until_ns = before_ns + self._lease_ns
         self._thread = guarded_thread(f"lease-{session_id}", self._run)
 
     def start(self) -> None:
-        """Begin to renew."""
+        """Start the renewals."""
         self._thread.start()
 
     @property
@@ -109,7 +107,7 @@ class EmbeddedSession:
             raise LeaseLostError(f"session {self._session_id} is over; this process must stop and be started again")
 
     def close(self) -> None:
-        """See the protocol. The free lock tells others at once."""
+        """See the protocol. Frees the lock, so that other processes detect the end at once."""
         self._stop.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
@@ -121,7 +119,7 @@ class EmbeddedSession:
     def _write(self, descriptor: int, before_ns: int) -> None:
         record = LeaseRecord(self._boot_id, before_ns + self._lease_ns).encode()
         if not is_intact(os.pread(descriptor, RECORD_BYTES + 1, 0), self._record):
-            LOG.error("%s is damaged: it does not hold what was written last; it is written anew", self._path)
+            LOG.error("%s is damaged: its content is not that of the last renewal; this renewal repairs it", self._path)
             os.ftruncate(descriptor, RECORD_BYTES)
         if os.pwrite(descriptor, record, 0) != len(record):
             raise OSError(f"short write to the lease file of {self._session_id}")
@@ -134,7 +132,7 @@ class EmbeddedSession:
                 return
 
     def _renew(self) -> bool:
-        """Write a renewal; False once the session is lost. Validity counts from before the write."""
+        """Write a renewal; False once the session is lost. The new lease starts before the write."""
         descriptor = self._descriptor
         before_ns = self._clock.boot_ns()
         if descriptor is None or not renewal_counts(self._valid_until_ns, before_ns):
@@ -145,7 +143,7 @@ class EmbeddedSession:
         try:
             self._write(descriptor, before_ns)
         except OSError:
-            LOG.exception("session %s could not write its renewal; tries again until the lease ends", self._session_id)
+            LOG.exception("session %s can't write its renewal; trying again until the lease ends", self._session_id)
             return True
         if not renewal_counts(self._valid_until_ns, self._clock.boot_ns()):
             return False

@@ -1,8 +1,7 @@
-"""The SQLite file under the embedded coordination: schema, connections, transactions, errors.
+"""The SQLite file of the embedded coordination: schema, connections, transactions, errors.
 
-Arrives: work to do in one transaction. Leaves: its result, durable when it wrote. Survives a crash: every committed
-transaction (WAL journal, full sync). Readers never wait for writers; writers of several processes wait for each other
-up to ``busy_timeout_ms``.
+A committed transaction survives a crash (WAL journal, full sync). Readers never wait for writers. Writers of several
+processes wait for each other, up to ``busy_timeout_ms``.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _CONTENT = (
     "SELECT session_id, address, epoch FROM leader",
     "SELECT path, value, version FROM tree ORDER BY 1",
 )
-"""All that the digest is about. There is little of it, and it changes rarely."""
+"""Queries of the content under the digest, which is small and changes rarely."""
 
 
 class EmbeddedStore:
@@ -73,9 +72,9 @@ class EmbeddedStore:
         return connection
 
     def _open_first(self) -> sqlite3.Connection:
-        # Several processes may be the first at once, and the switch to WAL does not honour the busy timeout.
+        # Several processes may create the file at once, and the switch to WAL does not honour the busy timeout.
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(_is_passing),
+            retry=tenacity.retry_if_exception(_is_transient),
             stop=tenacity.stop_after_delay(self._busy_timeout_ms / 1000),
             wait=tenacity.wait_random(0.001, 0.05),
             reraise=True,
@@ -107,7 +106,7 @@ class EmbeddedStore:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """One consistent view of the store."""
+        """One consistent snapshot of the store."""
         with self._read_lock, self._translated():
             self._reader.execute("BEGIN")
             try:
@@ -133,25 +132,25 @@ class EmbeddedStore:
 
 
 def digest(connection: sqlite3.Connection) -> int:
-    """Checksum of all that the store holds, as this transaction sees it."""
-    found = 0
+    """Checksum of the store's content in this transaction."""
+    checksum = 0
     for sql in _CONTENT:
         for row in connection.execute(sql):
-            found = row_sum(row, found)
-    return found
+            checksum = row_sum(row, checksum)
+    return checksum
 
 
 def is_whole(connection: sqlite3.Connection, stored: tuple[int] | None) -> bool:
-    """Whether the content is what was last committed; a store in which nothing was written yet has no digest."""
+    """Whether the content matches the stored digest; a store without content has none."""
     return digest(connection) == (0 if stored is None else stored[0])
 
 
-def _is_passing(error: BaseException) -> bool:
+def _is_transient(error: BaseException) -> bool:
     return isinstance(error, sqlite3.DatabaseError) and is_transient(error)
 
 
 def increment(connection: sqlite3.Connection, counter: str) -> int:
-    """Add one to a counter inside a write transaction and return its new value."""
+    """Increment a counter inside a write transaction and return its new value."""
     row = connection.execute(
         "INSERT INTO counters VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1 RETURNING value",
         (counter,),

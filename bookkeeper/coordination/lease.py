@@ -1,7 +1,6 @@
-"""When a process counts as alive: the lease record and the decisions about it, without IO.
+"""The lease record, and the decision whether its process counts as alive; without IO.
 
-Arrives: a lease record, whether its lock is held, and the time on the boot clock. Leaves: a verdict. The record holds
-the boot id, because the boot clock of one boot says nothing about another. Rule: R15.
+The record has the boot id, because times of two boots can't be compared. Rule: R15.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class LeaseRecord:
     expires_ns: int
 
     def encode(self) -> bytes:
-        """Text of :data:`RECORD_BYTES` bytes with a checksum, so that a torn read is noticed."""
+        """Text of :data:`RECORD_BYTES` bytes with a checksum, which detects a torn read."""
         body = f"{self.boot_id:<36} {self.expires_ns:020d} ".encode()
         return body + f"{zlib.crc32(body):08x} \n".encode()
 
@@ -37,42 +36,42 @@ class LeaseRecord:
 
 
 NO_RECORD = LeaseRecord("", 0)
-"""What the record of a session says whose process is gone: nothing that counts."""
+"""Stands for the record of a session without a process, or with an unreadable record; it never counts."""
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseSight:
-    """What an observer sees of a session: its record, whether its process still holds the lock, and, when it does, why
-    its record can't be read ("" = it can).
+class LeaseState:
+    """The lease of a session as an observer reads it: the record, whether the process still has the lock, and the
+    damage of a locked file ("" = none).
     """
 
     record: LeaseRecord
-    lock_held: bool
+    is_locked: bool
     damage: str = ""
 
 
 def renewal_counts(previous_until_ns: int, written_ns: int) -> bool:
-    """Tell whether a renewal counts that was surely written by ``written_ns`` (boot clock, nanoseconds).
+    """Whether a renewal counts that was written before ``written_ns`` (boot clock, nanoseconds).
 
-    A process stopped in the middle of a renewal may write it when others have seen the lease run out already; only a
-    renewal written before the previous one ended prolongs anything.
+    A process that stops in the middle of a renewal may write it after others saw the lease end. So a renewal counts
+    only when it was written before the end of the previous one.
     """
     return written_ns < previous_until_ns
 
 
 def is_intact(found: bytes, written: bytes) -> bool:
-    """Tell whether a session's file holds what its owner wrote last, and nothing besides."""
+    """Whether a session's file has exactly the content that its owner wrote last."""
     return found == written
 
 
-def is_dead(sight: LeaseSight, boot_id: str, now_ns: int, margin_ns: int) -> bool:
-    """Tell whether a session is dead for good: other boot, free lock (process gone), or lease and margin over.
+def is_dead(state: LeaseState, boot_id: str, now_ns: int, margin_ns: int) -> bool:
+    """Whether a session is permanently dead: another boot, a free lock (no process), or lease and margin are over.
 
-    A process that is there, with a record that can't be read, counts as alive: it mends the record with its next
-    renewal, or has none and is ended by its machine's supervisor; whoever took it for dead might be wrong.
+    A session with a process and an unreadable record counts as alive, because its lease may still run. The next renewal
+    repairs the record, or else the supervisor of the machine kills the process.
     """
-    if not sight.lock_held:
+    if not state.is_locked:
         return True
-    if sight.damage:
+    if state.damage:
         return False
-    return sight.record.boot_id != boot_id or now_ns > sight.record.expires_ns + margin_ns
+    return state.record.boot_id != boot_id or now_ns > state.record.expires_ns + margin_ns

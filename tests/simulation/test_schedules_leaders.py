@@ -51,7 +51,7 @@ def test_1_a_deposed_leader_deletes_nothing_by_an_old_configuration(world: World
 
 
 def test_1_a_deposed_leader_that_meets_its_successors_ranks_steps_down(world: World) -> None:
-    with fault("one-look-is-enough"), pytest.raises(LeaseLostError, match="was seen dead"):
+    with fault("one-look-is-enough"), pytest.raises(LeaseLostError, match="counts as dead"):
         _peer_enabled_behind_the_back_of_a_leader(world)
     (entry,) = world.table.scan(b"~repl_", b"~repl`")
     assert world.repl(entry.key.removeprefix(b"~repl_").decode())

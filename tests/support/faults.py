@@ -89,7 +89,7 @@ FAULTS: dict[str, Fault] = {
     "no-lease-margin": Fault(
         "bookkeeper.coordination.embedded",
         "is_dead",
-        lambda sight, boot_id, now_ns, margin_ns: now_ns > sight.record.expires_ns - 10**9,  # noqa: ARG005
+        lambda state, boot_id, now_ns, margin_ns: now_ns > state.record.expires_ns - 10**9,  # noqa: ARG005
         "R15: a process is taken for dead while it may still acknowledge",
     ),
     "lease-not-looked-at": Fault(

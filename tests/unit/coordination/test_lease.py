@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from bookkeeper.clock import SystemClock
 from bookkeeper.config import CoordinationSettings
 from bookkeeper.coordination.embedded import EmbeddedCoordination, process_started
-from bookkeeper.coordination.embedded_session import EmbeddedSession, look_at_lease
-from bookkeeper.coordination.lease import LeaseRecord, LeaseSight, is_dead
+from bookkeeper.coordination.embedded_session import EmbeddedSession, read_lease
+from bookkeeper.coordination.lease import LeaseRecord, LeaseState, is_dead
 from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.runtime.process_exit import EXIT_CODE
 from tests.support.coordination_process import CoordinationProcess
@@ -62,10 +62,10 @@ def test_a_record_with_any_byte_changed_or_cut_does_not_parse(at: int, change: i
 
 
 def test_a_session_is_dead_when_lease_and_margin_are_over_or_its_process_or_boot_is_gone() -> None:
-    alive = LeaseSight(LeaseRecord(BOOT, 100), lock_held=True)
+    alive = LeaseState(LeaseRecord(BOOT, 100), is_locked=True)
     assert not is_dead(alive, BOOT, 110, 10)
     assert is_dead(alive, BOOT, 111, 10)
-    assert is_dead(LeaseSight(alive.record, lock_held=False), BOOT, 0, 10)
+    assert is_dead(LeaseState(alive.record, is_locked=False), BOOT, 0, 10)
     assert is_dead(alive, "another boot", 0, 10)
 
 
@@ -167,14 +167,14 @@ def test_an_owner_whose_file_was_removed_gives_up_and_only_then_is_dead(tmp_path
 def test_a_file_that_is_no_lease_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"rubbish")
-    with path.open("rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        seen = look_at_lease(path)
-        assert seen.damage == f"{path} is damaged: it holds no lease record"
+    with path.open("rb") as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        seen = read_lease(path)
+        assert seen.damage == f"{path} is damaged: it has no lease record"
         assert not is_dead(seen, "boot", 2**62, 0), "garbage does not make a living process dead"
-    assert is_dead(look_at_lease(path), "boot", 0, 0), "without its process it does not matter what is there"
+    assert is_dead(read_lease(path), "boot", 0, 0), "the content does not matter without a process"
     with pytest.raises(FileNotFoundError):
-        look_at_lease(tmp_path / "y")
+        read_lease(tmp_path / "y")
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def _is_mended(member: Path, garbage: bytes, limit_s: float) -> bool:
     """Whether the file of a living session holds its lease again after a write of garbage into it."""
     member.write_bytes(garbage)
     clock, never, began_ns = SystemClock(), threading.Event(), SystemClock().boot_ns()
-    while look_at_lease(member).damage:
+    while read_lease(member).damage:
         if clock.boot_ns() - began_ns > limit_s * SECOND:
             return False
         clock.wait(never, 20)
@@ -211,7 +211,7 @@ def test_without_a_look_at_what_is_there_garbage_behind_a_lease_stays(member: Pa
         session = EmbeddedSession("own", member.with_name("own"), StepClock(), BOOT, SETTINGS)
         member.with_name("own").write_bytes(b"rubbish" * 100)
         assert session._renew()
-        assert look_at_lease(member.with_name("own")).damage
+        assert read_lease(member.with_name("own")).damage
         session.close()
 
 
