@@ -1,9 +1,9 @@
 """Pure functions over replication statuses.
 
-A :class:`ReplicationStatus` says how much of one log file is needed and finished, for one tablet or target. The
-metadata table holds many of them for one file: repeated, reordered, out of date, or with one side only. A reader calls
-:func:`combine`, which folds them into one status. The one writer that knows the absolute offset changes its own status
-with :func:`append`, :func:`finish` and :func:`close`. This package imports protobuf and the standard library only.
+A :class:`ReplicationStatus` has the needed and the finished offset of one log file, for one tablet or target. The
+metadata table has many of them for one file: repeated, reordered, out of date, or with one side only. A reader folds
+them into one status with :func:`combine`. The only writer with the absolute offset changes its own status with
+:func:`append`, :func:`finish` and :func:`close`. This package imports protobuf and the standard library only.
 
 Laws of :func:`combine`, on every message that parses (compare messages, never bytes):
 

@@ -1,4 +1,4 @@
-"""Errors of the combiners: a base of their own, because this room imports nothing of the project."""
+"""The errors of the combiners. They have their own base, because this package imports nothing of the project."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ class CombinerError(Exception):
 
 
 class StatusError(CombinerError):
-    """A change contradicts the status it is applied to. The caller has an error; trying again does not help."""
+    """A change contradicts its status. The caller is wrong, and a retry does not help."""

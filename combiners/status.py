@@ -1,8 +1,7 @@
 """The lattice of replication statuses, and the three changes that one writer may make to its own.
 
-Arrives: statuses read from the books, or the one a writer holds. Leaves: a new status; arguments are never
-changed. Nothing here survives a crash, and nothing needs to: every value can be folded again from its cells.
-Source: ACCUMULO-378, *Data Structure in Value*.
+Each function returns a new status and never changes its arguments. After a crash a reader folds the status again from
+its cells. Source: ACCUMULO-378, *Data Structure in Value*.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from combiners.replication_status_pb2 import CLOSED, Barrier, ReplicationStatus,
 from combiners.unknown import UnknownField, encode_fields, unknown_fields
 
 OFFSET_MAX = 2**64 - 1
-"""Highest offset or byte position a status can hold."""
+"""Highest offset or byte position of a status."""
 
 _BarrierKey = tuple[int, str, int, tuple[UnknownField, ...]]
 _ShareValue = tuple[int, int, tuple[UnknownField, ...]]
@@ -68,9 +67,8 @@ def is_fully_replicated(status: ReplicationStatus) -> bool:
     """Whether nothing is left to replicate and no record can be added: the state is CLOSED, and the finished offset has
     reached the needed offset.
 
-    An OPEN status is never fully replicated, also when only its finished side was read. A finished offset above the
-    needed offset means that the needed side which was read is older; it counts as reached. A state that this version
-    does not know counts as OPEN, so that the file is kept.
+    An OPEN status is never fully replicated, also without its needed side. A finished offset above the needed offset
+    counts as reached: the reader read an older needed side. An unknown state counts as OPEN, so that the file is kept.
     """
     return status.state == CLOSED and status.replication_finished_offset >= status.replication_needed_offset
 
@@ -86,8 +84,8 @@ def range_needing_replication(status: ReplicationStatus) -> tuple[int, int] | No
 
 
 def append(status: ReplicationStatus, records: int, *, needed_bytes: int | None = None) -> ReplicationStatus:
-    """The status after ``records`` more records became ready for replication. ``needed_bytes`` is the position in the
-    file behind them, in bytes from its beginning; None = it stays.
+    """The status after ``records`` more records became ready for replication. ``needed_bytes`` is the position after
+    them in the file, in bytes from its beginning; None = unchanged.
 
     Raises StatusError when the status is not OPEN, the count is negative, or an offset or position would go back or
     pass 2^64 - 1.
@@ -101,8 +99,8 @@ def append(status: ReplicationStatus, records: int, *, needed_bytes: int | None 
 
 
 def finish(status: ReplicationStatus, records: int, *, finished_bytes: int | None = None) -> ReplicationStatus:
-    """The status after ``records`` more records arrived at the target. ``finished_bytes`` is the position in the file
-    behind them, in bytes from its beginning; None = it stays. A CLOSED status takes this change and no other one.
+    """The status after ``records`` more records arrived at the target. ``finished_bytes`` is the position after them in
+    the file, in bytes from its beginning; None = unchanged. A CLOSED status allows this change only.
 
     Raises StatusError when the finished offset would pass the needed offset, the count is negative, or the position
     would go back or pass 2^64 - 1.
@@ -111,7 +109,7 @@ def finish(status: ReplicationStatus, records: int, *, finished_bytes: int | Non
     if finished > status.replication_needed_offset:
         raise StatusError(
             f"can't finish {records} records: offset {finished} would pass the {status.replication_needed_offset} "
-            "that are needed; count what was acknowledged again from the books"
+            "that are needed; count the acknowledged records again from the books"
         )
     changed = _copy(status)
     changed.replication_finished_offset = finished
@@ -139,8 +137,8 @@ def _barrier(key: _BarrierKey) -> Barrier:
     return barrier
 
 
-def _larger(share: Share, known: _ShareValue | None) -> _ShareValue:
-    records, size, unknown = known or (0, 0, ())
+def _larger(share: Share, previous: _ShareValue | None) -> _ShareValue:
+    records, size, unknown = previous or (0, 0, ())
     joined = tuple(sorted({*unknown, *unknown_fields(share)}))
     return max(records, share.records), max(size, share.bytes), joined
 

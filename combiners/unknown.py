@@ -1,11 +1,9 @@
-"""Unknown protobuf fields as a set: what a newer version wrote survives a merge made by this one.
+"""Unknown protobuf fields as a set, so that the fields of a newer version survive a merge by this version.
 
-Arrives: parsed messages. Leaves: their unknown fields as comparable records, and the bytes of a joined set.
-The join is the set union, kept in ascending order of (field number, wire type, value). So it is commutative,
-associative and idempotent whatever the fields mean, and the version that knows a field reads the union sensibly:
-of a number set once it takes the last, which is the greatest, as offsets and states merge; of repeated
-messages it sees each one once, as barriers merge. A field that must merge otherwise (a minimum) has to be
-read as repeated by the version that adds it.
+The merge is the set union in ascending order of (field number, wire type, value). So it is commutative, associative and
+idempotent for any meaning of the fields. The newer version reads a singular number as the last value of the union,
+which is the greatest; offsets and states merge so. It reads each repeated message once; barriers merge so. A version
+that adds a field with another merge (a minimum) must read it as repeated.
 """
 
 from __future__ import annotations
@@ -24,12 +22,12 @@ _VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
 
 
 def unknown_fields(message: Message) -> tuple[UnknownField, ...]:
-    """Unknown fields of ``message`` itself (not of its submessages) in wire order."""
+    """Unknown fields of ``message`` itself, not of its submessages, in wire order."""
     return _records(UnknownFieldSet(message))
 
 
 def encode_fields(fields: Iterable[UnknownField]) -> bytes:
-    """Wire form of ``fields`` in the order given; parsing it back gives the same fields."""
+    """Wire form of ``fields`` in their order; parsing it returns the same fields."""
     return b"".join(
         _varint(number << 3 | wire_type) + _ENCODERS[wire_type](number, value) for number, wire_type, value in fields
     )
