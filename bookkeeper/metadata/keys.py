@@ -89,8 +89,8 @@ def parse_tablet_row(key: bytes) -> tuple[str, bytes | None]:
     return match[1].decode("ascii"), match[2]
 
 
-def placed(row: Row) -> int | None:
-    """The rank of a tablet's location (rule R1: each assignment has a rank of its own); None when it has none."""
+def location_rank(row: Row) -> int | None:
+    """The rank of a tablet's location, which differs for each assignment (rule R1); None without a location."""
     cell = row.cells.get(LOCATION)
     return None if cell is None else cell.rank
 
@@ -170,7 +170,7 @@ def recv_row(source_instance_id: str, file: str) -> bytes:
 def recv_cell(stream: StreamKey) -> CellKey:
     """The cell of one stream: ``recv:<source table>:<target table>:<incarnation>``, and ``:<run id>`` for a re-ship."""
     if stream.incarnation < 0:
-        raise InvalidInputError(f"an incarnation is not negative: {stream}")
+        raise InvalidInputError(f"an incarnation can't be negative: {stream}")
     parts = [stream.source_table_id, stream.target_table_id, str(stream.incarnation)]
     if stream.run_id:
         parts.append(stream.run_id)
@@ -213,7 +213,7 @@ def parse_root_row(key: bytes) -> RootLog:
     return log
 
 
-def handed_cell(log: RootLog, instance_id: str, file: str) -> CellKey:
+def destination_cell(log: RootLog, instance_id: str, file: str) -> CellKey:
     """``recv:to:<instance>:<file>`` of a ``~root`` row: a deleted log of this cluster that sent records there."""
     qualifier = b"to:" + b":".join(quote(part, safe="").encode() for part in (instance_id, file))
     return CellKey(root_row(log), Column("recv", qualifier))
@@ -225,7 +225,7 @@ def sender_column(instance_id: str) -> Column:
 
 
 def is_sender(column: Column) -> bool:
-    """Whether it is one of :func:`sender_column`."""
+    """Whether a column is one of :func:`sender_column`."""
     return column.family == "recv" and column.qualifier.startswith(_BY)
 
 
@@ -237,8 +237,8 @@ def parse_sender(column: Column) -> str:
     return instance_id
 
 
-def parse_handed(qualifier: bytes) -> tuple[str, str]:
-    """Instance and log of :func:`handed_cell`."""
+def parse_destination(qualifier: bytes) -> tuple[str, str]:
+    """Instance and log of :func:`destination_cell`."""
     kind, *parts = _text(qualifier, "a recv column").split(":")
     if kind != "to" or len(parts) != 2:
         raise CorruptionError(f"not the destination of a log: {qualifier!r}")
@@ -358,7 +358,7 @@ def _table_id(table_id: str) -> bytes:
 
 def _file(name: str) -> bytes:
     if not name:
-        raise InvalidInputError("a file or transaction has a name")
+        raise InvalidInputError("a file or transaction needs a name")
     return _utf8(name, "a name")
 
 
@@ -371,7 +371,7 @@ def _target(target: TargetKey) -> bytes:
 
 def _instance(instance_id: str) -> bytes:
     if not instance_id:
-        raise InvalidInputError("a source instance has an id")
+        raise InvalidInputError("a source instance needs an id")
     return _utf8(instance_id.replace("%", "%25").replace("_", "%5F"), "an instance id")
 
 
@@ -388,7 +388,7 @@ def _text(raw: bytes, what: str) -> str:
     except UnicodeDecodeError as error:
         raise CorruptionError(f"{what} is not UTF-8: {raw!r}") from error
     if not text:
-        raise CorruptionError(f"{what} names nothing")
+        raise CorruptionError(f"{what} has an empty name")
     return text
 
 

@@ -85,7 +85,7 @@ def _path_of(url: str, directory: Path) -> Path | None:
     """The file of a URL, None for an HBase URL. Raises InvalidInputError."""
     parts = urlsplit(url)
     if parts.query or parts.fragment:
-        raise InvalidInputError(f"metadata URL {url!r}: '?' and '#' have to be percent-escaped")
+        raise InvalidInputError(f"metadata URL {url!r} has '?' or '#'; percent-escape them")
     if parts.scheme == "sqlite" and not parts.netloc and len(parts.path) > 1:
         return directory / unquote(parts.path[1:])
     if parts.scheme == "hbase" and parts.hostname and parts.path.count("/") == 1:

@@ -310,7 +310,7 @@ def encode_status(status: ReplicationStatus) -> bytes:
 
 
 def decode_status(raw: bytes) -> ReplicationStatus:
-    """Parse :func:`encode_status`, unknown fields kept; raises CorruptionError."""
+    """Parse :func:`encode_status`, with unknown fields; raises CorruptionError."""
     try:
         return ReplicationStatus.FromString(raw)
     except DecodeError as error:

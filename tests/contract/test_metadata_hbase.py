@@ -180,7 +180,7 @@ def test_a_table_of_somebody_else_is_refused(hbase: HBaseInstance) -> None:
     connection = happybase.Connection(hbase.host, hbase.thrift_port, timeout=30_000)
     connection.create_table(url.rpartition("/")[2] + "_metadata", {"repl": {"max_versions": 3}})
     connection.close()
-    with pytest.raises(NotFoundError, match=r"is no metadata table; correct metadata\.url"):
+    with pytest.raises(NotFoundError, match=r"is not a metadata table; correct metadata\.url"):
         open_metadata(url, OWNER)
     with pytest.raises(IncompatibleError, match="another prefix"):
         make_metadata(url, OWNER)

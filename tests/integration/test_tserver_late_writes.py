@@ -35,7 +35,7 @@ def as_located(west: Ground, extent: Extent, value: bytes) -> list[WriteBatch]:
     """The batches of a client that has just located the tablet."""
     row = west.metadata.get(keys.tablet_row(extent.table_id, extent.end_row), ("location",))
     assert row is not None
-    return [WriteBatch(extent, encode_batch(records([(b"a", value)])).to_pybytes(), keys.placed(row))]
+    return [WriteBatch(extent, encode_batch(records([(b"a", value)])).to_pybytes(), keys.location_rank(row))]
 
 
 def write_again_and_on(west: Ground, node: LocalNode, extent: Extent) -> None:

@@ -16,7 +16,7 @@ from tests.support.master_world import World
 def gone_log(world: World, file: str, peer_instance_id: str) -> Args:
     """A log of this cluster is gone that a peer got."""
     log = RootLog(world.settings.instance.instance_id, file)
-    _put(world, keys.handed_cell(log, peer_instance_id, file))
+    _put(world, keys.destination_cell(log, peer_instance_id, file))
     return forget_roots_args([log])
 
 

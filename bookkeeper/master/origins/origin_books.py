@@ -51,7 +51,9 @@ def parse_root(row: Row) -> RootRow:
     here = row.cells.get(keys.ROOT_HERE)
     cells = {column: cell.rank for column, cell in row.cells.items() if column != keys.ROOT_HERE}
     senders = {keys.parse_sender(column): rank for column, rank in cells.items() if keys.is_sender(column)}
-    handed = {keys.parse_handed(column.qualifier): rank for column, rank in cells.items() if not keys.is_sender(column)}
+    handed = {
+        keys.parse_destination(column.qualifier): rank for column, rank in cells.items() if not keys.is_sender(column)
+    }
     return RootRow(keys.parse_root_row(row.key), None if here is None else here.rank, handed, senders)
 
 
@@ -134,7 +136,7 @@ def hand_down(
     return [
         RowPut(
             keys.root_row(log),
-            {keys.handed_cell(log, instance, own.file).column: values.EMPTY for instance in recipients},
+            {keys.destination_cell(log, instance, own.file).column: values.EMPTY for instance in recipients},
         )
         for log in (own, *sorted(set(origin_index) & set(rows)))
         if recipients

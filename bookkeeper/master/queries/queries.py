@@ -95,7 +95,7 @@ class Queries:
 
     def _location(self, view: TabletView, row: Row, live: Mapping[str, str]) -> TabletLocation:
         session, states = view.session or "", self.states
-        found = TabletLocation(view.extent, live.get(session), keys.placed(row))
+        found = TabletLocation(view.extent, live.get(session), keys.location_rank(row))
         if states is None:
             return found
         return replace(

@@ -43,7 +43,7 @@ class HBaseAddress:
 
     def __post_init__(self) -> None:
         if _PREFIX.fullmatch(self.prefix) is None:
-            text = f"{self.prefix!r} can't start the name of an HBase table: letters, digits and _ . - can"
+            text = f"{self.prefix!r} can't start the name of an HBase table; use letters, digits and _ . -"
             raise InvalidInputError(text)
 
     @property
@@ -129,7 +129,7 @@ def translated(address: HBaseAddress) -> Iterator[None]:
         if b"TableNotFoundException" in error.message:
             raise LostBooksError(missing_text(address)) from error
         if b"NoSuchColumnFamilyException" in error.message:
-            raise LostBooksError(f"{address} is no metadata table; correct metadata.url") from error
+            raise LostBooksError(f"{address} is not a metadata table; correct metadata.url") from error
         if any(reason in error.message for reason in _REFUSALS):
             raise PermanentError(f"HBase refuses: {_first_line(error)}") from error
         raise UnavailableError(f"{address}: {_first_line(error)}") from error

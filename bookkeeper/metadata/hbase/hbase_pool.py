@@ -1,8 +1,8 @@
 """Connections to HBase's Thrift server; the pool checks the owner of the table over each before a thread uses it.
 
 The check is a function that reads the owner of the books over a connection and raises when it is another one. A check
-is valid for :data:`CHECK_VALID_MS`, and no longer than the connection, or until a failure: while the Thrift server runs
-on, an operator may drop and create the table, which takes HBase longer than that.
+is valid for :data:`CHECK_VALID_MS`, at most until a failure or the end of the connection. An operator may drop and
+create the table while the Thrift server runs, but HBase needs more time for that.
 """
 
 from __future__ import annotations

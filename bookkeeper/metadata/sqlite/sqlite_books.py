@@ -91,7 +91,7 @@ def missing_text(path: Path) -> str:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Translate SQLite's errors: a lock or a full disk is transient, a damaged file is not; others pass unchanged."""
+    """Translate SQLite's errors: a lock or a full disk is transient, a damaged file is not; others stay unchanged."""
     try:
         yield
     except sqlite3.DatabaseError as error:

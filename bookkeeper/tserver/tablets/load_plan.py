@@ -50,7 +50,7 @@ def parse_tablet(row: Row) -> TabletRow:
         extent=Extent(table_id, end_row, values.decode_prev_row(prev_row.value)),
         directory=values.decode_dir(directory.value),
         session=None if location is None else assigned_to(values.Location.decode(location.value)),
-        location_rank=keys.placed(row) or 0,
+        location_rank=keys.location_rank(row) or 0,
         serial=0 if serial is None else serial.rank,
         flush=None if flush is None else FlushState.decode(flush.value),
         segments={keys.parse_file(uri): SegmentEntry.decode(cell.value) for uri, cell in row.family("segment").items()},

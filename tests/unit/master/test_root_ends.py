@@ -50,7 +50,7 @@ def announce(table: MetadataTable, log: RootLog, at_ms: int) -> None:
 
 def hand_on(table: MetadataTable, log: RootLog) -> None:
     """As the collector does before it deletes a log that brought south some of it."""
-    cell = keys.handed_cell(log, HANDED.instance_id, HANDED.file)
+    cell = keys.destination_cell(log, HANDED.instance_id, HANDED.file)
     table.put([RowPut(cell.key, {cell.column: values.EMPTY})], 6)
 
 

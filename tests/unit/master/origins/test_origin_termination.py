@@ -247,7 +247,7 @@ def test_r22_a_log_that_goes_says_whom_it_brought_what() -> None:
     own, other, over = RootLog("b", "file:///b/1.wal"), LOG, RootLog("a", "file:///a/0.wal")
     puts = hand_down(own, [other, over], ["c"], [other])
     assert [put.key for put in puts] == [keys.root_row(own), keys.root_row(other)]
-    assert {column for put in puts for column in put.values} == {keys.handed_cell(own, "c", own.file).column}
+    assert {column for put in puts for column in put.values} == {keys.destination_cell(own, "c", own.file).column}
     assert hand_down(own, [other], [], [other]) == [], "records without a receiver need nothing"
 
 
