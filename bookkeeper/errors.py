@@ -34,7 +34,7 @@ class PermanentError(BookkeeperError):
 
 
 class UnavailableError(TransientError):
-    """A process or store could not be reached, or did not answer in time."""
+    """A process or store is out of reach, or does not answer in time."""
 
     code = "unavailable"
 
@@ -46,8 +46,8 @@ class NoSpaceError(UnavailableError):
 
 
 class LostBooksError(TransientError):
-    """The metadata table is not that of this cluster any more: it was dropped, emptied or replaced. The call wrote
-    nothing, and the same call succeeds once the right table is back.
+    """The metadata table was dropped, emptied or replaced. The call wrote nothing, and the same call succeeds once the
+    right table is back.
     """
 
     code = "lost_books"

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 
 DEFAULT_GROUP = "default"
-"""Name of the locality group of all families that no other group names."""
+"""Name of the locality group of all families that are in no other group."""
 
 MUTATION_SCHEMA = pa.schema(
     [
@@ -76,10 +76,10 @@ class RowRange:
 
 
 def chain_break(tablets: Sequence[Extent | RowRange]) -> int | None:
-    """Rule R16: where tablets of one table, in order, stop covering each row once; None when they cover all rows.
+    """Rule R16: the first gap or overlap in the tablets of one table, in order; None when they cover each row once.
 
-    It is the index of the first tablet that does not begin where the one before it ends, and the number of tablets when
-    the last rows are missing.
+    Returns the index of the first tablet that does not begin at the end of its predecessor, or the number of tablets
+    when the last rows are missing.
     """
     reached: bytes | None = None
     for index, tablet in enumerate(tablets):

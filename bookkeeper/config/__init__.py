@@ -1,4 +1,4 @@
-"""Settings of one cluster, from the file ``bookkeeper.toml`` (``sections`` and ``processes``: what; ``file``: how)."""
+"""The settings of one cluster in ``bookkeeper.toml``: defined in ``sections`` and ``processes``, read by ``file``."""
 
 from bookkeeper.config.file import (
     SETTINGS_FILE,

@@ -1,8 +1,7 @@
-"""The settings file of a cluster: reading it, writing a new one, and saying what is wrong with one.
+"""The settings file of a cluster: reads it, writes a new one, and lists the problems of one.
 
-Arrives: the directory of a cluster. Leaves: :class:`Settings`, or every :class:`Problem` with the file: where it is,
-why, and the next step. Survives a crash: the file, written once by ``bookkeeper init`` (whole or not at all), never
-changed by a process.
+Only ``bookkeeper init`` writes the file, atomically; no process changes it. Reading returns :class:`Settings`, or every
+:class:`Problem` of the file with its place, its reason and the next step.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _COMMENT_WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with a settings file. ``key`` is ``section.key``, a section, or "" for the file as a whole."""
+    """One problem of a settings file. ``key`` is ``section.key``, a section, or "" for the complete file."""
 
     file: Path
     key: str
@@ -53,21 +52,21 @@ def new_settings(
     metadata_url: str | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> Settings:
-    """Settings of a new cluster, nothing written yet; raises InvalidInputError on a bad value.
+    """The settings of a new cluster; writes nothing. Raises InvalidInputError on a bad value.
 
     ``overrides`` are further settings by their dotted names (``{"tserver.wal_roll_bytes": 1048576}``).
     """
-    given: dict[str, object] = {
+    arguments: dict[str, object] = {
         "instance.name": name,
         "instance.instance_id": instance_id or str(uuid.uuid4()),
         "standalone.tservers": tservers,
     }
     if master_port is not None:
-        given["master.port"] = master_port
+        arguments["master.port"] = master_port
     if metadata_url is not None:
-        given["metadata.url"] = metadata_url
+        arguments["metadata.url"] = metadata_url
     data: dict[str, object] = {}
-    for dotted, value in {**given, **(overrides or {})}.items():
+    for dotted, value in {**arguments, **(overrides or {})}.items():
         section, _, key = dotted.rpartition(".")
         level = data.setdefault(section, {}) if section else data
         if not isinstance(level, dict) or not key:
@@ -81,7 +80,7 @@ def new_settings(
 
 
 def load_settings(directory: Path | str) -> Settings:
-    """Read ``DIR/bookkeeper.toml``; raises NotFoundError or InvalidInputError, one line with the next step."""
+    """The settings in ``DIR/bookkeeper.toml``. Raises NotFoundError, InvalidInputError with all problems in a line."""
     settings = read_settings(directory)
     if isinstance(settings, Settings):
         return settings
@@ -92,13 +91,13 @@ def load_settings(directory: Path | str) -> Settings:
 
 
 def check_settings(directory: Path | str) -> list[Problem]:
-    """Every problem with ``DIR/bookkeeper.toml``, none when processes would start with it; nothing is started."""
+    """The problems of ``DIR/bookkeeper.toml``; none when processes can start with it."""
     settings = read_settings(directory)
     return [] if isinstance(settings, Settings) else settings
 
 
 def read_settings(directory: Path | str) -> Settings | list[Problem]:
-    """The settings in ``DIR/bookkeeper.toml``, or everything that is wrong with that file."""
+    """The settings in ``DIR/bookkeeper.toml``, or all problems of that file."""
     home = Path(directory).absolute()
     path = home / SETTINGS_FILE
     try:
@@ -113,7 +112,7 @@ def read_settings(directory: Path | str) -> Settings | list[Problem]:
 
 
 def write_settings(settings: Settings) -> Path:
-    """Write the file of a new cluster, each key under its meaning; whole or not at all. Raises ExistsError."""
+    """Write the file of a new cluster, atomically, with a comment above each key. Raises ExistsError."""
     path = settings.directory / SETTINGS_FILE
     settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = settings.directory / f".{SETTINGS_FILE}.{uuid.uuid4().hex}"
@@ -167,7 +166,7 @@ def _explain(detail: ErrorDetails) -> tuple[str, str, str]:
 
 
 def _hint(where: str) -> str:
-    """The nearest known setting: the same key in another section, a like one in its own, a like one in any."""
+    """The nearest known setting: the same key in another section, or else a similar key in its section, or in any."""
     names = [facts.name for facts in explain(Sections)]
     section, _, key = where.rpartition(".")
     siblings = [name for name in names if name.startswith(f"{section}.")] if section else list(Sections.model_fields)
@@ -185,7 +184,7 @@ def _by_key(names: list[str]) -> dict[str, str]:
 
 
 def _next_step(problems: list[Problem]) -> str:
-    """One for all of them."""
+    """One next step for all problems."""
     steps = {problem.next_step for problem in problems}
     return steps.pop() if len(steps) == 1 else "correct the file"
 

@@ -1,6 +1,6 @@
 """The sections of the processes in the settings file: master, tserver, replay process.
 
-They are parts of :class:`~bookkeeper.config.sections.Settings`. Each field has a meaning, a unit and the reason for its
+:class:`~bookkeeper.config.sections.Settings` contains them. Each field has a meaning, a unit and the reason for its
 default.
 """
 

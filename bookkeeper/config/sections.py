@@ -184,7 +184,7 @@ class ReplicationSettings(Section):
     quarantine: Literal["manual", "auto"] = setting(
         "manual",
         "manual: a range of records that fails permanently blocks its queue until an operator decides, and the status "
-        "shows the reason; auto: the range is held, its file is retained, and its queue goes on",
+        "shows the reason; auto: the range is quarantined, its file is retained, and its queue continues",
         "order matters more than time: an operator decides whether a range may come later, or never",
     )
     quarantine_tries: Count = setting(
@@ -236,7 +236,7 @@ class FilesSettings(Section):
     def _roots_are_directories(self) -> Self:
         for root in self.roots:
             if not root or "\0" in root or ".." in root.split("/"):
-                raise ValueError(f"files.roots holds {root!r}: want directories, or URIs of them, without ..")
+                raise ValueError(f"files.roots has {root!r}: enter directories, or URIs of directories, without ..")
         return self
 
 

@@ -1,7 +1,7 @@
-"""What one setting is made of: a type with its unit and bounds, a default, what it means, and why that default.
+"""The parts of one setting: a type with unit and bounds, a default, a meaning, and the reason for the default.
 
-Arrives: the fields of the sections. Leaves: the same as plain facts (:class:`SettingFacts`), from which the settings
-file's comments, the messages of ``bookkeeper config`` and the reference in ``docs/`` are made.
+:func:`explain` returns them as :class:`SettingFacts`: for the comments of the settings file, the messages of
+``bookkeeper config`` and the reference in ``docs/``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MIB = 1024 * KIB
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a number counts; stands in a field's type."""
+    """The unit of a number, as a part of a field's type."""
 
     name: str
 
@@ -32,7 +32,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 class Section(BaseModel):
-    """Frozen, strict (no number in quotes), no unknown keys."""
+    """A section of the settings file: frozen, strict (no number in quotes), without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -43,14 +43,14 @@ def setting(default: object, meaning: str, why: str, **rules: Any) -> Any:
 
 
 def required(meaning: str) -> Any:
-    """A field that has no default: ``bookkeeper init`` writes it."""
+    """A field without a default; ``bookkeeper init`` writes its value."""
     return Field(description=meaning)
 
 
 @dataclass(frozen=True, slots=True)
 class SettingFacts:
-    """One setting, explained. ``least`` and ``most`` are None where there is no bound; ``default`` for what init
-    writes.
+    """The facts of one setting. ``least`` and ``most`` are None without a bound, ``default`` is None for a value that
+    ``bookkeeper init`` writes.
     """
 
     section: str
@@ -78,7 +78,7 @@ class SettingFacts:
 
 
 def explain(sections: type[BaseModel]) -> Iterator[SettingFacts]:
-    """Every setting there is, in the order of the file."""
+    """All settings, in the order of the file."""
     for section, outer in sections.model_fields.items():
         model = outer.annotation
         assert isinstance(model, type)

@@ -73,8 +73,8 @@ class TableProperties(BaseModel):
     segments_max: Annotated[int, Field(ge=2, le=1_000)] = Field(
         default=10,
         alias="table.compaction.segments_max",
-        description="Maximum segments of one locality group of a tablet: beyond it the smallest are merged, whatever "
-        "their sizes. Each segment delays the start of a scan by a few ms.",
+        description="Maximum segments of one locality group of a tablet: beyond it the smallest are merged, also when "
+        "table.compaction.ratio does not require it. Each segment delays the start of a scan by a few ms.",
     )
     ratio: Annotated[float, Field(ge=1.0, le=1_000.0)] = Field(
         default=3.0,
@@ -107,7 +107,7 @@ def _properties() -> Iterator[Property]:
         yield Property(field.alias or name, f"{field.default}", field.description or "", choices)
 
 
-PROPERTIES: Mapping[str, Property] = {known.key: known for known in _properties()}
+PROPERTIES: Mapping[str, Property] = {item.key: item for item in _properties()}
 """All keys except those of :data:`CUSTOM_PREFIX`."""
 
 

@@ -14,10 +14,9 @@ _log = logging.getLogger(__name__)
 
 
 def end_process(reason: str) -> None:
-    """Log the reason and end the process at once, without cleanup: it must not acknowledge or write anything after
-    this.
+    """Log the reason and end the process at once, without cleanup, so that it acknowledges and writes nothing more.
 
-    The process also ends when no reader takes its log line, and when it has no memory or thread for the line.
+    The process also ends when its log line can't be written within two seconds, or when memory or threads run out.
     """
     try:
         timer = threading.Timer(_LOG_LIMIT_S, os._exit, (EXIT_CODE,))

@@ -1,4 +1,4 @@
-"""Retries of calls with transient errors; they end with the lease, when others may take this process for dead."""
+"""Retries of calls with transient errors; they end with the lease, after which this process may count as dead."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 class Lease(Protocol):
-    """The right of this process to act."""
+    """The part of a session that retries need."""
 
     def check(self) -> None:
-        """Raise LeaseLostError when the right is over."""
+        """Raise LeaseLostError when the session is over."""
 
 
 class SessionRetries:

@@ -38,7 +38,7 @@ def start_thread(name: str, run: Callable[[], None], die: Die | None = None) -> 
 
 
 class BackgroundThread:
-    """A thread that works at an interval, and when another thread wakes it, until its end. ``closing`` is set then."""
+    """A thread that works at an interval and after each :meth:`wake`, until :meth:`close` sets ``closing``."""
 
     def __init__(self, name: str, clock: Clock, die: Die) -> None:
         self._name = name
