@@ -20,7 +20,7 @@ from tests.support.coordination_process import LEASE_MS, MARGIN_MS, STORES, Coor
 
 @dataclass
 class Site:
-    """One store, and the ways into it."""
+    """One store, opened in this process or in another one."""
 
     name: str
     argument: str
@@ -45,7 +45,7 @@ def store(site: Site) -> Iterator[Coordination]:
 
 
 def _eventually(holds: Callable[[], bool], limit_s: float = 30) -> float:
-    """Seconds until ``holds``."""
+    """The seconds until ``holds`` returns True."""
     started, never = time.monotonic(), threading.Event()
     while not holds():
         assert time.monotonic() < started + limit_s, "it never came to hold"
@@ -74,7 +74,7 @@ def test_a_session_is_alive_until_it_is_closed_and_dead_for_good_then(store: Coo
     assert [i.alive for i in store.sessions("tserver")] == [False]
 
 
-def test_kinds_are_told_apart_and_ids_never_repeat_and_fit_into_a_path(store: Coordination) -> None:
+def test_kinds_are_separate_and_ids_never_repeat_and_fit_into_a_path(store: Coordination) -> None:
     ids = [store.open_session(kind, "h:1").session_id for kind in ("master", "tserver", "tserver")]
     assert len(set(ids)) == 3
     assert all(part.isalnum() for session_id in ids for part in session_id.split("-"))
@@ -84,7 +84,9 @@ def test_kinds_are_told_apart_and_ids_never_repeat_and_fit_into_a_path(store: Co
         store.open_session("../x", "h:1")
 
 
-def test_a_dead_session_is_known_until_it_is_forgotten_and_a_live_one_can_not_be(store: Coordination) -> None:
+def test_a_dead_session_is_listed_until_it_is_forgotten_and_a_live_one_can_not_be_forgotten(
+    store: Coordination,
+) -> None:
     session = store.open_session("tserver", "h:1")
     with pytest.raises(RefusedError):
         store.forget_session(session.session_id)
@@ -126,7 +128,7 @@ def test_a_stopped_process_is_dead_after_its_lease_and_stays_dead_when_it_resume
         assert not _alive(store, session_id)
 
 
-def test_nobody_is_seen_dead_who_still_believes_to_be_alive(site: Site, store: Coordination) -> None:
+def test_no_session_counts_as_dead_while_it_is_valid(site: Site, store: Coordination) -> None:
     with site.process() as other:
         session_id = other.ask("open", "master", "h:1")
         for pause_ms in (LEASE_MS - 500, LEASE_MS - 100, LEASE_MS - 50, LEASE_MS, LEASE_MS + 50, LEASE_MS + MARGIN_MS):
@@ -209,7 +211,7 @@ def test_of_many_candidates_exactly_one_leads_and_a_killed_leader_is_replaced_at
         assert epochs == [1, 2, 3]
 
 
-def test_a_stopped_leader_is_replaced_after_its_lease_and_knows_it_when_it_resumes(
+def test_a_stopped_leader_is_replaced_after_its_lease_and_detects_it_when_it_resumes(
     site: Site, store: Coordination
 ) -> None:
     mine = store.open_session("master", "b:1")
@@ -280,7 +282,7 @@ def test_children_are_those_that_start_with_the_prefix(store: Coordination) -> N
     assert {v.value for v in store.children("/u").values()} == {b"/u/1"}
 
 
-def test_what_was_put_is_there_after_a_restart(site: Site, store: Coordination) -> None:
+def test_values_are_there_after_a_restart(site: Site, store: Coordination) -> None:
     with site.process() as other:
         other.ask("write", "/w/", 20)
         other.kill()

@@ -1,4 +1,4 @@
-"""The laws of the metadata table are at work: a switch turns the test of each red (R1, R4)."""
+"""The tests of the metadata table's laws detect errors: each fails with its switch (R1, R4)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.faults import fault
 RED: list[tuple[str, Callable[[MetadataTable], None], str]] = [
     (
         "newest-write-wins",
-        partial(laws.test_the_highest_rank_stays_whatever_the_order, order=(9, 3)),
+        partial(laws.test_the_highest_rank_stays_in_any_order, order=(9, 3)),
         "a lower rank replaces a higher one",
     ),
     (
@@ -38,7 +38,7 @@ RED: list[tuple[str, Callable[[MetadataTable], None], str]] = [
     ),
     (
         "deletes-leave-no-tombstone",
-        laws.test_a_delete_hides_up_to_its_rank_and_shows_what_is_above,
+        laws.test_a_delete_hides_values_up_to_its_rank_and_none_above,
         "a put at the rank of a delete shows",
     ),
     ("deletes-leave-no-tombstone", laws.test_a_purge_hides_everything_for_good, "a put shows after a purge"),

@@ -74,7 +74,7 @@ def test_a_connection_dropped_while_idle_is_replaced(proxy: TcpProxy, hbase: HBa
     table.close()
 
 
-def test_a_scan_goes_on_where_its_connection_was_dropped(proxy: TcpProxy, hbase: HBaseInstance) -> None:
+def test_a_scan_continues_where_its_connection_was_dropped(proxy: TcpProxy, hbase: HBaseInstance) -> None:
     table = _through(proxy, hbase)
     keys = [b"row-%05d" % n for n in range(1_500)]
     table.put([RowPut(key, {REPL: b"v"}) for key in keys], 5)
@@ -87,8 +87,8 @@ def test_a_scan_goes_on_where_its_connection_was_dropped(proxy: TcpProxy, hbase:
     table.close()
 
 
-def test_a_long_row_comes_whole_or_its_reader_is_told(proxy: TcpProxy, hbase: HBaseInstance) -> None:
-    """Rows in front of it are read again where a connection was dropped; within it another moment would be mixed in."""
+def test_a_long_row_is_complete_or_raises_an_error(proxy: TcpProxy, hbase: HBaseInstance) -> None:
+    """A scan repeats complete rows on a new connection. Within a row a repeat would mix two snapshots."""
     table = _through(proxy, hbase)
     columns = [Column("repl", b"file-%05d" % number) for number in range(5 * PART_CELLS)]
     table.put([RowPut(b"row-%d" % number, {REPL: b"v"}) for number in range(3)], 5)
@@ -157,7 +157,7 @@ def test_more_threads_than_connections_take_turns(proxy: TcpProxy, hbase: HBaseI
     table.close()
 
 
-def test_a_thread_that_gets_no_connection_is_told_so(proxy: TcpProxy, hbase: HBaseInstance) -> None:
+def test_a_thread_without_a_connection_gets_an_error(proxy: TcpProxy, hbase: HBaseInstance) -> None:
     table = _through(proxy, hbase, connections_max=1, timeout_ms=2_000)
     with table._calls.client(), pytest.raises(OverloadedError, match="in use"):
         _put(table, 5)
@@ -175,7 +175,7 @@ def test_clusters_with_different_prefixes_share_one_hbase(hbase: HBaseInstance) 
     east.close()
 
 
-def test_a_table_of_somebody_else_is_refused(hbase: HBaseInstance) -> None:
+def test_a_table_that_init_did_not_create_is_refused(hbase: HBaseInstance) -> None:
     url = hbase_url(hbase)
     connection = happybase.Connection(hbase.host, hbase.thrift_port, timeout=30_000)
     connection.create_table(url.rpartition("/")[2] + "_metadata", {"repl": {"max_versions": 3}})
@@ -193,7 +193,7 @@ def test_a_prefix_that_is_no_table_name_is_refused(hbase: HBaseInstance, prefix:
 
 
 def test_kill_9_loses_nothing_that_was_acknowledged(hbase_to_kill: HBaseInstance) -> None:
-    """An HBase of its own is killed under load and started again; the same table goes on by itself."""
+    """An HBase is killed under load and started again; the same table object continues."""
     table = made_books(hbase_url(hbase_to_kill), retry_for_ms=120_000)
     _put(table, 7, b"gone")
     table.purge([CellKey(b"gone", REPL)])

@@ -1,4 +1,4 @@
-"""HBase's table is another one all at once: noticed before anything is written, behind any connection."""
+"""Another table replaces HBase's table of a running cluster: a check detects it before each write."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def truncated(copy: TableCopy) -> None:
 
 
 def replaced(copy: TableCopy) -> None:
-    """By another instance's table of the same name."""
+    """Another instance's table of the same name replaces it."""
     copy.truncate()
     make_metadata(f"hbase://{copy.hbase.host}:{copy.hbase.thrift_port}/{copy.table.removesuffix('_metadata')}", "other")
 
 
 def restored(copy: TableCopy) -> None:
-    """From a copy of this very table that was made before the latest round."""
+    """A copy of the table from before the latest round replaces it."""
     copy.drop()
     copy.put_back()
 
@@ -59,7 +59,7 @@ ACCIDENTS: dict[Accident, str] = {
 
 
 def check_noticed(hbase: HBaseInstance, accident: Accident) -> None:
-    """The connection goes on all the time, and the next write is refused."""
+    """The connection stays open, and the next write is refused."""
     url = hbase_url(hbase)
     with closing(made_books(url)) as leader:
         begin(leader, 1)
@@ -103,7 +103,7 @@ def test_a_table_that_was_dropped_is_not_made_anew_and_goes_on_when_it_is_back(h
 
 
 def test_another_hbase_at_the_address_is_not_written(tmp_path: Path) -> None:
-    """The same ports, another data directory: a real HBase that knows nothing of this cluster."""
+    """A real HBase with the same ports and another data directory, without the table of this cluster."""
     if (reason := why_not_runnable()) is not None:
         pytest.skip(f"NO REAL HBASE (local): {reason}")
     with HBaseProcess(tmp_path / "mine") as mine:

@@ -1,8 +1,6 @@
-"""The owner of a metadata table: each store belongs to one instance, which alone opens, writes and reads it."""
+"""The owner of a metadata table: only the instance that owns a store can open, write and read it."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import pytest
 
@@ -20,7 +18,7 @@ REPL = Column("repl", b"f")
 
 
 def opened(store: Store, instance_id: str = ME, least_round: int = 0) -> MetadataTable:
-    """As a process of an instance opens it; closed with the test."""
+    """The table as a process of an instance opens it; the test closes it."""
     store.opened.append(open_metadata(store.url, instance_id, least_round=least_round, retry_for_ms=5_000))
     return store.opened[-1]
 
@@ -29,10 +27,10 @@ def begin(table: MetadataTable, number: int) -> None:
     table.put([RowPut(keys.owner_row(), {keys.ROUND: values.EMPTY})], number)
 
 
-def refused(store: Store, error: type[BookkeeperError], said: str, instance_id: str = ME, least_round: int = 0) -> None:
-    """Opening fails so, and says what to do."""
+def refused(store: Store, error: type[BookkeeperError], text: str, instance_id: str = ME, least_round: int = 0) -> None:
+    """Check that opening raises this error, with the next step."""
     with must_raise(
-        error, "books are opened that must be refused", match=rf"(?s){said}.*(metadata\.url|restore|use the version)"
+        error, "books are opened that must be refused", match=rf"(?s){text}.*(metadata\.url|restore|use the version)"
     ):
         opened(store, instance_id, least_round)
 
@@ -53,7 +51,7 @@ def test_a_table_is_made_once_and_for_one_instance(store: Store) -> None:
     opened(store)
 
 
-def test_a_table_with_rows_and_no_owner_is_nobodys_to_take(store: Store) -> None:
+def test_init_refuses_a_table_with_rows_and_no_owner(store: Store) -> None:
     make_metadata(store.url, ME)
     table = opened(store)
     table.put([RowPut(b"1<", {REPL: b"v"})], 1)
@@ -97,7 +95,7 @@ def test_books_of_an_older_round_than_is_known_are_refused(store: Store) -> None
         check_older(store)
 
 
-def test_a_round_that_comes_late_turns_nothing_back(store: Store) -> None:
+def test_a_late_round_changes_nothing(store: Store) -> None:
     make_metadata(store.url, ME)
     table = opened(store)
     for number in (1, 3, 2):
@@ -105,10 +103,9 @@ def test_a_round_that_comes_late_turns_nothing_back(store: Store) -> None:
     assert round_of(read_owner_row(table)) == 3
 
 
-def test_the_owner_is_seen_by_those_who_ask_for_it(store: Store) -> None:
+def test_a_read_returns_the_owner_only_on_request(store: Store) -> None:
     make_metadata(store.url, ME)
     table = opened(store)
     assert list(table.scan()) == []
     assert table.get(keys.owner_row()) is None
-    whole: Callable[[], list[bytes]] = lambda: [row.key for row in table.scan(families=("owner",))]  # noqa: E731
-    assert whole() == [keys.owner_row()]
+    assert [row.key for row in table.scan(families=("owner",))] == [keys.owner_row()]

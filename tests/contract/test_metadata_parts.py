@@ -1,4 +1,4 @@
-"""Scans that hand over long rows in parts: the cells are those of whole rows, and a row is of one moment (R9)."""
+"""Scans that return long rows in parts: the parts have all cells of a row, from one snapshot (R9)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_that_parts_say_what_rows_say(table: MetadataTable) -> None:
 
 
 @pytest.mark.parametrize("kind", ["own", "whole"])
-def test_parts_say_what_rows_say(table: MetadataTable, kind: str) -> None:
+def test_parts_have_the_cells_of_rows(table: MetadataTable, kind: str) -> None:
     check_that_parts_say_what_rows_say(_filled(table) if kind == "own" else FailingMetadata(_filled(table)))
 
 

@@ -1,4 +1,4 @@
-"""Reading a part of a row: the same answer from every store, and from one that has to cut the row itself."""
+"""Reads of a part of a row: the result is the same for stores with slices and for stores without them."""
 
 from __future__ import annotations
 

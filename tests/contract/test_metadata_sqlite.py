@@ -1,4 +1,4 @@
-"""The contract of SQLite's store beyond the common one: processes share a file, and a killed one leaves it whole."""
+"""The contract of SQLite's store beyond the common one: processes share a file, also when one of them is killed."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_kill_9_loses_nothing_that_was_acknowledged(path: Path, puts_before_kill
     assert acknowledged <= len(rows) <= acknowledged + 1
 
 
-def test_compaction_drops_what_is_hidden_and_the_tombstones_with_it(path: Path, table: SqliteMetadataTable) -> None:
-    """Rule R4: a compacting process knows that no write from before the tombstones is in flight any more."""
+def test_compaction_drops_hidden_cells_and_their_tombstones(path: Path, table: SqliteMetadataTable) -> None:
+    """Rule R4: a process compacts only when no write from before the tombstones is in flight."""
     cells = [CellKey(b"row-%05d" % n, REPL) for n in range(CHUNK_CELLS + 10)]
     table.put([RowPut(cell.key, {cell.column: b"v"}) for cell in cells], 5)
     table.delete(cells[1:], 5)
@@ -76,7 +76,7 @@ def test_compaction_drops_what_is_hidden_and_the_tombstones_with_it(path: Path, 
     assert _value(table) == Cell(4, b"4")
 
 
-def test_a_scan_that_pauses_blocks_nobody_and_keeps_no_snapshot(path: Path, table: SqliteMetadataTable) -> None:
+def test_a_scan_that_pauses_blocks_no_writer_and_keeps_no_snapshot(path: Path, table: SqliteMetadataTable) -> None:
     table.put([RowPut(b"row-%05d" % n, {REPL: b"v"}) for n in range(9_000)], 5)
     scan = table.scan()
     first = next(scan)
@@ -117,7 +117,7 @@ def test_a_write_waits_for_the_process_that_holds_the_file(path: Path, table: Sq
 
 
 def test_threads_that_write_together_share_transactions(path: Path, table: SqliteMetadataTable) -> None:
-    """While one thread waits for the file, the others queue: all of them are one transaction afterwards."""
+    """While one thread waits for the file, the writes of the others queue and then become one transaction."""
     commits: list[str] = []
     holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     holder.execute("BEGIN IMMEDIATE")
@@ -174,6 +174,6 @@ def test_another_format_is_refused(path: Path, version: int) -> None:
         sqlite_books(path)
 
 
-def test_a_missing_directory_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="directory does not exist"):
         sqlite_books(tmp_path / "none" / "metadata.db")

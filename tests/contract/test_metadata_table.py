@@ -29,7 +29,7 @@ def _put(table: MetadataTable, rank: int, value: bytes | None = None, cell: Cell
 
 
 def _seen(table: MetadataTable, cell: CellKey = CELL) -> Cell | None:
-    """The cell as ``get`` gives it; ``scan`` has to agree."""
+    """The cell from ``get``; ``scan`` must return the same."""
     row = table.get(cell.key)
     scanned = list(table.scan(cell.key, cell.key + b"\x00"))
     assert scanned == ([] if row is None else [row])
@@ -52,7 +52,7 @@ def test_a_put_is_read_back_with_its_rank(table: MetadataTable) -> None:
 
 
 @pytest.mark.parametrize("order", [(3, 9), (9, 3), (3, 9, 3), (9, 3, 9), (9, 9)])
-def test_the_highest_rank_stays_whatever_the_order(table: MetadataTable, order: Sequence[int]) -> None:
+def test_the_highest_rank_stays_in_any_order(table: MetadataTable, order: Sequence[int]) -> None:
     for rank in order:
         _put(table, rank)
     assert _seen(table) == Cell(9, b"9"), "a lower rank replaces a higher one"
@@ -72,14 +72,14 @@ def test_every_rank_from_one_to_the_highest_counts(table: MetadataTable) -> None
 
 
 def test_of_one_rank_written_with_two_values_the_later_write_stays(table: MetadataTable) -> None:
-    """Rule R1 keeps it from happening; still both stores shall answer alike."""
+    """Rule R1 excludes the case; both stores still give the same result."""
     _put(table, 5, b"first")
     _put(table, 5, b"second")
     assert _seen(table) == Cell(5, b"second")
 
 
 def test_a_writer_whose_clock_lags_or_leads_loses_nothing(table: MetadataTable) -> None:
-    """Ranks are the only time: years, hours and milliseconds around the servers' clocks are ranks like others."""
+    """Only ranks order values: ranks near the servers' clocks are like all other ranks."""
     now_ms = 1_763_000_000_000
     cells = [CellKey(b"row-%d" % n, REPL) for n in range(6)]
     for cell, middle in zip(
@@ -98,7 +98,7 @@ def test_a_writer_whose_clock_lags_or_leads_loses_nothing(table: MetadataTable) 
 # ---- tombstones
 
 
-def test_a_delete_hides_up_to_its_rank_and_shows_what_is_above(table: MetadataTable) -> None:
+def test_a_delete_hides_values_up_to_its_rank_and_none_above(table: MetadataTable) -> None:
     _put(table, 4)
     table.delete([CELL], 5)
     assert _seen(table) is None
@@ -149,7 +149,7 @@ def test_one_call_deletes_several_cells_of_several_rows(table: MetadataTable) ->
     assert [row.key for row in table.scan()] == [b"4<"]
 
 
-def test_compaction_changes_nothing_that_shows(table: MetadataTable) -> None:
+def test_compaction_changes_no_visible_cell(table: MetadataTable) -> None:
     for rank in (3, 8):
         table.put([RowPut(b"%d<" % n, {REPL: b"%d" % rank}) for n in range(50)], rank)
     table.delete([CellKey(b"%d<" % n, REPL) for n in range(0, 50, 2)], 8)
@@ -277,7 +277,7 @@ def test_misuse_is_refused_before_anything_is_written(
     assert list(table.scan()) == []
 
 
-def test_nothing_to_do_is_done(table: MetadataTable) -> None:
+def test_empty_calls_do_nothing(table: MetadataTable) -> None:
     table.put([], 5)
     table.put([RowPut(ROW, {})], 5)
     table.delete([], 5)
@@ -297,7 +297,7 @@ def test_a_closed_table_refuses_and_another_one_goes_on(store: Store, table: Met
     assert _seen(other) == Cell(5, b"5")
 
 
-def test_what_one_process_wrote_another_one_reads(store: Store, table: MetadataTable) -> None:
+def test_one_process_reads_the_writes_of_another(store: Store, table: MetadataTable) -> None:
     _put(table, 5)
     assert _seen(store.another()) == Cell(5, b"5")
 

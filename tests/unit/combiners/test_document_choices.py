@@ -38,7 +38,7 @@ def _summed(written: Sequence[ReplicationStatus]) -> ReplicationStatus:
 
 
 def test_an_addition_whose_answer_was_lost_is_written_twice_and_records_are_passed_over() -> None:
-    """A worker shipped records 1 to 100 of 300; its write arrived, the answer did not, and it writes again."""
+    """A worker ships records 1 to 100 of 300. Its write arrives, the answer is lost, and it writes again."""
     assert range_needing_replication(_summed([_needed(300), _finished(100), _finished(100)])) == (201, 300)
     assert range_needing_replication(combine([_needed(300), _finished(100), _finished(100)])) == (101, 300)
 

@@ -99,7 +99,7 @@ def test_combine_is_total_and_monotone(values: list[ReplicationStatus]) -> None:
 
 
 @given(st.lists(statuses(), max_size=3), st.lists(statuses(), max_size=3))
-def test_knowing_more_never_lowers_the_fold(some: list[ReplicationStatus], more: list[ReplicationStatus]) -> None:
+def test_more_statuses_never_lower_the_fold(some: list[ReplicationStatus], more: list[ReplicationStatus]) -> None:
     assert _at_least(combine(some + more), combine(some))
 
 
@@ -134,7 +134,7 @@ def test_unknown_fields_encode_exactly(a: ReplicationStatus) -> None:
 
 
 @given(statuses())
-def test_the_range_is_exactly_what_is_needed_and_not_finished(a: ReplicationStatus) -> None:
+def test_the_range_has_exactly_the_needed_and_unfinished_records(a: ReplicationStatus) -> None:
     left = range_needing_replication(a)
     if left is None:
         assert a.replication_finished_offset >= a.replication_needed_offset

@@ -1,4 +1,4 @@
-"""Bytes across versions: recorded ones, those of Accumulo's message, and those of a version to come."""
+"""Statuses of other versions: recorded bytes, Accumulo's message, and a later version with more fields."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("recorded", GOLDEN)
-def test_recorded_bytes_mean_what_they_meant(recorded: str) -> None:
+def test_recorded_bytes_keep_their_meaning(recorded: str) -> None:
     assert ReplicationStatus.FromString(bytes.fromhex(recorded)) == GOLDEN[recorded]
     assert GOLDEN[recorded].SerializeToString(deterministic=True).hex() == recorded
 
@@ -50,7 +50,7 @@ def test_explicit_zeros_parse_to_an_equal_message() -> None:
 
 
 def _newer_status() -> type[Message]:
-    """The message of a version to come: a maximum, a singular and a repeated message, and a field in Barrier."""
+    """The message of a later version, with a maximum, a singular and a repeated message, and a field in Barrier."""
     file = descriptor_pb2.FileDescriptorProto()
     replication_status_pb2.DESCRIPTOR.CopyToProto(file)
     file.name, file.package = "tests/newer_status.proto", "tests.newer"
@@ -74,7 +74,7 @@ NEWER = _newer_status()
 
 
 def _newer(**fields: object) -> ReplicationStatus:
-    """A status written by the newer version, as this one reads it."""
+    """A status of the newer version, parsed by this one."""
     return ReplicationStatus.FromString(NEWER(**fields).SerializeToString())
 
 

@@ -1,4 +1,4 @@
-"""The settings file: every key explained, every mistake named with the next step."""
+"""The settings file explains every key, and an error names every mistake with the next step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _file(directory: Path, text: str) -> Path:
 INSTANCE = '[instance]\nname = "west"\ninstance_id = "i-1"\n'
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+def test_settings_read_back(tmp_path: Path) -> None:
     settings = new_settings(tmp_path, "west", master_port=12345, tservers=3)
     assert write_settings(settings) == tmp_path / SETTINGS_FILE
     loaded = load_settings(tmp_path)
@@ -91,7 +91,7 @@ def test_a_mistake_is_named_in_one_line(tmp_path: Path, text: str, said: str) ->
     assert SETTINGS_FILE in caught.value.message
 
 
-def test_missing_unreadable_and_malformed_files_are_told_apart(tmp_path: Path) -> None:
+def test_missing_unreadable_and_malformed_files_have_different_errors(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="bookkeeper init"):
         load_settings(tmp_path / "nowhere")
     with pytest.raises(InvalidInputError, match=r"not TOML .*line 1"):
@@ -118,12 +118,12 @@ def test_further_settings_of_a_new_cluster_are_named_with_their_section(tmp_path
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "x" * 65, 'q"'])
-def test_a_name_that_can_not_be_one_is_refused(tmp_path: Path, name: str) -> None:
+def test_an_invalid_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInputError, match=r"instance\.name"):
         new_settings(tmp_path, name)
 
 
-def test_every_setting_says_what_it_means_its_unit_and_why_that_default() -> None:
+def test_every_setting_has_a_meaning_a_unit_and_a_reason_for_its_default() -> None:
     for facts in explain(Sections):
         assert facts.meaning, facts.name
         assert not facts.meaning.endswith("."), facts.name

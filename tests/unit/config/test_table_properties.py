@@ -1,4 +1,4 @@
-"""The properties of a table: typed, bounded, and a typing error is told with what was meant."""
+"""The properties of a table: typed and bounded; an error names the nearest known key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_without_properties_the_defaults_hold() -> None:
     assert parse_properties({key: known.default for key, known in PROPERTIES.items()}) == DEFAULT_PROPERTIES
 
 
-def test_every_property_says_what_it_means() -> None:
+def test_every_property_has_a_meaning() -> None:
     for known in PROPERTIES.values():
         assert known.key.startswith("table.")
         assert known.meaning
@@ -31,7 +31,7 @@ def test_values_are_typed() -> None:
     assert (parsed.versions_max, parsed.ratio, parsed.durability) == (7, 1.5, "log")
 
 
-def test_ones_own_properties_are_kept_and_mean_nothing() -> None:
+def test_custom_properties_are_stored_without_a_meaning() -> None:
     assert parse_properties({"table.custom.owner": "me"}) == DEFAULT_PROPERTIES
     after, _ = changed({"table.custom.owner": "me"}, {"table.custom.team": "us"}, ())
     assert after == {"table.custom.owner": "me", "table.custom.team": "us"}
@@ -54,7 +54,7 @@ def test_ones_own_properties_are_kept_and_mean_nothing() -> None:
         ("table.custom.big", "x" * 70_000, "above"),
     ],
 )
-def test_what_is_wrong_is_refused_in_one_line(key: str, value: str, said: str) -> None:
+def test_a_wrong_property_is_refused_in_one_line(key: str, value: str, said: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
         parse_properties({key: value})
     assert said in refused.value.message

@@ -1,4 +1,4 @@
-"""The wall clock jumps by hours, ahead or back: no session notices."""
+"""Jumps of the wall clock by hours, ahead or back, change no session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOUR_MS = 3_600_000
 
 
 class SetClock(SystemClock):
-    """The machine's, but for the wall clock."""
+    """The machine's clock with a wall time that a test sets."""
 
     set_by_ms = 0
 
@@ -24,7 +24,7 @@ class SetClock(SystemClock):
 
 
 @pytest.mark.parametrize("set_by_ms", [5 * HOUR_MS, -5 * HOUR_MS])
-def test_leases_and_leadership_do_not_look_at_the_wall_clock(tmp_path: Path, set_by_ms: int) -> None:
+def test_leases_and_leadership_do_not_depend_on_the_wall_clock(tmp_path: Path, set_by_ms: int) -> None:
     own, others = SetClock(), SetClock()
     first, second = (EmbeddedCoordination(tmp_path, SETTINGS, clock) for clock in (own, others))
     try:
@@ -43,7 +43,7 @@ def test_leases_and_leadership_do_not_look_at_the_wall_clock(tmp_path: Path, set
         first.close()
 
 
-def test_what_can_not_be_undone_goes_by_time_that_has_passed() -> None:
+def test_the_steady_wall_ignores_forward_jumps() -> None:
     clock = SetClock()
     steady = SteadyWall(clock)
     before = clock.wall_ms()

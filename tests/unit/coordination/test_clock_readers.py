@@ -14,11 +14,11 @@ ROOMS = ("bookkeeper", "shell", "combiners")
 CLOCK = "bookkeeper/clock.py"
 ALLOWED = {
     CLOCK: frozenset({"time.time_ns", "time.clock_gettime_ns", "time.CLOCK_BOOTTIME", "time.thread_time_ns"}),
-    # The pause between two tries of one call, until a caller hands in another: it reads no clock.
+    # The default sleep between two tries of one call: it reads no clock.
     "bookkeeper/metadata/hbase/hbase_calls.py": frozenset({"time.sleep"}),
     "bookkeeper/metadata/sqlite/sqlite_store.py": frozenset({"time.sleep"}),
 }
-"""All of ``time`` and the clocks of ``datetime`` that anybody uses, and why others than the clock do."""
+"""The allowed uses of ``time`` and of the clocks of ``datetime``, by module."""
 
 NOW = frozenset({"now", "utcnow", "today", "uuid1"})
 
@@ -41,7 +41,7 @@ def readings(tree: ast.AST) -> Iterator[str]:
             yield ast.unparse(node)
 
 
-def test_nobody_reads_a_clock_but_the_one_that_is_handed_in() -> None:
+def test_modules_read_only_the_clock_of_their_arguments() -> None:
     found: dict[str, frozenset[str]] = {}
     for path in sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
         used = frozenset(readings(ast.parse(path.read_text(), str(path))))
@@ -62,5 +62,5 @@ def test_nobody_reads_a_clock_but_the_one_that_is_handed_in() -> None:
         ("import uuid\nuuid.uuid4()\ndatetime.fromtimestamp(0)\nrow.time", set()),
     ],
 )
-def test_whoever_reads_one_is_found(source: str, expected: set[str]) -> None:
+def test_each_reading_of_a_clock_is_found(source: str, expected: set[str]) -> None:
     assert set(readings(ast.parse(source))) == expected

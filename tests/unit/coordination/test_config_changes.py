@@ -1,4 +1,4 @@
-"""Changes of the configuration: each is one step, safe to repeat, and concurrent ones never lose each other."""
+"""Changes of the configuration: each is one step and safe to repeat, and no concurrent change is lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _table(store: EmbeddedCoordination, name: str = "t") -> str:
     return table_id
 
 
-def test_what_users_may_see_is_set_changed_and_taken_away(store: EmbeddedCoordination) -> None:
+def test_authorizations_of_a_user_are_set_changed_and_removed(store: EmbeddedCoordination) -> None:
     changes.set_authorizations(store, "ann/é", ["B", "A", "A"])
     changes.set_authorizations(store, "root", ["C"])
     assert read_config(store).users == {"ann/é": ("A", "B"), "root": ("C",)}
@@ -81,9 +81,9 @@ def test_creating_a_table_again_with_its_id_changes_nothing_and_its_name_is_take
     assert set(read_config(store).tables) == {table_id}
 
 
-def test_removing_a_table_gives_its_name_back_also_after_a_cut(store: EmbeddedCoordination) -> None:
+def test_removing_a_table_releases_its_name_also_after_a_crash(store: EmbeddedCoordination) -> None:
     table_id = _table(store)
-    store.delete(f"/tables/{table_id}")  # a remover that died here
+    store.delete(f"/tables/{table_id}")  # a crash after this step
     with pytest.raises(ExistsError):
         _table(store)
     changes.remove_table_record(store, table_id)
@@ -150,7 +150,7 @@ def test_disabling_a_group_narrows_the_incarnation_and_the_last_one_removes_it(s
     assert target.key.cluster == "west"
 
 
-def test_only_what_no_target_carries_is_enabled_anew(store: EmbeddedCoordination) -> None:
+def test_only_groups_without_a_target_are_enabled(store: EmbeddedCoordination) -> None:
     table_id = _table(store)
 
     def wanted(groups: list[str] | None, remote: str = "7") -> tuple[str, ...] | None:

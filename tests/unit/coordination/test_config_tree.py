@@ -80,7 +80,7 @@ def test_a_cluster_and_an_instance_read_back(alias: str, quorum: str, instance_i
     assert config.instance == instance
 
 
-def test_things_that_are_not_there_are_named() -> None:
+def test_missing_things_are_named() -> None:
     config = parse_config(1, _entries(TABLE))
     assert config.table("t1") == config.table_named("here") == TABLE
     assert config.targets_of("t2") == ()
@@ -139,7 +139,7 @@ def test_r6_with_the_fault_it_would_mean_nothing_configured(store: EmbeddedCoord
         assert read_config(store).replicated_tables() == ()
 
 
-def test_a_cluster_takes_writes_unless_it_says_otherwise(store: EmbeddedCoordination) -> None:
+def test_a_cluster_takes_writes_unless_it_is_read_only(store: EmbeddedCoordination) -> None:
     assert not read_config(store).read_only
     for read_only in (True, True, False):
         set_read_only(store, read_only)
@@ -157,7 +157,7 @@ def test_an_unknown_path_is_an_error(path: str) -> None:
 
 
 class _Restless(EmbeddedCoordination):
-    """A tree that changes after each of the first ``changes`` reads of it."""
+    """A tree that changes after each of its first ``changes`` reads."""
 
     changes = 0
 

@@ -1,4 +1,4 @@
-"""A coordination store on a full disk: it says so, serves reads, and goes on when there is room."""
+"""A coordination store on a full disk reports that, serves reads, and continues when there is space."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.small_disk import NoMountError, small_disk
 SETTINGS = CoordinationSettings(session_lease_ms=60_000, session_renew_ms=10)
 
 
-def test_a_full_disk_refuses_sessions_and_values_and_keeps_those_there_are(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_new_sessions_and_values_and_keeps_existing_ones(tmp_path: Path) -> None:
     try:
         with small_disk(tmp_path / "disk", 4 << 20) as disk:
             store = EmbeddedCoordination(disk.directory / "coordination", SETTINGS)

@@ -1,4 +1,4 @@
-"""When a session counts as alive: the record, the verdict, and a renewal that was held up half-way."""
+"""The lease of a session: its record, the decision whether the session is alive, and an interrupted renewal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOUR = 3600 * SECOND
 
 
 class StepClock:
-    """Time moves when told."""
+    """A clock that a test moves."""
 
     def __init__(self) -> None:
         self.now_ns = 1_000 * SECOND
@@ -70,7 +70,7 @@ def test_a_session_is_dead_when_lease_and_margin_are_over_or_its_process_or_boot
 
 
 def _session_stopped_in_the_middle_of_a_renewal(directory: Path) -> tuple[bool, bool]:
-    """Whether others and the owner take the session for alive after lease and margin passed within a renewal."""
+    """Whether other processes and the owner count the session as alive after lease and margin pass in a renewal."""
     clock = StepClock()
     coordination = EmbeddedCoordination(directory, SETTINGS, clock, boot_id=lambda: BOOT)
     session = coordination.open_session("tserver", "h:1")
@@ -94,12 +94,12 @@ def test_r15_a_renewal_written_after_others_saw_the_lease_run_out_does_not_count
     assert _session_stopped_in_the_middle_of_a_renewal(tmp_path) == (False, False)
 
 
-def test_r15_without_the_check_the_resumed_owner_believes_to_be_alive(tmp_path: Path) -> None:
+def test_r15_without_the_check_the_resumed_owner_counts_itself_as_alive(tmp_path: Path) -> None:
     with fault("late-renewal-counts"):
         assert _session_stopped_in_the_middle_of_a_renewal(tmp_path) == (False, True)
 
 
-def test_r15_without_the_written_verdict_the_dead_come_back(tmp_path: Path) -> None:
+def test_r15_without_a_stored_death_a_dead_session_revives(tmp_path: Path) -> None:
     with fault("death-not-written-down"):
         assert _session_stopped_in_the_middle_of_a_renewal(tmp_path) == (True, False)
 
@@ -118,11 +118,11 @@ def _seen_dead_while_valid(directory: Path) -> bool:
     return found
 
 
-def test_r15_nobody_sees_an_owner_dead_that_may_still_acknowledge(tmp_path: Path) -> None:
+def test_r15_no_owner_counts_as_dead_while_it_may_acknowledge(tmp_path: Path) -> None:
     assert not _seen_dead_while_valid(tmp_path)
 
 
-def test_r15_without_the_margin_somebody_does(tmp_path: Path) -> None:
+def test_r15_without_the_margin_an_owner_does(tmp_path: Path) -> None:
     with fault("no-lease-margin"):
         assert _seen_dead_while_valid(tmp_path)
 
@@ -187,8 +187,8 @@ def member(tmp_path: Path) -> Iterator[Path]:
 GARBAGE = [b"", b"rubbish", b"rubbish" * 100]
 
 
-def _is_mended(member: Path, garbage: bytes, limit_s: float) -> bool:
-    """Whether the file of a living session holds its lease again after a write of garbage into it."""
+def _is_repaired(member: Path, garbage: bytes, limit_s: float) -> bool:
+    """Whether the file of a living session has its lease again after a write of garbage into it."""
     member.write_bytes(garbage)
     clock, never, began_ns = SystemClock(), threading.Event(), SystemClock().boot_ns()
     while read_lease(member).damage:
@@ -199,14 +199,14 @@ def _is_mended(member: Path, garbage: bytes, limit_s: float) -> bool:
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-def test_a_living_process_mends_its_lease(tmp_path: Path, member: Path, garbage: bytes) -> None:
+def test_a_living_process_repairs_its_lease(tmp_path: Path, member: Path, garbage: bytes) -> None:
     coordination = EmbeddedCoordination(tmp_path, SETTINGS)
-    assert _is_mended(member, garbage, 60)
+    assert _is_repaired(member, garbage, 60)
     assert [info.alive for info in coordination.sessions("tserver")] == [True]
     coordination.close()
 
 
-def test_without_a_look_at_what_is_there_garbage_behind_a_lease_stays(member: Path) -> None:
+def test_without_the_comparison_garbage_after_a_lease_stays(member: Path) -> None:
     with fault("lease-not-looked-at"):
         session = EmbeddedSession("own", member.with_name("own"), StepClock(), BOOT, SETTINGS)
         member.with_name("own").write_bytes(b"rubbish" * 100)
@@ -215,7 +215,7 @@ def test_without_a_look_at_what_is_there_garbage_behind_a_lease_stays(member: Pa
         session.close()
 
 
-def test_left_over_files_of_sessions_nobody_knows_are_swept(tmp_path: Path) -> None:
+def test_session_files_without_a_record_are_removed(tmp_path: Path) -> None:
     coordination = EmbeddedCoordination(tmp_path, SETTINGS)
     stray = tmp_path / "sessions" / "tserver-77-deadbeef"
     stray.write_bytes(b"")
@@ -229,7 +229,7 @@ def test_a_process_that_is_gone_has_no_start() -> None:
     assert process_started(2**22 + 1) == ""
 
 
-def test_a_damaged_store_and_a_closed_one_say_so(tmp_path: Path) -> None:
+def test_a_damaged_store_and_a_closed_one_raise_their_errors(tmp_path: Path) -> None:
     (tmp_path / "coordination.db").write_bytes(b"rubbish" * 1000)
     with pytest.raises(CorruptionError, match=r"coordination\.db"):
         EmbeddedCoordination(tmp_path, SETTINGS)
@@ -239,7 +239,7 @@ def test_a_damaged_store_and_a_closed_one_say_so(tmp_path: Path) -> None:
         coordination.generation()
 
 
-def test_a_store_that_can_not_be_made_says_so(tmp_path: Path) -> None:
+def test_a_store_that_can_not_be_created_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UnavailableError, match="can't make"):
         EmbeddedCoordination(tmp_path / "file", SETTINGS)

@@ -109,7 +109,7 @@ def test_a_damaged_status_is_corrupt_or_a_member_of_the_lattice(data: st.DataObj
 
 
 @pytest.mark.parametrize("raw", [NESTED, b"\xab\x06" * 10_000, STATUS + NESTED[:120] + NESTED[-120:]])
-def test_groups_in_groups_are_no_way_to_the_end_of_the_stack(raw: bytes) -> None:
+def test_nested_groups_do_not_exhaust_the_stack(raw: bytes) -> None:
     check_status(raw)
 
 
@@ -148,7 +148,7 @@ def test_a_damaged_row_of_a_tablet_is_corrupt_or_another_tablet(data: st.DataObj
     declared(lambda: parse_tablet(Row(key, {c: Cell(1, value) for c, value in changed.items()})))
 
 
-def test_without_strictness_a_rewritten_value_loses_what_was_in_it() -> None:
+def test_without_strictness_a_rewritten_value_loses_fields() -> None:
     newer = b'{"address":"127.0.0.1:9","rack":"r1","session":"s-1"}'
     assert declared(lambda: values.Location.decode(newer)) is None
     with fault("unknown-fields-are-passed-over"):

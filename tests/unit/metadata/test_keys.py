@@ -46,7 +46,7 @@ def test_a_table_section_holds_its_own_tablets_only(table_id: str, other: str, e
 
 
 @given(st.binary(max_size=6))
-def test_what_parses_as_a_tablet_row_is_one(raw: bytes) -> None:
+def test_each_row_that_parses_is_a_tablet_row(raw: bytes) -> None:
     try:
         table_id, end_row = keys.parse_tablet_row(raw)
     except CorruptionError:
@@ -96,7 +96,7 @@ def test_quarantined_ranges_round_trip(target: TargetKey, first: int) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"a:b:c:1", b"a:b:c:1:", b"a:b:c:1:0", b"a:b:c:1:01", b"a:b:c:1:-1", b"a:b:1:5"])
-def test_what_is_no_quarantined_range_is_refused(raw: bytes) -> None:
+def test_other_qualifiers_are_not_quarantined_ranges(raw: bytes) -> None:
     with pytest.raises(CorruptionError):
         keys.parse_quar_column(raw)
 
@@ -225,13 +225,13 @@ def test_recv_ranks_rise_with_offset_then_done(a: int, b: int, done_a: bool, don
         lambda: keys.recv_cell(StreamKey("i", "f", "\ud800", "b", 1)),
     ],
 )
-def test_what_has_no_key_or_rank_is_refused(make: object) -> None:
+def test_values_without_a_key_or_rank_are_refused(make: object) -> None:
     assert callable(make)
     with pytest.raises(InvalidInputError):
         make()
 
 
-def test_keys_look_as_documented() -> None:
+def test_keys_are_as_documented() -> None:
     target = TargetKey("east", "5", "2a", 3)
     stream = StreamKey("i_1", "file:/w/1.wal", "2a", "5", 3)
     assert keys.tablet_row("2a", b"m") == b"2a;m"

@@ -55,7 +55,7 @@ def test_other_urls_are_refused(tmp_path: Path, url: str) -> None:
             use(url, "w", tmp_path)
 
 
-def test_a_missing_directory_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         open_metadata("sqlite:///none/metadata.db", "w", tmp_path)
 

@@ -105,7 +105,7 @@ def test_equal_values_have_equal_bytes(value: Value) -> None:
 
 
 @pytest.mark.parametrize("raw", GOLDEN)
-def test_recorded_bytes_mean_what_they_meant(raw: bytes) -> None:
+def test_recorded_bytes_keep_their_meaning(raw: bytes) -> None:
     value = GOLDEN[raw]
     assert type(value).decode(raw) == value
     assert value.encode() == raw
@@ -165,7 +165,7 @@ def _dump(fields: object) -> bytes:
         (FlushState, next(raw for raw in GOLDEN if b"last_wals" in raw).replace(b"i|f|a|b|1|", b"i|f|a")),
     ],
 )
-def test_what_is_not_exactly_a_value_is_corrupt(kind: type[Value], raw: bytes) -> None:
+def test_a_value_of_another_form_is_corrupt(kind: type[Value], raw: bytes) -> None:
     with pytest.raises(CorruptionError):
         kind.decode(raw)
 
@@ -181,7 +181,7 @@ def test_what_is_not_exactly_a_value_is_corrupt(kind: type[Value], raw: bytes) -
         FlushState(0, {}, 0, 0, {}, ()),
     ],
 )
-def test_what_could_not_be_read_again_is_not_written(value: Value) -> None:
+def test_an_unreadable_value_is_not_written(value: Value) -> None:
     with pytest.raises(InvalidInputError):
         value.encode()
 

@@ -1,4 +1,4 @@
-"""Real processes that own a log and are stopped, outlived or killed."""
+"""Real processes with a log, which are stopped or killed, and the end of a process that must not continue."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def rows_of(uri: str, last: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("mode", "sealed_at"), [("stop-at-fence", 2), ("stop-at-books", 1)])
-def test_a_process_that_wakes_up_behind_the_seal_acknowledges_nothing(
-    tmp_path: Path, mode: str, sealed_at: int
-) -> None:
+def test_a_process_that_resumes_after_the_seal_acknowledges_nothing(tmp_path: Path, mode: str, sealed_at: int) -> None:
     uri = uri_of(tmp_path / "1.wal")
     with child(tmp_path, mode) as process:
         wait_until_stopped(process)
@@ -63,7 +61,7 @@ def test_a_process_that_wakes_up_behind_the_seal_acknowledges_nothing(
         assert path_of(uri).stat().st_size > seal.position, "it did write, and no reader will ever see it"
 
 
-def test_a_stopped_process_that_was_not_given_up_goes_on(tmp_path: Path) -> None:
+def test_a_stopped_process_without_a_seal_continues(tmp_path: Path) -> None:
     with child(tmp_path, "stop-at-fence") as process:
         wait_until_stopped(process)
         process.send_signal(signal.SIGCONT)
@@ -72,7 +70,7 @@ def test_a_stopped_process_that_was_not_given_up_goes_on(tmp_path: Path) -> None
     assert [line.split()[1:] for line in output.decode().splitlines()] == [["1", "first"], ["2", "second"]]
 
 
-def test_what_a_killed_process_had_acknowledged_is_in_the_recovered_logs(tmp_path: Path) -> None:
+def test_acknowledged_records_of_a_killed_process_are_in_the_recovered_logs(tmp_path: Path) -> None:
     with child(tmp_path, "load") as process:
         assert process.stdout is not None
         lines = list(itertools.islice(process.stdout, 1500))
@@ -91,14 +89,14 @@ def test_what_a_killed_process_had_acknowledged_is_in_the_recovered_logs(tmp_pat
         assert [at.last_offset for at in read_headers(uri)][-1:] == ([seal.offset] if seal.offset else [])
 
 
-def test_a_process_that_must_end_ends_though_nobody_reads_its_last_words() -> None:
+def test_a_process_ends_although_no_reader_takes_its_log_line() -> None:
     program = "from bookkeeper.runtime.process_exit import end_process; end_process('more than a pipe holds' * 100_000)"
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE) as process:
         assert process.wait(PATIENCE_S) == EXIT_CODE
 
 
 def test_many_threads_all_get_their_answers_and_their_offsets(tmp_path: Path) -> None:
-    """No wake-up is lost: every thread waits for each answer before its next write, so one loss would hang it."""
+    """Every thread waits for each answer before its next write, so it would hang after a lost wake-up."""
     b = Bench(tmp_path, CommitLimits(wal_sync_interval_ms=1, group_count_max=3))
 
     def writer(number: int) -> dict[int, bytes]:
@@ -134,6 +132,6 @@ finally:
 """
 
 
-def test_a_process_without_a_thread_left_for_its_last_words_ends_all_the_same() -> None:
+def test_a_process_without_a_free_thread_for_its_log_line_ends() -> None:
     done = subprocess.run([sys.executable, "-c", EXHAUSTED], capture_output=True, text=True, cwd=ROOT, check=False)
     assert (done.returncode, done.stdout) == (EXIT_CODE, "")

@@ -1,4 +1,4 @@
-"""No half-dead process, and retries that end."""
+"""Threads whose death ends their process, and retries that end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE_S = 30.0
 
 
 class FakeLease:
-    """A session whose end the test decides."""
+    """A session that a test ends."""
 
     session_id = "s"
 
@@ -46,9 +46,9 @@ def test_a_thread_that_dies_takes_the_process_down() -> None:
     assert "unforeseen" in reasons[0]
 
 
-def test_what_fails_for_a_while_is_repeated_and_what_fails_for_good_is_not() -> None:
+def test_transient_failures_are_retried_and_permanent_ones_are_not() -> None:
     lease, tries = FakeLease(), []
-    persistence = SessionRetries(lease, SystemClock(), random.Random(1))
+    retries = SessionRetries(lease, SystemClock(), random.Random(1))
 
     def act() -> str:
         tries.append(1)
@@ -56,7 +56,7 @@ def test_what_fails_for_a_while_is_repeated_and_what_fails_for_good_is_not() -> 
             raise UnavailableError("not yet")
         return "done"
 
-    assert persistence.retry("it", act) == "done"
+    assert retries.retry("it", act) == "done"
     assert len(tries) == 4
 
     def refuse() -> None:
@@ -64,11 +64,11 @@ def test_what_fails_for_a_while_is_repeated_and_what_fails_for_good_is_not() -> 
         raise InvalidInputError("never")
 
     with pytest.raises(InvalidInputError):
-        persistence.retry("it", refuse)
+        retries.retry("it", refuse)
     assert len(tries) == 5
 
 
-def test_retries_end_with_the_session_and_when_told_to_stop() -> None:
+def test_retries_end_with_the_session_and_after_stop() -> None:
     lease = FakeLease()
 
     def end_lease() -> None:
@@ -77,17 +77,17 @@ def test_retries_end_with_the_session_and_when_told_to_stop() -> None:
 
     with pytest.raises(LeaseLostError):
         SessionRetries(lease, SystemClock(), random.Random(1)).retry("it", end_lease)
-    persistence = SessionRetries(FakeLease(), SystemClock(), random.Random(1))
+    retries = SessionRetries(FakeLease(), SystemClock(), random.Random(1))
 
     def stop() -> None:
-        persistence.stop()
+        retries.stop()
         raise UnavailableError("not yet")
 
     with pytest.raises(UnavailableError):
-        persistence.retry("it", stop)
+        retries.retry("it", stop)
 
 
-def test_a_background_thread_works_when_it_is_woken_and_a_last_time_if_it_is_to() -> None:
+def test_a_background_thread_works_when_it_is_woken_and_a_last_time_on_request() -> None:
     for once_more in (False, True):
         background, woken = BackgroundThread("t", SystemClock(), pytest.fail), threading.Event()
         done: list[bool] = []

@@ -102,7 +102,7 @@ def keys_left(path: Path, owner: str) -> list[bytes] | None:
         return None
 
 
-def test_what_is_on_the_disk_stays_as_it_is(store: Path) -> None:
+def test_a_file_on_the_disk_stays_as_it_is(store: Path) -> None:
     before = store.stat().st_ino
     assert make_durable(store) == []
     assert store.stat().st_ino == before
@@ -110,7 +110,7 @@ def test_what_is_on_the_disk_stays_as_it_is(store: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", [["metadata.db"], ["metadata.db-wal"], ["metadata.db", "metadata.db-wal"]])
-def test_a_file_that_the_disk_lacks_a_part_of_is_written_anew(store: Path, lost: Sequence[str]) -> None:
+def test_a_file_that_the_disk_lacks_a_part_of_is_replaced(store: Path, lost: Sequence[str]) -> None:
     files = [store.with_name(name) for name in lost]
     contents = [file.read_bytes() for file in files]
     before = [file.stat().st_ino for file in files]
@@ -176,6 +176,6 @@ def test_commits_before_a_failed_sync_and_a_restart_survive_a_power_failure(disk
     check_a_store_whose_sync_failed(disks / "disk")
 
 
-def test_a_start_that_believes_the_page_cache_loses_it(disks: Path) -> None:
+def test_a_start_that_trusts_the_page_cache_loses_a_commit(disks: Path) -> None:
     with fault("stores-are-believed"), pytest.raises(AssertionError, match="a committed row is lost with the power"):
         check_a_store_whose_sync_failed(disks / "disk")

@@ -57,7 +57,9 @@ def test_a_stopped_process_is_ended_when_its_lease_is_over(store: EmbeddedCoordi
         assert len(reports) == 1
 
 
-def test_one_whose_session_was_forgotten_in_between_is_ended_too(store: EmbeddedCoordination, tmp_path: Path) -> None:
+def test_a_process_whose_session_was_removed_in_between_is_killed_too(
+    store: EmbeddedCoordination, tmp_path: Path
+) -> None:
     with _member(tmp_path) as (member, session):
         member.freeze()
         (seen,) = store.processes()
@@ -90,7 +92,7 @@ def test_a_stopped_process_with_an_unreadable_lease_is_reported_and_killed_a_lea
         assert [info.alive for info in store.sessions("tserver")] == [False]
 
 
-def test_one_that_mends_its_lease_lives_on(store: EmbeddedCoordination, tmp_path: Path) -> None:
+def test_a_process_that_repairs_its_lease_lives_on(store: EmbeddedCoordination, tmp_path: Path) -> None:
     with _member(tmp_path) as (member, session):
         member.freeze()
         reports: list[str] = []
@@ -135,7 +137,7 @@ def test_a_writer_that_stopped_inside_a_transaction_holds_others_up_until_it_is_
         other.close()
 
 
-def test_a_store_that_is_gone_is_said(store: EmbeddedCoordination) -> None:
+def test_a_closed_store_raises_its_error(store: EmbeddedCoordination) -> None:
     store.close()
     with pytest.raises(TransientError):
         Fence(store.processes, MARGIN_NS, lambda _: None).run_once(0)

@@ -86,7 +86,7 @@ def test_a_killed_process_is_started_again_and_stops_with_its_supervisor(cluster
         supervisor.wait()
 
 
-def test_what_a_killed_process_started_does_not_outlive_it(cluster: Path) -> None:
+def test_children_of_a_killed_process_do_not_outlive_it(cluster: Path) -> None:
     (cluster / "modules" / "idle.py").write_text("import subprocess\nsubprocess.run(['sleep', '600'])\n")
     supervisor = _supervise(cluster)
     try:
@@ -114,7 +114,7 @@ def test_children_die_with_a_killed_supervisor(cluster: Path) -> None:
 
 
 def test_no_child_starts_for_a_supervisor_that_was_killed_before_the_child_asks_for_its_death(cluster: Path) -> None:
-    """The parent-death signal is set up by the child itself: a supervisor that ends before this sends none."""
+    """The child sets up its parent-death signal; a supervisor that ends before that causes no signal."""
     starter = cluster / "starter"
     os.mkfifo(starter)
     slow = cluster / "bin" / "setpriv"
