@@ -1,7 +1,6 @@
 """What the steps of operations act on, and what several of them share.
 
-Arrives: the stores, the tservers, the peers, the reign. Leaves: :class:`Context`, arguments taken apart, and the step
-that waits until a change of the configuration is in force everywhere. Rule: R14.
+Arrives: the stores, the tservers, the peers, the reign. Leaves: :class:`Context`, arguments taken apart.
 """
 
 from __future__ import annotations
@@ -18,14 +17,12 @@ from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.errors import NotFoundError
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.tservers import TServers
-from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Wait
+from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import LocalityGroup
 from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.storage.tablet import BatchLimits
-
-CONFIRM_AGAIN_MS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,17 +156,3 @@ def check_group_names(table: TableConfig, groups: Collection[str]) -> None:
         raise NotFoundError(
             f"table {table.name} has no locality group {', '.join(unknown)}; it has {', '.join(table.group_names())}"
         )
-
-
-def confirm_step(context: Context, call: Call) -> Outcome:
-    """The last step of every change of the configuration (rule R14).
-
-    The generation is fixed when the step is first reached, so changes that follow do not prolong it.
-    """
-    generation = call.state.get("generation")
-    if generation is None:
-        return Next("confirm", {**call.state, "generation": context.stores.coordination.generation()})
-    waiting_for = context.tservers.unconfirmed(cast(int, generation))
-    if waiting_for:
-        return Wait(f"waiting for tservers to confirm: {'; '.join(waiting_for)}", CONFIRM_AGAIN_MS)
-    return Done(call.state.get("result"))

@@ -15,8 +15,9 @@ from bookkeeper.config.table_properties import changed, check_keys
 from bookkeeper.coordination.config_changes import change_table
 from bookkeeper.coordination.config_tree import TableConfig
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.master.fate.engine import Args, Call, Next, Outcome, Step
-from bookkeeper.master.operations.context import Context, confirm_step, online_table, text, texts
+from bookkeeper.master.fate.engine import Args, Call, Next, Outcome
+from bookkeeper.master.operations.config_change import ConfigChange
+from bookkeeper.master.operations.context import online_table, text, texts
 from bookkeeper.metadata.values import Json
 
 
@@ -31,20 +32,12 @@ def change_properties_args(name: str, changes: Mapping[str, str], removals: Coll
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeProperties:
+class ChangeProperties(ConfigChange):
     """See :class:`bookkeeper.master.fate.engine.Operation`. In force on every tserver when it is done."""
-
-    context: Context
-    first: str = "write"
 
     def locks(self, args: Args) -> Collection[str]:
         """One change of a table name at a time."""
         return (f"table {text(args, 'name')}",)
-
-    @property
-    def steps(self) -> Mapping[str, Step]:
-        """write, confirm."""
-        return {"write": self.write, "confirm": self.confirm}
 
     def write(self, call: Call) -> Outcome:
         """Write them. Raises NotFoundError, InvalidInputError."""
@@ -58,7 +51,3 @@ class ChangeProperties:
 
         change_table(self.context.stores.coordination, table_id, change)
         return Next("confirm", {"table_id": table_id})
-
-    def confirm(self, call: Call) -> Outcome:
-        """See :func:`confirm_step`."""
-        return confirm_step(self.context, call)

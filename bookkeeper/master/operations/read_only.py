@@ -7,15 +7,15 @@ One table is made read-only by its property ``table.read_only``. Law: L6.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.coordination.config_changes import set_read_only
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.errors import ReadOnlyError
-from bookkeeper.master.fate.engine import Args, Call, Next, Outcome, Step
-from bookkeeper.master.operations.context import Context, confirm_step
+from bookkeeper.master.fate.engine import Args, Call, Next, Outcome
+from bookkeeper.master.operations.config_change import ConfigChange
 
 
 def read_only_args(read_only: bool) -> Args:
@@ -24,29 +24,17 @@ def read_only_args(read_only: bool) -> Args:
 
 
 @dataclass(frozen=True, slots=True)
-class SetReadOnly:
+class SetReadOnly(ConfigChange):
     """See :class:`bookkeeper.master.fate.engine.Operation`. In force on every tserver when it is done."""
-
-    context: Context
-    first: str = "write"
 
     def locks(self, _args: Args) -> Collection[str]:
         """On and off follow each other in the order in which they were asked for."""
         return ("read_only",)
 
-    @property
-    def steps(self) -> Mapping[str, Step]:
-        """write, confirm."""
-        return {"write": self.write, "confirm": self.confirm}
-
     def write(self, call: Call) -> Outcome:
         """Write the switch."""
         set_read_only(self.context.stores.coordination, call.args["read_only"] is True)
         return Next("confirm", {})
-
-    def confirm(self, call: Call) -> Outcome:
-        """See :func:`confirm_step`."""
-        return confirm_step(self.context, call)
 
 
 def refuse_if_read_only(config: ClusterConfig, table: TableConfig, what: str) -> None:

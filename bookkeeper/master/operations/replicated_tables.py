@@ -21,10 +21,9 @@ from bookkeeper.coordination.config_changes import (
 from bookkeeper.errors import TransientError
 from bookkeeper.master.calls.peer_masters import explain_unreachable
 from bookkeeper.master.fate.engine import Args, Call, Failed, Next, Outcome, Step
+from bookkeeper.master.operations.config_change import ConfigChange
 from bookkeeper.master.operations.context import (
-    Context,
     check_group_names,
-    confirm_step,
     number,
     online_table,
     optional_texts,
@@ -52,15 +51,21 @@ def disable_args(table: str, groups: Sequence[str], cluster: str) -> Args:
 
 
 @dataclass(frozen=True, slots=True)
-class EnableReplication:
-    """See :class:`bookkeeper.master.fate.engine.Operation`. What is enabled already stays as it is."""
-
-    context: Context
-    first: str = "resolve"
+class _TargetChange(ConfigChange):
+    """A change of the targets of one table at one cluster."""
 
     def locks(self, args: Args) -> Collection[str]:
-        """Neither the table nor the cluster may be changed meanwhile."""
+        """Neither the table nor the cluster may change meanwhile."""
         return (f"table {text(args, 'table')}", f"cluster {text(args, 'cluster')}")
+
+
+@dataclass(frozen=True, slots=True)
+class EnableReplication(_TargetChange):
+    """Adds groups to the targets; groups that are enabled already stay as they are. From the end of the operation on,
+    no block is written without the target.
+    """
+
+    first: str = "resolve"
 
     @property
     def steps(self) -> Mapping[str, Step]:
@@ -106,28 +111,14 @@ class EnableReplication:
         )
         return Next("confirm", {})
 
-    def confirm(self, call: Call) -> Outcome:
-        """See :func:`confirm_step`: from its end on, no block is written without the target."""
-        return confirm_step(self.context, call)
-
 
 @dataclass(frozen=True, slots=True)
-class DisableReplication:
-    """See :class:`bookkeeper.master.fate.engine.Operation`. What is disabled already stays so."""
+class DisableReplication(_TargetChange):
+    """Removes groups from the targets. From the end of the operation on, no block is written for these groups."""
 
-    context: Context
     first: str = "narrow"
 
-    def locks(self, args: Args) -> Collection[str]:
-        """Neither the table nor the cluster may be changed meanwhile."""
-        return (f"table {text(args, 'table')}", f"cluster {text(args, 'cluster')}")
-
-    @property
-    def steps(self) -> Mapping[str, Step]:
-        """narrow, confirm."""
-        return {"narrow": self.narrow, "confirm": self.confirm}
-
-    def narrow(self, call: Call) -> Outcome:
+    def write(self, call: Call) -> Outcome:
         """Take the groups out of the targets; a target without a group is gone. Raises NotFoundError."""
         config = self.context.config()
         table = config.table_named(text(call.args, "table"))
@@ -136,7 +127,3 @@ class DisableReplication:
         check_group_names(table, groups)
         narrow_targets(self.context.stores.coordination, table.table_id, cluster.alias, groups or None)
         return Next("confirm", {})
-
-    def confirm(self, call: Call) -> Outcome:
-        """See :func:`confirm_step`: from its end on, no block is written for the groups."""
-        return confirm_step(self.context, call)

@@ -27,9 +27,9 @@ from bookkeeper.coordination.config_tree import TableConfig
 from bookkeeper.errors import InvalidInputError, RefusedError
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Step, Wait
 from bookkeeper.master.index.snapshot import TabletView, chained, tablet_view
+from bookkeeper.master.operations.config_change import ConfigChange
 from bookkeeper.master.operations.context import (
     Context,
-    confirm_step,
     decode_bytes,
     decode_groups,
     encode_bytes,
@@ -258,20 +258,12 @@ def set_groups_args(name: str, groups: Sequence[LocalityGroup]) -> Args:
 
 
 @dataclass(frozen=True, slots=True)
-class SetGroups:
+class SetGroups(ConfigChange):
     """See :class:`bookkeeper.master.fate.engine.Operation`. In force on every tserver when it is done (rule R14)."""
-
-    context: Context
-    first: str = "write"
 
     def locks(self, args: Args) -> Collection[str]:
         """One change of a table name at a time."""
         return (f"table {text(args, 'name')}",)
-
-    @property
-    def steps(self) -> Mapping[str, Step]:
-        """write, confirm."""
-        return {"write": self.write, "confirm": self.confirm}
 
     def write(self, call: Call) -> Outcome:
         """Write the groups. Raises NotFoundError, RefusedError."""
@@ -280,10 +272,6 @@ class SetGroups:
         refuse_loss_of_replicated_groups(table, groups)
         set_table_groups(self.context.stores.coordination, table.table_id, groups)
         return Next("confirm", {"table_id": table.table_id})
-
-    def confirm(self, call: Call) -> Outcome:
-        """See :func:`confirm_step`."""
-        return confirm_step(self.context, call)
 
 
 def refuse_loss_of_replicated_groups(table: TableConfig, groups: Sequence[LocalityGroup]) -> None:

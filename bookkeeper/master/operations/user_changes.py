@@ -7,14 +7,15 @@ whoever a client says it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import cast
 
 from bookkeeper.coordination.config_changes import set_authorizations
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.master.fate.engine import Args, Call, Next, Outcome, Step
-from bookkeeper.master.operations.context import Context, confirm_step, text, texts
+from bookkeeper.master.fate.engine import Args, Call, Next, Outcome
+from bookkeeper.master.operations.config_change import ConfigChange
+from bookkeeper.master.operations.context import text, texts
 from bookkeeper.metadata.values import Json
 
 AUTHORIZATIONS_MAX = 1_000
@@ -32,20 +33,12 @@ def set_authorizations_args(user: str, authorizations: Collection[str]) -> Args:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAuthorizations:
+class SetAuthorizations(ConfigChange):
     """See :class:`bookkeeper.master.fate.engine.Operation`. In force on every tserver when it is done."""
-
-    context: Context
-    first: str = "write"
 
     def locks(self, args: Args) -> Collection[str]:
         """One change of a user at a time."""
         return (f"user {text(args, 'user')}",)
-
-    @property
-    def steps(self) -> Mapping[str, Step]:
-        """write, confirm."""
-        return {"write": self.write, "confirm": self.confirm}
 
     def write(self, call: Call) -> Outcome:
         """Write the record."""
@@ -53,7 +46,3 @@ class SetAuthorizations:
             self.context.stores.coordination, text(call.args, "user"), texts(call.args, "authorizations")
         )
         return Next("confirm", {})
-
-    def confirm(self, call: Call) -> Outcome:
-        """See :func:`confirm_step`."""
-        return confirm_step(self.context, call)
