@@ -33,8 +33,8 @@ def tserver(world: World) -> Iterator[ScriptedTServer]:
 
 @pytest.fixture
 def asked(world: World, monkeypatch: pytest.MonkeyPatch) -> Queries:
-    """Questions to the books; a mark loses its patience at once."""
-    monkeypatch.setattr(queries, "MARK_PATIENCE_MS", 0)
+    """Questions to the books; a mark waits no time."""
+    monkeypatch.setattr(queries, "MARK_TIMEOUT_MS", 0)
     return Queries(world.table, world.tservers(), world.config, world.clock)
 
 
