@@ -1,7 +1,5 @@
-"""Changing the properties of a table.
-
-Arrives: keys to set and keys to take away. Leaves: the table's record, and every tserver obeying it. Survives a crash:
-the operation; writing the same changes again is harmless. Rule: R14, for the waiting.
+"""The operation that changes the properties of a table. A crash makes the next master write the same changes again,
+which is harmless. Rule: R14.
 """
 
 from __future__ import annotations
@@ -22,10 +20,10 @@ from bookkeeper.metadata.values import Json
 
 
 def change_properties_args(name: str, changes: Mapping[str, str], removals: Collection[str]) -> Args:
-    """Arguments of ``change_properties``. Raises InvalidInputError, so that what can't succeed never begins."""
+    """Arguments of ``change_properties``. Raises InvalidInputError before an impossible operation begins."""
     both = sorted(set(changes) & set(removals))
     if both:
-        raise InvalidInputError(f"property {both[0]} can't be set and taken away at once")
+        raise InvalidInputError(f"property {both[0]} is both set and removed; do one of them")
     check_keys([*changes, *removals])
     changed({}, changes, ())
     return {"name": name, "changes": dict(changes), "removals": cast("list[Json]", sorted(removals))}
@@ -33,14 +31,14 @@ def change_properties_args(name: str, changes: Mapping[str, str], removals: Coll
 
 @dataclass(frozen=True, slots=True)
 class ChangeProperties(ConfigChange):
-    """See :class:`bookkeeper.master.fate.engine.Operation`. In force on every tserver when it is done."""
+    """Sets and removes properties of one table."""
 
     def locks(self, args: Args) -> Collection[str]:
         """One change of a table name at a time."""
         return (f"table {text(args, 'name')}",)
 
     def write(self, call: Call) -> Outcome:
-        """Write them. Raises NotFoundError, InvalidInputError."""
+        """Write the properties. Raises NotFoundError, InvalidInputError."""
         table_id = online_table(self.context.config(), text(call.args, "name")).table_id
         changes = cast("dict[str, str]", call.args["changes"])
         removals = texts(call.args, "removals")

@@ -116,7 +116,7 @@ def test_logs_of_an_import_that_nobody_took_are_collected(world: World, master: 
 
 def test_a_read_only_table_or_cluster_takes_no_import(world: World, master: Master, given: Path) -> None:
     set_read_only(world.coordination, True)
-    with pytest.raises(ReadOnlyError, match="this cluster is read-only, importdirectory is refused"):
+    with pytest.raises(ReadOnlyError, match="this cluster is read-only and refuses importdirectory"):
         _run(master, _args(given))
     set_read_only(world.coordination, False)
     change_table(world.coordination, "1", lambda table: replace(table, properties={"table.read_only": "true"}))

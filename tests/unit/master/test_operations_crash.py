@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.master.cycle import replicate_file
-from bookkeeper.master.fate.engine import FAILED_KEPT_NS, Args
+from bookkeeper.master.fate.engine import FAILED_RETENTION_NS, Args
 from bookkeeper.master.operations.split_merge import SPLIT_KIND, add_splits_args
 from bookkeeper.master.operations.table_lifecycle import create_table_args
 from bookkeeper.standalone.directory import init_cluster
@@ -113,7 +113,7 @@ def test_what_fails_has_failed_whoever_leads_and_is_listed_once(
             scene.finish()
             failed = [(running.op.type, running.error is not None) for running in scene.master.fate.pending()]
             assert failed == ([] if write == 0 and not behind else [(kind, True)])
-            scene.world.clock.jump(FAILED_KEPT_NS // 1_000_000 + 1)
+            scene.world.clock.jump(FAILED_RETENTION_NS // 1_000_000 + 1)
             scene.master.run_fate()
             assert end_state(scene) == before
         if not cut:

@@ -96,7 +96,7 @@ def check_doubt(directory: Path, peer: LocalMaster, kind: str, landed: bool) -> 
                 with pytest.raises(BookkeeperError) as told:
                     scene.master.fate.submit(kind, args)
                 assert isinstance(told.value, UnavailableError), "its user hears that it failed"
-                assert told.match("not sure that")
+                assert told.match("in doubt whether")
             (running,) = scene.master.fate.pending()
             scene.world.clock.jump(60_000)
             assert scene.master.fate.step_once()
@@ -128,7 +128,7 @@ def test_the_next_master_executes_what_landed_in_time_and_nothing_comes_later(
     before, after = states(kind, tmp_path / "sure", peer)
     with scene_at(tmp_path / "west", peer) as scene:
         args = SCENES[kind].prepare(scene)
-        with in_doubt(scene, landed) as land, pytest.raises(UnavailableError, match="not sure that"):
+        with in_doubt(scene, landed) as land, pytest.raises(UnavailableError, match="in doubt whether"):
             scene.master.fate.submit(kind, args)
         scene.master = scene.world.depose(scene.master)
         SCENES[kind].go_on(scene)

@@ -19,7 +19,7 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.master.fate.engine import (
-    FAILED_KEPT_NS,
+    FAILED_RETENTION_NS,
     FAILED_STEP,
     Args,
     Call,
@@ -209,9 +209,9 @@ def test_a_failure_is_told_kept_shown_and_forgotten_after_a_while(world: World, 
     successor.resume(successor.store.load())
     shown = [r for r in successor.pending() if r.ended]
     assert [(r.txid, r.error is not None) for r in shown] == [(running.txid, True)]
-    world.clock.jump(FAILED_KEPT_NS // 1_000_000 + 1)
+    world.clock.jump(FAILED_RETENTION_NS // 1_000_000 + 1)
     _until_idle(successor)
-    world.clock.jump(FAILED_KEPT_NS // 1_000_000 + 1)
+    world.clock.jump(FAILED_RETENTION_NS // 1_000_000 + 1)
     _until_idle(successor)
     assert _rows(world) == []
 
@@ -281,7 +281,7 @@ def test_callers_learn_when_the_reign_ends(world: World) -> None:
     engine = _engine(world, world.master(), Script({"one": lambda _call: Wait("for ever")}))
     running = engine.submit("script", {})
     engine.stop()
-    with pytest.raises(NotLeaderError, match="goes on there"):
+    with pytest.raises(NotLeaderError, match="which continues the operation"):
         engine.wait(running, 30_000)
 
 
