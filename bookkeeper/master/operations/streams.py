@@ -59,7 +59,7 @@ class StreamDone:
 
     def tell(self, call: Call) -> Outcome:
         """Report the end of the streams (rule R20). A cluster that is no longer defined has no address: its high-waters
-        stay until an operator deletes them.
+        stay until an operator acts.
         """
         peer = self.context.config().clusters.get(text(call.args, "cluster"))
         if peer is not None:
