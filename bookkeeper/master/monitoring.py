@@ -124,7 +124,7 @@ class MasterSource:
             targets=tuple(replication_configs(sorted(config.tables.values(), key=lambda table: table.name))),
             statuses=(*(status_message(state, names) for state in most), *quarantined),
             lags=sums.lags(),
-            quarantined=tuple(lead.quarantine.listed(names)),
+            quarantined=tuple(lead.quarantine.list_ranges(names)),
             cycles=cycles_of(lead),
             age_ms=age_ms,
             files_outstanding=len(snapshot.files),

@@ -1,7 +1,4 @@
-"""The FATE operations of a master, by kind.
-
-Arrives: arguments that are JSON. Leaves: a table of steps for each kind. What survives a crash is in ``fate_store``.
-"""
+"""The kinds of FATE operations of a master, by name."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from bookkeeper.master.origins.end_origins import END_KIND, EndRoots, ForgetRoot
 
 
 def all_operations(context: Context) -> Mapping[str, Operation]:
-    """Every kind that the engine executes (`replicate_file` is driven by the master's cycle)."""
+    """Every kind that the engine executes; the master's cycle executes `replicate_file`."""
     return {
         "create_table": CreateTable(context),
         "delete_table": DeleteTable(context),

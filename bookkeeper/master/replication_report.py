@@ -40,7 +40,7 @@ def quarantine_report(lead: Leadership, config: ClusterConfig, table: str) -> li
     """
     wanted = None if not table else config.table_named(table).table_id
     expect_known(lead.knowledge())
-    listed = lead.quarantine.listed(table_names(config.tables.values()))
+    listed = lead.quarantine.list_ranges(table_names(config.tables.values()))
     return [found for found in listed if wanted in (None, found.target.source_table_id)]
 
 
@@ -55,4 +55,6 @@ def pending_report(
     for entry, target, progress in lead.queries.pending(marks, table, cluster):
         known = files.get(entry.file) or entry
         found.append(status_message(target_state(known, target, progress, files, shipping, now, tries), names))
-    return found + lead.quarantine.below(marks, config.table_named(table).table_id, cluster, names, now.wall_ms)
+    return found + lead.quarantine.statuses_below(
+        marks, config.table_named(table).table_id, cluster, names, now.wall_ms
+    )

@@ -1,8 +1,7 @@
-"""Having a table compacted: which tablets are to be asked, and which are left to wait for.
+"""The compaction of a table: orders to the tservers of its tablets, and a ticket for each tablet that is not done.
 
-Arrives: a request, where the tablets are. Leaves: orders to tservers, and a ticket for each tablet that is not done.
-Survives a crash: what a tablet has done, in its row; a caller goes on with its tickets, whoever leads and whoever holds
-a tablet then.
+A client repeats its request with the tickets until none remains. This works across changes of the master, of a tablet's
+tserver, and across splits and merges, because a tablet's row in the books shows its finished compactions.
 """
 
 from __future__ import annotations
@@ -18,17 +17,21 @@ from bookkeeper.rpc.contract.services import TServer
 def compact(
     request: CompactRequest, locations: Iterable[TabletLocation], tserver_at: Callable[[str], TServer]
 ) -> list[CompactionTicket]:
-    """Ask each tablet of a request; what could not be asked gets a ticket too. Raises PermanentError."""
-    left = []
+    """Order the compaction of each tablet of a request; return the tickets of tablets that are not done or could not be
+    reached. Raises PermanentError.
+    """
+    remaining = []
     for location in locations:
         ticket = ticket_of(request, location.extent)
         if ticket is not None:
-            left += ask(location, ticket, tserver_at)
-    return left
+            remaining += order_compaction(location, ticket, tserver_at)
+    return remaining
 
 
-def ask(location: TabletLocation, ticket: int, tserver_at: Callable[[str], TServer]) -> list[CompactionTicket]:
-    """Ask one tablet; nothing when it is done."""
+def order_compaction(
+    location: TabletLocation, ticket: int, tserver_at: Callable[[str], TServer]
+) -> list[CompactionTicket]:
+    """Order the compaction of one tablet; return its ticket, or nothing if it is done. Raises PermanentError."""
     if location.address is not None:
         try:
             ticket = tserver_at(location.address).compact_tablet(location.extent, ticket)
@@ -40,12 +43,12 @@ def ask(location: TabletLocation, ticket: int, tserver_at: Callable[[str], TServ
 
 
 def ticket_of(request: CompactRequest, extent: Extent) -> int | None:
-    """What to ask a tablet with: 0 = anew; None: it is not part of the request, or done. After a split or merge the
-    tickets of all tablets that it shares rows with count.
+    """The ticket for a tablet: 0 = a new compaction, None = the tablet is done or not part of the request. After a
+    split or merge the highest ticket of the overlapping former tablets counts, or 0 if one has 0.
     """
     if not request.tickets:
         return 0 if holds_rows(extent, request.begin_row, request.end_row) else None
-    tickets = [given.ticket for given in request.tickets if overlap(given.extent, extent)]
+    tickets = [former.ticket for former in request.tickets if overlap(former.extent, extent)]
     if not tickets:
         return None
     return 0 if 0 in tickets else max(tickets)

@@ -110,7 +110,7 @@ CASES: list[tuple[str, ExitCode, str]] = [
     (f"definecluster a {DEAD}", AWAY, "nothing was changed"),
     ("definecluster me OWN", FAILED, "this cluster itself"),
     ("definecluster other NAMESAKE", FAILED, "has the name here, as this one has: give one of them another"),
-    ("deletecluster lake host:1", FAILED, "not host:1: give that one"),
+    ("deletecluster lake host:1", FAILED, "not host:1; name its own quorum"),
     ("deletecluster lake LAKE", FAILED, "first: disablereplication -t t --all-loc-groups lake"),
     # what is closed
     ("insert shut r f q v", FAILED, "table shut is read-only: only replicated data is taken"),

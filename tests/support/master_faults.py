@@ -116,7 +116,7 @@ def _believe_all_reports(
 MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "a-defined-place-begins-anew": (
         "bookkeeper.master.operations.clusters",
-        "may_begin",
+        "may_prepare",
         lambda config, alias: True,  # noqa: ARG005
         "R23: a directory that replaced the peer's gets an identity of its own",
     ),
@@ -470,7 +470,7 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "a-doubt-is-a-failure": (
         "bookkeeper.master.fate.engine",
-        "in_doubt",
+        "doubt_error",
         lambda running: RefusedError(f"{running.op.type} has failed"),
         "who is told that an operation failed finds it done",
     ),

@@ -1,4 +1,4 @@
-"""FATE: operations of several steps that outlive the master that began them.
+"""FATE: operations of several steps; the next master continues those of a dead one.
 
-``engine`` executes steps; ``fate_store`` keeps operations in the metadata table.
+``engine`` executes the steps; ``fate_store`` writes operations and their steps into the metadata table.
 """

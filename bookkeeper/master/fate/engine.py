@@ -1,14 +1,12 @@
-"""FATE: operations of several steps that outlive the master that began them.
+"""The engine of FATE: executes operations of several steps, also those of earlier masters.
 
-Arrives: requests of administrators, and operations of earlier masters. Leaves: steps executed one after another, each
-persisted before the next begins, so that a crash repeats at most the step that it cut; steps are idempotent. Survives a
-crash: the operations (``fate_store``), but not their waiting callers: a client asks again and joins the operation that
-is under way.
+The engine persists each step before it begins the next one (``fate_store``), so a crash repeats at most one step; steps
+are idempotent. A client that waits for an operation when the master dies repeats its request and joins the operation at
+the next master.
 
-As many operations are executed at a time as threads call :meth:`FateEngine.serve`; a waiting operation occupies no
-thread. Operations that share a lock run one after another, in order of beginning; those that hold it as a
-:func:`shared` one run at the same time. Failed operations are shown for a while, and never more than a bounded number,
-however often masters change.
+Each thread that calls :meth:`FateEngine.serve` executes one operation at a time; a waiting operation occupies no
+thread. Operations that share a lock run one after another, in order of beginning; operations with a :func:`shared` lock
+run at the same time. Operators see a bounded number of failed operations for a limited time.
 """
 
 from __future__ import annotations
@@ -45,14 +43,14 @@ SHARED = "shared "
 FAILED_STEP = "failed"
 """Step of an operation that ended with an error; its state has code and message."""
 
-FAILED_KEPT_NS = 600 * 1_000_000_000
-"""How long the record of a failure is retained, from when this master saw it."""
+FAILED_RETENTION_NS = 600 * 1_000_000_000
+"""How long a master retains the record of a failure, counted from its own start or from the failure."""
 
 FAILED_MAX = 1_000
-"""Most failures retained; the oldest are dropped first. A new master takes over those that it finds."""
+"""Most retained failures; the engine drops the oldest first. A new master takes over the failures in the books."""
 
 OPERATIONS_MAX = 10_000
-"""Most operations at once; beyond it new ones are refused for now."""
+"""Most operations at once; the engine refuses more with OverloadedError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The step is done: go on with ``step``."""
+    """The step is done; the next one is ``step``."""
 
     step: str
     state: State
@@ -75,7 +73,7 @@ class Next:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The step is not done yet; try it again after a while. Operators see ``reason``."""
+    """The step is not done yet; the engine calls it again after ``after_ms``. Operators see ``reason``."""
 
     reason: str
     after_ms: int = 100
@@ -90,7 +88,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The operation ends with this error. A step that raises a PermanentError means the same."""
+    """The operation ends with this error, as after a PermanentError of a step."""
 
     error: BookkeeperError
 
@@ -100,7 +98,7 @@ Step = Callable[[Call], Outcome]
 
 
 class Operation(Protocol):
-    """One kind of operation."""
+    """A kind of operation: its steps and its locks."""
 
     @property
     def first(self) -> str:
@@ -108,17 +106,17 @@ class Operation(Protocol):
 
     @property
     def steps(self) -> Mapping[str, Step]:
-        """The function of each step. It is idempotent, because a crash may cut it and the next master repeats it; after
-        a TransientError it is tried again.
+        """The function of each step, by name. A step is idempotent: the engine repeats it after a TransientError, and
+        the next master repeats it after a crash.
         """
 
     def locks(self, args: Args, /) -> Collection[str]:
-        """Operations with a lock in common exclude each other; see :func:`shared`."""
+        """The names of the operation's locks. Operations with a common lock exclude each other; see :func:`shared`."""
 
 
 @dataclass(slots=True)
 class Running:
-    """An operation in this master's memory; also the handle on which callers wait."""
+    """An operation in this master's memory, and the handle of its waiting callers."""
 
     txid: str
     op: FateOp
@@ -134,53 +132,53 @@ class Running:
     error: BookkeeperError | None = None
     ended: bool = False
     started: bool = True
-    """False: its record may be missing in the books, and no step is executed before it is there."""
+    """False while the record may be missing in the books; the engine executes no step before it is there."""
 
     def take(self) -> None:
-        """A thread works at it, and no other one does."""
+        """Reserve the operation for the calling thread."""
         self.busy = True
 
     def release(self) -> None:
-        """No thread works at it."""
+        """End the reservation."""
         self.busy = False
 
     def confirm_start(self) -> None:
-        """Its record is in the books."""
+        """Note that the record is in the books."""
         self.started = True
 
     def try_later(self, error: TransientError, ready_ns: int) -> None:
-        """A step failed for now."""
+        """Note a transient error of a step; try again at ``ready_ns``."""
         self.note = error.message
         self.ready_ns = ready_ns
 
     def count_failure(self) -> int:
-        """One more failure in a row; returns how many there are."""
+        """Count one more failure in a row; return the count."""
         self.failures += 1
         return self.failures
 
     def wait(self, reason: str, ready_ns: int) -> None:
-        """A step is not done yet."""
+        """Note that a step is not done yet; call it again at ``ready_ns``."""
         self.note = reason
         self.ready_ns = ready_ns
 
     def advance(self, step: str, state: State) -> None:
-        """A step is done, another one follows."""
+        """Go to the next step."""
         self.step, self.state = step, state
         self._clear_note()
 
     def complete(self, result: Json) -> None:
-        """The operation is done."""
+        """End the operation with a result."""
         self.result, self.ended = result, True
         self._clear_note()
 
-    def fail(self, error: BookkeeperError, forget_ns: int) -> None:
-        """The operation ended with an error, which is shown until ``forget_ns``."""
+    def fail(self, error: BookkeeperError, expires_ns: int) -> None:
+        """End the operation with an error, which is retained until ``expires_ns``."""
         self.error, self.ended, self.step = error, True, FAILED_STEP
-        self.ready_ns = forget_ns
+        self.ready_ns = expires_ns
         self._clear_note()
 
     def expire(self) -> None:
-        """The failure was shown for long enough."""
+        """Make the failure ready to be dropped."""
         self.ready_ns = 0
 
     def _clear_note(self) -> None:
@@ -189,7 +187,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class FateLimits:
-    """Pauses between tries of a step, ms, and the most failures that are retained."""
+    """Pauses between tries of a step, ms, and the most retained failures."""
 
     retry_base_ms: int = 100
     retry_max_ms: int = 5_000
@@ -212,20 +210,20 @@ class FateEngine:
     _stopped: bool = field(init=False, default=False)
 
     def resume(self, records: Iterable[FateRecord]) -> None:
-        """Take over what the books hold, once, at the beginning of a reign."""
+        """Take over the operations in the books, once, at the beginning of a reign."""
         with self._changed:
             for record in records:
                 if record.op.type in self.kinds:
                     self._admit(record.txid, record.op, record.step, record.state)
                 else:
-                    LOG.warning("operation %s is of kind %s, unknown here: left alone", record.txid, record.op.type)
+                    LOG.warning("operation %s has the unknown kind %s and is left alone", record.txid, record.op.type)
             self._changed.notify_all()
 
     def submit(self, kind: str, args: Args) -> Running:
-        """Begin an operation, in the books on return; while an equal one is under way, the caller joins that one.
+        """Begin an operation, or join an equal one that is running. Returns once its record is in the books.
 
-        Raises OverloadedError when there are too many, and UnavailableError when the beginning is in doubt: this master
-        continues to try; the next one executes the operation if it was in the books in time, and else forgets it.
+        Raises OverloadedError if too many operations run. Raises UnavailableError if the beginning is in doubt: this
+        master continues to try; the next master executes the operation only if the record was in the books in time.
         """
         with self._submitting:
             running = self._claim(kind, args)
@@ -235,7 +233,7 @@ class FateEngine:
                 self._begin(running)
             except TransientError as error:
                 self._try_later(running, error)
-                raise in_doubt(running) from error
+                raise doubt_error(running) from error
             except PermanentError:
                 self._running.pop(running.txid)
                 raise
@@ -244,45 +242,45 @@ class FateEngine:
             return running
 
     def _claim(self, kind: str, args: Args) -> Running:
-        """The equal operation that is under way, or a new one; the caller may discard a new one until it has begun."""
+        """The equal operation that is running, or a new one; the caller may discard a new one until it has begun."""
         with self._changed:
             running = next((r for r in self._running.values() if r.op.type == kind and r.op.args == args), None)
             if running is None:
                 if len(self._running) >= OPERATIONS_MAX:
-                    raise OverloadedError(f"{OPERATIONS_MAX} operations are under way; try again later")
+                    raise OverloadedError(f"{OPERATIONS_MAX} operations are running; try again later")
                 op = FateOp(kind, args, self.clock.wall_ms())
                 running = self._admit(self.store.new_txid(), op, FIRST_STEP, {}, started=False)
             if not running.started:
                 if running.busy:
-                    raise in_doubt(running)
+                    raise doubt_error(running)
                 running.take()
             return running
 
     def wait(self, running: Running, timeout_ms: int) -> Json:
-        """Wait for the end of an operation: its result, or its error raised.
+        """Wait for the end of an operation and return its result, or raise its error.
 
-        Raises UnavailableError after the time limit (the operation continues; ask again), NotLeaderError when the reign
-        ends.
+        Raises UnavailableError after the time limit (the operation continues), NotLeaderError if the reign ends.
         """
         if not self.is_over(running, timeout_ms):
             note = f" ({running.note})" if running.note else ""
+            kind, step = running.op.type, running.step
             raise UnavailableError(
-                f"operation {running.txid} ({running.op.type}) is still at {running.step}{note}; it goes on, ask again"
+                f"operation {running.txid} ({kind}) is still at {step}{note}; it continues, ask again"
             )
         if running.error is not None:
             raise type(running.error)(running.error.message, running.error.details)
         return running.result
 
     def is_over(self, running: Running, timeout_ms: int) -> bool:
-        """Wait for the end of an operation, with any result; False after the time limit. Raises NotLeaderError when the
-        reign ends before.
+        """Wait for the end of an operation, with any result; False after the time limit. Raises NotLeaderError if the
+        reign ends.
         """
         deadline_ns = self.clock.boot_ns() + timeout_ms * 1_000_000
         with self._changed:
             while not running.ended:
                 left_ns = deadline_ns - self.clock.boot_ns()
                 if self._stopped:
-                    raise NotLeaderError("this master leads no more; ask the next one, the operation goes on there")
+                    raise NotLeaderError("this master no longer leads; ask the next one, which continues the operation")
                 if left_ns <= 0:
                     return False
                 self._changed.wait(left_ns / 1e9)
@@ -293,7 +291,7 @@ class FateEngine:
         return self.wait(self.submit(kind, args), timeout_ms)
 
     def pending(self) -> list[Running]:
-        """Operations under way and retained failures, in order of beginning."""
+        """Running operations and retained failures, in order of beginning."""
         with self._changed:
             return sorted([*self._running.values(), *self._failed.values()], key=lambda running: running.txid)
 
@@ -316,7 +314,7 @@ class FateEngine:
             self._execute(running)
 
     def step_once(self) -> bool:
-        """Execute one step of the first operation that is ready; tell whether there was one."""
+        """Execute one step of the first ready operation; return whether there was one."""
         with self._changed:
             running = self._take()
         if running is None:
@@ -331,13 +329,13 @@ class FateEngine:
         locks = frozenset(kind.locks(op.args))
         running = Running(txid, op, step or kind.first, state, locks, self.clock.boot_ns(), started=started)
         if step == FAILED_STEP:
-            self._keep_failed(running, PermanentError(str(state.get("message")), {"code": str(state.get("code"))}))
+            self._retain_failure(running, PermanentError(str(state.get("message")), {"code": str(state.get("code"))}))
         else:
             self._running[txid] = running
         return running
 
     def _take(self) -> Running | None:
-        """The first ready operation that no earlier one excludes, or a failure that was retained for long enough."""
+        """The first ready operation that no earlier one excludes, or an expired failure."""
         if self._stopped:
             return None
         now_ns = self.clock.boot_ns()
@@ -356,7 +354,7 @@ class FateEngine:
     def _execute(self, running: Running) -> None:
         try:
             if running.ended:
-                self._forget_failed(running)
+                self._drop_failure(running)
             else:
                 self._advance(running)
         except LeaseLostError:
@@ -398,7 +396,7 @@ class FateEngine:
             self.store.reach({running.txid: FateStep(FAILED_STEP, failure)})
             with self._changed:
                 self._running.pop(running.txid)
-                self._keep_failed(running, outcome.error)
+                self._retain_failure(running, outcome.error)
 
     def _outcome(self, running: Running) -> Outcome:
         self.store.check()
@@ -410,32 +408,32 @@ class FateEngine:
         except PermanentError as error:
             return Failed(error)
 
-    def _keep_failed(self, running: Running, error: BookkeeperError) -> None:
-        running.fail(error, self.clock.boot_ns() + FAILED_KEPT_NS)
+    def _retain_failure(self, running: Running, error: BookkeeperError) -> None:
+        running.fail(error, self.clock.boot_ns() + FAILED_RETENTION_NS)
         self._failed[running.txid] = running
         excess = excess_failures(len(self._failed), self.limits.failed_max)
         if excess:
             next(islice(self._failed.values(), excess - 1, None)).expire()
 
-    def _forget_failed(self, running: Running) -> None:
+    def _drop_failure(self, running: Running) -> None:
         self.store.end([running.txid])
         with self._changed:
             self._failed.pop(running.txid, None)
 
 
-def in_doubt(running: Running) -> UnavailableError:
-    """The error for an operation that may be in the books or not: no caller hears that it failed."""
-    why = running.note or "its record is just being written"
-    return UnavailableError(f"it is not sure that {running.op.type} begins, and it may still ({why}): ask again")
+def doubt_error(running: Running) -> UnavailableError:
+    """The error for a caller while the operation's record may be in the books or not."""
+    reason = running.note or "another call writes its record"
+    return UnavailableError(f"it is in doubt whether {running.op.type} begins ({reason}); ask again")
 
 
-def excess_failures(kept: int, most: int) -> int:
-    """How many of the retained failures have to be dropped."""
-    return max(0, kept - most)
+def excess_failures(retained: int, limit: int) -> int:
+    """The number of retained failures above the limit."""
+    return max(0, retained - limit)
 
 
 def shared(lock: str) -> str:
-    """A lock for operations that may run at the same time, but not together with one that holds the lock itself."""
+    """A shared lock: its operations exclude only operations with the exclusive lock of this name."""
     return SHARED + lock
 
 
@@ -446,7 +444,7 @@ def is_blocked(lock: str, taken: Collection[str]) -> bool:
 
 
 def first_of_each_lock(ordered: Iterable[Running]) -> Iterable[Running]:
-    """Operations that may run now: those for which no earlier one, under way, holds a lock of theirs."""
+    """The operations that may run now: no earlier operation has one of their locks."""
     taken: set[str] = set()
     for running in ordered:
         if not any(is_blocked(lock, taken) for lock in running.locks):

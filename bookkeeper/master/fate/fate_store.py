@@ -1,12 +1,12 @@
 """FATE operations as rows of the metadata table: their arguments and their current steps.
 
-Arrives: new operations, steps reached, ends. Leaves: `~fate_<txid>` rows. Survives a crash: everything, cut after any
-call: an operation without a step is at its first one; steps are written at the leader's rank, so those of a deposed
-leader are older; an ended operation is purged, its id is never used again. Rule: R1.
+An operation is a `~fate_<txid>` row. An operation without a step is at its first one. The store writes steps at the
+leader's rank, so the steps of a deposed leader are older (rule R1). The end of an operation purges its row; its id is
+unique.
 
 A put may be in doubt: the answer is lost, or the write arrives long after the end of its reign. So a reign that begins
 takes over all present operations (it writes every step again, at its own rank), then it writes `~fate`. A row of an
-earlier reign that no later reign took over arrived after that. Its caller was told that the beginning is in doubt, and
+earlier reign that no later reign took over arrived after that. Its caller got an error for a doubtful beginning, and
 may have asked the next master for the same operation. Such a row is void.
 """
 
@@ -26,21 +26,21 @@ from bookkeeper.metadata.values import EMPTY, FateOp, FateStep, Json
 LOG = logging.getLogger(__name__)
 
 FIRST_STEP = ""
-"""Step of an operation that has none written yet; it stands for the first step of its kind."""
+"""Step of an operation without a written step; it stands for the first step of its kind."""
 
 _TXID = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True)
 class FateRecord:
-    """One operation as the books have it."""
+    """One operation in the books."""
 
     txid: str
     op: FateOp
     step: str
     state: Mapping[str, Json]
     epoch: int
-    """The last reign that began it, took it over, or wrote a step of it."""
+    """The last reign that began the operation, took it over, or wrote a step of it."""
 
 
 def format_txid(rank: int) -> str:
@@ -49,9 +49,8 @@ def format_txid(rank: int) -> str:
 
 
 def parse_record(row: Row) -> FateRecord | None:
-    """The operation of a `~fate_` row; None for the remains of one that was ended (a step written late).
-
-    Raises CorruptionError.
+    """The operation of a `~fate_` row; None for the remains of an ended operation (a late step). Raises
+    CorruptionError.
     """
     txid = keys.parse_fate_row(row.key)
     if _TXID.fullmatch(txid) is None:
@@ -66,12 +65,12 @@ def parse_record(row: Row) -> FateRecord | None:
 
 
 def came_late(record: FateRecord, taken_over: int) -> bool:
-    """Whether an operation came into the books after the reign of epoch ``taken_over`` took over all operations."""
+    """Whether a record arrived in the books after the reign of epoch ``taken_over`` took over all operations."""
     return record.epoch < taken_over
 
 
 class FateStore:
-    """Reads and writes operations for one reign. Every call may be repeated; raises TransientError."""
+    """Reads and writes the operations of one reign. Calls may be repeated; they raise TransientError."""
 
     def __init__(self, table: MetadataTable, reign: Reign) -> None:
         self._table = table
@@ -87,24 +86,24 @@ class FateStore:
         return format_txid(self._reign.next_rank())
 
     def write(self, ops: Mapping[str, FateOp]) -> None:
-        """Write new operations, by their ids, in one call. When this returns, every later reign finds them. When it
-        fails they are in doubt; the caller may repeat it.
+        """Write new operations, by their ids, in one call. Afterwards every later reign finds them. If the call fails,
+        the operations are in doubt; the caller may repeat the call.
         """
         puts = [RowPut(keys.fate_row(txid), {keys.FATE_OP: op.encode()}) for txid, op in ops.items()]
         self._table.put(puts, keys.ONCE_RANK)
         self._reign.check()
 
     def begin(self, ops: Sequence[FateOp]) -> list[str]:
-        """:meth:`write` operations without waiting callers, and return their ids. When that fails, those in doubt are
-        purged when another one ends.
+        """:meth:`write` operations without waiting callers, and return their ids. If the write fails, the next
+        :meth:`end` purges the operations in doubt.
         """
-        begun = {self.new_txid(): op for op in ops}
+        started = {self.new_txid(): op for op in ops}
         try:
-            self.write(begun)
+            self.write(started)
         except TransientError:
-            self._doubtful.update(begun)
+            self._doubtful.update(started)
             raise
-        return list(begun)
+        return list(started)
 
     def reach(self, steps: Mapping[str, FateStep]) -> None:
         """Write the steps that operations have reached, in one call."""
@@ -114,7 +113,7 @@ class FateStore:
             self._table.put(puts, rank)
 
     def end(self, txids: Iterable[str]) -> None:
-        """Forget operations for good; the next :meth:`load` finds any that a crash leaves."""
+        """Purge operations; after a crash in between, the next :meth:`load` finds the remaining ones."""
         doubtful = tuple(self._doubtful)
         rows = map(keys.fate_row, (*txids, *doubtful))
         self._purge([CellKey(row, column) for row in rows for column in (keys.FATE_OP, keys.FATE_STEP)])
@@ -126,12 +125,10 @@ class FateStore:
             self._table.purge(cells)
 
     def load(self) -> list[FateRecord]:
-        """Take over all operations, in order of beginning: once, as a reign begins. Tells the reign the ranks that it
-        meets (rule R8). Purges void rows.
-
-        A row that does not parse is logged and left alone: it must not keep a master from leading.
+        """Take over all operations, in order of beginning: once, as a reign begins. The reign observes the ranks of
+        their rows (rule R8). Purges void rows. Logs a malformed row and leaves it alone, so that the master can lead.
         """
-        records = self._sound()
+        records = self._valid_records()
         rank = self._reign.next_rank()
         steps = {record.txid: FateStep(record.step, record.state).encode() for record in records}
         if steps:
@@ -141,14 +138,14 @@ class FateStore:
         return records
 
     def sweep(self) -> None:
-        """Purge void rows: those that came late, and remains of operations that were ended."""
-        self._sound()
+        """Purge void rows: late records, and remains of ended operations."""
+        self._valid_records()
 
-    def _sound(self) -> list[FateRecord]:
-        """All operations that are not void; all others are purged. An operation is in the books before its first step
-        is, so a step without its operation is a remain of an ended one.
+    def _valid_records(self) -> list[FateRecord]:
+        """All valid operations; purges void ones. The books have an operation before its first step, so a step without
+        an operation remains of an ended one.
         """
-        taken_over = self._taken_over()
+        taken_over = self._takeover_epoch()
         records: list[FateRecord] = []
         void: list[CellKey] = []
         start, stop = keys.section(keys.FATE_PREFIX)
@@ -159,7 +156,7 @@ class FateStore:
             try:
                 record = parse_record(row)
             except CorruptionError as error:
-                LOG.error("row %r is no operation and is left alone: %s", row.key, error.message)
+                LOG.error("row %r is not a valid operation; this master leaves it alone: %s", row.key, error.message)
                 continue
             if record is None or came_late(record, taken_over):
                 void += [CellKey(row.key, column) for column in row.cells]
@@ -168,7 +165,7 @@ class FateStore:
         self._purge(void)
         return records
 
-    def _taken_over(self) -> int:
+    def _takeover_epoch(self) -> int:
         """The epoch of the last reign that has taken over all operations."""
         row = self._table.get(keys.FATE_REIGN_ROW, ("fate",))
         cell = None if row is None else row.cells.get(keys.FATE_REIGN)

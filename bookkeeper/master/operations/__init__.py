@@ -1,7 +1,7 @@
-"""The FATE operations: JSON arguments in, a table of steps out, one module for each subject.
+"""The FATE operations, one module for each subject: each has JSON arguments and a table of steps.
 
-``context`` is what steps act on. Tables: ``table_lifecycle``, ``properties``, ``read_only``, ``split_merge``. Users:
-``user_changes``. Files: ``bulk_import``, ``export``, with ``requests`` for the checks of both. Replication:
-``clusters``, ``replicated_tables``, ``quarantine``, ``streams``. :mod:`bookkeeper.master.operation_kinds` lists them
-all by name.
+``context`` has the stores and clients that all steps use. ``config_change`` is the base of operations that change the
+configuration. Tables: ``table_lifecycle``, ``properties``, ``read_only``, ``split_merge``. Users: ``user_changes``.
+Files: ``bulk_import``, ``export``, with ``requests`` for the receipts of both. Replication: ``clusters``,
+``replicated_tables``, ``quarantine``, ``streams``. :mod:`bookkeeper.master.operation_kinds` lists all kinds by name.
 """

@@ -1,19 +1,17 @@
-"""Bulk import: a directory of Parquet and CSV files becomes segments of a table.
+"""Bulk import: an operation that turns a directory of Parquet and CSV files into segments of a table.
 
-Arrives: a table, a directory on the master's machine. Leaves: segments in the table's tablets, each tablet's all at
-once. Cut after any step: the files are written anew, or taken over from their manifest; a tablet takes an import once
-(rule R18), because it stands for a stream of its own, whose cell says that it is not over. That cell ends as a receipt:
-a client that lost the answer and asks again within the grace gets it, and nothing is imported twice.
+Each tablet adds all its segments at once, and only once (rule R18): a stream stands for the import, and the stream's
+cell is open until the end. Then the cell is the receipt for a client that repeats the request. Input that can't be
+imported changes nothing.
 
-Input that can't be imported changes nothing. Nor does the table change its borders, groups or targets meanwhile, nor is
-anything made read-only: the operation holds their locks. Imports into several tables run beside each other: one at a
-time is converted, which takes memory, and a few at a time wait for tservers, so that none keeps the others from it.
+The locks of the operation prevent splits, changes of groups and targets, and read-only switches meanwhile. Imports into
+several tables run at the same time, but few at once in the two expensive steps: conversion takes memory, and the wait
+for tservers takes a thread.
 
-Of a replicated table each tablet's records are written as a log besides, stamped with the targets (R13), in a directory
-like those of tservers' sessions: what ships, keeps and collects logs does so with it. Nobody refers to it until its
-tablet takes the import; so the collector leaves such logs alone while an import is under way. Beside each log are links
-to the segments with its records, for peers that take files as they are (``storage.bulk.whole``).
-Rules: R13, R17, R18 and R20.
+For a replicated table the operation also writes each tablet's records into a log with the block targets (R13). Workers
+ship this log, and the collector deletes it, like a tserver's. No tablet refers to the log before it adds the segments,
+so the collector deletes no such log while an import runs. Beside each log are links to the segments with its records,
+for peers that accept segment files (:mod:`bookkeeper.bulk.log_segments`). Rules: R13, R17, R18 and R20.
 """
 
 from __future__ import annotations
@@ -41,8 +39,8 @@ from bookkeeper.master.operations.requests import (
     check_request,
     close_request,
     find_receipt,
-    give_receipt,
     open_request,
+    write_receipt,
 )
 from bookkeeper.master.operations.table_lifecycle import chained_tablets
 from bookkeeper.metadata.values import Json
@@ -57,9 +55,9 @@ from bookkeeper.storage.wal.wal_files import make_directory, uri_of
 ADOPT_AGAIN_MS = 200
 CONVERT_AGAIN_MS = 200
 
-CONVERTED_AT_ONCE = 1
-ADOPTED_AT_ONCE = 2
-"""Imports that are at these steps at a time; each takes a thread of the master's operations."""
+CONVERSIONS_MAX = 1
+ADOPTIONS_MAX = 2
+"""Most imports in the steps ``convert`` and ``adopt`` at a time; each occupies a thread of the operations."""
 
 
 def import_args(request: ImportRequest) -> Args:
@@ -79,11 +77,11 @@ class ImportDirectory:
 
     context: Context
     first: str = "check"
-    converting: Semaphore = field(default_factory=lambda: Semaphore(CONVERTED_AT_ONCE))
-    adopting: Semaphore = field(default_factory=lambda: Semaphore(ADOPTED_AT_ONCE))
+    converting: Semaphore = field(default_factory=lambda: Semaphore(CONVERSIONS_MAX))
+    adopting: Semaphore = field(default_factory=lambda: Semaphore(ADOPTIONS_MAX))
 
     def locks(self, args: Args) -> Collection[str]:
-        """The table stays as it is, and nothing becomes read-only, until every tablet has its segments."""
+        """The table does not change, and nothing becomes read-only, until every tablet has its segments."""
         return (f"table {text(args, 'name')}", shared("read_only"))
 
     @property
@@ -101,13 +99,13 @@ class ImportDirectory:
     # ---- before anything changes
 
     def check(self, call: Call) -> Outcome:
-        """Raises NotFoundError, ReadOnlyError, RefusedError; done when the receipt says so."""
+        """Done if the request has a receipt. Raises NotFoundError, ReadOnlyError, RefusedError."""
         config = self.context.config()
         table = online_table(config, text(call.args, "name"))
         self.context.settings.files.resolve(Path(text(call.args, "directory")))
-        known = find_receipt(self.context, self._stream(table.table_id, call))
-        if known is not None:
-            return Done(known)
+        receipt = find_receipt(self.context, self._stream(table.table_id, call))
+        if receipt is not None:
+            return Done(receipt)
         refuse_if_read_only(config, table, "importdirectory")
         time_ms = call.args["time_ms"]
         state: dict[str, Json] = {
@@ -117,8 +115,8 @@ class ImportDirectory:
         return Next("convert", state)
 
     def convert(self, call: Call) -> Outcome:
-        """Write the segments into a directory of this attempt, so that a deposed master, however late, writes to none
-        that counts. Input that can't be imported ends the operation.
+        """Write the segments into a directory of this attempt: a deposed master that is late writes into another one.
+        Input that can't be imported ends the operation.
         """
         attempt = uuid.uuid4().hex
         directory = self._directory(text(call.state, "table_id"), call) / attempt
@@ -139,7 +137,7 @@ class ImportDirectory:
         return TabletSettings(compression=parse_properties(table.properties).compression)
 
     def _converted(self, call: Call, place: Place) -> Imported:
-        """The segments and, of a replicated table, the logs."""
+        """Write the segments and, for a replicated table, the logs."""
         config = self.context.config()
         table = config.table(text(call.state, "table_id"))
         extents = [tablet.extent for tablet in chained_tablets(self.context, table.table_id)]
@@ -178,7 +176,7 @@ class ImportDirectory:
     # ---- the tablets
 
     def adopt(self, call: Call) -> Outcome:
-        """Let each tablet take its part; those that have it say so."""
+        """Make each tablet add its part; a tablet that has its part confirms it again."""
         table_id = text(call.state, "table_id")
         imported = Imported.read(self._directory(table_id, call) / text(call.state, "attempt"))
         stream = self._stream(table_id, call)
@@ -201,7 +199,7 @@ class ImportDirectory:
         if left:
             return Wait(f"{len(left)} of {len(tablets)} tablets lack their segments: {left[0]}", ADOPT_AGAIN_MS)
         if imported.logs:
-            self.context.hooks.wake()  # no tserver has these logs among its own, so none says that they are new
+            self.context.hooks.wake()  # no tserver owns these logs, so none nudges the master
         return Next("receipt", call.state)
 
     def _order(self, tablet: TabletView, live: Mapping[str, str], request: AdoptRequest) -> None:
@@ -211,49 +209,46 @@ class ImportDirectory:
         self.context.tservers.at(address).adopt_segments(request)
 
     def receipt(self, call: Call) -> Outcome:
-        """Every tablet has its part."""
-        give_receipt(self.context, self._stream(text(call.state, "table_id"), call), number(call.state, "records"))
+        """Every tablet has its part: write the receipt."""
+        write_receipt(self.context, self._stream(text(call.state, "table_id"), call), number(call.state, "records"))
         return Next("clear", call.state)
 
     def clear(self, call: Call) -> Outcome:
-        """See :meth:`_end`."""
-        self._end(text(call.state, "table_id"), call)
+        """Delete the imported files, because the tablets have links of their own; close the request."""
+        table_id = text(call.state, "table_id")
+        shutil.rmtree(self._directory(table_id, call), ignore_errors=True)
+        close_request(self.context, self._stream(table_id, call))
         return Done(number(call.state, "records"))
 
     # ---- inside
-
-    def _end(self, table_id: str, call: Call) -> None:
-        """The tablets have names of their own for the files; the stream is over, after its grace."""
-        shutil.rmtree(self._directory(table_id, call), ignore_errors=True)
-        close_request(self.context, self._stream(table_id, call))
 
     def _directory(self, table_id: str, call: Call) -> Path:
         return self.context.settings.tables_dir / table_id / f"import-{text(call.args, 'request_id')}"
 
     def _stream(self, table_id: str, call: Call) -> StreamKey:
-        """What stands for the import: the tablets' high-water of it is "taken"."""
+        """The stream that stands for the import; a tablet with a high-water of it has its part."""
         return StreamKey(
             self.context.settings.own_instance_id, uri_of(self._directory(table_id, call)), table_id, table_id, 0
         )
 
 
-def in_turn(places: Semaphore, step: Step, again_ms: int) -> Step:
-    """The step in one of the places; while all are taken the operation waits, and occupies no thread."""
+def in_turn(slots: Semaphore, step: Step, again_ms: int) -> Step:
+    """The step, executed in one of the slots. Without a free slot the operation waits and occupies no thread."""
 
-    def taken(call: Call) -> Outcome:
-        if not places.acquire(blocking=False):
+    def limited(call: Call) -> Outcome:
+        if not slots.acquire(blocking=False):
             return Wait("imports into other tables go first", again_ms)
         try:
             return step(call)
         finally:
-            places.release()
+            slots.release()
 
-    return taken
+    return limited
 
 
 def parts_of(segments: Collection[SegmentRef], tablet: TabletView) -> tuple[ImportedSegment, ...]:
-    """What a tablet takes of an import. Each segment was written within one tablet; should borders have changed since,
-    the rows count that lie in the tablet.
+    """The parts of an import's segments that lie in a tablet. Each segment lies in one tablet, unless the table was
+    split or merged since its conversion.
     """
-    found = ((ref.uri, part_of_segment(segment_entry(ref), tablet.extent.rows)) for ref in segments)
-    return tuple(ImportedSegment(uri, entry.encode()) for uri, entry in found if entry is not None)
+    parts = ((ref.uri, part_of_segment(segment_entry(ref), tablet.extent.rows)) for ref in segments)
+    return tuple(ImportedSegment(uri, entry.encode()) for uri, entry in parts if entry is not None)

@@ -1,10 +1,7 @@
-"""Defining and deleting peer clusters.
+"""The operations that define and delete peer clusters. Rule: R23.
 
-Arrives: an alias and a quorum. Leaves: a record of the peer in the configuration, with the instance id that answered.
-Cut after any step: nothing but that record. Rule: R23.
-
-A cluster that some table replicates to can't be deleted: HBase refuses it as well, and the unsent data of a table
-should not go by a slip of the pen. The quorum that is given must be the one that was defined.
+The record of a peer has its alias, its quorum and the instance id that answered there. ``delete_cluster`` refuses a
+cluster that a table replicates to, because its unsent records would be lost; HBase refuses this, too.
 """
 
 from __future__ import annotations
@@ -33,20 +30,20 @@ def cluster_args(name: str, quorum: str) -> Args:
 
 
 def normal_quorum(quorum: str) -> str:
-    """One spelling of a quorum. Raises InvalidInputError when it is malformed."""
-    system, rest = split_quorum(quorum.strip())
-    return format_quorum(parse_quorum(rest)) if system == BUILT_IN else quorum.strip()
+    """The normal spelling of a quorum. Raises InvalidInputError if it is malformed."""
+    system, addresses = split_quorum(quorum.strip())
+    return format_quorum(parse_quorum(addresses)) if system == BUILT_IN else quorum.strip()
 
 
 @dataclass(frozen=True, slots=True)
 class DefineCluster:
-    """See :class:`bookkeeper.master.fate.engine.Operation`. The same again is fine and may bring a new quorum."""
+    """Defines a peer, or changes its quorum (:class:`bookkeeper.master.fate.engine.Operation`)."""
 
     context: Context
     first: str = "contact"
 
     def locks(self, _args: Args) -> Collection[str]:
-        """One definition at a time: two aliases must not come to name one instance."""
+        """One definition at a time, so that two aliases never name one instance."""
         return ("clusters",)
 
     @property
@@ -55,13 +52,13 @@ class DefineCluster:
         return {"contact": self.contact, "write": self.write}
 
     def contact(self, call: Call) -> Outcome:
-        """Ask who it is. Fails when it does not answer: nobody can say then which cluster it is.
+        """Get the peer's identity; fails if the peer does not answer.
 
-        Raises RefusedError (this cluster, or one of its name), InvalidInputError.
+        Raises RefusedError if the peer is this cluster or has its name, InvalidInputError.
         """
         name, quorum, peers = text(call.args, "name"), text(call.args, "quorum"), self.context.peers
         try:
-            found = peers.prepare(quorum) if may_begin(self.context.config(), name) else peers.contact(quorum)
+            found = peers.prepare(quorum) if may_prepare(self.context.config(), name) else peers.contact(quorum)
         except TransientError as error:
             return Failed(explain_unreachable(name, error))
         refuse_namesake(self.context.config(), found)
@@ -81,16 +78,17 @@ class DefineCluster:
         return Done(peer.instance_id)
 
 
-def may_begin(config: ClusterConfig, alias: str) -> bool:
-    """Rule R23: only a new alias may make a place a peer. A cluster that is defined is an instance already: where it is
-    missing, its place is unmounted, emptied or replaced, and a new identity there would be another instance.
+def may_prepare(config: ClusterConfig, alias: str) -> bool:
+    """Whether a definition may turn an empty directory into a peer (rule R23): only for a new alias. The directory of a
+    defined cluster has an identity; if that is missing, the directory is unmounted, emptied or replaced, and a new
+    identity would make it another instance.
     """
     return alias not in config.clusters
 
 
 def refuse_namesake(config: ClusterConfig, found: PeerIdentity) -> None:
-    """Two clusters with one name replicate rightly, for instance ids tell them apart (rule R23), but people can't: what
-    is new is refused, and a name that was changed later harms nothing.
+    """Raise RefusedError if a new peer has the name of this cluster. Instance ids distinguish the two for replication
+    (rule R23), but people would confuse them.
     """
     own = config.instance
     if (
@@ -106,24 +104,24 @@ def refuse_namesake(config: ClusterConfig, found: PeerIdentity) -> None:
 
 
 def refuse_second_alias(config: ClusterConfig, peer: PeerCluster) -> None:
-    """Rule R23: one instance has one alias, or a table could be sent to it twice."""
-    for alias, known in config.clusters.items():
-        if known.instance_id == peer.instance_id and alias != peer.alias:
+    """Raise ExistsError if the instance has another alias: a table could replicate to it twice (rule R23)."""
+    for alias, other in config.clusters.items():
+        if other.instance_id == peer.instance_id and alias != peer.alias:
             raise ExistsError(
                 f"cluster {alias} is the same instance ({peer.instance_id}); use that name, or deletecluster {alias} "
-                f"{known.quorum} first"
+                f"{other.quorum} first"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteCluster:
-    """See :class:`bookkeeper.master.fate.engine.Operation`. Refused while a table replicates to the cluster."""
+    """Deletes a peer (:class:`bookkeeper.master.fate.engine.Operation`), unless a table replicates to it."""
 
     context: Context
     first: str = "check"
 
     def locks(self, args: Args) -> Collection[str]:
-        """Not while a table is being enabled for it."""
+        """No table can be enabled for the cluster meanwhile."""
         return ("clusters", f"cluster {text(args, 'name')}")
 
     @property
@@ -132,16 +130,17 @@ class DeleteCluster:
         return {"check": self.check, "delete": self.delete}
 
     def check(self, call: Call) -> Outcome:
-        """The cluster is there, with that quorum. Raises NotFoundError, InvalidInputError."""
-        known = self.context.config().cluster(text(call.args, "name"))
-        if normal_quorum(known.quorum) != text(call.args, "quorum"):
+        """Compare the quorum. Raises NotFoundError, and InvalidInputError if the cluster has another quorum."""
+        peer = self.context.config().cluster(text(call.args, "name"))
+        quorum = text(call.args, "quorum")
+        if normal_quorum(peer.quorum) != quorum:
             raise InvalidInputError(
-                f"cluster {known.alias} has the quorum {known.quorum}, not {text(call.args, 'quorum')}: give that one"
+                f"cluster {peer.alias} has the quorum {peer.quorum}, not {quorum}; name its own quorum"
             )
         return Next("delete", {})
 
     def delete(self, call: Call) -> Outcome:
-        """Drop the record; a cut may have left it dropped. Raises RefusedError."""
+        """Delete the record, unless an interrupted try of this step has deleted it. Raises RefusedError."""
         name = text(call.args, "name")
         if name in self.context.config().clusters:
             delete_cluster(self.context.stores.coordination, name)

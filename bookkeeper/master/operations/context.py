@@ -1,8 +1,4 @@
-"""What the steps of operations act on, and what several of them share.
-
-Arrives: the stores, the tservers, the peers, the reign. Leaves: :class:`Context`, arguments taken apart, and the step
-that waits until a change of the configuration is in force everywhere. Rule: R14.
-"""
+"""The context of all operations (stores, tservers, peers, settings), and the decoding of their JSON arguments."""
 
 from __future__ import annotations
 
@@ -18,19 +14,17 @@ from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.errors import NotFoundError
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.tservers import TServers
-from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Wait
+from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import LocalityGroup
 from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.storage.tablet import BatchLimits
 
-CONFIRM_AGAIN_MS = 50
-
 
 @dataclass(frozen=True, slots=True)
 class OperationSettings:
-    """The settings that operations need. ``files``: below which directories imports and exports may be."""
+    """The settings that operations need. Imports and exports may use the directories of ``files``."""
 
     own_instance_id: str
     stream_grace_ms: int
@@ -54,11 +48,11 @@ class OperationSettings:
 
 @dataclass(frozen=True, slots=True)
 class MasterHooks:
-    """The other parts of the master, as an operation calls them.
+    """Callbacks of operations into the other parts of the master.
 
-    ``wake`` asks the master's thread for a full cycle. ``tablets_changed`` asks it to read the tablets with rows from
-    one key (included) to another (excluded), because the operation has written them. ``let_go`` returns when nothing
-    places the tablets of these rows any more. ``begin`` begins another operation (kind, arguments).
+    ``wake`` starts a full cycle. ``tablets_changed`` makes the master's thread read the tablets from one row key
+    (included) to another (excluded) again, after the operation has written them. ``let_go`` stops the placement of the
+    tablets of these rows before it returns. ``begin`` begins another operation (kind, arguments).
     """
 
     wake: Callable[[], None]
@@ -69,8 +63,8 @@ class MasterHooks:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The surroundings of an operation. ``age_clock`` measures ages before something is given up for its age.
-    Thread-safe.
+    """The stores, clients, clocks and settings of operations. ``age_clock`` measures the age of data that an operation
+    deletes for its age. Thread-safe.
     """
 
     stores: ReignStores
@@ -87,7 +81,7 @@ class Context:
 
 
 def batch_limits(settings: Settings) -> BatchLimits:
-    """Largest parts of an imported record: those of a written one."""
+    """The limits of an imported record: those of a written one."""
     tserver = settings.tserver
     return BatchLimits(
         tserver.row_bytes_max,
@@ -98,7 +92,7 @@ def batch_limits(settings: Settings) -> BatchLimits:
 
 
 def stream_grace_ms(settings: Settings) -> int:
-    """Rule R20: longer than any message of a stream can live: its session's idle timeout, a lease, the margin."""
+    """Rule R20: no message of a stream lives longer than its session's idle timeout, a lease and the margin."""
     coordination = settings.coordination
     return settings.tserver.stream_idle_timeout_ms + coordination.session_lease_ms + coordination.session_margin_ms
 
@@ -124,7 +118,7 @@ def optional_texts(args: Args, name: str) -> list[str] | None:
 
 
 def encode_bytes(values: Collection[bytes]) -> list[Json]:
-    """Bytes as JSON holds them."""
+    """Bytes as base64 texts of JSON."""
     return [b64encode(value).decode() for value in values]
 
 
@@ -145,10 +139,10 @@ def decode_groups(args: Args) -> list[LocalityGroup]:
 
 
 def online_table(config: ClusterConfig, name: str) -> TableConfig:
-    """A table that takes writes. Raises NotFoundError."""
+    """The table of this name. Raises NotFoundError if there is none, or if it is being created or deleted."""
     table = config.table_named(name)
     if table.state != "online":
-        raise NotFoundError(f"table {name} is {table.state}; wait until that is over")
+        raise NotFoundError(f"table {name} is not online ({table.state}); try again later")
     return table
 
 
@@ -159,17 +153,3 @@ def check_group_names(table: TableConfig, groups: Collection[str]) -> None:
         raise NotFoundError(
             f"table {table.name} has no locality group {', '.join(unknown)}; it has {', '.join(table.group_names())}"
         )
-
-
-def confirm_step(context: Context, call: Call) -> Outcome:
-    """The last step of every change of the configuration (rule R14).
-
-    The generation is fixed when the step is first reached, so changes that follow do not prolong it.
-    """
-    generation = call.state.get("generation")
-    if generation is None:
-        return Next("confirm", {**call.state, "generation": context.stores.coordination.generation()})
-    waiting_for = context.tservers.unconfirmed(cast(int, generation))
-    if waiting_for:
-        return Wait(f"waiting for tservers to confirm: {'; '.join(waiting_for)}", CONFIRM_AGAIN_MS)
-    return Done(call.state.get("result"))

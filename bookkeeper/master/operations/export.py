@@ -1,13 +1,11 @@
-"""Tables as files: an export to a directory, and a new table made of one.
+"""The operations that export a table into a directory, and create a table from an export.
 
-Arrives: a table and a directory on the master's machine. Leaves: copies of the table's segments with a manifest that is
-written last; or a table that consists of such copies. Cut after any step: what was copied is copied anew. A client that
-asks again gets the receipt of what was done (``requests``).
+An export is the table's segments and a manifest, which the operation writes last. It has every record that was
+acknowledged before it began, because the operation flushes the tablets first. Then it *pins* the segments that the
+books name, by links in a directory of the export, so that a compaction meanwhile deletes none of them.
 
-An export holds everything that was acknowledged before it began: the tablets are flushed first. Then the segments that
-the books name are *pinned*, by links in a directory of the export, so that a compaction beside it takes nothing away.
-Each tablet is exported as it is at one moment, and all of a row lies in one; the table is not frozen between tablets:
-make it read-only where that matters.
+Each tablet is exported as of one moment, and a row lies in one tablet. Writes can change other tablets between these
+moments; make the table read-only to prevent this. A client that repeats a request gets the receipt (``requests``).
 """
 
 from __future__ import annotations
@@ -45,11 +43,11 @@ from bookkeeper.master.operations.requests import (
     check_request,
     close_request,
     find_receipt,
-    give_receipt,
     open_request,
     request_stream,
+    write_receipt,
 )
-from bookkeeper.master.operations.table_lifecycle import chained_tablets, tablet_rows, wait_for_homes
+from bookkeeper.master.operations.table_lifecycle import chained_tablets, tablet_rows, wait_for_tservers
 from bookkeeper.master.splits.split_rules import TabletFacts, facts_of
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
@@ -66,9 +64,9 @@ from bookkeeper.storage.wal.wal_files import FileOps, make_directory, path_of, s
 AGAIN_MS = 200
 TAIL_BYTES_MIN = 16 << 20
 TAIL_PARTS = 8
-"""Of an exported file at most this part, or so many bytes, are index, filter and footer."""
-NOT_COPIED = ("table.read_only",)
-"""Properties that a copy of a table does not get: whether users may write is not a matter of its data."""
+"""Index, filter and footer of an exported file: at most this part of the file, or ``TAIL_BYTES_MIN``."""
+UNCOPIED_PROPERTIES = ("table.read_only",)
+"""Properties that a copy of a table does not get."""
 
 OPS = FileOps()
 
@@ -81,23 +79,25 @@ def copy_args(request: CopyRequest) -> Args:
 
 
 @contextmanager
-def writing(directory: Path) -> Iterator[None]:
-    """Into a directory of the operator's: what goes wrong there is the operator's to mend."""
+def refuse_unwritable(directory: Path) -> Iterator[None]:
+    """Raises RefusedError if a write into the operator's directory fails: the operator can correct this."""
     try:
         yield
     except OSError as error:
-        raise RefusedError(f"{directory} can't be written: {error.strerror or error}; mend that, then again") from error
+        raise RefusedError(
+            f"{directory} can't be written: {error.strerror or error}; correct this and repeat the export"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class ExportTable:
-    """See :class:`bookkeeper.master.fate.engine.Operation`. The result is the number of records."""
+    """Exports a table (:class:`bookkeeper.master.fate.engine.Operation`). The result is the number of records."""
 
     context: Context
     first: str = "check"
 
     def locks(self, args: Args) -> Collection[str]:
-        """The table's tablets and settings stay as they are."""
+        """The table's tablets and settings do not change meanwhile."""
         return (f"table {text(args, 'name')}",)
 
     @property
@@ -106,14 +106,14 @@ class ExportTable:
         return {"check": self.check, "flush": self.flush, "pin": self.pin, "copy": self.copy, "end": self.end}
 
     def check(self, call: Call) -> Outcome:
-        """Raises NotFoundError, ExistsError, RefusedError; done when the receipt says so."""
+        """Done if the request has a receipt. Raises NotFoundError, ExistsError, RefusedError."""
         stream = self._stream(call)
-        known = find_receipt(self.context, stream)
-        if known is not None:
-            return Done(known)
+        receipt = find_receipt(self.context, stream)
+        if receipt is not None:
+            return Done(receipt)
         table = online_table(self.context.config(), text(call.args, "name"))
         directory = Path(text(call.args, "directory"))
-        with writing(directory):
+        with refuse_unwritable(directory):
             self.context.settings.files.resolve(directory).mkdir(parents=True, exist_ok=True)
             with self.context.settings.files.opened(directory) as opened:
                 if any(opened.iterdir()):
@@ -122,7 +122,7 @@ class ExportTable:
         return Next("flush", {"table_id": table.table_id})
 
     def flush(self, call: Call) -> Outcome:
-        """Everything that was acknowledged before is in segments."""
+        """Flush every tablet, so that segments have all acknowledged records."""
         tablets = chained_tablets(self.context, text(call.state, "table_id"))
         live = self.context.tservers.live()
         for done, tablet in enumerate(tablets):
@@ -136,8 +136,8 @@ class ExportTable:
         return Next("pin", call.state)
 
     def pin(self, call: Call) -> Outcome:
-        """Link what the books name now, and write down what that is. Directory and names are of this attempt, so that a
-        deposed master, however late, writes over nothing.
+        """Link the segments that the books name now, and write a manifest of them. Directory and names belong to this
+        attempt, so a deposed master that is late overwrites nothing.
         """
         table_id = text(call.state, "table_id")
         table = self.context.config().table(table_id)
@@ -146,8 +146,8 @@ class ExportTable:
         rows = chained(tablet_rows(self.context, table_id, ("tablet", "segment")), (table_id,))
         facts = [facts_of(row) for row in rows if keys.is_tablet(row)]
         names = {
-            uri: f"x{attempt[:8]}-{place:06d}{ENDING}"
-            for place, uri in enumerate(sorted({u for f in facts for u in f.segments}))
+            uri: f"x{attempt[:8]}-{index:06d}{ENDING}"
+            for index, uri in enumerate(sorted({u for f in facts for u in f.segments}))
         }
         try:
             make_directory(pins, OPS)
@@ -157,19 +157,19 @@ class ExportTable:
             checksums = dict.fromkeys(names.values(), "")
             Exported(table.name, table.groups, table.properties, tablets, checksums).write(pins, OPS)
         except FileNotFoundError:
-            return Wait("segments were compacted meanwhile: looking again", AGAIN_MS)
+            return Wait("a compaction replaced segments meanwhile; the export reads the tablets again", AGAIN_MS)
         except OSError as error:
             raise UnavailableError(f"segments can't be pinned: {error}") from error
         return Next("copy", {**call.state, "attempt": attempt})
 
     def copy(self, call: Call) -> Outcome:
-        """Copy what is pinned, then write the manifest. Raises RefusedError when the directory can't be written."""
+        """Copy the pinned segments, then write the manifest. Raises RefusedError if the directory can't be written."""
         pins = self._pins(text(call.state, "table_id"), call) / text(call.state, "attempt")
         directory = Path(text(call.args, "directory"))
         pinned = Exported.read(pins)
         checksums = {}
         try:
-            with writing(directory), self.context.settings.files.opened(directory) as opened:
+            with refuse_unwritable(directory), self.context.settings.files.opened(directory) as opened:
                 for name in pinned.checksums:
                     self.context.stores.reign.check()
                     checksums[name] = copy_file(pins / name, opened / name, OPS)
@@ -182,11 +182,11 @@ class ExportTable:
             shutil.rmtree(pins.parent, ignore_errors=True)
             close_request(self.context, self._stream(call))
             raise
-        give_receipt(self.context, self._stream(call), pinned.records)
+        write_receipt(self.context, self._stream(call), pinned.records)
         return Next("end", {**call.state, "records": pinned.records})
 
     def end(self, call: Call) -> Outcome:
-        """Let go of the segments."""
+        """Delete the pins and close the request."""
         shutil.rmtree(self._pins(text(call.state, "table_id"), call), ignore_errors=True)
         close_request(self.context, self._stream(call))
         return Done(number(call.state, "records"))
@@ -199,7 +199,7 @@ class ExportTable:
 
 
 def exported_tablet(facts: TabletFacts, names: Mapping[str, str]) -> ExportedTablet:
-    """A tablet as a manifest has it; ``names`` of its segments' files."""
+    """The manifest's entry for a tablet. ``names``: segment URI to the file's name in the export."""
     flush = facts.flush
     return ExportedTablet(
         facts.extent.rows,
@@ -211,7 +211,9 @@ def exported_tablet(facts: TabletFacts, names: Mapping[str, str]) -> ExportedTab
 
 @dataclass(frozen=True, slots=True)
 class ImportTable:
-    """See :class:`bookkeeper.master.fate.engine.Operation`. The result is the number of records."""
+    """Creates a table from an export (:class:`bookkeeper.master.fate.engine.Operation`). The result is the number of
+    records.
+    """
 
     context: Context
     first: str = "check"
@@ -234,11 +236,13 @@ class ImportTable:
         }
 
     def check(self, call: Call) -> Outcome:
-        """Read the manifest. Raises ExistsError, InvalidInputError, CorruptionError; done when the receipt says so."""
+        """Read the manifest. Done if the request has a receipt. Raises ExistsError, InvalidInputError,
+        CorruptionError.
+        """
         stream = self._stream(call)
-        known = find_receipt(self.context, stream)
-        if known is not None:
-            return Done(known)
+        receipt = find_receipt(self.context, stream)
+        if receipt is not None:
+            return Done(receipt)
         name = text(call.args, "name")
         if any(table.name == name for table in self.context.config().tables.values()):
             raise ExistsError(f"there is a table {name} already; an import makes a new one")
@@ -251,8 +255,9 @@ class ImportTable:
         return Next("copy", {"table_id": table_id, "records": exported.records})
 
     def copy(self, call: Call) -> Outcome:
-        """Copy the files, compare their checksums and decode them. Each gets its name when it is whole, so a deposed
-        master, however late, only puts the same in its place. What is damaged ends the operation, and nothing is left.
+        """Copy the files, compare their checksums and decode them. A file gets its name when its copy is complete, so a
+        deposed master that is late replaces it by the same file. A damaged file ends the operation, which deletes all
+        copies.
         """
         directory, target = Path(text(call.args, "directory")), self._directory(call)
         try:
@@ -289,7 +294,7 @@ class ImportTable:
     def claim(self, call: Call) -> Outcome:
         """Claim the name and write the record. Raises ExistsError."""
         exported = Exported.read(self._directory(call))
-        properties = {key: value for key, value in exported.properties.items() if key not in NOT_COPIED}
+        properties = {key: value for key, value in exported.properties.items() if key not in UNCOPIED_PROPERTIES}
         name, table_id = text(call.args, "name"), text(call.state, "table_id")
         try:
             create_table_record(self.context.stores.coordination, table_id, name, exported.groups, properties)
@@ -299,7 +304,7 @@ class ImportTable:
         return Next("tablets", call.state)
 
     def tablets(self, call: Call) -> Outcome:
-        """Write one row a tablet, each whole in one put."""
+        """Write the row of each tablet in one put."""
         target = self._directory(call)
         rows = imported_rows(text(call.state, "table_id"), Exported.read(target), target)
         for row in rows:
@@ -308,7 +313,7 @@ class ImportTable:
         return Next("online", call.state)
 
     def online(self, call: Call) -> Outcome:
-        """Let the table be used."""
+        """Set the table online."""
         table_id = text(call.state, "table_id")
         set_table_state(self.context.stores.coordination, table_id, "online")
         self.context.hooks.tablets_changed(*keys.table_section(table_id))
@@ -316,21 +321,23 @@ class ImportTable:
 
     def place(self, call: Call) -> Outcome:
         """Wait until every tablet has a tserver, if there is any tserver."""
-        waiting = wait_for_homes(self.context, [keys.table_section(text(call.state, "table_id"))])
+        waiting = wait_for_tservers(self.context, [keys.table_section(text(call.state, "table_id"))])
         if waiting is not None:
             return waiting
-        give_receipt(self.context, self._stream(call), number(call.state, "records"))
+        write_receipt(self.context, self._stream(call), number(call.state, "records"))
         return Next("end", call.state)
 
     def end(self, call: Call) -> Outcome:
-        """What a cut has left goes; so does the receipt, after its grace."""
+        """Delete partial copies of an interrupted step, and the receipt after its grace."""
         for path in self._directory(call).glob("*.tmp"):
             path.unlink(missing_ok=True)
         close_request(self.context, self._stream(call))
         return Done(number(call.state, "records"))
 
     def _exported(self, directory: Path) -> Exported:
-        """The manifest. Raises RefusedError where it is below none of the roots, InvalidInputError, CorruptionError."""
+        """The manifest. Raises RefusedError if it is outside the allowed directories, InvalidInputError,
+        CorruptionError.
+        """
         self.context.settings.files.resolve(directory)
         try:
             with self.context.settings.files.opened(directory / NAME) as opened:
@@ -352,42 +359,42 @@ class ImportTable:
 
 
 def exported_bounds(limits: BatchLimits, size_bytes: int, latest_ms: int | None = None) -> Bounds:
-    """What an exported file of this size may hold, with no timestamp above ``latest_ms``. Its groups may be those that
-    its table had when it was written.
+    """The limits of an exported file of this size, with no timestamp above ``latest_ms``. Any groups are valid: a file
+    may have groups that its table had earlier.
     """
     return Bounds(limits, max(TAIL_BYTES_MIN, size_bytes // TAIL_PARTS), timestamp_max=latest_ms)
 
 
 def check_server_times(exported: Exported, latest_ms: int | None) -> None:
-    """Raise InvalidInputError when a tablet of an export has given a time above this one to its records; None = any.
-    The new tablet goes on from there: whatever users write without a timestamp would lie ahead, too.
+    """Raises InvalidInputError if the last server time of an exported tablet is above ``latest_ms`` (None = no limit).
+    The new tablet's server times continue from there, so its next records would lie ahead of the clock, too.
     """
     newest = max(tablet.last_time_ms for tablet in exported.tablets)
     if latest_ms is not None and is_too_late(newest, latest_ms):
         raise InvalidInputError(
             f"a tablet of the export was at {newest} ms, more than tserver.future_timestamp_max_ms ahead of this "
-            f"cluster's clock: at most {latest_ms} is taken now"
+            f"cluster's clock; the highest accepted time is {latest_ms} ms now"
         )
 
 
 def is_damaged(found: str, wanted: str) -> bool:
-    """Whether a file is not what was exported."""
+    """Whether a file has another checksum than the exported file."""
     return found != wanted
 
 
 def imported_rows(table_id: str, exported: Exported, directory: Path) -> list[RowPut]:
-    """The rows of a new table that consists of the files in ``directory``. Sequence numbers and server times go on
-    above those of the exported tablets; nothing is known of logs and streams, which were another table's.
+    """The rows of a new table that consists of the files in ``directory``. Sequence numbers and server times continue
+    above those of the exported tablets. The rows have no logs or streams of the exported table.
     """
     rows = []
-    for place, tablet in enumerate(exported.tablets):
+    for index, tablet in enumerate(exported.tablets):
         segments = {uri_of(directory / name): entry for name, entry in tablet.segments.items()}
         rows.append(
             RowPut(
                 keys.tablet_row(table_id, tablet.rows.end_row),
                 {
                     keys.PREV_ROW: values.encode_prev_row(tablet.rows.prev_row),
-                    keys.DIR: values.encode_dir(f"t-{place:05d}"),
+                    keys.DIR: values.encode_dir(f"t-{index:05d}"),
                     keys.FLUSH: imported_state(tablet, segments).encode(),
                 }
                 | {keys.segment_column(uri): entry.encode() for uri, entry in segments.items()},
@@ -397,5 +404,5 @@ def imported_rows(table_id: str, exported: Exported, directory: Path) -> list[Ro
 
 
 def imported_state(tablet: ExportedTablet, segments: Mapping[str, SegmentEntry]) -> FlushState:
-    """What a tablet knows that begins with exported segments."""
+    """The flush state of a new tablet that begins with exported segments."""
     return FlushState(1, {}, tablet.last_seq, tablet.last_time_ms, {}, (), tuple(segments))

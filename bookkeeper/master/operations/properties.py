@@ -1,7 +1,5 @@
-"""Changing the properties of a table.
-
-Arrives: keys to set and keys to take away. Leaves: the table's record, and every tserver obeying it. Survives a crash:
-the operation; writing the same changes again is harmless. Rule: R14, for the waiting.
+"""The operation that changes the properties of a table. A crash makes the next master write the same changes again,
+which is harmless. Rule: R14.
 """
 
 from __future__ import annotations
@@ -15,39 +13,32 @@ from bookkeeper.config.table_properties import changed, check_keys
 from bookkeeper.coordination.config_changes import change_table
 from bookkeeper.coordination.config_tree import TableConfig
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.master.fate.engine import Args, Call, Next, Outcome, Step
-from bookkeeper.master.operations.context import Context, confirm_step, online_table, text, texts
+from bookkeeper.master.fate.engine import Args, Call, Next, Outcome
+from bookkeeper.master.operations.config_change import ConfigChange
+from bookkeeper.master.operations.context import online_table, text, texts
 from bookkeeper.metadata.values import Json
 
 
 def change_properties_args(name: str, changes: Mapping[str, str], removals: Collection[str]) -> Args:
-    """Arguments of ``change_properties``. Raises InvalidInputError, so that what can't succeed never begins."""
+    """Arguments of ``change_properties``. Raises InvalidInputError before an impossible operation begins."""
     both = sorted(set(changes) & set(removals))
     if both:
-        raise InvalidInputError(f"property {both[0]} can't be set and taken away at once")
+        raise InvalidInputError(f"property {both[0]} is both set and removed; do one of them")
     check_keys([*changes, *removals])
     changed({}, changes, ())
     return {"name": name, "changes": dict(changes), "removals": cast("list[Json]", sorted(removals))}
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeProperties:
-    """See :class:`bookkeeper.master.fate.engine.Operation`. In force on every tserver when it is done."""
-
-    context: Context
-    first: str = "write"
+class ChangeProperties(ConfigChange):
+    """Sets and removes properties of one table."""
 
     def locks(self, args: Args) -> Collection[str]:
         """One change of a table name at a time."""
         return (f"table {text(args, 'name')}",)
 
-    @property
-    def steps(self) -> Mapping[str, Step]:
-        """write, confirm."""
-        return {"write": self.write, "confirm": self.confirm}
-
     def write(self, call: Call) -> Outcome:
-        """Write them. Raises NotFoundError, InvalidInputError."""
+        """Write the properties. Raises NotFoundError, InvalidInputError."""
         table_id = online_table(self.context.config(), text(call.args, "name")).table_id
         changes = cast("dict[str, str]", call.args["changes"])
         removals = texts(call.args, "removals")
@@ -58,7 +49,3 @@ class ChangeProperties:
 
         change_table(self.context.stores.coordination, table_id, change)
         return Next("confirm", {"table_id": table_id})
-
-    def confirm(self, call: Call) -> Outcome:
-        """See :func:`confirm_step`."""
-        return confirm_step(self.context, call)

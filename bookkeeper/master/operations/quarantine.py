@@ -1,13 +1,11 @@
-"""The end of a quarantine: a range is shipped after all, or given up.
+"""The operations that end a quarantine: they ship a range after all, or skip it. Rules: R18 and R20.
 
-Arrives: a range that has its row. Leaves: no row; then nothing but what it always needs keeps its file. Cut after any
-step: the row is there until everything else is done; a range is shipped again in the same run, and the peer knows what
-it has of that. Rules: R18 and R20.
+The last step deletes the range's row, which retains the file. A retry ships the range in a run with a stream of its
+own, so the peer does not drop its records as repeated ones. The name of the run comes from the range, so an interrupted
+run continues.
 
-The run is a stream of its own, in which the peer has nothing yet, so it is not swallowed as a repeat, and its name
-comes from the range, so that a run that was cut goes on where it was. Its records are applied after whatever followed
-them: among records of one cell the newest timestamp wins, however late it comes, but a put whose delete has come and
-was compacted away since stays visible, and where timestamps are equal the late one counts as newer.
+The peer applies the records after later ones of the queue. In each cell the highest timestamp wins; of two equal ones
+the record that the peer applies last wins. A put whose delete a compaction has dropped meanwhile becomes visible.
 """
 
 from __future__ import annotations
@@ -33,8 +31,8 @@ from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
 LOG = logging.getLogger(__name__)
 
 AGAIN_MS = 100
-PATIENCE_NS = 60 * 1_000_000_000
-"""How long a run is tried while its peer can't be reached; the range stays where it is then."""
+SHIP_TIMEOUT_NS = 60 * 1_000_000_000
+"""How long the master repeats a run that fails for now; then the operation fails and the range stays in quarantine."""
 
 
 def range_args(key: RangeKey) -> Args:
@@ -48,36 +46,34 @@ def range_of(args: Args) -> RangeKey:
 
 
 def run_id_of(first: int) -> str:
-    """The run of a range: always the same, a range is in quarantine once (its offsets are finished then)."""
+    """The run of a range. It is always the same, because a range is in quarantine only once."""
     return f"quarantine-{first}"
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
-    """What both operations share."""
+class _RangeOperation:
+    """The base of both operations: locks, reads of the books, and the last two steps."""
 
     context: Context
 
     def locks(self, args: Args) -> Collection[str]:
-        """One at a time for each range."""
+        """One operation at a time for each range."""
         return (f"range {range_of(args).range_id}",)
 
     def row(self, key: RangeKey) -> Quarantined | None:
-        """The range in the books."""
+        """The range's row in the books."""
         row = self.context.stores.table.get(keys.quar_row(key.file), ("quar",))
         return None if row is None else read_rows([row]).get(key)
 
     def target(self, key: RangeKey) -> tuple[Target, PeerCluster] | None:
-        """The target and its peer, None when one of them is configured no more (rule R9)."""
+        """The target and its peer; None if one of them is no longer configured (rule R9)."""
         config = self.context.config()
         peer = config.clusters.get(key.target.cluster)
         found = next((t for t in config.targets_of(key.target.source_table_id) if t.key == key.target), None)
         return None if found is None or peer is None else (found, peer)
 
     def tell(self, call: Call) -> Outcome:
-        """Rule R20: a run that was begun is over; the peer need not remember it. A peer that is defined no more has no
-        address.
-        """
+        """Report the end of a started run to the peer (rule R20), unless the peer is no longer defined."""
         key = range_of(call.args)
         value = self.row(key)
         peer = self.context.config().clusters.get(key.target.cluster)
@@ -85,12 +81,12 @@ class _End:
             stream = stream_of(self.context.settings.own_instance_id, key.file, key.target, run_id_of(key.first))
             try:
                 self.context.peers.tell_done(peer.alias, peer.quorum, peer.instance_id, [stream])
-            except PermanentError as error:  # whoever answers there now remembers nothing of it
-                LOG.warning("cluster %s was not told that %s is over: %s", peer.alias, stream.run_id, error.message)
+            except PermanentError as error:  # another instance answers there and has nothing of the run
+                LOG.warning("cluster %s did not accept the end of run %s: %s", peer.alias, stream.run_id, error.message)
         return Next("remove", {})
 
     def remove(self, call: Call) -> Outcome:
-        """Delete the row, at a rank of this reign: nothing of it is needed any more."""
+        """Delete the row, at a rank of this reign."""
         key = range_of(call.args)
         stores = self.context.stores
         stores.reign.check()
@@ -100,8 +96,8 @@ class _End:
 
 
 @dataclass(frozen=True, slots=True)
-class RetryRange(_End):
-    """Ship the range in a run of its own. See :class:`bookkeeper.master.fate.engine.Operation`."""
+class RetryRange(_RangeOperation):
+    """Ships the range in a run of its own (:class:`bookkeeper.master.fate.engine.Operation`)."""
 
     first: str = "begin"
 
@@ -111,11 +107,13 @@ class RetryRange(_End):
         return {"begin": self.begin, "ship": self.ship, "tell": self.tell, "remove": self.remove}
 
     def begin(self, call: Call) -> Outcome:
-        """Note in the row that there is a run, before anything of it leaves. Raises NotFoundError."""
+        """Mark the row as tried before the run ships a record. Raises NotFoundError."""
         key = range_of(call.args)
         value = self.row(key)
         if value is None:
-            raise NotFoundError(f"records {key.first} and on of {key.file} are not in quarantine (any more)")
+            raise NotFoundError(
+                f"no range of {key.file} in quarantine begins with record {key.first}; see: replication quarantine list"
+            )
         if not value.tried:
             write_rows(
                 self.context.stores.table, self.context.stores.reign, {key: dataclasses.replace(value, tried=True)}
@@ -123,7 +121,7 @@ class RetryRange(_End):
         return Next("ship", {"session": ""})
 
     def ship(self, call: Call) -> Outcome:
-        """Give it to a tserver, and look what became of it. Fails with what the run failed with; the row stays."""
+        """Assign the run to a tserver and read its report. Fails with the error of the run; the row stays."""
         key = range_of(call.args)
         value, found = self.row(key), self.target(key)
         if value is None or found is None:
@@ -131,22 +129,24 @@ class RetryRange(_End):
         live = self.context.tservers.live()
         session = text(call.state, "session")
         if session not in live:
-            return self._choose(key, live)
+            return self._choose_tserver(key, live)
         tserver = self.context.tservers.at(live[session])
         run_id = run_id_of(key.first)
         report = next((r for r in tserver.work_reports() if (r.txid, r.run_id) == (call.txid, run_id)), None)
         if report is not None and report.error is None and report.finished_offset >= value.blocks.last:
             return Next("tell", {})
         if report is not None and report.error is not None:
-            failure = self._failure(call, report)
+            failure = self._failure(call, key, report)
             if failure is not None:
                 return failure
         item = run_item(call.txid, key, value.blocks, found, self.context.stores.reign.epoch)
         tserver.assign_work([item])
-        return Wait(f"{session} ships it" if report is None else f"it failed: {report.error}", AGAIN_MS)
+        return Wait(f"{session} ships the range" if report is None else f"the run failed: {report.error}", AGAIN_MS)
 
-    def _choose(self, key: RangeKey, live: Mapping[str, str]) -> Outcome:
-        """The tserver that wrote the file if it lives, else any; persisted, so that the next master asks the same."""
+    def _choose_tserver(self, key: RangeKey, live: Mapping[str, str]) -> Outcome:
+        """Choose the tserver that wrote the file if it is live, else any live one. The step persists the choice for the
+        next master.
+        """
         owner = self.context.tservers.session_of(key.file)
         chosen = owner if owner in live else min(live, default=None)
         if chosen is None:
@@ -154,16 +154,18 @@ class RetryRange(_End):
         state: State = {"session": chosen}
         return Next("ship", state)
 
-    def _failure(self, call: Call, report: WorkReport) -> Outcome | None:
+    def _failure(self, call: Call, key: RangeKey, report: WorkReport) -> Outcome | None:
+        """The end of the operation; None if the master tries the run again."""
+        name = f"range {key.range_id}"
         if not report.error_transient:
-            return Failed(PermanentError(f"it failed again, and stays in quarantine: {report.error}"))
-        if self.context.clock.boot_ns() - call.since_ns > PATIENCE_NS:
-            return Failed(UnavailableError(f"it can't be shipped now, and stays in quarantine: {report.error}"))
+            return Failed(PermanentError(f"{name} failed again and stays in quarantine: {report.error}"))
+        if self.context.clock.boot_ns() - call.since_ns > SHIP_TIMEOUT_NS:
+            return Failed(UnavailableError(f"{name} stays in quarantine; retry it later: {report.error}"))
         return None
 
 
 def run_item(txid: str, key: RangeKey, blocks: BlockRange, found: tuple[Target, PeerCluster], epoch: int) -> WorkItem:
-    """The range as work: a stream that begins with it, so whatever lies before it counts as passed."""
+    """The range as work: its stream begins with the range, so all earlier records count as passed."""
     target, peer = found
     before = (BlockRange(1, blocks.first - 1, 0, blocks.start_position),) if blocks.first > 1 else ()
     return WorkItem(
@@ -181,8 +183,8 @@ def run_item(txid: str, key: RangeKey, blocks: BlockRange, found: tuple[Target, 
 
 
 @dataclass(frozen=True, slots=True)
-class SkipRange(_End):
-    """Give the range up. See :class:`bookkeeper.master.fate.engine.Operation`."""
+class SkipRange(_RangeOperation):
+    """Gives the range up (:class:`bookkeeper.master.fate.engine.Operation`)."""
 
     first: str = "pass"
 
@@ -192,16 +194,16 @@ class SkipRange(_End):
         return {"pass": self.pass_over, "tell": self.tell, "remove": self.remove}
 
     def pass_over(self, call: Call) -> Outcome:
-        """Wait until the target's queue is past it: until then workers must find its row."""
+        """Wait until the target's queue has passed the range: until then workers need its row."""
         key = range_of(call.args)
         value = self.row(key)
         if value is None:
             return Done()
         if self.target(key) is not None and self._finished(key) < value.blocks.last:
             self.context.hooks.wake()
-            return Wait("the queue has not passed it yet", AGAIN_MS)
+            return Wait("the target's queue has not passed the range yet", AGAIN_MS)
         LOG.warning(
-            "records %d to %d of %s were given up for %s (%s: %s)",
+            "skipped records %d to %d of %s for cluster %s (%s: %s)",
             value.blocks.first, value.blocks.last, key.file, key.target.cluster, value.code, value.error,
         )  # fmt: skip
         return Next("tell", {})

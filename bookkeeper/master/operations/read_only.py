@@ -1,21 +1,20 @@
-"""Making the whole cluster read-only for users, and ending that.
+"""The operation that makes the whole cluster read-only for users, or writable again.
 
-Arrives: on or off. Leaves: the switch in the configuration, obeyed by every tserver: a user's write that is taken
-after the operation's end is taken under the new word (rule R14). Cut after any step: the switch is written again.
-One table is made read-only by its property ``table.read_only``. Law: L6.
+Tservers check every user's write that they accept after the operation's end against the new switch (rule R14). The
+property ``table.read_only`` does the same for one table. Law: L6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.coordination.config_changes import set_read_only
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.errors import ReadOnlyError
-from bookkeeper.master.fate.engine import Args, Call, Next, Outcome, Step
-from bookkeeper.master.operations.context import Context, confirm_step
+from bookkeeper.master.fate.engine import Args, Call, Next, Outcome
+from bookkeeper.master.operations.config_change import ConfigChange
 
 
 def read_only_args(read_only: bool) -> Args:
@@ -24,34 +23,24 @@ def read_only_args(read_only: bool) -> Args:
 
 
 @dataclass(frozen=True, slots=True)
-class SetReadOnly:
-    """See :class:`bookkeeper.master.fate.engine.Operation`. In force on every tserver when it is done."""
-
-    context: Context
-    first: str = "write"
+class SetReadOnly(ConfigChange):
+    """Switches the cluster's read-only mode on or off."""
 
     def locks(self, _args: Args) -> Collection[str]:
-        """On and off follow each other in the order in which they were asked for."""
+        """Requests for on and off run in the order in which they arrive."""
         return ("read_only",)
-
-    @property
-    def steps(self) -> Mapping[str, Step]:
-        """write, confirm."""
-        return {"write": self.write, "confirm": self.confirm}
 
     def write(self, call: Call) -> Outcome:
         """Write the switch."""
         set_read_only(self.context.stores.coordination, call.args["read_only"] is True)
         return Next("confirm", {})
 
-    def confirm(self, call: Call) -> Outcome:
-        """See :func:`confirm_step`."""
-        return confirm_step(self.context, call)
 
-
-def refuse_if_read_only(config: ClusterConfig, table: TableConfig, what: str) -> None:
-    """Raise ReadOnlyError when users may not change the table's data: ``what`` would."""
+def refuse_if_read_only(config: ClusterConfig, table: TableConfig, command: str) -> None:
+    """Raise ReadOnlyError if the table or the cluster is read-only; ``command`` would change the table's data."""
     if config.read_only:
-        raise ReadOnlyError(f"this cluster is read-only, {what} is refused; first: readonly --cluster off")
+        raise ReadOnlyError(f"this cluster is read-only and refuses {command}; first: readonly --cluster off")
     if parse_properties(table.properties).read_only == "true":
-        raise ReadOnlyError(f"table {table.name} is read-only, {what} is refused; first: readonly -t {table.name} off")
+        raise ReadOnlyError(
+            f"table {table.name} is read-only and refuses {command}; first: readonly -t {table.name} off"
+        )

@@ -1,8 +1,8 @@
-"""Requests that a client may ask twice, and that must be carried out once: a receipt for whoever asks again.
+"""Receipts of requests: a client may repeat a request, and the master executes it once.
 
-Arrives: a request id that its client chose. Leaves: a ``~recv_`` cell of a stream from this cluster that stands for the
-request; when it is done the cell says so, with the records; it goes with the grace of all streams (rule R20), which is
-longer than any client asks again. Rules: R18 and R20.
+The client chooses the request id. A ``~recv_`` cell of a stream from this cluster stands for the request. The cell of a
+complete request is its receipt, with the number of records. The cell is deleted after the grace of all streams, and no
+client repeats a request for so long. Rules: R18 and R20.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _REQUEST_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def check_request(request_id: str, directory: str) -> None:
-    """Raise InvalidInputError unless the request has an id and an absolute path."""
+    """Raises InvalidInputError if the id is malformed or the path is not absolute."""
     if _REQUEST_ID.fullmatch(request_id) is None:
-        raise InvalidInputError(f"{request_id!r} is no request id: want 32 hex digits")
+        raise InvalidInputError(f"{request_id!r} is not a request id; use 32 hex digits")
     if not Path(directory).is_absolute():
-        raise InvalidInputError(f"{directory!r} is no absolute path; it is for the master, on its own machine")
+        raise InvalidInputError(f"{directory!r} is not an absolute path; name a directory on the master's machine")
 
 
 def request_stream(context: Context, kind: str, request_id: str) -> StreamKey:
-    """What stands for a request that no tablet hears of."""
+    """The stream that stands for a request that no tablet takes part in."""
     return StreamKey(context.settings.own_instance_id, f"{kind}:{request_id}", kind, kind, 0)
 
 
 def find_receipt(context: Context, stream: StreamKey) -> int | None:
-    """The records of a request that is done; None when it is not. Raises TransientError."""
+    """The number of records of a complete request, else None. Raises TransientError."""
     cell = keys.recv_cell(stream)
     row = context.stores.table.get(cell.key, ("recv",))
     found = None if row is None else row.cells.get(cell.column)
@@ -44,17 +44,17 @@ def find_receipt(context: Context, stream: StreamKey) -> int | None:
 
 
 def open_request(context: Context, stream: StreamKey) -> None:
-    """Rule R20: the stream has its cell before anybody takes anything of it."""
+    """Write the cell of the stream, before any tablet takes a part of it (rule R20)."""
     _put(context, stream, Received(0))
 
 
-def give_receipt(context: Context, stream: StreamKey, records: int) -> None:
-    """The request is done: remember it for whoever asks again."""
+def write_receipt(context: Context, stream: StreamKey, records: int) -> None:
+    """Mark the request as complete, for a client that repeats it."""
     _put(context, stream, Received(records, done=True))
 
 
 def close_request(context: Context, stream: StreamKey) -> None:
-    """The stream is over, after its grace."""
+    """Delete the cell after the grace."""
     context.hooks.begin("forget_streams", forget_streams_args([stream]))
 
 

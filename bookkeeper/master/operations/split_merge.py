@@ -1,23 +1,21 @@
-"""Splitting and merging tablets, on a table that is being written and replicated.
+"""The operations that split and merge tablets of a table in use.
 
-Arrives: a table, rows at which tablets end from now on, or a range of rows in which no tablet ends any more. Leaves:
-other tablets over the same data. Cut after any step, or between any two writes of one: the next master goes on, and
-what it writes is the same (``split_rules`` says why each write may be cut). The tablets that change are away meanwhile:
-clients and other clusters are told to locate them again, and nothing that was acknowledged depends on them.
+A crash may come between any two writes: the next master repeats the step with the same values (``split_rules``).
+No tserver serves the tablets while they change; clients and peers locate them again.
 
 =======  ============================================================================================================
-find     which tablets change next: some that are split, or all that are merged
-serve    whoever holds records that are in no segment has to be alive to flush them: so each such tablet is flushed
-         while it is served, which is also why it is away only shortly afterwards
-hold     *claimed* from here: placement leaves them alone. Park them in the books, let every live tserver flush and drop
-         them, write down the facts of their rows
-write    take a serial, then write, in the order of ``borders.Change``
-place    wait until these tablets have a tserver again, any one; then find, if there are more to split
+find     choose the tablets to change next: some to split, or all to merge
+serve    flush each tablet with records that are in no segment, while its tserver still serves it; so the tablet is
+         away only shortly afterwards
+hold     *claim* the tablets (placement leaves them alone), park them in the books, make every live tserver flush and
+         drop them, and store a serial and the facts of their rows
+write    write the puts and deletes in the order of ``split_rules.Change``
+place    wait until these tablets have a tserver again; then find, if there are more to split
 =======  ============================================================================================================
 
-A tserver that dies while it flushes leaves `log:` cells behind: then it is back to *serve*, and the next one replays
-them. Parking comes before dropping: who loads a tablet looks there, so a load that was ordered before can't come after.
-Rules: R1, R7, R15 and R16.
+A tserver that dies in a flush leaves `log:` cells: the operation returns to *serve*, and the next tserver replays the
+logs. The operation parks a tablet before it makes tservers drop it: a tserver reads the location before it loads a
+tablet, so it ignores an older order to load. Rules: R1, R7, R15 and R16.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from bookkeeper.master.operations.context import (
     text,
     texts,
 )
-from bookkeeper.master.operations.table_lifecycle import chained_tablets, check_splits, wait_for_homes
+from bookkeeper.master.operations.table_lifecycle import chained_tablets, check_splits, wait_for_tservers
 from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.split_plan import Splittable, plan_splits, size_of
 from bookkeeper.master.splits.split_rules import Change, TabletFacts
@@ -58,24 +56,24 @@ CLAIMING_STEPS = ("hold", "write")
 FACTS_FAMILIES = ("tablet", "location", "segment", "log")
 
 
-class Underway(Protocol):
-    """An operation under way, as the engine shows it."""
+class PendingOperation(Protocol):
+    """A running operation of the engine."""
 
     @property
     def op(self) -> values.FateOp:
-        """What it is to do."""
+        """Its kind and arguments."""
 
     @property
     def step(self) -> str:
-        """Where it is."""
+        """The name of its current step."""
 
     @property
     def state(self) -> State:
-        """What it needs to go on."""
+        """The persisted state of its current step."""
 
 
-def claimed_rows(operations: Iterable[Underway]) -> set[bytes]:
-    """The rows that splits and merges under way have claimed."""
+def claimed_rows(operations: Iterable[PendingOperation]) -> set[bytes]:
+    """The rows that running splits and merges have claimed."""
     return {
         row
         for running in operations
@@ -87,7 +85,7 @@ def claimed_rows(operations: Iterable[Underway]) -> set[bytes]:
 def add_splits_args(name: str, rows: Collection[bytes]) -> Args:
     """Arguments of ``add_splits``. Raises InvalidInputError."""
     if not rows:
-        raise InvalidInputError("at least one split has to be named")
+        raise InvalidInputError("no split is named; name at least one row")
     check_splits(rows)
     splits: list[Json] = encode_bytes(sorted(set(rows)))
     return {"name": name, "splits": splits}
@@ -96,13 +94,13 @@ def add_splits_args(name: str, rows: Collection[bytes]) -> Args:
 def merge_args(name: str, rows: RowRange) -> Args:
     """Arguments of ``merge_tablets``. Raises InvalidInputError."""
     if rows.prev_row is not None and rows.end_row is not None and rows.prev_row >= rows.end_row:
-        raise InvalidInputError(f"no row lies after {rows.prev_row!r} and not after {rows.end_row!r}")
+        raise InvalidInputError(f"no row lies after {rows.prev_row!r} and up to {rows.end_row!r}; name a later end row")
     return {"name": name, "prev_row": values.encode_row(rows.prev_row), "end_row": values.encode_row(rows.end_row)}
 
 
 @dataclass(frozen=True, slots=True)
-class _BorderChange:
-    """What splits and merges share: all but which tablets change, and what is written of them."""
+class _TabletChange:
+    """The base of splits and merges, which differ in the steps ``find`` and ``write``."""
 
     context: Context
     first: str = "find"
@@ -111,24 +109,30 @@ class _BorderChange:
         """One change of a table at a time."""
         return (f"table {text(args, 'name')}",)
 
-    def placed(self, state: State) -> Outcome:
-        """What comes when the tablets of a change have tservers."""
+    def after_placement(self, state: State) -> Outcome:
+        """The next step once the tablets of a change have tservers."""
         return Next("find", {name: state[name] for name in ("changes", "handled") if name in state})
 
+    def place(self, call: Call) -> Outcome:
+        """Wait for tservers of the changed tablets."""
+        return wait_for_tservers(self.context, changed_parts(call.state)) or self.after_placement(call.state)
+
     def steps_around(self, find: Step, write: Step) -> Mapping[str, Step]:
-        """find, serve, hold, write, perhaps again; place."""
+        """find, serve, hold, write, place; a split may begin again at find."""
         return {
             "find": find,
             "serve": lambda call: serve(self.context, call),
             "hold": lambda call: hold(self.context, call),
             "write": write,
-            "place": lambda call: wait_for_homes(self.context, changed_parts(call.state)) or self.placed(call.state),
+            "place": self.place,
         }
 
 
 @dataclass(frozen=True, slots=True)
-class AddSplits(_BorderChange):
-    """See :class:`bookkeeper.master.fate.engine.Operation`. Some tablets after the other; borders that exist stay."""
+class AddSplits(_TabletChange):
+    """Splits a table at rows, several tablets at a time; a row that ends a tablet already changes nothing
+    (:class:`bookkeeper.master.fate.engine.Operation`).
+    """
 
     @property
     def steps(self) -> Mapping[str, Step]:
@@ -150,22 +154,24 @@ class AddSplits(_BorderChange):
         return Next("serve", {**state, "rows": encode_bytes(changed), "ends": encode_bytes(ends)})
 
     def write(self, call: Call) -> Outcome:
-        """Part the tablets. Directories have names of this operation, which no other has."""
+        """Split the tablets. The new directories have names of this operation only."""
         changes, serial = number(call.state, "changes"), number(call.state, "serial")
         splits = [keys.parse_tablet_row(row)[1] for row in decode_bytes(texts(call.state, "rows"))]
         found = []
-        for place, facts in enumerate(planned(call)):
+        for index, facts in enumerate(stored_facts(call)):
             inside = [row for row in splits if row is not None and facts.extent.contains(row)]
             new = [row for row in inside if row != facts.extent.end_row]
-            found.append(split_rules.split_change(facts, new, serial, f"s-{call.txid}-{changes}-{place}"))
+            found.append(split_rules.split_change(facts, new, serial, f"s-{call.txid}-{changes}-{index}"))
         execute(self.context, split_rules.one_change(found))
-        tell_of(self.context, call.state)
+        report_changes(self.context, call.state)
         return Next("place", {**call.state, "facts": [], "changes": changes + 1})
 
 
 @dataclass(frozen=True, slots=True)
-class MergeTablets(_BorderChange):
-    """See :class:`bookkeeper.master.fate.engine.Operation`. Nothing happens when there is one tablet already."""
+class MergeTablets(_TabletChange):
+    """Merges the tablets of a row range into one (:class:`bookkeeper.master.fate.engine.Operation`). A single tablet
+    does not change.
+    """
 
     @property
     def steps(self) -> Mapping[str, Step]:
@@ -183,9 +189,9 @@ class MergeTablets(_BorderChange):
         return Next("serve", {"rows": encode_bytes(rows_of_all), "ends": encode_bytes(rows_of_all[-1:])})
 
     def write(self, call: Call) -> Outcome:
-        """Make them one."""
-        execute(self.context, split_rules.merge_change(planned(call), number(call.state, "serial")))
-        tell_of(self.context, call.state)
+        """Merge the tablets."""
+        execute(self.context, split_rules.merge_change(stored_facts(call), number(call.state, "serial")))
+        report_changes(self.context, call.state)
         return Next("place", {**call.state, "facts": []})
 
 
@@ -193,68 +199,70 @@ class MergeTablets(_BorderChange):
 
 
 def tablets_with(context: Context, table_id: str, rows: Sequence[bytes]) -> Iterator[Splittable]:
-    """The tablets that hold these rows (ascending), in order, each read when asked for. Raises BrokenChainError."""
-    stop, place = keys.table_section(table_id)[1], 0
-    while place < len(rows):
+    """The tablets with these rows (ascending), in order, read lazily. Raises BrokenChainError."""
+    stop, index = keys.table_section(table_id)[1], 0
+    while index < len(rows):
         found = 0
-        for row in context.stores.table.scan(keys.tablet_row(table_id, rows[place]), stop, ("tablet", "segment")):
+        for row in context.stores.table.scan(keys.tablet_row(table_id, rows[index]), stop, ("tablet", "segment")):
             if not keys.is_tablet(row):
                 continue
             extent, found = tablet_view(row).extent, found + 1
-            if not extent.contains(rows[place]):
+            if not extent.contains(rows[index]):
                 if found > 1:
-                    break  # it is farther away than a few tablets
-                raise BrokenChainError(f"table {table_id}: no tablet holds row {rows[place]!r}")
+                    break  # a new scan from the row is cheaper than the tablets between
+                raise BrokenChainError(f"table {table_id}: no tablet holds row {rows[index]!r}")
             yield Splittable(extent, size_of(row))
-            while place < len(rows) and extent.contains(rows[place]):
-                place += 1
-            if place == len(rows):
+            while index < len(rows) and extent.contains(rows[index]):
+                index += 1
+            if index == len(rows):
                 return
         if not found:
-            raise BrokenChainError(f"table {table_id}: no tablet holds row {rows[place]!r}")
+            raise BrokenChainError(f"table {table_id}: no tablet holds row {rows[index]!r}")
 
 
 def changed_parts(state: State) -> list[tuple[bytes, bytes]]:
-    """The parts of the table that a change is about: each ends with the row of a tablet that was there before."""
+    """The parts of the table that a change touches; each ends with the row of a tablet from before the change."""
     rows, ends = (decode_bytes(texts(state, name)) for name in ("rows", "ends"))
     starts = [0, *(rows.index(end) + 1 for end in ends[:-1])]
     return [(rows[start], end + b"\x00") for start, end in zip(starts, ends, strict=True)]
 
 
-def tell_of(context: Context, state: State) -> None:
-    """The tablets of a change are other ones now: let them be placed."""
+def report_changes(context: Context, state: State) -> None:
+    """Make the master read the parts of a change again and place their tablets."""
     for part in changed_parts(state):
         context.hooks.tablets_changed(*part)
 
 
-def held_rows(context: Context, call: Call) -> list[Row]:
-    """The rows that the operation is about, as they are now; those that do not exist yet are left out."""
+def read_rows(context: Context, call: Call) -> list[Row]:
+    """The operation's rows as they are now, without rows that do not exist yet."""
     found = [context.stores.table.get(row, FACTS_FAMILIES) for row in decode_bytes(texts(call.state, "rows"))]
     return [row for row in found if row is not None]
 
 
 def serve(context: Context, call: Call) -> Outcome:
-    """Flush each tablet that needs a log; wait until somebody serves it who can do that."""
-    loud = [
-        tablet_view(row) for row in held_rows(context, call) if keys.is_tablet(row) and not split_rules.is_quiet(row)
+    """Flush each tablet that needs a log; wait until a tserver serves the tablet."""
+    unflushed = [
+        tablet_view(row) for row in read_rows(context, call) if keys.is_tablet(row) and not split_rules.is_quiet(row)
     ]
-    problems = context.tservers.flush([(tablet.extent, tablet.session or "") for tablet in loud]) if loud else []
+    problems = (
+        context.tservers.flush([(tablet.extent, tablet.session or "") for tablet in unflushed]) if unflushed else []
+    )
     if problems:
-        tell_of(context, call.state)
+        report_changes(context, call.state)
         return Wait(f"{len(problems)} tablets have records to be recovered or flushed: {problems[0]}", AGAIN_MS)
     return Next("hold", call.state)
 
 
 def hold(context: Context, call: Call) -> Outcome:
-    """Park the tablets, let everybody drop them, and write down what their rows say."""
+    """Park the tablets, make every live tserver drop them, and store the facts of their rows."""
     claimed = decode_bytes(texts(call.state, "rows"))
     context.hooks.let_go(claimed)
-    park(context, held_rows(context, call))
-    extents = [tablet_view(row).extent for row in held_rows(context, call) if keys.is_tablet(row)]
-    problems = let_tservers_go(context, extents)
+    park(context, read_rows(context, call))
+    extents = [tablet_view(row).extent for row in read_rows(context, call) if keys.is_tablet(row)]
+    problems = unload_tablets(context, extents)
     if problems:
-        return Wait(f"waiting for tservers to let go of tablets: {'; '.join(problems)}", AGAIN_MS)
-    rows = held_rows(context, call)
+        return Wait(f"waiting for tservers to unload tablets: {'; '.join(problems)}", AGAIN_MS)
+    rows = read_rows(context, call)
     tablets = [row for row in rows if keys.is_tablet(row)]
     if not all(map(split_rules.is_quiet, tablets)):
         return Next("serve", call.state)
@@ -269,7 +277,7 @@ def hold(context: Context, call: Call) -> Outcome:
 
 
 def park(context: Context, rows: Iterable[Row]) -> None:
-    """From here on nobody can load these tablets (rule R7); the books remember who had them."""
+    """Write locations that no tserver loads (rule R7); they keep the session of the last tserver."""
     puts = []
     for row in rows:
         location = row.cells.get(keys.LOCATION)
@@ -280,24 +288,24 @@ def park(context: Context, rows: Iterable[Row]) -> None:
         context.stores.table.put(puts, context.stores.reign.next_rank())
 
 
-def let_tservers_go(context: Context, extents: Sequence[Extent]) -> list[str]:
-    """Every live tserver flushes and drops the tablets if it has them, or is about to; what went wrong, a line each."""
+def unload_tablets(context: Context, extents: Sequence[Extent]) -> list[str]:
+    """Make every live tserver flush and drop the tablets that it has or is loading; one line for each problem."""
     epoch = context.stores.reign.epoch
 
-    def let_go(tserver: TServer) -> None:
+    def unload(tserver: TServer) -> None:
         for extent in extents:
             tserver.unload_tablet(extent, epoch, False)
 
-    return context.tservers.for_each_live(let_go)
+    return context.tservers.for_each_live(unload)
 
 
-def planned(call: Call) -> list[TabletFacts]:
-    """The facts that were written down."""
+def stored_facts(call: Call) -> list[TabletFacts]:
+    """The facts that the step ``hold`` has stored."""
     return split_rules.decode_facts(cast("list[dict[str, Json]]", call.state["facts"]))
 
 
 def execute(context: Context, change: Change) -> None:
-    """Make a change. Each write may be repeated, and be cut from the next."""
+    """Execute the writes of a change. A crash may come between two writes, and each write may be repeated."""
     for write in split_rules.in_order(change):
         context.stores.reign.check()
         if write.puts:
@@ -307,5 +315,5 @@ def execute(context: Context, change: Change) -> None:
 
 
 def decode_row(args: Args, name: str) -> bytes | None:
-    """A row argument, None for no border."""
+    """A row argument, None for the beginning or end of the table."""
     return values.decode_row(cast("str | None", args[name]))

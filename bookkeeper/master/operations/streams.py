@@ -1,8 +1,7 @@
-"""The end of streams, on both sides (rules R3 and R20).
+"""The operations that end streams, at the source and at the receiver.
 
-Arrives: streams of files that are gone, at the source; the source's word that they are over, at the receiver. Leaves:
-no finished cells at the source, no `~recv_` cells and no high-water at the receiver. Cut after any step: the peer is
-told again, a stream is forgotten again. Rules: R3, R5, R20 and R22.
+When a file is deleted, ``stream_done`` reports the end of its streams to the peer and deletes the finished cells of the
+source. At the peer ``forget_streams`` deletes the `~recv_` cells and the high-waters. Rules: R3, R5, R20 and R22.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ STREAMS_MAX = 500
 
 
 def stream_done_args(cluster: str, cells: Sequence[tuple[str, TargetKey]]) -> Args:
-    """Arguments of ``stream_done``: finished cells (file, target) of files that are gone, all of one cluster."""
+    """Arguments of ``stream_done``: finished cells (file, target) of deleted files, all of one cluster."""
     pairs: list[Json] = [[file, target.encode().decode()] for file, target in cells]
     return {"cluster": cluster, "cells": pairs}
 
@@ -42,14 +41,15 @@ def stream_of(own_instance_id: str, file: str, target: TargetKey) -> StreamKey:
 
 @dataclass(frozen=True, slots=True)
 class StreamDone:
-    """At the source: tells the peer, then purges the finished cells
-    (:class:`bookkeeper.master.fate.engine.Operation`)."""
+    """At the source: reports the end of streams to the peer, then purges the finished cells
+    (:class:`bookkeeper.master.fate.engine.Operation`).
+    """
 
     context: Context
     first: str = "tell"
 
     def locks(self, args: Args) -> Collection[str]:
-        """One at a time for each peer: one that does not answer must not occupy every thread."""
+        """One operation at a time for each peer, so that a peer that does not answer occupies one thread only."""
         return (f"streams {text(args, 'cluster')}",)
 
     @property
@@ -58,7 +58,9 @@ class StreamDone:
         return {"tell": self.tell, "purge": self.purge}
 
     def tell(self, call: Call) -> Outcome:
-        """Rule R20. A cluster that is defined no more has no address: it keeps its marks until an operator acts."""
+        """Report the end of the streams (rule R20). A cluster that is no longer defined has no address: its high-waters
+        stay until an operator acts.
+        """
         peer = self.context.config().clusters.get(text(call.args, "cluster"))
         if peer is not None:
             streams = [
@@ -69,7 +71,9 @@ class StreamDone:
         return Next("purge", {})
 
     def purge(self, call: Call) -> Outcome:
-        """Rule R3: only now, for a worker that comes late must find its old fact and not begin anew."""
+        """Purge the finished cells after the report: until then a late worker finds them and does not begin again
+        (rule R3).
+        """
         self.context.stores.reign.check()
         self.context.stores.table.purge(
             [CellKey(keys.repl_row(file), keys.done_column(target)) for file, target in finished_cells(call.args)]
@@ -84,19 +88,19 @@ def finished_cells(args: Args) -> list[tuple[str, TargetKey]]:
 
 
 def cells_of(op: FateOp) -> list[tuple[str, TargetKey]]:
-    """The same for any operation; none for other kinds."""
+    """The pairs of any operation: those of ``stream_done``, none of another kind."""
     return finished_cells(op.args) if op.type == "stream_done" else []
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetStreams:
-    """At the receiver: forget what is over, after a grace. See :class:`bookkeeper.master.fate.engine.Operation`."""
+    """At the receiver: deletes ended streams after a grace (:class:`bookkeeper.master.fate.engine.Operation`)."""
 
     context: Context
     first: str = "grace"
 
     def locks(self, _args: Args) -> Collection[str]:
-        """None: streams are independent."""
+        """None, because streams are independent."""
         return ()
 
     @property
@@ -105,29 +109,29 @@ class ForgetStreams:
         return {"grace": self.grace, "purge": self.purge, "forget": self.forget}
 
     def grace(self, call: Call) -> Outcome:
-        """Rule R20: longer than any message that was sent before can live, counted anew by each master."""
+        """Wait for the grace: no message lives longer (rule R20). Each master begins the wait again."""
         left_ms = grace_left_ms(call.since_ns, self.context.clock.boot_ns(), self.context.settings.stream_grace_ms)
         if left_ms > 0:
-            return Wait(f"messages sent before may live for {left_ms} ms more", min(left_ms, 1_000))
+            return Wait(f"earlier messages may live for {left_ms} ms more", min(left_ms, 1_000))
         return Next("purge", {})
 
     def purge(self, call: Call) -> Outcome:
-        """The cells go first: whoever loads a tablet from here on finds them gone and drops the marks. Names of files
-        and incarnations are never used again.
+        """Purge the cells first: a tserver that loads a tablet afterwards does not find them and drops its high-waters.
+        No later stream has the same name, because names of files and incarnations are unique.
         """
         self.context.stores.reign.check()
         self.context.stores.table.purge([keys.recv_cell(stream) for stream in forgotten_streams(call.args)])
         return Next("forget", {})
 
     def forget(self, call: Call) -> Outcome:
-        """Every live tserver drops the marks of the tablets that it serves or is about to serve."""
+        """Make every live tserver drop the high-waters of the tablets that it serves or is about to serve."""
         streams = forgotten_streams(call.args)
         problems = self.context.tservers.for_each_live(lambda tserver: tserver.forget_streams(streams))
         return Wait("; ".join(problems), 500) if problems else Done()
 
 
 def grace_left_ms(since_ns: int, now_ns: int, grace_ms: int) -> int:
-    """How long the marks of streams that are over have to be kept still, ms."""
+    """The remaining time for which the receiver retains ended streams, ms."""
     return max(0, grace_ms - (now_ns - since_ns) // 1_000_000)
 
 
@@ -137,6 +141,6 @@ def forgotten_streams(args: Args) -> list[StreamKey]:
 
 
 def logs_being_forgotten(operations: Iterable[Running]) -> set[RootLog]:
-    """The logs whose streams ``forget_streams`` operations, under way, are about."""
-    args = [running.op.args for running in operations if running.op.type == "forget_streams" and not running.ended]
-    return {root_of(stream).log for found in args for stream in forgotten_streams(found)}
+    """The logs of the streams that running ``forget_streams`` operations delete."""
+    arguments = [running.op.args for running in operations if running.op.type == "forget_streams" and not running.ended]
+    return {root_of(stream).log for args in arguments for stream in forgotten_streams(args)}

@@ -1,8 +1,6 @@
-"""Creating, deleting and regrouping tables.
+"""The operations that create and delete tables and set their locality groups.
 
-Arrives: names, split rows, locality groups. Leaves: tablet rows and a table's record in the configuration. Cut after
-any step: a table that is being made or deleted says so in its record, and its operation goes on with the next master.
-Rules: R9, R14 and R17.
+A table's record has a state of its own while an operation creates or deletes the table. Rules: R9, R14 and R17.
 """
 
 from __future__ import annotations
@@ -27,9 +25,9 @@ from bookkeeper.coordination.config_tree import TableConfig
 from bookkeeper.errors import InvalidInputError, RefusedError
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Step, Wait
 from bookkeeper.master.index.snapshot import TabletView, chained, tablet_view
+from bookkeeper.master.operations.config_change import ConfigChange
 from bookkeeper.master.operations.context import (
     Context,
-    confirm_step,
     decode_bytes,
     decode_groups,
     encode_bytes,
@@ -45,10 +43,10 @@ from bookkeeper.metadata.values import Json
 from bookkeeper.model import DEFAULT_GROUP, LocalityGroup
 
 SPLITS_MAX = 10_000
-"""Most splits of one new table: its rows are written in one step."""
+"""Most splits of one new table; one step writes all its rows."""
 
 SPLIT_BYTES_MAX = 16 * 1024
-"""Longest end row that a tablet gets: the key of its row in the metadata table holds it."""
+"""Longest end row of a tablet; it is part of a row key in the metadata table."""
 
 PLACE_AGAIN_MS = 20
 
@@ -56,8 +54,8 @@ PLACE_AGAIN_MS = 20
 def create_table_args(
     name: str, splits: Collection[bytes], groups: Sequence[LocalityGroup], properties: Mapping[str, str]
 ) -> Args:
-    """Arguments of ``create_table``. Raises InvalidInputError, RefusedError (a system table's name): a request
-    that can't succeed never begins.
+    """Arguments of ``create_table``. Raises InvalidInputError, and RefusedError for a system table's name, before an
+    impossible operation begins.
     """
     if not name or len(name) > 255 or not name.isprintable():
         raise InvalidInputError(f"{name!r} can't be a table's name; use up to 255 printable characters")
@@ -70,11 +68,9 @@ def create_table_args(
 
 
 def check_splits(rows: Collection[bytes]) -> None:
-    """Raise InvalidInputError unless tablets may end at these rows: what is found too long later would leave a table
-    half made.
-    """
+    """Raises InvalidInputError if a row can't be the end of a tablet. A later check would leave an incomplete table."""
     if b"" in rows or len(rows) > SPLITS_MAX:
-        raise InvalidInputError(f"splits are rows, none of them empty, {SPLITS_MAX} at most")
+        raise InvalidInputError(f"the splits are not valid; name at most {SPLITS_MAX} rows, none of them empty")
     longest = max(map(len, rows), default=0)
     if longest > SPLIT_BYTES_MAX:
         raise InvalidInputError(f"a split of {longest} bytes is too long; use rows of up to {SPLIT_BYTES_MAX}")
@@ -82,7 +78,7 @@ def check_splits(rows: Collection[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """See :class:`bookkeeper.master.fate.engine.Operation`. The result is the table's id."""
+    """Creates a table (:class:`bookkeeper.master.fate.engine.Operation`). The result is the table's id."""
 
     context: Context
     first: str = "number"
@@ -103,7 +99,7 @@ class CreateTable:
         }
 
     def number(self, _call: Call) -> Outcome:
-        """Take an id; a cut leaves a gap in the numbers."""
+        """Take an id. A crash leaves a gap in the numbers."""
         return Next("claim", {"table_id": new_table_id(self.context.stores.coordination)})
 
     def claim(self, call: Call) -> Outcome:
@@ -119,14 +115,14 @@ class CreateTable:
         return Next("tablets", call.state)
 
     def tablets(self, call: Call) -> Outcome:
-        """Write one row a tablet."""
+        """Write the row of each tablet."""
         splits = decode_bytes(texts(call.args, "splits"))
         self.context.stores.reign.check()
         self.context.stores.table.put(new_tablet_rows(text(call.state, "table_id"), splits), keys.ONCE_RANK)
         return Next("online", call.state)
 
     def online(self, call: Call) -> Outcome:
-        """Let the table be used."""
+        """Set the table online."""
         set_table_state(self.context.stores.coordination, text(call.state, "table_id"), "online")
         self.context.hooks.tablets_changed(*keys.table_section(text(call.state, "table_id")))
         return Next("place", call.state)
@@ -134,11 +130,13 @@ class CreateTable:
     def place(self, call: Call) -> Outcome:
         """Wait until every tablet has a tserver, if there is any tserver."""
         table_id = text(call.state, "table_id")
-        return wait_for_homes(self.context, [keys.table_section(table_id)]) or Done(table_id)
+        return wait_for_tservers(self.context, [keys.table_section(table_id)]) or Done(table_id)
 
 
 def new_tablet_rows(table_id: str, splits: Sequence[bytes]) -> list[RowPut]:
-    """The rows of a new table, split at these rows (sorted): each names the one before it (rule R16)."""
+    """The tablet rows of a new table, split at these rows (sorted). Each has the end row of the tablet before it
+    (rule R16).
+    """
     ends: list[bytes | None] = [*splits, None]
     starts: list[bytes | None] = [None, *splits]
     return [
@@ -151,7 +149,7 @@ def new_tablet_rows(table_id: str, splits: Sequence[bytes]) -> list[RowPut]:
 
 
 def tablet_rows(context: Context, table_id: str, families: Collection[str] = ("tablet", "location")) -> list[Row]:
-    """The tablets' rows of one table, remnants included."""
+    """The rows of a table's tablets and remnants."""
     return list(context.stores.table.scan(*keys.table_section(table_id), families))
 
 
@@ -161,28 +159,28 @@ def chained_tablets(context: Context, table_id: str) -> list[TabletView]:
     return [tablet_view(row) for row in rows if keys.is_tablet(row)]
 
 
-def wait_for_homes(context: Context, parts: Collection[tuple[bytes, bytes]]) -> Wait | None:
-    """None when every tablet has a tserver, or there is none. ``parts`` of a table are from the key of one tablet's row
-    (included) to another (excluded).
+def wait_for_tservers(context: Context, parts: Collection[tuple[bytes, bytes]]) -> Wait | None:
+    """A Wait until every tablet of these parts has a tserver; None if all have one, or no tserver is live. A part
+    reaches from one tablet row's key (included) to another (excluded).
     """
     live = context.tservers.live()
     if not live:
         return None
-    homeless = {part: _homeless(context, part, live) for part in parts}
-    for part in (part for part, count in homeless.items() if count):
+    unserved = {part: _count_unserved(context, part, live) for part in parts}
+    for part in (part for part, count in unserved.items() if count):
         context.hooks.tablets_changed(*part)
-    count = sum(homeless.values())
+    count = sum(unserved.values())
     return Wait(f"{count} tablets have no tserver yet", PLACE_AGAIN_MS) if count else None
 
 
-def _homeless(context: Context, part: tuple[bytes, bytes], live: Collection[str]) -> int:
+def _count_unserved(context: Context, part: tuple[bytes, bytes], live: Collection[str]) -> int:
     rows = context.stores.table.scan(*part, ("tablet", "location"))
     return sum(tablet_view(row).session not in live for row in rows if keys.is_tablet(row))
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteTable:
-    """See :class:`bookkeeper.master.fate.engine.Operation`. Records not replicated yet go with the table (rule R9)."""
+    """Deletes a table and its unreplicated records (rule R9; :class:`bookkeeper.master.fate.engine.Operation`)."""
 
     context: Context
     first: str = "mark"
@@ -197,8 +195,8 @@ class DeleteTable:
         return {"mark": self.mark, "unload": self.unload, "forget": self.forget, "record": self.record}
 
     def mark(self, call: Call) -> Outcome:
-        """Say in the configuration that the table goes, and that it has no targets. Raises NotFoundError, ReadOnlyError
-        (unless an earlier try of this step has begun to delete it).
+        """Set the state ``deleting`` and remove the targets. Raises NotFoundError, and ReadOnlyError unless an earlier
+        try of this step has set the state.
         """
         config = self.context.config()
         table = config.table_named(text(call.args, "name"))
@@ -208,17 +206,17 @@ class DeleteTable:
         return Next("unload", {"table_id": table.table_id, "generation": self.context.stores.coordination.generation()})
 
     def unload(self, call: Call) -> Outcome:
-        """Wait until no tserver holds a tablet of it or can still write to one."""
+        """Wait until no tserver serves a tablet of the table or can write to one."""
         table_id = text(call.state, "table_id")
         waiting_for = self.context.tservers.unconfirmed(cast(int, call.state["generation"]))
         extents = [tablet_view(row).extent for row in tablet_rows(self.context, table_id) if keys.is_tablet(row)]
         waiting_for += self.context.tservers.unload_everywhere(extents, self.context.stores.reign.epoch)
         if waiting_for:
-            return Wait(f"waiting for tservers to let go of the table: {'; '.join(waiting_for)}")
+            return Wait(f"waiting for tservers to unload the table: {'; '.join(waiting_for)}")
         return Next("forget", call.state)
 
     def forget(self, call: Call) -> Outcome:
-        """Leave its segments to the GC, then purge its tablets' rows: ids of tables are never used again."""
+        """Mark the segments for the collector, then purge the tablets' rows. No later table gets the same id."""
         rows = tablet_rows(self.context, text(call.state, "table_id"), TABLET_ROW_FAMILIES)
         self.context.stores.reign.check()
         marks = [RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in segments_of(rows)]
@@ -230,18 +228,18 @@ class DeleteTable:
         return Next("record", call.state)
 
     def record(self, call: Call) -> Outcome:
-        """Drop the record and give the name back."""
+        """Delete the record; the table's name is free again."""
         remove_table_record(self.context.stores.coordination, text(call.state, "table_id"))
         self.context.hooks.wake()
         return Done()
 
 
 TABLET_ROW_FAMILIES = ("tablet", "location", "segment", "log", "repl")
-"""Everything that a tablet's row may hold."""
+"""All column families of a tablet's row."""
 
 
 def as_deleted(table: TableConfig) -> TableConfig:
-    """The record of a table that goes: rule R9, a table without targets keeps no file."""
+    """The record of a table that is being deleted. It has no targets, so it retains no file (rule R9)."""
     return dataclasses.replace(table, state="deleting", targets=())
 
 
@@ -258,20 +256,12 @@ def set_groups_args(name: str, groups: Sequence[LocalityGroup]) -> Args:
 
 
 @dataclass(frozen=True, slots=True)
-class SetGroups:
-    """See :class:`bookkeeper.master.fate.engine.Operation`. In force on every tserver when it is done (rule R14)."""
-
-    context: Context
-    first: str = "write"
+class SetGroups(ConfigChange):
+    """Sets the locality groups of a table (rule R14)."""
 
     def locks(self, args: Args) -> Collection[str]:
         """One change of a table name at a time."""
         return (f"table {text(args, 'name')}",)
-
-    @property
-    def steps(self) -> Mapping[str, Step]:
-        """write, confirm."""
-        return {"write": self.write, "confirm": self.confirm}
 
     def write(self, call: Call) -> Outcome:
         """Write the groups. Raises NotFoundError, RefusedError."""
@@ -281,13 +271,11 @@ class SetGroups:
         set_table_groups(self.context.stores.coordination, table.table_id, groups)
         return Next("confirm", {"table_id": table.table_id})
 
-    def confirm(self, call: Call) -> Outcome:
-        """See :func:`confirm_step`."""
-        return confirm_step(self.context, call)
-
 
 def refuse_loss_of_replicated_groups(table: TableConfig, groups: Sequence[LocalityGroup]) -> None:
-    """A group that is replicated by name can't vanish or change its families: what travels would change unsaid."""
+    """Raises RefusedError if a group that is replicated by name vanishes or changes its families: other records would
+    be replicated without notice.
+    """
     after = {group.name: set(group.families) for group in groups}
     before = {group.name: set(group.families) for group in table.groups}
     for target in table.targets:

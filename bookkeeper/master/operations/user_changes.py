@@ -1,20 +1,16 @@
-"""Changing what a user may see.
-
-Arrives: a user's name and authorizations. Leaves: the user's record, obeyed by every tserver when the operation is
-done. Survives a crash: the operation; writing the same record again is harmless. A user is
-whoever a client says it is.
-"""
+"""The operation that sets the authorizations of a user. The cluster does not verify the user that a client names."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import cast
 
 from bookkeeper.coordination.config_changes import set_authorizations
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.master.fate.engine import Args, Call, Next, Outcome, Step
-from bookkeeper.master.operations.context import Context, confirm_step, text, texts
+from bookkeeper.master.fate.engine import Args, Call, Next, Outcome
+from bookkeeper.master.operations.config_change import ConfigChange
+from bookkeeper.master.operations.context import text, texts
 from bookkeeper.metadata.values import Json
 
 AUTHORIZATIONS_MAX = 1_000
@@ -27,33 +23,23 @@ def set_authorizations_args(user: str, authorizations: Collection[str]) -> Args:
         if not name or len(name) > NAME_LENGTH_MAX or not name.isprintable():
             raise InvalidInputError(f"{name!r} can't be a user or an authorization; use up to 255 printable characters")
     if len(authorizations) > AUTHORIZATIONS_MAX:
-        raise InvalidInputError(f"{len(authorizations)} authorizations of one user: at most {AUTHORIZATIONS_MAX}")
+        raise InvalidInputError(
+            f"{len(authorizations)} authorizations are too many; a user has at most {AUTHORIZATIONS_MAX}"
+        )
     return {"user": user, "authorizations": cast("list[Json]", sorted(set(authorizations)))}
 
 
 @dataclass(frozen=True, slots=True)
-class SetAuthorizations:
-    """See :class:`bookkeeper.master.fate.engine.Operation`. In force on every tserver when it is done."""
-
-    context: Context
-    first: str = "write"
+class SetAuthorizations(ConfigChange):
+    """Sets the authorizations of one user."""
 
     def locks(self, args: Args) -> Collection[str]:
         """One change of a user at a time."""
         return (f"user {text(args, 'user')}",)
 
-    @property
-    def steps(self) -> Mapping[str, Step]:
-        """write, confirm."""
-        return {"write": self.write, "confirm": self.confirm}
-
     def write(self, call: Call) -> Outcome:
-        """Write the record."""
+        """Write the user's record."""
         set_authorizations(
             self.context.stores.coordination, text(call.args, "user"), texts(call.args, "authorizations")
         )
         return Next("confirm", {})
-
-    def confirm(self, call: Call) -> Outcome:
-        """See :func:`confirm_step`."""
-        return confirm_step(self.context, call)

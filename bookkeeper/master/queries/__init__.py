@@ -1,5 +1,5 @@
 """Answers to operators, from the books and from memory.
 
-``queries`` reads tablets and replication; ``status`` says for each file and target how far it is and why it waits;
-``usage`` says what tables hold on disk; ``quarantine_admin`` lists ranges in quarantine and begins what operators want.
+``queries`` reads tablets, marks and files below marks; ``target_states`` has the progress of each file at each target;
+``usage`` has the disk usage of tables; ``quarantine_admin`` lists quarantined ranges and executes commands for them.
 """

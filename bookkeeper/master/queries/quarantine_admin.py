@@ -1,7 +1,7 @@
-"""What a person may ask of the quarantine: a list, and that a range is held, retried or skipped.
+"""The administration of the quarantine: lists ranges, and holds, retries or skips one of them by its short id.
 
-Arrives: calls, with the short names of ranges. Leaves: rows in the books, operations. Survives a crash: both; what
-blocks a queue is known again when it has failed as often under the next master. Thread-safe.
+Rows in the books and operations survive a crash. The count of failures does not: the next master lists a range as
+blocking after as many failures of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PHASES = {"retry_range": "retrying", "skip_range": "skipping"}
 
 @dataclass(frozen=True, slots=True)
 class QuarantineAdmin:
-    """One reign's. ``tries``: how often blocks have to fail before they count as blocking."""
+    """The quarantine's commands in one reign. A range blocks its queue after ``tries`` failures. Thread-safe."""
 
     table: MetadataTable
     reign: Reign
@@ -44,28 +44,27 @@ class QuarantineAdmin:
     shipping: Shipments
     tries: int
 
-    def listed(self, table_names: Mapping[str, str]) -> list[QuarantinedRange]:
-        """What blocks, then what is in the books, each sorted. Raises TransientError."""
+    def list_ranges(self, table_names: Mapping[str, str]) -> list[QuarantinedRange]:
+        """The blocking ranges, then the held ones, each sorted. Raises TransientError."""
         self.reign.check()
         rows = scan_rows(self.table)
         blocking = self._blocking()
-        under_way = phases(self.fate.pending())
+        phase_of = phases(self.fate.pending())
         found = [
             message_of(key, entry_of(shipment, blocks, 0), "blocking", shipment.failures, table_names)
             for key, (shipment, blocks) in sorted(blocking.items())
             if key not in rows
         ]
         return found + [
-            message_of(key, value, under_way.get(key, "held"), 0, table_names) for key, value in sorted(rows.items())
+            message_of(key, value, phase_of.get(key, "held"), 0, table_names) for key, value in sorted(rows.items())
         ]
 
     def hold(self, range_id: str, table_names: Mapping[str, str]) -> QuarantinedRange:
-        """Set a range aside that blocks its queue; the same again is fine. It is in the books when this returns.
-
-        Raises NotFoundError, TransientError.
+        """Hold a range that blocks its queue, so that the queue continues. Returns once the books have the range. May
+        be repeated. Raises NotFoundError, TransientError.
         """
         rows = scan_rows(self.table)
-        key = named(range_id, rows)
+        key = find_range(range_id, rows)
         if key is None:
             key, value = self._hold_blocking(range_id)
         else:
@@ -74,7 +73,7 @@ class QuarantineAdmin:
 
     def _hold_blocking(self, range_id: str) -> tuple[RangeKey, Quarantined]:
         blocking = self._blocking()
-        key = expect_named(range_id, blocking)
+        key = get_range(range_id, blocking)
         shipment, blocks = blocking[key]
         value = entry_of(shipment, blocks, self.clock.wall_ms())
         write_rows(self.table, self.reign, {key: value})
@@ -82,22 +81,22 @@ class QuarantineAdmin:
         return key, value
 
     def retry(self, range_id: str, timeout_ms: int) -> None:
-        """Ship a held range after all; returns when the peer has it. One that blocks is tried at once, in its turn.
+        """Ship a held range and return once the peer has it; or ship a blocking range at once, in its order.
 
-        Raises NotFoundError, what the run fails with, UnavailableError when it takes longer.
+        Raises NotFoundError, the error of the run, and UnavailableError after the time limit.
         """
-        key = named(range_id, scan_rows(self.table))
+        key = find_range(range_id, scan_rows(self.table))
         if key is not None:
             self.fate.run("retry_range", range_args(key), timeout_ms)
         else:
-            self.event_queue.press(expect_named(range_id, self._blocking()).work)
+            self.event_queue.press(get_range(range_id, self._blocking()).work)
 
     def skip(self, range_id: str, timeout_ms: int) -> None:
-        """Give a range up, blocking or held; returns when nothing keeps its file for it.
+        """Give up a blocking or held range; returns once the range no longer retains its file.
 
-        Raises NotFoundError, UnavailableError when it takes longer.
+        Raises NotFoundError, and UnavailableError after the time limit.
         """
-        key = named(range_id, scan_rows(self.table))
+        key = find_range(range_id, scan_rows(self.table))
         if key is None:
             key, _ = self._hold_blocking(range_id)
         self.fate.run("skip_range", range_args(key), timeout_ms)
@@ -115,7 +114,7 @@ class QuarantineAdmin:
             if wanted_table in (None, key.target.source_table_id)
         ]
 
-    def below(
+    def statuses_below(
         self, marks: Iterable[FileMark], table_id: str, cluster: str, table_names: Mapping[str, str], now_ms: int
     ) -> list[TargetStatus]:
         """Held ranges below marks: they are finished for the queue, and not replicated."""
@@ -128,21 +127,21 @@ class QuarantineAdmin:
         ]
 
 
-def named(range_id: str, ranges: Iterable[RangeKey]) -> RangeKey | None:
-    """The range of that short name."""
+def find_range(range_id: str, ranges: Iterable[RangeKey]) -> RangeKey | None:
+    """The range with this short id, or None."""
     return next((key for key in ranges if key.range_id == range_id), None)
 
 
-def expect_named(range_id: str, ranges: Iterable[RangeKey]) -> RangeKey:
-    """The same; raises NotFoundError."""
-    key = named(range_id, ranges)
+def get_range(range_id: str, ranges: Iterable[RangeKey]) -> RangeKey:
+    """The range with this short id. Raises NotFoundError."""
+    key = find_range(range_id, ranges)
     if key is None:
-        raise NotFoundError(f"no range {range_id} blocks a queue or is in quarantine: replication quarantine list")
+        raise NotFoundError(f"no range {range_id} blocks a queue or is in quarantine; see: replication quarantine list")
     return key
 
 
 def phases(pending: Iterable[Running]) -> dict[RangeKey, str]:
-    """What operations under way do with ranges."""
+    """The phases of ranges that a running operation retries or skips."""
     return {
         range_of(running.op.args): PHASES[running.op.type]
         for running in pending
@@ -153,7 +152,7 @@ def phases(pending: Iterable[Running]) -> dict[RangeKey, str]:
 def message_of(
     key: RangeKey, value: Quarantined, state: str, tries: int, table_names: Mapping[str, str]
 ) -> QuarantinedRange:
-    """A range as the wire contract has it."""
+    """A range as a message of the wire contract."""
     return QuarantinedRange(
         range_id=key.range_id,
         table=name_of(key.target, table_names),
@@ -169,8 +168,8 @@ def message_of(
 
 
 def status_of(key: RangeKey, value: Quarantined, table_names: Mapping[str, str], now_ms: int) -> TargetStatus:
-    """A range as a row of the replication status: not finished, whatever the queue of its target has passed. Its lag is
-    that of whole blocks: some of their records may be for others.
+    """A range as a row of the replication status: unfinished, although its queue has passed it. The lag counts complete
+    blocks, which may have records of other targets.
     """
     blocks = value.blocks
     return TargetStatus(
@@ -195,5 +194,5 @@ def status_of(key: RangeKey, value: Quarantined, table_names: Mapping[str, str],
 
 
 def name_of(target: TargetKey, table_names: Mapping[str, str]) -> str:
-    """The table's name, its id when there is no such table any more."""
+    """The table's name, or its id if the table is deleted."""
     return table_names.get(target.source_table_id, target.source_table_id)

@@ -1,7 +1,5 @@
-"""Answers about tablets and about replication, read from the books when they are asked.
-
-Arrives: questions of clients and administrators. Leaves: tablet locations, marks, what is below a mark, statuses.
-Nothing survives a crash: a mark is in the hands of whoever asked for it.
+"""Queries of clients and administrators, answered from the books: tablet locations, disk usage, marks, and files below
+a mark. The client stores its mark; the master does not.
 """
 
 from __future__ import annotations
@@ -39,47 +37,47 @@ from bookkeeper.storage.wal import read_seal
 
 SCAN_TRIES_MAX = 5
 MARK_AGAIN_MS = 100
-MARK_PATIENCE_MS = 25_000
+MARK_TIMEOUT_MS = 25_000
 """How long a mark waits for a tserver that does not answer, or for the logs of a dead one to be sealed."""
 
-
-HOLDING_FAMILIES = ("tablet", "log")
-"""What tells whether a tablet holds anything."""
+CONTENT_FAMILIES = ("tablet", "log")
+"""The column families that :func:`holds_records` reads."""
 
 
 class TabletStates(Protocol):
-    """What the leader knows of tablets beside the books (see ``placement``), by row."""
+    """The states of tablets in the leader's memory (see ``placement``), by row."""
 
     @property
     def problems(self) -> Mapping[bytes, str]:
-        """Why tablets can't be loaded until a person helps."""
+        """Reasons why tablets can't be loaded until an operator acts."""
 
     @property
     def warnings(self) -> Mapping[bytes, str]:
-        """What fails with tablets that are served."""
+        """Errors of served tablets."""
 
     def is_loaded(self, session: str, row: bytes) -> bool | None:
-        """Whether a session serves a tablet; None = it is not known."""
+        """Whether a session serves a tablet; None = unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """Reads for callers. Thread-safe."""
+    """The queries of one reign. Thread-safe."""
 
     table: MetadataTable
     tservers: TServers
     read_config: Callable[[], ClusterConfig]
     clock: Clock
     states: TabletStates | None = None
-    """None: nobody knows more of tablets than the books."""
+    """None: locations have only the facts of the books."""
     hurry: Callable[[str, bytes], None] = lambda _session, _row: None
-    """A client waits for a tablet, given by session and row."""
+    """Called with session and row of a tablet that a client waits for, so that it loads before others."""
 
     def locate(self, table_id: str) -> list[TabletLocation]:
-        """Every tablet of a table in order, where it is served, None while its tserver is dead or not chosen, whether
-        it is served, why it can't be until a person helps, and what fails with it.
+        """The location of every tablet of a table, in order: its address (None while its tserver is dead or not
+        chosen), whether the tserver serves it, the problem that an operator has to solve, and the error of a served
+        tablet.
 
-        Raises NotFoundError, and BrokenChainError while tablets change: then nobody could tell what is whose.
+        Raises NotFoundError, and BrokenChainError while a split or merge changes the tablets.
         """
         table = self.read_config().table(table_id)
         live = self.tservers.live()
@@ -106,8 +104,8 @@ class Queries:
         )
 
     def locate_tablet(self, table_id: str, row: bytes) -> TabletLocation:
-        """The tablet that holds a row, as :meth:`locate` tells of it, at the price of this one; if it is about to be
-        loaded, it goes before others, because a client waits for it.
+        """The location of the tablet with this row (see :meth:`locate`), without a scan of the table. The tablet loads
+        before others, because a client waits for it. Raises NotFoundError, BrokenChainError.
         """
         self.read_config().table(table_id)
         start, (_, stop) = keys.tablet_row(table_id, row), keys.table_section(table_id)
@@ -120,7 +118,7 @@ class Queries:
         return self._location(view, found, self.tservers.live())
 
     def disk_usage(self, names: Sequence[str]) -> list[TableUsage]:
-        """What tables (none named: all) have on disk, by name. Raises NotFoundError."""
+        """The disk usage of these tables (none = all), by name. Raises NotFoundError."""
         config = self.read_config()
         wanted = [config.table_named(name) for name in names] if names else config.tables.values()
         return [
@@ -129,30 +127,30 @@ class Queries:
         ]
 
     def holds_records(self, table_id: str) -> bool:
-        """Whether a tablet of the table names a segment, or a log with records that are in no segment yet."""
-        return any(map(holds_records, self.table.scan(*keys.table_section(table_id), HOLDING_FAMILIES)))
+        """Whether a tablet of the table has a segment, or a log with records that are in no segment yet."""
+        return any(map(holds_records, self.table.scan(*keys.table_section(table_id), CONTENT_FAMILIES)))
 
     def pick_tserver(self, table_id: str) -> str:
-        """A live tserver for data of a table: one that holds a tablet of it, if there is one.
+        """A live tserver for data of a table; if possible, one that serves a tablet of it.
 
-        Raises NotFoundError, UnavailableError when none lives.
+        Raises NotFoundError, and UnavailableError if no tserver is live.
         """
-        homes = [location.address for location in self.locate(table_id) if location.address is not None]
-        addresses = homes or list(self.tservers.live().values())
+        serving = [location.address for location in self.locate(table_id) if location.address is not None]
+        addresses = serving or list(self.tservers.live().values())
         if not addresses:
-            raise UnavailableError("no tserver of this cluster is alive; start one, or wait until it is back")
+            raise UnavailableError("no tserver of this cluster is alive; start one, or wait for its restart")
         return addresses[self.clock.boot_ns() % len(addresses)]
 
     # ---- marks
 
     def mark(self, name: str) -> list[FileMark]:
-        """Up to where everything that was acknowledged before the call lies, in every log with data of the table.
+        """For every log with data of the table, the offset of the last record that was acknowledged before the call.
 
-        Live tservers say it of their own logs, synced; of sealed ones the books do. Raises NotFoundError, and
-        UnavailableError while a tserver neither answers nor is dead and sealed.
+        Live tservers report the synced offsets of their own logs; the books have the offsets of sealed ones. Raises
+        NotFoundError, and UnavailableError while a tserver does not answer and its logs are not sealed.
         """
         table = self.read_config().table_named(name)
-        deadline_ns = self.clock.boot_ns() + MARK_PATIENCE_MS * 1_000_000
+        deadline_ns = self.clock.boot_ns() + MARK_TIMEOUT_MS * 1_000_000
         never = threading.Event()
         while True:
             try:
@@ -176,16 +174,16 @@ class Queries:
         return [FileMark(file, offset) for file, offset in sorted(marks.items()) if offset > 0]
 
     def _final_offset(self, entry: FileEntry, owner_answered: bool) -> int:
-        """Where an outstanding file ends that no live tserver named."""
+        """The last offset of an outstanding file that no live tserver has reported."""
         if entry.is_closed() or owner_answered:
             return entry.needed
         seal = read_seal(entry.uri())
         if seal is None:
-            raise UnavailableError(f"{entry.uri()} is of a tserver that does not answer, and not sealed yet")
+            raise UnavailableError(f"the tserver of {entry.uri()} does not answer, and the log is not sealed yet")
         return seal.offset
 
     def _outstanding(self, table: TableConfig) -> Snapshot:
-        """What the tablets of one table refer to, read now. Raises TransientError."""
+        """The files that the tablets of one table refer to, read now. Raises TransientError."""
         scopes = Scopes({table.table_id: table.targets})
         for _ in range(SCAN_TRIES_MAX):
             rows = scan_parts(self.table, *keys.table_section(table.table_id), SNAPSHOT_FAMILIES)
@@ -196,10 +194,11 @@ class Queries:
         raise broken
 
     def pending(self, marks: Sequence[FileMark], name: str, cluster: str) -> list[tuple[FileEntry, Target, Progress]]:
-        """What is below the marks: file, target and how far it is. Empty when everything up to them is replicated.
+        """The unfinished files below the marks, with target and progress. Empty once all records up to the marks are
+        replicated.
 
-        A file without books is done. Raises NotFoundError when the table is not replicated to ``cluster``, unless
-        that is "" (every cluster).
+        A file without `repl:` columns is done. ``cluster`` "" means every cluster. Raises NotFoundError if the table is
+        not replicated to ``cluster``.
         """
         table = self.read_config().table_named(name)
         targets = wanted_targets(table, cluster)
@@ -224,14 +223,14 @@ class Queries:
 
 
 def holds_records(row: Row) -> bool:
-    """Whether a tablet has records in a segment that counts, or in a log and in no segment yet."""
+    """Whether a tablet has records in a current segment, or in a log and in no segment yet."""
     flush = row.cells.get(keys.FLUSH)
     has_segments = flush is not None and bool(FlushState.decode(flush.value).segments)
     return keys.is_tablet(row) and (has_segments or bool(row.family("log")))
 
 
 def wanted_targets(table: TableConfig, cluster: str) -> tuple[Target, ...]:
-    """The targets of a table at one cluster; "" is every cluster. Raises NotFoundError when there is none at it."""
+    """The targets of a table at one cluster; "" means every cluster. Raises NotFoundError if the cluster has none."""
     found = tuple(target for target in table.targets if cluster in ("", target.key.cluster))
     if cluster and not found:
         raise NotFoundError(
@@ -242,7 +241,7 @@ def wanted_targets(table: TableConfig, cluster: str) -> tuple[Target, ...]:
 
 
 def status_message(state: TargetState, table_names: Mapping[str, str]) -> TargetStatus:
-    """A state as the wire contract has it."""
+    """A state as a message of the wire contract."""
     key = state.target.key
     table = table_names.get(key.source_table_id, key.source_table_id)
     return TargetStatus(
@@ -267,18 +266,18 @@ def status_message(state: TargetState, table_names: Mapping[str, str]) -> Target
 
 
 def missing_table_advice(state: TargetState, table: str) -> str:
-    """What to do when the peer has no table of the id to which a target goes. Nobody but a person can tell whether the
-    table there that has its name now is meant (R5).
+    """The advice for a target whose table id the peer does not have. Only an operator can decide whether a new table of
+    the same name is the right one (R5).
     """
-    key, there = state.target.key, state.target.remote_table
-    renamed = "" if there == table else f" --remote-table {there}"
+    key, remote_table = state.target.key, state.target.remote_table
+    renamed = "" if remote_table == table else f" --remote-table {remote_table}"
     groups = " ".join(f"-lg {group}" for group in state.target.groups or ()) or "--all-loc-groups"
     chosen = f"-t {table} {groups}"
     return (
-        f"{key.cluster} has no table {there} with the id {key.remote_table_id} any more: it was deleted there, or made "
-        f"anew. To begin anew: disablereplication {chosen} {key.cluster}, then enablereplication {chosen}{renamed} "
-        f"{key.cluster}. Records written before that are missing there until a copy brings them: exporttable and "
-        f"importtable ({state.last_error})"
+        f"{key.cluster} has no table {remote_table} with the id {key.remote_table_id} any more: it was deleted or "
+        f"recreated there. To begin anew: disablereplication {chosen} {key.cluster}, then enablereplication "
+        f"{chosen}{renamed} {key.cluster}. Records written before that are missing there until a copy brings them: "
+        f"exporttable and importtable ({state.last_error})"
     )
 
 

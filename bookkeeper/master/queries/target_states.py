@@ -1,7 +1,7 @@
-"""What an operator sees: for each file and target how far it is, what it waits for, and why; and what a mark lacks.
+"""The replication status: the progress, phase, lag and error of each file at each target. Pure.
 
 Arrives: outstanding files, shipments, the health of peers. Leaves: :class:`TargetState` values, and the (file, target)
-pairs that are below a mark. Pure; nothing survives a crash.
+pairs below a mark.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, advice, is
 from bookkeeper.model import Target, TargetKey
 
 STATUS_ROWS_MAX = 20_000
-"""Most rows of one answer, those that lag most first: a message has a size, and a person reads the first ones."""
+"""Most rows of one answer, the largest lag first, because messages have a maximum size."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """A file on its way to a target. ``phase``: waiting, shipping, blocked, backing_off, failing, unsealed or done.
+    """The state of a file at a target. ``phase``: waiting, shipping, blocked, backing_off, failing, unsealed or done.
 
-    ``needed`` and ``finished`` are offsets of the file, where other tables have records, too; the lag is the target's.
+    ``needed`` and ``finished`` are offsets of the file, which may have records of other tables; the lag counts the
+    target's records only.
     """
 
     file: str
@@ -45,12 +46,12 @@ class TargetState:
     bytes_shipped: int
     resends: int
     lacks_table: bool = False
-    """The peer's last word is that it has no table of the target's id."""
+    """The peer's last answer: it has no table with the target's id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The moment of a status: boot clock for retries, wall clock for ages, and whether a log's tserver is gone."""
+    """The time of a status: boot clock for retries, wall clock for ages; and whether a log's tserver is dead."""
 
     boot_ns: int
     wall_ms: int
@@ -60,7 +61,7 @@ class Now:
 def target_states(
     files: Outstanding, shipping: Shipments, now: Now, wanted: Callable[[Target], bool], tries: int
 ) -> list[TargetState]:
-    """States of every outstanding file for each wanted target, most lag first, :data:`STATUS_ROWS_MAX` at most.
+    """The states of every outstanding file at each wanted target, largest lag first, at most :data:`STATUS_ROWS_MAX`.
 
     ``tries``: see :func:`is_blocking`.
     """
@@ -70,14 +71,14 @@ def target_states(
 
 
 def most_lag_first(state: TargetState) -> tuple[float, int, str, TargetKey]:
-    """The order of a status."""
+    """The sort key of a status."""
     return -state.lag_seconds, -state.lag_records, state.file, state.target.key
 
 
 def all_states(
     files: Outstanding, shipping: Shipments, now: Now, wanted: Callable[[Target], bool], tries: int
 ) -> Iterator[TargetState]:
-    """States of every outstanding file for each wanted target, one after another, in no order."""
+    """The states of every outstanding file at each wanted target, unsorted."""
     for entry in files.values():
         for index, target in enumerate(entry.scope.targets):
             if wanted(target):
@@ -93,7 +94,7 @@ def target_state(
     now: Now,
     tries: int,
 ) -> TargetState:
-    """The state of one (file, target)."""
+    """The state of one file at one target."""
     shipment = shipping.shipments.get((entry.file, target.key)) or Shipment()
     retry = shipping.peers.get(target.key.cluster) or Retry()
     finished = finished_of(entry, target.key, shipping)
@@ -132,8 +133,8 @@ def target_state(
 
 
 def lacking_of(needed: Amount, progress: Progress, shipment: Shipment) -> Amount:
-    """What a target lacks of a file that it has not finished, exactly: its share of what is needed, less its share of
-    what is finished. Other tables' records in the log are in neither (R13), so it may lack nothing.
+    """The exact records and bytes of an unfinished file that a target lacks: its needed share minus its finished share.
+    Other tables' records count in neither share (R13), so the result may be nothing.
     """
     records = max(progress.records, shipment.share.records)
     size = max(progress.size, shipment.share.size)
@@ -141,10 +142,10 @@ def lacking_of(needed: Amount, progress: Progress, shipment: Shipment) -> Amount
 
 
 def phase_of(behind: bool, shipment: Shipment, waits: bool, at_barrier: bool) -> str:
-    """One word for what happens to it. ``blocked``: another file has to be there first (rule R24).
+    """The phase of a file. ``blocked``: the peer needs another file first (rule R24).
 
-    A file with nothing left is done, unless its tserver died and nobody has sealed it yet (``unsealed``): its last
-    records may be in no cell of the books.
+    The caller reports a done log of a dead tserver as ``unsealed`` before recovery seals it: the books may lack its
+    last records.
     """
     if not behind:
         return "done"
@@ -156,7 +157,7 @@ def phase_of(behind: bool, shipment: Shipment, waits: bool, at_barrier: bool) ->
 
 
 def lag_seconds(created_ms: int, shipment: Shipment, now: Now) -> float:
-    """Age of the oldest record that is not there yet, at most: since the target fell behind or the file began."""
+    """An upper bound of the age of the oldest missing record: since the target fell behind or the file began."""
     if shipment.behind_since_ns:
         return max(0.0, (now.boot_ns - shipment.behind_since_ns) / 1e9)
     return max(0.0, (now.wall_ms - created_ms) / 1000) if created_ms else 0.0
@@ -169,8 +170,8 @@ def pending_of_marks(
 ) -> list[tuple[str, Target]]:
     """The (file, target) pairs that are below their mark.
 
-    ``marks`` is file to offset, ``outstanding`` the files with `repl:` columns now and their configured targets: a
-    file without books is done, because its `repl:` cell was written before the mark and goes only when all is there.
+    ``marks``: file to offset. ``outstanding``: the files with `repl:` columns now and their configured targets. A file
+    without `repl:` columns is done: its cell was written before the mark and is deleted only when all targets are done.
     """
     return [
         (file, target)

@@ -1,9 +1,8 @@
-"""What tables hold on disk, from the books.
+"""The disk usage of tables, from tablet rows in the books. Pure.
 
-Arrives: tablet rows. Leaves: tablets, segments, records and bytes of a table. Pure. Counted is what counts: not what is
-in memory, nor files that were replaced and not deleted yet. A file that several tablets share is counted once, whole,
-also where each has a name of its own for it (those end alike); records are those of the files, older versions and
-deletes included.
+Segments in the tablets' flush state count; memtables and replaced segments do not. A segment that several tablets share
+counts once and completely, also if each tablet has a name of its own for it (these names end alike). The count of
+records includes older versions and deletes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from bookkeeper.rpc.contract.messages import TableUsage
 from bookkeeper.storage.tablet import unique_part
 
 FAMILIES = ("tablet", "segment")
-"""What :func:`usage_of` reads of tablet rows."""
+"""The column families that :func:`usage_of` reads."""
 
 
 def usage_of(table: str, rows: Iterable[Row]) -> TableUsage:
@@ -29,8 +28,8 @@ def usage_of(table: str, rows: Iterable[Row]) -> TableUsage:
             continue
         tablets += 1
         flush = row.cells.get(keys.FLUSH)
-        named = () if flush is None else FlushState.decode(flush.value).segments
-        for uri in named:
+        current = () if flush is None else FlushState.decode(flush.value).segments
+        for uri in current:
             cell = row.cells.get(keys.segment_column(uri))
             if cell is not None:
                 segments[unique_part(uri)] = SegmentEntry.decode(cell.value)

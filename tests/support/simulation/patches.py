@@ -85,7 +85,7 @@ def edges() -> list[tuple[str, str, Any]]:
         ("storage.wal.reading.wal_recovery", "raise_fence", with_pause("raise the fence of", raise_fence)),
         ("storage.wal.writing.wal_writer", "FileOps", SimFileOps),
         ("storage.wal.wal_files", "map_file", read_file),
-        ("master.fate.engine", "FAILED_KEPT_NS", 5_000_000_000),
+        ("master.fate.engine", "FAILED_RETENTION_NS", 5_000_000_000),
         ("runtime.threads", "end_process", primitives.end_process),
         ("master.leadership", "KeyedExecutors", SimExecutors),
         ("master.leadership", "FateEngine", SimFateEngine),

@@ -76,7 +76,7 @@ def run(master: Master, kind: str, args: Args) -> None:
 
 
 @pytest.mark.parametrize("rows", [[], [b""], [b"a", b""], [b"x" * (SPLIT_BYTES_MAX + 1)]])
-def test_splits_that_can_t_be_never_become_an_operation(rows: list[bytes]) -> None:
+def test_invalid_splits_are_refused_before_an_operation_begins(rows: list[bytes]) -> None:
     with pytest.raises(InvalidInputError):
         add_splits_args("t", rows)
 
@@ -97,7 +97,7 @@ def test_a_table_that_is_not_there_is_neither_split_nor_merged(world: World, kin
 # ---- what becomes of a table
 
 
-def test_a_table_is_split_into_any_number_of_tablets_and_all_it_knows_stays(world: World) -> None:
+def test_a_split_into_any_number_of_tablets_keeps_all_facts(world: World) -> None:
     new_table(world, "2", [b"m"])
     before, master = facts(world, "2"), world.master()
     run(master, SPLIT_KIND, add_splits_args("table-2", [b"t", b"c", b"m", b"f", b"c"]))
@@ -114,7 +114,7 @@ def test_borders_that_are_there_change_nothing(world: World) -> None:
     assert rows_of(world, "2") == before
 
 
-def test_tablets_are_merged_and_what_each_knew_stays_known_of_its_rows(world: World) -> None:
+def test_a_merge_keeps_the_facts_of_each_tablets_rows(world: World) -> None:
     new_table(world, "2", [b"f", b"m", b"t"])
     before = facts(world, "2")
     run(world.master(), MERGE_KIND, merge_args("table-2", RowRange(b"f", b"t")))
@@ -170,9 +170,7 @@ def tservers(world: World) -> Iterator[list[ScriptedTServer]]:
         yield [stack.enter_context(scripted(world)) for _ in range(2)]
 
 
-def test_tablets_are_parked_before_every_live_tserver_is_asked_to_let_go(
-    world: World, tservers: list[ScriptedTServer]
-) -> None:
+def test_tablets_are_parked_before_any_live_tserver_unloads_them(world: World, tservers: list[ScriptedTServer]) -> None:
     (low, high) = new_table(world, "2", [b"m"])
     for row, tserver in ((low, tservers[0]), (high, tservers[1])):
         world.locate(row, tserver.session)
@@ -214,7 +212,7 @@ def test_nothing_is_written_while_a_tserver_may_still_hold_a_tablet(
     assert claimed_rows(master.fate.pending()) == set()
 
 
-def test_a_tablet_with_records_in_a_log_is_waited_for_until_somebody_serves_it(
+def test_a_change_waits_for_a_tserver_of_a_tablet_with_records_in_a_log(
     world: World, tservers: list[ScriptedTServer]
 ) -> None:
     (row,) = new_table(world, "2", [])

@@ -31,9 +31,9 @@ def master(world: World) -> Master:
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> Path:
+def inputs(tmp_path: Path) -> Path:
     """Two good records."""
-    directory = tmp_path / "given"
+    directory = tmp_path / "inputs"
     directory.mkdir()
     (directory / "a.csv").write_text(GOOD)
     return directory
@@ -59,29 +59,29 @@ def _nothing_is_left(world: World) -> None:
     [ImportRequest("short", "t", "/d", None), ImportRequest("0" * 32, "t", "relative", None)],
     ids=["request id", "directory"],
 )
-def test_what_can_t_be_meant_never_becomes_an_operation(request_: ImportRequest) -> None:
+def test_an_invalid_request_is_refused_before_an_operation_begins(request_: ImportRequest) -> None:
     with pytest.raises(InvalidInputError):
         import_args(request_)
 
 
-def test_bad_input_is_said_and_leaves_nothing(world: World, master: Master, given: Path) -> None:
-    (given / "b.csv").write_text(GOOD + ",f,q,3\n")
+def test_bad_input_is_refused_and_leaves_nothing(world: World, master: Master, inputs: Path) -> None:
+    (inputs / "b.csv").write_text(GOOD + ",f,q,3\n")
     with pytest.raises(InvalidInputError, match=r"b\.csv can't be imported: a record has an empty row"):
-        _run(master, _args(given))
+        _run(master, _args(inputs))
     _nothing_is_left(world)
     with pytest.raises(NotFoundError):
-        _run(master, _args(given, "nosuch"))
+        _run(master, _args(inputs, "nosuch"))
 
 
 def test_of_a_replicated_table_each_tablets_records_are_a_log_for_its_targets(
-    world: World, master: Master, given: Path
+    world: World, master: Master, inputs: Path
 ) -> None:
     target = world.enable("1")
     world.disable("1")
     again = world.enable("1")
     with scripted(world) as tserver:
         world.locate(keys.tablet_row("1", None), tserver.session)
-        assert _run(master, _args(given)) == 2
+        assert _run(master, _args(inputs)) == 2
         (log,) = tserver.logs
     assert len(world.wakes) == 1, "the master looks for the log at once"
     (at,) = read_headers(log.uri)
@@ -93,9 +93,11 @@ def test_of_a_replicated_table_each_tablets_records_are_a_log_for_its_targets(
     assert world.tservers().session_of(log.uri) == "import"
 
 
-def test_r17_logs_of_an_import_are_left_alone_while_one_is_under_way(world: World, master: Master, given: Path) -> None:
+def test_r17_logs_of_an_import_are_left_alone_while_one_is_under_way(
+    world: World, master: Master, inputs: Path
+) -> None:
     world.enable("1")
-    args = _args(given)
+    args = _args(inputs)
     master.fate.submit("import_directory", args)
     master.run_fate()
     (log,) = (log for log in world.tservers().logs() if log.session == "import")
@@ -104,9 +106,9 @@ def test_r17_logs_of_an_import_are_left_alone_while_one_is_under_way(world: Worl
         assert master.collect() == [log.uri]
 
 
-def test_logs_of_an_import_that_nobody_took_are_collected(world: World, master: Master, given: Path) -> None:
+def test_logs_of_an_import_that_no_tablet_took_are_collected(world: World, master: Master, inputs: Path) -> None:
     world.enable("1")
-    args = _args(given)
+    args = _args(inputs)
     with scripted(world) as tserver:
         world.locate(keys.tablet_row("1", None), tserver.session)
         assert _run(master, args) == 2
@@ -114,37 +116,37 @@ def test_logs_of_an_import_that_nobody_took_are_collected(world: World, master: 
         assert master.collect() == [log.uri]
 
 
-def test_a_read_only_table_or_cluster_takes_no_import(world: World, master: Master, given: Path) -> None:
+def test_a_read_only_table_or_cluster_takes_no_import(world: World, master: Master, inputs: Path) -> None:
     set_read_only(world.coordination, True)
-    with pytest.raises(ReadOnlyError, match="this cluster is read-only, importdirectory is refused"):
-        _run(master, _args(given))
+    with pytest.raises(ReadOnlyError, match="this cluster is read-only and refuses importdirectory"):
+        _run(master, _args(inputs))
     set_read_only(world.coordination, False)
     change_table(world.coordination, "1", lambda table: replace(table, properties={"table.read_only": "true"}))
     with pytest.raises(ReadOnlyError, match="table table-1 is read-only"):
-        _run(master, _args(given))
+        _run(master, _args(inputs))
     _nothing_is_left(world)
 
 
-def test_nothing_else_changes_the_table_or_makes_it_read_only_meanwhile(master: Master, given: Path) -> None:
+def test_no_other_operation_changes_the_table_or_makes_it_read_only_meanwhile(master: Master, inputs: Path) -> None:
     kind = master.fate.kinds["import_directory"]
-    args = _args(given)
+    args = _args(inputs)
     assert set(kind.locks(args)) == {"table table-1", shared("read_only")}
     (switch,) = master.fate.kinds["set_read_only"].locks({})
     assert is_blocked(switch, kind.locks(args))
     assert is_blocked(shared("read_only"), [switch])
 
 
-def test_imports_into_several_tables_run_beside_each_other(world: World, master: Master, given: Path) -> None:
+def test_imports_into_several_tables_run_beside_each_other(world: World, master: Master, inputs: Path) -> None:
     world.create_table("2")
-    waiting = master.fate.submit("import_directory", _args(given))
+    waiting = master.fate.submit("import_directory", _args(inputs))
     with scripted(world) as tserver:
         world.locate(keys.tablet_row("2", None), tserver.session)
-        other = master.fate.submit("import_directory", _args(given, "table-2"))
+        other = master.fate.submit("import_directory", _args(inputs, "table-2"))
         master.run_fate()
         assert other.result == 2, "an import waits for one into another table"
         assert (waiting.step, waiting.ended) == ("adopt", False)
         read_only = master.fate.submit("set_read_only", read_only_args(True))
-        later = master.fate.submit("import_directory", _args(given, "table-2"))
+        later = master.fate.submit("import_directory", _args(inputs, "table-2"))
         master.run_fate()
         assert (read_only.step, later.step) == ("write", "check"), "a later request waits longer"
         world.locate(keys.tablet_row("1", None), tserver.session)
@@ -155,17 +157,17 @@ def test_imports_into_several_tables_run_beside_each_other(world: World, master:
 
 
 def test_without_the_rule_an_import_that_waits_keeps_all_others_waiting(
-    world: World, master: Master, given: Path
+    world: World, master: Master, inputs: Path
 ) -> None:
     with fault("nothing-is-shared"), pytest.raises(AssertionError, match="an import waits for one into another table"):
-        test_imports_into_several_tables_run_beside_each_other(world, master, given)
+        test_imports_into_several_tables_run_beside_each_other(world, master, inputs)
 
 
-def test_imports_take_turns_where_they_need_much(world: World, master: Master, given: Path) -> None:
+def test_imports_take_turns_in_expensive_steps(world: World, master: Master, inputs: Path) -> None:
     world.create_table("2")
     kind = master.fate.kinds["import_directory"]
     assert isinstance(kind, ImportDirectory)
-    running = master.fate.submit("import_directory", _args(given))
+    running = master.fate.submit("import_directory", _args(inputs))
     with kind.converting:
         master.run_fate()
         assert (running.step, running.note) == ("convert", "imports into other tables go first")
@@ -178,8 +180,8 @@ def test_imports_take_turns_where_they_need_much(world: World, master: Master, g
     assert "1 of 1 tablets lack" in running.note
 
 
-def test_whoever_asks_again_gets_the_receipt(world: World, master: Master, given: Path) -> None:
-    args = _args(given)
+def test_a_repeated_request_gets_the_receipt(world: World, master: Master, inputs: Path) -> None:
+    args = _args(inputs)
     with scripted(world) as tserver:
         world.locate(keys.tablet_row("1", None), tserver.session)
         assert _run(master, args) == 2
@@ -187,12 +189,12 @@ def test_whoever_asks_again_gets_the_receipt(world: World, master: Master, given
         assert _run(master, args) == 2
         assert tserver.orders == orders == ["adopt None"]
         assert next(iter(tserver.adopted.values())) == {Extent("1", None, None): [b"a", b"z"]}
-        assert _run(master, _args(given)) == 2
+        assert _run(master, _args(inputs)) == 2
         assert len(tserver.adopted) == 2, "another request is another import"
 
 
-def test_an_import_waits_for_a_tablet_that_nobody_serves(world: World, master: Master, given: Path) -> None:
-    args = _args(given)
+def test_an_import_waits_for_a_tablet_without_a_tserver(world: World, master: Master, inputs: Path) -> None:
+    args = _args(inputs)
     running = master.fate.submit("import_directory", args)
     master.run_fate()
     assert (running.step, running.ended) == ("adopt", False)

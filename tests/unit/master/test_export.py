@@ -68,7 +68,7 @@ def test_an_export_becomes_a_table_of_the_same_tablets_settings_and_counters(
         assert all(path_of(uri).stat().st_size for uri in state.segments)
 
 
-def test_what_was_imported_can_be_exported_again(world: World, master: Master, tmp_path: Path) -> None:
+def test_an_imported_table_can_be_exported_again(world: World, master: Master, tmp_path: Path) -> None:
     exported = make_export(tmp_path / "e")
     _run(master, "import_table", _args("copy", tmp_path / "e"))
     table_id = world.config().table_named("copy").table_id
@@ -103,7 +103,7 @@ def test_an_export_needs_a_directory_of_its_own(master: Master, tmp_path: Path) 
     assert not (tmp_path / "e").exists()
 
 
-def test_files_that_are_not_what_the_manifest_says_make_no_table(world: World, master: Master, tmp_path: Path) -> None:
+def test_files_that_differ_from_the_manifest_make_no_table(world: World, master: Master, tmp_path: Path) -> None:
     """The manifest's checksums are right, and a number beside a file is wrong."""
     make_export(tmp_path / "e")
     manifest = tmp_path / "e" / "manifest.json"
@@ -132,7 +132,7 @@ def test_an_export_of_a_time_far_ahead_makes_no_table(world: World, master: Mast
 
 
 @pytest.mark.parametrize("kind", ["import_table", "export_table"])
-def test_what_is_below_no_root_is_neither_read_nor_written(kind: str, world: World, master: Master) -> None:
+def test_a_directory_outside_the_roots_is_neither_read_nor_written(kind: str, world: World, master: Master) -> None:
     """The directory of the cluster's own secrets is one."""
     secrets = world.settings.directory / "secrets"
     world.settings = world.settings.model_copy(update={"files": FilesSettings()})
@@ -153,7 +153,7 @@ def test_damaged_files_make_no_table(world: World, master: Master, tmp_path: Pat
     path.write_bytes(raw)
     with pytest.raises(CorruptionError) as found:
         _run(master, "import_table", _args("copy", tmp_path / "e"))
-    assert "000001.parquet is damaged" in found.value.message, "a damaged export is taken for a whole one"
+    assert "000001.parquet is damaged" in found.value.message, "a damaged export becomes a table"
     path.unlink()
     with pytest.raises(CorruptionError, match=r"000001\.parquet can't be read"):
         _run(master, "import_table", _args("copy", tmp_path / "e"))
@@ -163,7 +163,7 @@ def test_damaged_files_make_no_table(world: World, master: Master, tmp_path: Pat
 def test_without_checksums_damage_would_pass(world: World, master: Master, tmp_path: Path) -> None:
     with (
         fault("exports-are-believed"),
-        pytest.raises(AssertionError, match="a damaged export is taken for a whole one"),
+        pytest.raises(AssertionError, match="a damaged export becomes a table"),
     ):
         test_damaged_files_make_no_table(world, master, tmp_path)
 

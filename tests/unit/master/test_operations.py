@@ -63,7 +63,7 @@ def test_a_table_of_a_name_that_is_taken_is_refused_and_nothing_is_left_of_it(wo
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 256])
-def test_a_name_that_can_t_be_one_never_becomes_an_operation(name: str) -> None:
+def test_an_invalid_table_name_is_refused_before_an_operation_begins(name: str) -> None:
     with pytest.raises(InvalidInputError, match="can't be a table's name"):
         create_table_args(name, [], [], {})
 
@@ -91,7 +91,7 @@ def test_a_family_is_in_one_group_only() -> None:
         create_table_args("t", [], [LocalityGroup("a", (b"f",)), LocalityGroup("b", (b"f",))], {})
 
 
-def test_what_is_not_there_can_t_be_deleted(master: Master) -> None:
+def test_a_missing_table_can_t_be_deleted(master: Master) -> None:
     with pytest.raises(NotFoundError, match="no table nothing"):
         _run(master, "delete_table", {"name": "nothing"})
 
@@ -108,9 +108,7 @@ def test_a_new_table_waits_for_tservers_only_if_there_are_any(world: World, mast
     assert running.ended
 
 
-def test_a_group_that_is_replicated_by_name_can_t_change_unsaid(
-    world: World, master: Master, peer: LocalMaster
-) -> None:
+def test_a_group_that_is_replicated_by_name_can_t_change(world: World, master: Master, peer: LocalMaster) -> None:
     set_table_groups(world.coordination, "1", [LocalityGroup("g", (b"f",)), LocalityGroup("h", (b"q",))])
     _run(master, "define_cluster", cluster_args("peer", peer.address))
     _run(master, "enable_replication", enable_args("table-1", ["g"], "peer", ""))
@@ -124,7 +122,7 @@ def test_a_group_that_is_replicated_by_name_can_t_change_unsaid(
 
 
 @pytest.mark.parametrize("quorum", ["", "host", "host:0", "host:70000", "a b:1", "host:1,", ":1"])
-def test_a_malformed_quorum_never_becomes_an_operation(quorum: str) -> None:
+def test_a_malformed_quorum_is_refused_before_an_operation_begins(quorum: str) -> None:
     with pytest.raises(InvalidInputError):
         cluster_args("east", quorum)
 
@@ -135,7 +133,7 @@ def test_a_cluster_name_is_a_word() -> None:
             cluster_args(name, "host:1")
 
 
-def test_a_peer_is_asked_who_it_is(world: World, master: Master, peer: LocalMaster) -> None:
+def test_a_definition_stores_the_peers_identity(world: World, master: Master, peer: LocalMaster) -> None:
     own = peer.settings.instance
     assert _run(master, "define_cluster", cluster_args("peer", f"127.0.0.1:1,{peer.address}")) == own.instance_id
     assert world.config().cluster("peer") == PeerCluster(
@@ -151,7 +149,7 @@ def test_the_same_definition_again_is_fine_and_may_bring_a_new_quorum(
         assert world.config().cluster("peer").quorum == quorum
 
 
-def test_a_name_of_another_instance_is_refused(master: Master, peer: LocalMaster) -> None:
+def test_an_alias_of_another_instance_is_refused(master: Master, peer: LocalMaster) -> None:
     with pytest.raises(ExistsError, match="deletecluster"):
         _run(master, "define_cluster", cluster_args("east", peer.address))
 
@@ -255,14 +253,16 @@ def enabled(world: World, master: Master, peer: LocalMaster) -> Master:
     return master
 
 
-def test_by_default_a_table_goes_to_the_one_of_its_name(world: World, enabled: Master, peer: LocalMaster) -> None:
+def test_by_default_a_table_replicates_to_the_table_of_its_name(
+    world: World, enabled: Master, peer: LocalMaster
+) -> None:
     _run(enabled, "enable_replication", enable_args("table-1", [], "peer", ""))
     (target,) = world.config().table("1").targets
     assert (target.remote_table, target.groups) == ("table-1", None)
     assert target.key.remote_table_id == peer.calls.resolve_table("table-1")
 
 
-def test_enabling_what_is_enabled_changes_nothing(world: World, enabled: Master) -> None:
+def test_enabling_an_enabled_target_changes_nothing(world: World, enabled: Master) -> None:
     for groups in ([], [], ["g"]):
         _run(enabled, "enable_replication", enable_args("table-1", groups, "peer", ""))
     assert _targets(world) == [("table-1", None)]
@@ -276,7 +276,7 @@ def test_groups_are_enabled_one_by_one_each_as_an_incarnation_of_its_own(world: 
     assert len(set(numbers)) == 2
 
 
-def test_disabling_narrows_and_the_last_group_takes_the_target_along(world: World, enabled: Master) -> None:
+def test_disabling_removes_groups_and_the_last_one_removes_the_target(world: World, enabled: Master) -> None:
     _run(enabled, "enable_replication", enable_args("table-1", [], "peer", ""))
     before = world.config().table("1").targets[0].key
     _run(enabled, "disable_replication", disable_args("table-1", ["g"], "peer"))
@@ -305,7 +305,9 @@ def test_a_target_that_is_enabled_again_is_a_new_one(world: World, enabled: Mast
         (enable_args("table-1", [], "peer", "absent"), "cluster peer has no table absent: create it there"),
     ],
 )
-def test_what_is_missing_is_named_with_the_next_step(world: World, enabled: Master, args: Args, message: str) -> None:
+def test_a_refusal_names_the_missing_thing_and_the_next_step(
+    world: World, enabled: Master, args: Args, message: str
+) -> None:
     with pytest.raises(NotFoundError, match=message):
         _run(enabled, "enable_replication", args)
     assert _targets(world) == []
@@ -317,9 +319,7 @@ def test_a_peer_that_does_not_answer_changes_nothing(world: World, master: Maste
     assert _targets(world) == []
 
 
-def test_an_address_that_came_to_belong_to_another_cluster_is_noticed(
-    world: World, master: Master, peer: LocalMaster
-) -> None:
+def test_an_address_of_another_cluster_is_noticed(world: World, master: Master, peer: LocalMaster) -> None:
     define_cluster(world.coordination, PeerCluster("east", peer.address, "east-instance", "east"))
     with pytest.raises(RefusedError, match="was defined as instance east-instance"):
         _run(master, "enable_replication", enable_args("table-1", [], "east", ""))
@@ -361,7 +361,7 @@ def _received(world: World, number: int) -> StreamKey:
     return stream
 
 
-def test_what_is_over_is_kept_for_longer_than_any_message_lives(world: World, master: Master) -> None:
+def test_an_ended_stream_is_retained_for_longer_than_any_message_lives(world: World, master: Master) -> None:
     stream = _received(world, 1)
     running = master.fate.submit("forget_streams", forget_streams_args([stream]))
     master.run_fate()
@@ -376,7 +376,7 @@ def test_what_is_over_is_kept_for_longer_than_any_message_lives(world: World, ma
     assert world.table.get(keys.recv_cell(stream).key) is None
 
 
-def test_without_the_grace_a_late_message_finds_nothing_that_knows_it(world: World, master: Master) -> None:
+def test_without_the_grace_a_late_message_is_applied_again(world: World, master: Master) -> None:
     stream = _received(world, 1)
     master.fate.submit("forget_streams", forget_streams_args([stream]))
     with fault("streams-are-forgotten-at-once"):
@@ -384,7 +384,7 @@ def test_without_the_grace_a_late_message_finds_nothing_that_knows_it(world: Wor
     assert world.table.get(keys.recv_cell(stream).key) is None, "without R20 it is applied twice"
 
 
-def test_every_live_tserver_has_to_forget(world: World, master: Master) -> None:
+def test_every_live_tserver_drops_its_high_waters(world: World, master: Master) -> None:
     stream = _received(world, 1)
     world.tserver()
     running = master.fate.submit("forget_streams", forget_streams_args([stream]))

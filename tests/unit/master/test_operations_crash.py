@@ -1,8 +1,8 @@
-"""A crash between any two writes of every operation: the next master finishes it, and it ends as if nothing had been.
+"""Crashes between any two writes of every operation: the next master finishes it with the same end state.
 
-Each operation is cut at its first write (to the books, to the configuration), at its second, and so on: before the
-write, when everything before it was done, calls of other processes included; and behind it, when nobody else knows.
-So it is cut between any two steps, too, and between a step's writes and the record that the step was reached.
+The master dies at the first write of an operation (to the books or to the configuration), at the second, and so on:
+immediately before the write, or immediately after it. So it also dies between any two steps, and between a step's
+writes and the record of the next step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.master.cycle import replicate_file
-from bookkeeper.master.fate.engine import FAILED_KEPT_NS, Args
+from bookkeeper.master.fate.engine import FAILED_RETENTION_NS, Args
 from bookkeeper.master.operations.split_merge import SPLIT_KIND, add_splits_args
 from bookkeeper.master.operations.table_lifecycle import create_table_args
 from bookkeeper.standalone.directory import init_cluster
@@ -52,7 +52,9 @@ def uncut(kind: str, directory: Path, peer: LocalMaster) -> tuple[EndState, EndS
 
 @pytest.mark.parametrize("behind", [False, True], ids=["before it", "behind it"])
 @pytest.mark.parametrize("kind", SCENES)
-def test_the_next_master_finishes_what_a_crash_cut(kind: str, behind: bool, tmp_path: Path, peer: LocalMaster) -> None:
+def test_the_next_master_finishes_an_interrupted_operation(
+    kind: str, behind: bool, tmp_path: Path, peer: LocalMaster
+) -> None:
     play = SCENES[kind]
     before, after = uncut(kind, tmp_path / "uncut", peer)
     assert (before != after) is (kind != replicate_file.KIND)
@@ -75,12 +77,12 @@ def test_the_next_master_finishes_what_a_crash_cut(kind: str, behind: bool, tmp_
             return
 
 
-def test_without_its_record_a_step_is_done_again_by_who_takes_over(tmp_path: Path, peer: LocalMaster) -> None:
+def test_without_its_record_the_next_master_repeats_a_step(tmp_path: Path, peer: LocalMaster) -> None:
     with fault("operations-begin-anew"), pytest.raises(AssertionError, match="a step that was done is done again"):
-        test_the_next_master_finishes_what_a_crash_cut("create_table", True, tmp_path, peer)
+        test_the_next_master_finishes_an_interrupted_operation("create_table", True, tmp_path, peer)
 
 
-# ---- what fails
+# ---- failures
 
 
 def _of_a_name_that_is_taken(scene: Scene) -> tuple[str, Args]:
@@ -96,13 +98,13 @@ FAILING: dict[str, Callable[[Scene], tuple[str, Args]]] = {
 
 
 @pytest.mark.parametrize("behind", [False, True], ids=["before it", "behind it"])
-@pytest.mark.parametrize("what", FAILING)
-def test_what_fails_has_failed_whoever_leads_and_is_listed_once(
-    what: str, behind: bool, tmp_path: Path, peer: LocalMaster
+@pytest.mark.parametrize("case", FAILING)
+def test_a_failure_stays_over_changes_of_the_master_and_is_listed_once(
+    case: str, behind: bool, tmp_path: Path, peer: LocalMaster
 ) -> None:
     for write in itertools.count():
         with scene_at(tmp_path / str(write) / "west", peer) as scene:
-            kind, args = FAILING[what](scene)
+            kind, args = FAILING[case](scene)
             before = end_state(scene)
             with cut_at(scene.world, write, behind) as has_died:
                 with suppress(Crash):
@@ -113,7 +115,7 @@ def test_what_fails_has_failed_whoever_leads_and_is_listed_once(
             scene.finish()
             failed = [(running.op.type, running.error is not None) for running in scene.master.fate.pending()]
             assert failed == ([] if write == 0 and not behind else [(kind, True)])
-            scene.world.clock.jump(FAILED_KEPT_NS // 1_000_000 + 1)
+            scene.world.clock.jump(FAILED_RETENTION_NS // 1_000_000 + 1)
             scene.master.run_fate()
             assert end_state(scene) == before
         if not cut:

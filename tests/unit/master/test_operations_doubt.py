@@ -1,5 +1,5 @@
-"""The put of an operation's record gets no answer: the error for its user, and the end of the operation. The answer may
-be lost, the write may never have come, or it may land when its master is long over.
+"""The put of an operation's record gets no answer: the error for its user, and the end of the operation. The answer is
+lost, or the put is lost, or the put arrives long after the end of its master.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def is_beginning(rows: Sequence[RowPut]) -> bool:
 
 @contextmanager
 def in_doubt(scene: Scene, landed: bool) -> Iterator[Begun]:
-    """The beginning of an operation gets no answer; ``landed``: it was written. The yielded function writes it late."""
+    """The put of a record gets no answer, and arrives only if ``landed``. The yielded function writes it late."""
     put, late = scene.world.table.put, list[Callable[[], None]]()
 
     def unanswered(rows: Sequence[RowPut], rank: int) -> None:
@@ -68,7 +68,7 @@ def in_doubt(scene: Scene, landed: bool) -> Iterator[Begun]:
 
 
 def records(scene: Scene) -> list[Row]:
-    """Of operations in the books."""
+    """The records of operations in the books."""
     return list(scene.world.table.scan(*keys.section(keys.FATE_PREFIX)))
 
 
@@ -87,16 +87,16 @@ def states(kind: str, directory: Path, peer: LocalMaster) -> tuple[EndState, End
 
 
 def check_doubt(directory: Path, peer: LocalMaster, kind: str, landed: bool) -> None:
-    """The user learns that the operation may still happen; this master goes on, with or without the put."""
+    """The user gets an error of a doubtful beginning; this master continues the operation, with or without the put."""
     _, after = states(kind, directory / "sure", peer)
     with scene_at(directory / "west", peer) as scene:
         args = SCENES[kind].prepare(scene)
         with in_doubt(scene, landed):
             for _ in range(2):  # a second request joins it
-                with pytest.raises(BookkeeperError) as told:
+                with pytest.raises(BookkeeperError) as raised:
                     scene.master.fate.submit(kind, args)
-                assert isinstance(told.value, UnavailableError), "its user hears that it failed"
-                assert told.match("not sure that")
+                assert isinstance(raised.value, UnavailableError), "its user gets a failure"
+                assert raised.match("in doubt whether")
             (running,) = scene.master.fate.pending()
             scene.world.clock.jump(60_000)
             assert scene.master.fate.step_once()
@@ -115,20 +115,20 @@ def test_an_operation_whose_beginning_is_in_doubt_goes_on(
     check_doubt(tmp_path, peer, kind, landed)
 
 
-def test_red_its_user_hears_that_it_failed_and_finds_it_done(tmp_path: Path, peer: LocalMaster) -> None:
-    with fault("a-doubt-is-a-failure"), pytest.raises(AssertionError, match="its user hears that it failed"):
+def test_red_a_user_gets_a_failure_of_an_operation_that_is_done(tmp_path: Path, peer: LocalMaster) -> None:
+    with fault("a-doubt-is-a-failure"), pytest.raises(AssertionError, match="its user gets a failure"):
         check_doubt(tmp_path, peer, "create_table", True)
 
 
 @pytest.mark.parametrize("landed", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_next_master_executes_what_landed_in_time_and_nothing_comes_later(
+def test_the_next_master_executes_only_records_that_landed_in_time(
     kind: str, landed: bool, tmp_path: Path, peer: LocalMaster
 ) -> None:
     before, after = states(kind, tmp_path / "sure", peer)
     with scene_at(tmp_path / "west", peer) as scene:
         args = SCENES[kind].prepare(scene)
-        with in_doubt(scene, landed) as land, pytest.raises(UnavailableError, match="not sure that"):
+        with in_doubt(scene, landed) as land, pytest.raises(UnavailableError, match="in doubt whether"):
             scene.master.fate.submit(kind, args)
         scene.master = scene.world.depose(scene.master)
         SCENES[kind].go_on(scene)
@@ -143,7 +143,7 @@ def test_the_next_master_executes_what_landed_in_time_and_nothing_comes_later(
             assert end_state(scene) == expected
 
 
-# ---- what lands late
+# ---- late records
 
 
 def check_late_delete(directory: Path, peer: LocalMaster) -> None:
@@ -179,11 +179,11 @@ def test_a_void_record_goes_while_its_master_leads(tmp_path: Path, peer: LocalMa
         with in_doubt(scene, landed=False) as land, pytest.raises(UnavailableError):
             scene.master.fate.submit("create_table", CREATES)
         scene.master = scene.world.depose(scene.master)
-        kept = scene.master.fate.submit(DELETES, {"name": NAME})
+        deletion = scene.master.fate.submit(DELETES, {"name": NAME})
         land()
         assert len(records(scene)) == 2
         scene.master.collect(1)
-        assert [row.key for row in records(scene)] == [keys.fate_row(kept.txid)]
+        assert [row.key for row in records(scene)] == [keys.fate_row(deletion.txid)]
 
 
 # ---- masters that die while they take over
@@ -223,7 +223,7 @@ def test_an_operation_survives_any_number_of_masters_that_die_as_they_take_over(
             return
 
 
-def test_what_the_books_refuse_is_no_operation(tmp_path: Path, peer: LocalMaster) -> None:
+def test_a_record_that_the_books_refuse_is_no_operation(tmp_path: Path, peer: LocalMaster) -> None:
     with scene_at(tmp_path / "west", peer) as scene:
         for _ in range(2):
             with pytest.raises(InvalidInputError):

@@ -72,7 +72,7 @@ def test_nothing_is_deleted_on_a_read_only_cluster_but_tables_for_replicas_can_b
     assert world.config().table_named("replica").state == "online"
 
 
-def test_a_deletion_that_has_begun_is_finished_whatever_the_cluster_becomes(world: World, master: Master) -> None:
+def test_a_started_deletion_is_finished_on_a_read_only_cluster(world: World, master: Master) -> None:
     set_table_state(world.coordination, "1", "deleting")
     set_read_only(world.coordination, True)
     _run(master, "delete_table", {"name": "table-1"})

@@ -20,33 +20,35 @@ def _table(*targets: Target) -> TableConfig:
 
 
 def test_a_new_target_of_a_table_with_records_never_gets_them() -> None:
-    (told,) = enabling_warnings("t", "east", {EAST}, has_records=True)
-    assert told.startswith("table t holds records that were written before: east gets only those written from now on")
-    assert "while replication to it was disabled" in told
-    assert "exporttable and importtable" in told
+    (message,) = enabling_warnings("t", "east", {EAST}, has_records=True)
+    assert message.startswith(
+        "table t holds records that were written before: east gets only those written from now on"
+    )
+    assert "while replication to it was disabled" in message
+    assert "exporttable and importtable" in message
 
 
-def test_an_empty_table_or_a_target_that_was_there_is_no_matter() -> None:
+def test_an_empty_table_or_an_existing_target_needs_no_note() -> None:
     assert enabling_warnings("t", "east", {EAST}, has_records=False) == ()
     assert enabling_warnings("t", "east", set(), has_records=True) == ()
 
 
-def test_what_waited_for_a_target_that_ends_is_counted() -> None:
-    (told,) = disabling_warnings("t", "east", {EAST}, _lacking(EAST))
-    assert told.startswith("up to 14 records of table t in 2 files had not reached east and are not sent any more")
+def test_records_that_waited_for_an_ended_target_are_counted() -> None:
+    (message,) = disabling_warnings("t", "east", {EAST}, _lacking(EAST))
+    assert message.startswith("up to 14 records of table t in 2 files had not reached east and are not sent any more")
     assert disabling_warnings("t", "east", {NORTH}, _lacking(EAST)) == ()
     assert disabling_warnings("t", "east", {EAST}, []) == ()
     assert disabling_warnings("t", "east", set(), None) == ()
 
 
-def test_a_master_that_knows_nothing_yet_does_not_say_that_nothing_waited() -> None:
-    (told,) = disabling_warnings("t", "east", {EAST}, None)
-    assert told.startswith("this master does not know yet whether east had all of table t")
+def test_a_master_before_its_first_cycle_reports_no_count() -> None:
+    (message,) = disabling_warnings("t", "east", {EAST}, None)
+    assert message.startswith("this master does not know yet whether east had all of table t")
 
 
 def test_a_target_that_loses_a_group_counts_as_changed() -> None:
-    whole, narrowed = Target(EAST, ("a", "b"), "i", "t"), Target(EAST, ("a",), "i", "t")
+    full, narrowed = Target(EAST, ("a", "b"), "i", "t"), Target(EAST, ("a",), "i", "t")
     other = Target(NORTH, None, "j", "t")
-    assert changed_keys(_table(whole, other), _table(narrowed), "east") == {EAST}
-    assert changed_keys(_table(whole, other), _table(whole), "east") == set()
-    assert changed_keys(_table(whole, other), _table(other), "east") == {EAST}
+    assert changed_keys(_table(full, other), _table(narrowed), "east") == {EAST}
+    assert changed_keys(_table(full, other), _table(full), "east") == set()
+    assert changed_keys(_table(full, other), _table(other), "east") == {EAST}

@@ -19,7 +19,7 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.master.fate.engine import (
-    FAILED_KEPT_NS,
+    FAILED_RETENTION_NS,
     FAILED_STEP,
     Args,
     Call,
@@ -45,7 +45,7 @@ from tests.support.master_world import Master, World
 
 @dataclass
 class Script:
-    """An operation whose steps are those of a test; ``seen`` are the calls."""
+    """An operation with the steps of a test."""
 
     steps: Mapping[str, Step]
     first: str = "one"
@@ -82,7 +82,7 @@ def _until_idle(engine: FateEngine) -> None:
         pass
 
 
-def test_steps_follow_each_other_and_the_record_goes_with_the_end(world: World) -> None:
+def test_steps_follow_each_other_and_the_end_purges_the_record(world: World) -> None:
     script = Script({})
     script.steps = _two_steps(script.seen)
     engine = _engine(world, world.master(), script)
@@ -150,7 +150,7 @@ def test_an_equal_request_joins_the_one_that_is_under_way(world: World) -> None:
     assert len(_rows(world)) == 2
 
 
-def test_a_transient_error_tries_the_step_again_and_says_why(world: World) -> None:
+def test_a_transient_error_repeats_the_step_and_is_shown(world: World) -> None:
     tries: list[int] = []
 
     def one(_call: Call) -> Outcome:
@@ -169,7 +169,7 @@ def test_a_transient_error_tries_the_step_again_and_says_why(world: World) -> No
     assert engine.wait(running, 0) == "at last"
 
 
-def test_waiting_holds_nothing_and_comes_back_later(world: World) -> None:
+def test_a_waiting_operation_occupies_no_thread_and_continues_later(world: World) -> None:
     gate: list[bool] = []
 
     def one(_call: Call) -> Outcome:
@@ -189,7 +189,7 @@ def test_waiting_holds_nothing_and_comes_back_later(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["raise", "return"])
-def test_a_failure_is_told_kept_shown_and_forgotten_after_a_while(world: World, how: str) -> None:
+def test_a_failure_is_reported_retained_and_dropped_after_a_while(world: World, how: str) -> None:
     def one(_call: Call) -> Outcome:
         error = NotFoundError("no table t") if how == "raise" else UnavailableError("east can't be asked")
         if isinstance(error, PermanentError):
@@ -209,9 +209,9 @@ def test_a_failure_is_told_kept_shown_and_forgotten_after_a_while(world: World, 
     successor.resume(successor.store.load())
     shown = [r for r in successor.pending() if r.ended]
     assert [(r.txid, r.error is not None) for r in shown] == [(running.txid, True)]
-    world.clock.jump(FAILED_KEPT_NS // 1_000_000 + 1)
+    world.clock.jump(FAILED_RETENTION_NS // 1_000_000 + 1)
     _until_idle(successor)
-    world.clock.jump(FAILED_KEPT_NS // 1_000_000 + 1)
+    world.clock.jump(FAILED_RETENTION_NS // 1_000_000 + 1)
     _until_idle(successor)
     assert _rows(world) == []
 
@@ -230,7 +230,7 @@ def test_operations_with_a_lock_in_common_run_one_after_another_in_order(world: 
     assert set(seen) == {f"{step} {n}" for step in ("one", "two") for n in range(1, 5)}
 
 
-def test_what_is_shared_excludes_the_lock_itself_and_nothing_else(world: World) -> None:
+def test_a_shared_lock_excludes_only_the_exclusive_one(world: World) -> None:
     seen: list[str] = []
     engine = _engine(world, world.master(), _locked(seen))
     locks = (shared("t"), shared("t"), "t", shared("t"), shared("u"))
@@ -252,7 +252,7 @@ def test_the_order_of_locked_operations_outlives_the_master(world: World) -> Non
     assert seen == ["one 1", "two 1", "one 2", "two 2"]
 
 
-def test_without_locks_operations_change_one_thing_at_a_time_no_more(world: World) -> None:
+def test_without_locks_two_operations_change_one_table(world: World) -> None:
     seen: list[str] = []
     engine = _engine(world, world.master(), _locked(seen))
     first, second = (engine.submit("script", {"n": n, "lock": "t"}) for n in (1, 2))
@@ -281,7 +281,7 @@ def test_callers_learn_when_the_reign_ends(world: World) -> None:
     engine = _engine(world, world.master(), Script({"one": lambda _call: Wait("for ever")}))
     running = engine.submit("script", {})
     engine.stop()
-    with pytest.raises(NotLeaderError, match="goes on there"):
+    with pytest.raises(NotLeaderError, match="which continues the operation"):
         engine.wait(running, 30_000)
 
 
@@ -330,13 +330,13 @@ def test_an_operation_whose_beginning_failed_does_not_stay_in_the_books(world: W
         store.begin([FateOp("script", {}, 1), FateOp("script", {}, 2)])
     with table.failing(lambda call, _: call == "purge"), pytest.raises(UnavailableError):
         store.end([])
-    (kept,) = store.begin([FateOp("script", {}, 3)])
+    (written,) = store.begin([FateOp("script", {}, 3)])
     assert len(store.load()) == 3
     store.end([])
-    assert [record.txid for record in store.load()] == [kept]
+    assert [record.txid for record in store.load()] == [written]
 
 
-def test_what_can_t_be_written_is_refused_before_anything_begins(world: World) -> None:
+def test_arguments_that_can_t_be_written_are_refused_before_anything_begins(world: World) -> None:
     engine = _engine(world, world.master(), Script({}))
     with pytest.raises(InvalidInputError):
         engine.submit("script", {"n": float("nan")})

@@ -221,7 +221,7 @@ def test_by_default_nothing_is_set_aside_until_a_person_says_so(world: World, ts
     assert scan_rows(world.table) == {}
     key = RangeKey(item.file, item.target, 3)
     context = _context(world, running)
-    (told,) = context.listed({"1": "table-1"})
+    (told,) = context.list_ranges({"1": "table-1"})
     assert (told.state, told.range_id, told.table, told.blocks) == ("blocking", key.range_id, "table-1", BAD)
     assert context.hold(key.range_id, {}).state == "held"
     assert scan_rows(world.table).keys() == {key}
@@ -340,9 +340,9 @@ def test_a_held_range_is_not_replicated_whatever_its_queue_has_passed(world: Wor
     write_rows(world.table, running.master.reign, {key: ENTRY})
     context = _context(world, running)
     for offset, cluster, below in ((2, "", 0), (3, "", 1), (9, "east", 1), (9, "north", 0)):
-        found = context.below([FileMark(FILE, offset)], "1", cluster, {}, 5_000)
+        found = context.statuses_below([FileMark(FILE, offset)], "1", cluster, {}, 5_000)
         assert len(found) == below
-    assert context.below([FileMark(FILE, 9)], "2", "", {}, 5_000) == []
+    assert context.statuses_below([FileMark(FILE, 9)], "2", "", {}, 5_000) == []
     (status,) = context.statuses("1", {"1": "cities"}, 5_000)
     assert (status.phase, status.table, status.finished, status.needed) == ("quarantined", "cities", 2, 4)
     assert (status.lag_records, status.lag_bytes, status.lag_seconds) == (2, 20, 4.0)
@@ -358,7 +358,7 @@ def test_what_operations_do_with_a_range_is_shown(world: World) -> None:
     context = _context(world, running)
     with pytest.raises(UnavailableError, match="still at"):
         context.skip(key.range_id, 0)
-    (told,) = context.listed({})
+    (told,) = context.list_ranges({})
     assert told.state == "skipping"
 
 

@@ -32,21 +32,21 @@ def tserver(world: World) -> Iterator[ScriptedTServer]:
 
 
 @pytest.fixture
-def asked(world: World, monkeypatch: pytest.MonkeyPatch) -> Queries:
-    """Questions to the books; a mark loses its patience at once."""
-    monkeypatch.setattr(queries, "MARK_PATIENCE_MS", 0)
+def reads(world: World, monkeypatch: pytest.MonkeyPatch) -> Queries:
+    """The queries of one reign; marks do not wait."""
+    monkeypatch.setattr(queries, "MARK_TIMEOUT_MS", 0)
     return Queries(world.table, world.tservers(), world.config, world.clock)
 
 
-def _below(asked: Queries, marks: list[FileMark], cluster: str = "") -> list[tuple[str, TargetKey, int]]:
-    return [(e.uri(), t.key, progress.offset) for e, t, progress in asked.pending(marks, "table-1", cluster)]
+def _below(reads: Queries, marks: list[FileMark], cluster: str = "") -> list[tuple[str, TargetKey, int]]:
+    return [(e.uri(), t.key, progress.offset) for e, t, progress in reads.pending(marks, "table-1", cluster)]
 
 
 # ---- marks
 
 
-def test_a_mark_is_what_live_tservers_say_and_the_ends_of_sealed_files(
-    world: World, tserver: ScriptedTServer, asked: Queries
+def test_a_mark_has_the_offsets_of_live_tservers_and_the_ends_of_sealed_files(
+    world: World, tserver: ScriptedTServer, reads: Queries
 ) -> None:
     world.enable("1")
     dead = world.tserver()
@@ -55,103 +55,103 @@ def test_a_mark_is_what_live_tservers_say_and_the_ends_of_sealed_files(
     world.use(LAST, sealed, 2)
     world.kill(dead)
     tserver.marks = [FileMark(world.uri(tserver.session), 9)]
-    assert asked.mark("table-1") == sorted(
+    assert reads.mark("table-1") == sorted(
         [FileMark(closed, 7), FileMark(sealed, 4), FileMark(world.uri(tserver.session), 9)], key=lambda mark: mark.file
     )
 
 
-def test_a_mark_waits_for_a_tserver_that_neither_answers_nor_is_sealed(world: World, asked: Queries) -> None:
+def test_a_mark_waits_for_a_tserver_that_does_not_answer_and_is_not_sealed(world: World, reads: Queries) -> None:
     session = world.tserver()
     with pytest.raises(UnavailableError, match="can't tell what table table-1 has written"):
-        asked.mark("table-1")
+        reads.mark("table-1")
     world.log(session, 3)
     world.use(LAST, world.uri(session), 2)
     world.kill(session)
     with pytest.raises(UnavailableError, match="not sealed yet"):
-        asked.mark("table-1")
+        reads.mark("table-1")
     master = world.master()
     master.recovery.run_once()
-    assert asked.mark("table-1") == [FileMark(world.uri(session), 3)]
+    assert reads.mark("table-1") == [FileMark(world.uri(session), 3)]
 
 
-def test_a_table_that_is_not_there_has_no_mark(asked: Queries) -> None:
+def test_a_table_that_is_not_there_has_no_mark(reads: Queries) -> None:
     with pytest.raises(NotFoundError):
-        asked.mark("nothing")
+        reads.mark("nothing")
 
 
 def test_a_cell_that_was_announced_and_never_followed_by_a_record_marks_nothing(
-    world: World, tserver: ScriptedTServer, asked: Queries
+    world: World, tserver: ScriptedTServer, reads: Queries
 ) -> None:
     world.use(LAST, world.uri(tserver.session), 0)
-    assert asked.mark("table-1") == []
+    assert reads.mark("table-1") == []
 
 
 # ---- what is below them
 
 
-def test_below_a_mark_is_each_target_that_has_not_finished_so_far(world: World, asked: Queries) -> None:
+def test_below_a_mark_is_each_target_that_has_not_finished_so_far(world: World, reads: Queries) -> None:
     world.define("north")
     east, north = world.enable("1"), world.enable("1", "north", "r2")
     file = world.uri(world.tserver())
     world.use(LAST, file, 9)
     marks = [FileMark(file, 5)]
-    assert _below(asked, marks) == [(file, east, 0), (file, north, 0)]
+    assert _below(reads, marks) == [(file, east, 0), (file, north, 0)]
     world.ship(file, east, 5)
     world.ship(file, north, 4)
-    assert _below(asked, marks) == [(file, north, 4)]
-    assert _below(asked, marks, "east") == []
+    assert _below(reads, marks) == [(file, north, 4)]
+    assert _below(reads, marks, "east") == []
     world.ship(file, north, 6)
-    assert _below(asked, marks) == []
+    assert _below(reads, marks) == []
 
 
-def test_a_file_without_books_is_done(world: World, asked: Queries) -> None:
+def test_a_file_without_books_is_done(world: World, reads: Queries) -> None:
     world.enable("1")
-    assert _below(asked, [FileMark(world.uri("gone"), 5)]) == []
+    assert _below(reads, [FileMark(world.uri("gone"), 5)]) == []
 
 
-def test_a_file_whose_row_no_master_has_made_yet_is_below(world: World, asked: Queries) -> None:
+def test_a_file_whose_row_no_master_has_made_yet_is_below(world: World, reads: Queries) -> None:
     target = world.enable("1")
     file = world.uri(world.tserver())
     world.use(LAST, file, 5)
     assert world.needed(file) == {}
-    assert _below(asked, [FileMark(file, 5)]) == [(file, target, 0)]
+    assert _below(reads, [FileMark(file, 5)]) == [(file, target, 0)]
     world.table.purge([CellKey(LAST, keys.repl_column(file))])
-    assert _below(asked, [FileMark(file, 5)]) == []
+    assert _below(reads, [FileMark(file, 5)]) == []
 
 
-def test_files_of_other_tables_do_not_count(world: World, asked: Queries) -> None:
+def test_files_of_other_tables_do_not_count(world: World, reads: Queries) -> None:
     (other,) = world.create_table("2")
     world.enable("1")
     world.enable("2")
     file = world.uri(world.tserver())
     world.use(other, file, 5)
-    assert _below(asked, [FileMark(file, 5)]) == []
+    assert _below(reads, [FileMark(file, 5)]) == []
 
 
-def test_a_cluster_that_the_table_does_not_go_to_is_told(world: World, asked: Queries) -> None:
+def test_a_cluster_without_a_target_of_the_table_is_refused(world: World, reads: Queries) -> None:
     world.enable("1")
     with pytest.raises(NotFoundError, match="enablereplication -t table-1 --all-loc-groups north"):
-        asked.pending([], "table-1", "north")
+        reads.pending([], "table-1", "north")
     world.disable("1")
-    assert asked.pending([FileMark("file:///x", 1)], "table-1", "") == []
+    assert reads.pending([FileMark("file:///x", 1)], "table-1", "") == []
 
 
 # ---- tablets
 
 
-def test_locations_name_live_tservers_only(world: World, tserver: ScriptedTServer, asked: Queries) -> None:
+def test_locations_name_live_tservers_only(world: World, tserver: ScriptedTServer, reads: Queries) -> None:
     first, second, third = world.create_table("2", [b"g", b"m"])
     dead = world.tserver()
     world.locate(first, tserver.session)
     world.locate(second, dead)
     world.kill(dead)
-    found = asked.locate("2")
+    found = reads.locate("2")
     assert [location.extent.end_row for location in found] == [b"g", b"m", None]
     address = world.tservers().live()[tserver.session]
     assert [location.address for location in found] == [address, None, None]
     assert third == b"2<"
     with pytest.raises(NotFoundError):
-        asked.locate("9")
+        reads.locate("9")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,59 +165,61 @@ class Known:
         return bool(session and row)
 
 
-def test_one_tablet_is_told_of_as_all_are_and_its_load_is_hurried(world: World, tserver: ScriptedTServer) -> None:
+def test_the_location_of_one_tablet_is_that_among_all_and_hurries_its_load(
+    world: World, tserver: ScriptedTServer
+) -> None:
     first, second, _ = world.create_table("2", [b"g", b"m"])
     world.locate(first, tserver.session)
     world.locate(second, "gone-1")
     hurried: list[tuple[str, bytes]] = []
     known = Known({second: "help"}, {first: "it is not compacted"})
-    asked = Queries(world.table, world.tservers(), world.config, world.clock, known, lambda *what: hurried.append(what))
-    told = asked.locate("2")
-    assert [(found.problem, found.warning, found.loaded) for found in told] == [
+    reads = Queries(
+        world.table, world.tservers(), world.config, world.clock, known, lambda *tablet: hurried.append(tablet)
+    )
+    message = reads.locate("2")
+    assert [(found.problem, found.warning, found.loaded) for found in message] == [
         (None, "it is not compacted", True),
         ("help", None, None),
         (None, None, None),
     ]
     for row in (b"", b"a", b"g", b"g\x00", b"m", b"n"):
-        (expected,) = [location for location in told if location.extent.contains(row)]
-        assert asked.locate_tablet("2", row) == expected
+        (expected,) = [location for location in message if location.extent.contains(row)]
+        assert reads.locate_tablet("2", row) == expected
     assert hurried == [(tserver.session, first)] * 3 + [("gone-1", second)] * 2
     world.table.purge([CellKey(second, keys.PREV_ROW)])
     with pytest.raises(BrokenChainError):
-        asked.locate_tablet("2", b"h")
+        reads.locate_tablet("2", b"h")
     with pytest.raises(NotFoundError):
-        asked.locate_tablet("9", b"a")
+        reads.locate_tablet("9", b"a")
 
 
-def test_a_peer_is_sent_to_a_tserver_of_the_table_or_to_any(
-    world: World, tserver: ScriptedTServer, asked: Queries
-) -> None:
+def test_a_peer_gets_a_tserver_of_the_table_or_any(world: World, tserver: ScriptedTServer, reads: Queries) -> None:
     world.tserver("127.0.0.1:2")
     world.locate(LAST, tserver.session)
     address = world.tservers().live()[tserver.session]
-    assert {asked.pick_tserver("1") for _ in range(10)} == {address}
+    assert {reads.pick_tserver("1") for _ in range(10)} == {address}
     world.create_table("2")
-    assert asked.pick_tserver("2") in {address, "127.0.0.1:2"}
+    assert reads.pick_tserver("2") in {address, "127.0.0.1:2"}
 
 
-def test_without_a_live_tserver_a_peer_is_told_to_come_back(asked: Queries) -> None:
+def test_without_a_live_tserver_a_peer_is_refused_for_now(reads: Queries) -> None:
     with pytest.raises(UnavailableError, match="no tserver of this cluster is alive"):
-        asked.pick_tserver("1")
+        reads.pick_tserver("1")
 
 
-def test_a_table_that_holds_records_is_known_by_segments_that_count_and_logs(world: World, asked: Queries) -> None:
-    assert not asked.holds_records("1")
+def test_a_table_that_holds_records_is_known_by_segments_that_count_and_logs(world: World, reads: Queries) -> None:
+    assert not reads.holds_records("1")
     log = RowPut(LAST, {keys.log_column("file:///w"): values.LOG})
     world.table.put([log], keys.first_use_rank(1))
-    assert asked.holds_records("1")
+    assert reads.holds_records("1")
     world.table.delete([CellKey(LAST, keys.log_column("file:///w"))], keys.log_delete_rank(5))
-    assert not asked.holds_records("1")
+    assert not reads.holds_records("1")
     flush = values.FlushState(1, {}, 1, 1, {}, (), ("file:///1/t/a.parquet",))
     world.table.put([RowPut(LAST, {keys.FLUSH: flush.encode()})], 2**40)
-    assert asked.holds_records("1")
+    assert reads.holds_records("1")
     (other,) = world.create_table("2")
     assert other != LAST
-    assert not asked.holds_records("2")
+    assert not reads.holds_records("2")
 
 
 @pytest.mark.parametrize(
@@ -227,7 +229,7 @@ def test_a_table_that_holds_records_is_known_by_segments_that_count_and_logs(wor
         ("towns", ("a", "b"), "-t cities -lg a -lg b east", "-t cities -lg a -lg b --remote-table towns east"),
     ],
 )
-def test_a_table_that_is_gone_at_the_peer_is_told_with_the_next_step(
+def test_the_error_of_a_table_deleted_at_the_peer_names_the_next_step(
     remote: str, groups: tuple[str, ...] | None, disabled: str, enabled: str
 ) -> None:
     work = shipping()
@@ -236,13 +238,13 @@ def test_a_table_that_is_gone_at_the_peer_is_told_with_the_next_step(
     goal = Target(EAST, groups, "i-east", remote)
     made = entry(name("s1"), 9)
     state = target_state(made, goal, NO_PROGRESS, by_name(made), work, Now(0, 0), 5)
-    told = status_message(state, {EAST.source_table_id: "cities"}).last_error or ""
-    assert told.startswith(f"east has no table {remote} with the id {EAST.remote_table_id} any more")
-    assert f"disablereplication {disabled}, then enablereplication {enabled}. " in told
-    assert "missing there until a copy brings them: exporttable and importtable (east has no table r1)" in told
+    message = status_message(state, {EAST.source_table_id: "cities"}).last_error or ""
+    assert message.startswith(f"east has no table {remote} with the id {EAST.remote_table_id} any more")
+    assert f"disablereplication {disabled}, then enablereplication {enabled}. " in message
+    assert "missing there until a copy brings them: exporttable and importtable (east has no table r1)" in message
 
 
-def test_another_error_is_told_as_it_is() -> None:
+def test_another_error_is_shown_unchanged() -> None:
     work = shipping()
     work.report(report(name("s1"), 0, error="no such log", transient=False), 0)
     made = entry(name("s1"), 9)

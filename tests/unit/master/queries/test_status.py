@@ -103,7 +103,7 @@ def test_counts_of_reports_are_shown() -> None:
     assert (state.finished, state.records_shipped, state.bytes_shipped) == (4, 4, 400)
 
 
-def test_what_lags_most_comes_first_and_the_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_largest_lag_comes_first_and_the_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     files = by_name(*(entry(name("s1", n), 9, created=n * 1_000, known=scopes(EAST, NORTH)) for n in range(1, 6)))
     states = target_states(files, shipping(), NOW, lambda _: True, 5)
     assert len(states) == 10
@@ -112,7 +112,7 @@ def test_what_lags_most_comes_first_and_the_answer_is_bounded(monkeypatch: pytes
     assert len(target_states(files, shipping(), NOW, lambda _: True, 5)) == 3
 
 
-def test_below_a_mark_is_what_is_outstanding_and_not_finished_that_far() -> None:
+def test_below_a_mark_are_outstanding_files_that_are_not_finished_so_far() -> None:
     marks = {"w1": 5, "w2": 7, "w3": 9}
     outstanding = {"w1": (target(EAST), target(NORTH)), "w2": (target(EAST),)}
     finished = {("w1", EAST): 5, ("w1", NORTH): 4, ("w2", EAST): 8}
