@@ -41,7 +41,7 @@ def test_what_waited_for_a_target_that_ends_is_counted() -> None:
 
 def test_a_master_that_knows_nothing_yet_does_not_say_that_nothing_waited() -> None:
     (told,) = disabling_warnings("t", "east", {EAST}, None)
-    assert told.startswith("this master does not know yet whether east had all of table t")
+    assert told.startswith("this master has not read yet whether east had all of table t")
 
 
 def test_a_target_that_loses_a_group_counts_as_changed() -> None:

@@ -145,7 +145,7 @@ def test_rows_that_do_not_parse_are_left_alone(caplog: pytest.LogCaptureFixture)
     good = keys.quar_column(EAST, 3)
     cells = {good: Cell(1, ENTRY.encode()), keys.quar_column(EAST, 9): Cell(1, b"{")}
     assert read_rows([Row(keys.quar_row(FILE), cells)]) == {RangeKey(FILE, EAST, 3): ENTRY}
-    assert "is no quarantined range" in caplog.text
+    assert "is no range in quarantine" in caplog.text
 
 
 @pytest.fixture
