@@ -18,7 +18,7 @@ from bookkeeper.config import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.master.books.books_cycle import Books
-from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_promise
+from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_claim
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.tserver_calls import TServerCalls
@@ -27,7 +27,7 @@ from bookkeeper.master.cycle.cycle import Cycle, CycleTiming
 from bookkeeper.master.cycle.event_queue import EventQueue
 from bookkeeper.master.cycle.knowledge import Knowledge, knowledge_of
 from bookkeeper.master.cycle.replicate_file import KIND, ReplicateFiles
-from bookkeeper.master.cycle.work_dispatch import Dispatcher, DispatchSettings
+from bookkeeper.master.cycle.work_dispatch import DispatchSettings, WorkDispatcher
 from bookkeeper.master.fate.engine import FateEngine
 from bookkeeper.master.fate.fate_store import FateRecord, FateStore
 from bookkeeper.master.gc.gc_pace import GcPace
@@ -58,7 +58,7 @@ from bookkeeper.security.file_roots import FileRoots
 LOG = logging.getLogger(__name__)
 
 FATE_THREADS = 6
-SESSIONS_LOOK_MS = 200
+SESSIONS_POLL_MS = 200
 """ms between reads of the sessions: the delay beyond its lease until a dead tserver is noticed."""
 
 REPLAY_KIND = "replay"
@@ -134,8 +134,8 @@ class Leadership:
     def _watch_sessions(self) -> None:
         known: frozenset[tuple[str, bool]] = frozenset()
         replays: frozenset[str] = frozenset()
-        while not self.clock.wait(self._stop, SESSIONS_LOOK_MS):
-            with self._visible("recovery"):
+        while not self.clock.wait(self._stop, SESSIONS_POLL_MS):
+            with self._recorded("recovery"):
                 recovered = self.cycle.recovery.run_once()
                 sessions = frozenset((info.session_id, info.alive) for info in self.tservers.sessions())
                 if recovered or sessions != known:
@@ -148,18 +148,18 @@ class Leadership:
 
     def _collect(self) -> None:
         pace = GcPace(self.clock, self.settings.master.gc_interval_ms)
-        while not self.clock.wait(self._stop, pace.rest_ms):
-            with pace.measured(), self._visible("collector"):
+        while not self.clock.wait(self._stop, pace.pause_ms):
+            with pace.measured(), self._recorded("collector"):
                 self.gc.runner.run_once()
-            with self._visible("orphan files"):
+            with self._recorded("orphan files"):
                 self.gc.orphan_files.run_once()
 
-    def _visible(self, name: str) -> _Visible:
-        return _Visible(self.errors, name)
+    def _recorded(self, name: str) -> _RecordedErrors:
+        return _RecordedErrors(self.errors, name)
 
 
 @dataclass(slots=True)
-class _Visible:
+class _RecordedErrors:
     """Records the last error of a thread's round for the status; the thread goes on. LeaseLostError passes through."""
 
     errors: dict[str, str]
@@ -203,7 +203,7 @@ def assemble(
     peers = PeerMasters(peer_pool, own_id, FileRoots.of(settings))
     store = FateStore(table, reign)
     books = Books(stores)
-    recovery = TServerRecovery(tservers, reign, partial(read_promise, table, stores.config))
+    recovery = TServerRecovery(tservers, reign, partial(read_claim, table, stores.config))
     placement = Placement(
         stores,
         calls,
@@ -227,7 +227,7 @@ def assemble(
     quarantine = Quarantine(
         table, reign, clock, settings.replication, lambda key: fate.submit("skip_range", range_args(key))
     )
-    dispatcher = Dispatcher(
+    dispatcher = WorkDispatcher(
         DispatchSettings.of(settings), clock, reign, calls, event_queue, replicating, shipping, quarantine
     )
     timing = CycleTiming(clock, rng, settings.master)

@@ -29,7 +29,7 @@ def leader_facts(lead: Leadership, monitor: str) -> dict[str, str]:
         "failed_cycles": str(health.failures),
         "last_full_cycle_ms": f"{health.full_ms:.1f}",
         "last_quick_cycle_ms": f"{health.quick_ms:.1f}",
-        **known_facts(lead),
+        **books_facts(lead),
         "files_deleted": str(lead.gc.runner.deleted),
         "missing_files": str(len(lead.gc.runner.missing)),
         **origin_gc.facts(lead.gc.runner.origin_gc),
@@ -42,7 +42,7 @@ def leader_facts(lead: Leadership, monitor: str) -> dict[str, str]:
     return facts
 
 
-def known_facts(lead: Leadership) -> dict[str, str]:
+def books_facts(lead: Leadership) -> dict[str, str]:
     """Numbers from the latest full cycle; empty before the first one: zeros would mean that no file waits."""
     age_ms = lead.knowledge().age_ms
     if age_ms is None:

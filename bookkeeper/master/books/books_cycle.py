@@ -18,7 +18,7 @@ from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import CorruptionError, NotFoundError
 from bookkeeper.master.books import remover, wal_closer, work_maker
 from bookkeeper.master.books.finished import read_done
-from bookkeeper.master.books.tserver_recovery import promise_of
+from bookkeeper.master.books.tserver_recovery import claim_of
 from bookkeeper.master.books.work_maker import RankWatch, RowChange
 from bookkeeper.master.index import snapshot
 from bookkeeper.master.index.file_entry import CellFacts, FileEntry, Scopes, is_known_of, parse_cell
@@ -79,7 +79,7 @@ class View:
         self.leftovers += [cell for cell in needed_cells if cell.column not in entry.scope.columns]
 
 
-def was_met(logs: Iterable[bytes], table_id: str, files: Outstanding) -> bool:
+def found_outstanding(logs: Iterable[bytes], table_id: str, files: Outstanding) -> bool:
     """Whether a scan found each of these logs outstanding, for this table."""
     return all(log in files and table_id in files[log].scope.table_ids for log in logs)
 
@@ -155,7 +155,7 @@ class Books:
             facts = parse_cell(put.values[column])
             entry.merge(facts)
             table_id, _ = keys.parse_tablet_row(put.key)
-            are_known = are_known and was_met((barrier.file for barrier in facts.barriers), table_id, files)
+            are_known = are_known and found_outstanding((barrier.file for barrier in facts.barriers), table_id, files)
         view.snapshot.note_closed(entry)
         if are_known:
             entry.reach(entry.needed)
@@ -168,7 +168,7 @@ class Books:
             if not wal_closer.needs_closing(read_seal(uri) is not None, dead):
                 return None
             if dead:
-                recover(uri, books_claim=partial(promise_of, list(open_values.values())))
+                recover(uri, books_claim=partial(claim_of, list(open_values.values())))
             summary = file_summary(uri)
         except NotFoundError:
             return None  # rule R11: the collector deals with books of missing files (rule R4)

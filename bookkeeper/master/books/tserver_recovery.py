@@ -31,7 +31,7 @@ OTHER_KINDS = ("master", "replay")
 ROUNDS_TO_TRY_AGAIN = 25
 """Rounds between two tries of a log that can't be recovered: an operator may have restored it."""
 
-ROUNDS_TO_LOOK_AGAIN = 50
+ROUNDS_TO_CHECK_AGAIN = 50
 """Rounds between two checks of all logs of sessions that were found sealed."""
 
 
@@ -41,7 +41,7 @@ class TServerRecovery:
 
     tservers: TServers
     reign: Reign
-    promised: Callable[[str], BooksClaim]
+    read_claim: Callable[[str], BooksClaim]
     """The facts about a log in the books."""
     problems: dict[str, str] = field(default_factory=dict)
     _round: int = 0
@@ -50,7 +50,7 @@ class TServerRecovery:
         """Seal every log of every dead session; returns the sessions that had one to seal. Raises TransientError."""
         recovered = []
         self._round += 1
-        if self._round % ROUNDS_TO_LOOK_AGAIN == 0:
+        if self._round % ROUNDS_TO_CHECK_AGAIN == 0:
             self.tservers.forget_sealed_sessions()
         for info in self.tservers.sessions():
             if info.alive or self.tservers.is_sealed_off(info.session_id):
@@ -66,7 +66,7 @@ class TServerRecovery:
     def _seal(self, log: LogFile) -> None:
         self.reign.check()
         try:
-            seal = recover(log.uri, books_claim=partial(self.promised, log.uri))
+            seal = recover(log.uri, books_claim=partial(self.read_claim, log.uri))
         except NotFoundError:
             return
         except CorruptionError as error:
@@ -97,7 +97,7 @@ class TServerRecovery:
         return forgotten
 
 
-def read_promise(table: MetadataTable, read_config: Callable[[], ClusterConfig], uri: str) -> BooksClaim:
+def read_claim(table: MetadataTable, read_config: Callable[[], ClusterConfig], uri: str) -> BooksClaim:
     """The facts about a log in the rows of all tablets: its users (R12) and the targets that it is replicated to (R15).
     Cells that do not parse are skipped. Raises TransientError, BrokenChainError unless every tablet was met (R16).
     """
@@ -108,10 +108,10 @@ def read_promise(table: MetadataTable, read_config: Callable[[], ClusterConfig],
         is_used = is_used or log in part.cells or repl in part.cells
         if repl in part.cells:
             statuses.append(part.cells[repl].value)
-    return BooksClaim(is_used, promise_of(statuses).durable_offset)
+    return BooksClaim(is_used, claim_of(statuses).durable_offset)
 
 
-def promise_of(statuses: Iterable[bytes]) -> BooksClaim:
+def claim_of(statuses: Iterable[bytes]) -> BooksClaim:
     """The facts about a log in its `repl:` cells."""
     needed = [needed_of(raw) for raw in statuses]
     return BooksClaim(bool(needed), max(needed, default=0))

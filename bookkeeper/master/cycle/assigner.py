@@ -49,7 +49,7 @@ class WorkLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class PlanInput:
     """The input of a plan. ``owner_of`` names the session that wrote a file, ``chosen_for`` the one that has its
     operation. ``backing_off`` are tservers that did not take a range lately.
     """
@@ -170,7 +170,7 @@ def next_range(entry: FileEntry, target: TargetKey, files: Outstanding, shipping
     return (first, last) if first <= last else None
 
 
-def choose_tserver(world: World, entry: FileEntry, cluster: str) -> str | None:
+def choose_tserver(world: PlanInput, entry: FileEntry, cluster: str) -> str | None:
     """The tserver for the file: the one that wrote it if it is alive, else the one that ships it already to any target,
     else the least busy one.
 
@@ -184,7 +184,7 @@ def choose_tserver(world: World, entry: FileEntry, cluster: str) -> str | None:
     return min(candidates, key=lambda session: world.shipping.load(session, cluster), default=None)
 
 
-def flying_at(world: World, entry: FileEntry) -> Iterator[str]:
+def flying_at(world: PlanInput, entry: FileEntry) -> Iterator[str]:
     """The sessions with ranges of the file in flight, to any target, ranges of this plan included."""
     for target in entry.scope.targets:
         shipment = world.shipping.shipments.get((entry.file, target.key))
@@ -192,12 +192,12 @@ def flying_at(world: World, entry: FileEntry) -> Iterator[str]:
             yield shipment.flight.session
 
 
-def has_room(world: World, session: str, cluster: str) -> bool:
+def has_room(world: PlanInput, session: str, cluster: str) -> bool:
     """The tserver's lane for that peer takes another range."""
     return session not in world.backing_off and world.shipping.load(session, cluster) < world.limits.lane_max
 
 
-def peer_allowance(world: World, cluster: str) -> int:
+def peer_allowance(world: PlanInput, cluster: str) -> int:
     """How many more ranges a peer may get now: none while it backs off, a probe after a failure."""
     retry = world.shipping.peers.get(cluster)
     flying = world.shipping.in_flight(cluster)
@@ -206,7 +206,7 @@ def peer_allowance(world: World, cluster: str) -> int:
     return PROBES - flying if world.now_ns >= retry.next_try_ns else 0
 
 
-def plan_peer(world: World, cluster: str, queue: PeerQueue) -> Iterator[WorkRange]:
+def plan_peer(world: PlanInput, cluster: str, queue: PeerQueue) -> Iterator[WorkRange]:
     """Ranges for one peer, in the queue's order. The caller hands each one out before it asks for the next."""
     idle: set[QueueKey] = set()
     try:
@@ -223,7 +223,7 @@ def plan_peer(world: World, cluster: str, queue: PeerQueue) -> Iterator[WorkRang
             queue.drop(idle)
 
 
-def plan_one(world: World, key: QueueKey) -> WorkRange | None:
+def plan_one(world: PlanInput, key: QueueKey) -> WorkRange | None:
     """The next range of one (file, target), None when there is none now. Rule R11: a file that is not outstanding has
     none.
     """
@@ -258,7 +258,7 @@ def may_go(key: QueueKey, files: Outstanding, shipping: Shipments) -> bool:
     return entry is not None and next_range(entry, key[2], files, shipping) is not None
 
 
-def is_waiting(world: World, key: QueueKey) -> bool:
+def is_waiting(world: PlanInput, key: QueueKey) -> bool:
     """There is more to ship than is acknowledged, now or behind a barrier: it stays in the queue."""
     _, file, target = key
     entry = world.files.get(file)

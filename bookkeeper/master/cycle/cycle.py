@@ -23,7 +23,7 @@ from bookkeeper.master.books.books_cycle import Books, Owners, View
 from bookkeeper.master.books.tserver_recovery import TServerRecovery, unsealed_sessions
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.cycle.event_queue import EventQueue, News
-from bookkeeper.master.cycle.work_dispatch import Dispatcher, work_lane
+from bookkeeper.master.cycle.work_dispatch import WorkDispatcher, work_lane
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import retry_after_ns
 from bookkeeper.master.placement.placement import ClusterState, Placement
@@ -133,7 +133,7 @@ class Cycle:
     books: Books
     placement: Placement
     recovery: TServerRecovery
-    dispatcher: Dispatcher
+    dispatcher: WorkDispatcher
     event_queue: EventQueue
     config: ClusterConfig | None = field(init=False, default=None)
     health: Health = field(init=False, default_factory=Health)

@@ -18,7 +18,7 @@ from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.cycle import assigner
-from bookkeeper.master.cycle.assigner import PeerQueue, WorkLimits, WorkRange, World
+from bookkeeper.master.cycle.assigner import PeerQueue, PlanInput, WorkLimits, WorkRange
 from bookkeeper.master.cycle.event_queue import EventQueue
 from bookkeeper.master.cycle.replicate_file import ReplicateFiles
 from bookkeeper.master.index.file_entry import FileEntry
@@ -57,7 +57,7 @@ class DispatchSettings:
 
 
 @dataclass(slots=True)
-class Dispatcher:
+class WorkDispatcher:
     """Plans and sends."""
 
     settings: DispatchSettings
@@ -195,8 +195,8 @@ class Dispatcher:
             self._send(works, live, clusters)
         return works
 
-    def _world(self, files: Outstanding, live: Mapping[str, str], now_ns: int) -> World:
-        return World(
+    def _world(self, files: Outstanding, live: Mapping[str, str], now_ns: int) -> PlanInput:
+        return PlanInput(
             files=files,
             live=live,
             shipping=self.shipping,

@@ -87,7 +87,7 @@ class GcRunner:
 
     def run_once(self) -> list[str]:
         """Mark, delete, tell; returns the files that were deleted. Raises TransientError; may be cut anywhere."""
-        seen = self.rounds.proven(self.observe)
+        seen = self.rounds.read_with_proof(self.observe)
         self.mark(seen)
         gone = self.delete(seen)
         self.finish(seen, gone)

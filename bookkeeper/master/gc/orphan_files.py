@@ -76,7 +76,7 @@ def read_named(rows: Iterable[Row]) -> Named:
     return Named(frozenset(segments), holdings)
 
 
-def is_left(name: str, holding: Holding | None) -> bool:
+def is_orphan_segment(name: str, holding: Holding | None) -> bool:
     """Whether an unnamed file of this name is an orphan: of a flush that its tablet has passed, or of a compaction of
     an earlier holder; the present holder deletes its own. None: there is no such tablet.
     """
@@ -86,10 +86,10 @@ def is_left(name: str, holding: Holding | None) -> bool:
     flush_id, is_merged = parsed
     if is_merged:
         return holding is None or flush_id < holding.first_flush_id
-    return is_stray(flush_id, holding)
+    return is_passed_flush(flush_id, holding)
 
 
-def is_stray(flush_id: int, holding: Holding | None) -> bool:
+def is_passed_flush(flush_id: int, holding: Holding | None) -> bool:
     """Whether no present holder can still name an unnamed file of this flush; None: there is no such tablet."""
     return holding is None or flush_id < holding.first_flush_id or flush_id <= holding.last_flush_id
 
@@ -169,7 +169,7 @@ class OrphanFiles:
         for directory in sorted(self.directories.wals.glob("*")):
             for path in without_log(directory):
                 path.unlink(missing_ok=True)
-        named = self.rounds.proven(self._named)
+        named = self.rounds.read_with_proof(self._named)
         self.known = note_orphans(self.known, self._find(named), now_ns)
         over = sorted(uri for uri, since in self.known.items() if is_over(since, now_ns, self.flight_ms * 1_000_000))
         marked = over[:MARKS_MAX]
@@ -189,5 +189,5 @@ class OrphanFiles:
         for directory in sorted(self.directories.tables.glob("*/*")):
             holding = named.holdings.get(f"{directory.parent.name}/{directory.name}")
             for path in leftovers(directory, named.segments):
-                if is_left(path.name, holding):
+                if is_orphan_segment(path.name, holding):
                     yield uri_of(path)

@@ -16,7 +16,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.monitor.observation import Reason, RetainedFile
 
-KEPT_MAX = 20_000
+RETAINED_MAX = 20_000
 """Files with their reasons in one answer, the largest first."""
 
 
@@ -101,7 +101,7 @@ class RetentionReasons:
         for uri in candidates:
             reasons = [*self.reasons(uri), Reason("deletion", "collector", "marked; goes with one of its next runs")]
             found.append(RetainedFile(uri, sizes.get(uri, 0), True, "", tuple(reasons)))
-        return sorted(found, key=lambda file: (-file.bytes, file.file))[:KEPT_MAX]
+        return sorted(found, key=lambda file: (-file.bytes, file.file))[:RETAINED_MAX]
 
 
 def _count(number: int, what: str) -> str:

@@ -21,9 +21,9 @@ from bookkeeper.master.origins.origin_books import (
     is_long_gone,
     peer_on_route,
     read_root,
-    untold_logs,
+    unnotified_logs,
 )
-from bookkeeper.master.origins.origin_termination import Route, in_order_of_telling
+from bookkeeper.master.origins.origin_termination import Route, farthest_first
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey
 from bookkeeper.metadata.values import Json
@@ -77,10 +77,8 @@ class EndRoots:
         over = [log for log, row in rows.items() if origin_termination.is_over(log, said, self._is_long_gone(row))]
         if not over:
             return Done()
-        self._say_what_was_given_up(said, over)
-        told: list[Json] = [
-            [[*route], [log.encode() for log in logs]] for route, logs in in_order_of_telling(said, over)
-        ]
+        self._log_unresolved(said, over)
+        told: list[Json] = [[[*route], [log.encode() for log in logs]] for route, logs in farthest_first(said, over)]
         return Next("tell", {"told": told, **forget_roots_args(over)})
 
     def tell(self, call: Call) -> Outcome:
@@ -105,14 +103,14 @@ class EndRoots:
     def _row(self, log: RootLog) -> RootRow | None:
         """The row of a log; None while a target was not notified that the log's stream is over."""
         row = read_root(self.context.stores.table, log)
-        if row is None or (untold_logs(self.context.stores.table, row.files) and not self._is_long_gone(row)):
+        if row is None or (unnotified_logs(self.context.stores.table, row.files) and not self._is_long_gone(row)):
             return None
         return row
 
     def _is_long_gone(self, row: RootRow) -> bool:
         return is_long_gone(row, self.context.age_clock.wall_ms(), self.context.settings.paths_apart_ms)
 
-    def _say_what_was_given_up(self, said: origin_termination.Round, over: Iterable[RootLog]) -> None:
+    def _log_unresolved(self, said: origin_termination.Round, over: Iterable[RootLog]) -> None:
         for log in over:
             for instance, reason in said.lost.get(log, {}).items():
                 LOG.warning(

@@ -61,7 +61,7 @@ def read_root(table: MetadataTable, log: RootLog) -> RootRow | None:
     return None if found is None else parse_root(found)
 
 
-def may_speak_of(log: RootLog, row: RootRow | None, asking: str, own_instance_id: str) -> bool:
+def may_ask_about(log: RootLog, row: RootRow | None, asking: str, own_instance_id: str) -> bool:
     """Whether another cluster may ask about a log here and send its end: the cluster that wrote it, and those that sent
     records of it here. Any cluster may ask about a log without records here: it may be on the only route to this
     cluster, and its answer reveals nothing.
@@ -88,7 +88,7 @@ def has_brought(row: RootRow | None, instance_id: str) -> bool:
     return row is not None and instance_id in row.senders
 
 
-def untold_logs(table: MetadataTable, files: Collection[str]) -> set[str]:
+def unnotified_logs(table: MetadataTable, files: Collection[str]) -> set[str]:
     """The deleted logs among these with a target that was not notified yet that the stream is over: a paused sender may
     still start it. Rule R3: done cells stay until the notification. Raises TransientError.
     """
@@ -126,7 +126,7 @@ def peer_on_route(config: ClusterConfig, instance_id: str, own_instance_id: str)
     raise NotFoundError(f"instance {instance_id} is not defined at {own_instance_id}: define its cluster there")
 
 
-def hand_down(
+def recipient_puts(
     own: RootLog, origin_index: Collection[RootLog], instances: Iterable[str], rows: Collection[RootLog]
 ) -> list[RowPut]:
     """The puts before the deletion of a log of this cluster: for the log itself, and for each open root log in ``rows``

@@ -15,11 +15,11 @@ from bookkeeper.master.fate.engine import FateEngine
 from bookkeeper.master.origins.end_origins import END_KIND, forget_by_time_args, forget_roots_args
 from bookkeeper.master.origins.origin_books import (
     RootRow,
-    hand_down,
     instances_of,
     is_forgotten_by_time,
     is_here,
     parse_root,
+    recipient_puts,
 )
 from bookkeeper.master.origins.origin_index import OriginMemory
 from bookkeeper.master.reign.reign_stores import ReignStores
@@ -29,7 +29,7 @@ from bookkeeper.origins import RootLog
 
 LOG = logging.getLogger(__name__)
 
-ASKED_MAX = 200
+LOGS_PER_OPERATION_MAX = 200
 """Most logs in one operation; later runs take the next ones."""
 
 
@@ -58,7 +58,7 @@ class OriginGc:
         own, config = RootLog(self.memory.own_instance_id, uri), self.stores.config()
         foreign = [log for log, row in self.rows.items() if not self._is_ours(row) and is_here(row)]
         origin_index = self.memory.index.of([uri])[uri] if foreign and finished else ()
-        puts = hand_down(
+        puts = recipient_puts(
             own, foreign if origin_index is None else origin_index, instances_of(finished, config), foreign
         )
         if puts:
@@ -71,7 +71,7 @@ class OriginGc:
         own = sorted(r.log for r in self.rows.values() if self._is_ours(r) and r.log.file not in present)
         if own and not any(running.op.type == END_KIND and not running.ended for running in self.fate.pending()):
             later = [log for log in own if self._last_requested is None or log > self._last_requested]
-            chosen = (later or own)[:ASKED_MAX]
+            chosen = (later or own)[:LOGS_PER_OPERATION_MAX]
             self._last_requested = chosen[-1]
             self.fate.submit(END_KIND, forget_roots_args(chosen))
         self._forget_by_time()
@@ -84,7 +84,7 @@ class OriginGc:
         silent = [
             row.log for row in self.rows.values() if is_forgotten_by_time(row, now_ms, self.memory.paths_apart_ms)
         ]
-        due = [log for log in silent if not self._is_open(log)][:ASKED_MAX]
+        due = [log for log in silent if not self._is_open(log)][:LOGS_PER_OPERATION_MAX]
         if due:
             self.forgotten += len(due)
             LOG.warning(

@@ -20,7 +20,7 @@ LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _LogRoots:
     """The root logs of the blocks before ``position``, where the block of ``next_offset`` begins. ``whole``: of all."""
 
     roots: frozenset[RootLog] = frozenset()
@@ -55,7 +55,7 @@ class OriginIndex:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[str, _Read] = {}
+        self._known: dict[str, _LogRoots] = {}
 
     def of(self, logs: Collection[str]) -> Mapping[str, frozenset[RootLog] | None]:
         """For each of these logs, its present root logs. A deleted log keeps those that were read; a damaged log gets
@@ -70,23 +70,23 @@ class OriginIndex:
             self._known = {uri: read for uri, read in self._known.items() if uri in logs}
 
     def _read(self, uri: str) -> frozenset[RootLog] | None:
-        known = self._known.get(uri, _Read())
+        known = self._known.get(uri, _LogRoots())
         if known.whole:
             return known.roots
         try:
-            return self._read_on(uri, known)
+            return self._read_further(uri, known)
         except NotFoundError:
             return known.roots
         except (CorruptionError, IncompatibleError) as error:
             LOG.info("%s counts as if it held records of every log: %s", uri, error.message)
             return None
 
-    def _read_on(self, uri: str, known: _Read) -> frozenset[RootLog]:
+    def _read_further(self, uri: str, known: _LogRoots) -> frozenset[RootLog]:
         view = WalView(uri)
         roots, next_offset = set(known.roots), known.next_offset
         for at in view.headers(next_offset, known.position):
             roots |= handed_on(at.header)
             next_offset = at.last_offset + 1
         position = view.end_position if next_offset > 1 else None
-        self._known[uri] = read = _Read(frozenset(roots), next_offset, position, view.seal is not None)
+        self._known[uri] = read = _LogRoots(frozenset(roots), next_offset, position, view.seal is not None)
         return read.roots

@@ -20,12 +20,12 @@ from bookkeeper.master.origins.origin_books import (
     RootRow,
     instances_of,
     is_here,
+    may_ask_about,
     may_end,
-    may_speak_of,
     peer_on_route,
     read_root,
     standing,
-    untold_logs,
+    unnotified_logs,
 )
 from bookkeeper.master.origins.origin_index import OriginMemory
 from bookkeeper.master.origins.origin_termination import ROUTE_MAX, STREAMS_OF_CALL_MAX
@@ -41,7 +41,7 @@ LOGS_MAX = 500
 REFUSED = RootStanding(False, False, (), True)
 """The answer to a cluster that may not ask about a log."""
 
-HEARD_SHARE = 8
+REFRESH_SHARE = 8
 """Refresh the time of the last question after this fraction (1/8) of ``tserver.paths_apart_ms``."""
 
 
@@ -98,7 +98,7 @@ class OriginService:
 
     def _refuses_end(self, log: RootLog, row: RootRow | None, asking: str) -> bool:
         """Whether a cluster may not end this log here."""
-        if not may_speak_of(log, row, asking, self.memory.own_instance_id):
+        if not may_ask_about(log, row, asking, self.memory.own_instance_id):
             return True
         return is_here(row) and not may_end(log, row, asking)
 
@@ -108,7 +108,7 @@ class OriginService:
             return set()
         own = self.memory.own_instance_id
         rows = {log: None if log.instance_id == asking else read_root(self.stores.table, log) for log in set(logs)}
-        return {log for log, row in rows.items() if not may_speak_of(log, row, asking, own)}
+        return {log for log, row in rows.items() if not may_ask_about(log, row, asking, own)}
 
     def _here(self, questions: Sequence[RootQuestion]) -> list[RootStanding]:
         """The standings at this cluster. It reads streams before logs: a message that comes in between is in a log by
@@ -123,7 +123,7 @@ class OriginService:
         rows = [read_root(self.stores.table, log) for log in logs]
         self._record_question([row for row in rows if row is not None])
         sent = [() if row is None else row.files for row in rows]
-        untold = untold_logs(self.stores.table, {file for files in sent for file in files})
+        untold = unnotified_logs(self.stores.table, {file for files in sent for file in files})
         return [
             standing(row, q.log in owed, not (open_here.isdisjoint(q.streams) and untold.isdisjoint(files)), peers)
             for q, row, files in zip(questions, rows, sent, strict=True)
@@ -141,7 +141,7 @@ class OriginService:
     def _record_question(self, rows: Sequence[RootRow]) -> None:
         now_ms = self.clock.wall_ms()
         due = [
-            r for r in rows if r.here_ms is not None and now_ms - r.here_ms > self.memory.paths_apart_ms / HEARD_SHARE
+            r for r in rows if r.here_ms is not None and now_ms - r.here_ms > self.memory.paths_apart_ms / REFRESH_SHARE
         ]
         if due:
             self.stores.reign.check()

@@ -173,16 +173,16 @@ def has_answered(about: Collection[RootLog] | None, streams: Collection[RootLog]
     return about is not None and set(streams) <= set(about)
 
 
-def is_over(log: RootLog, said: Round, without_the_lost: bool) -> bool:
-    """Whether no record of a log is under way. ``without_the_lost``: unreachable instances and open streams have had
+def is_over(log: RootLog, said: Round, is_wait_over: bool) -> bool:
+    """Whether no record of a log is under way. ``is_wait_over``: unreachable instances and open streams have had
     their time and do not count.
     """
-    if is_owed(said, log) or log in said.silent:
+    if owes_records(said, log) or log in said.silent:
         return False
-    return without_the_lost or not (log in said.lost or is_under_way(said, log))
+    return is_wait_over or not (log in said.lost or is_under_way(said, log))
 
 
-def is_owed(said: Round, log: RootLog) -> bool:
+def owes_records(said: Round, log: RootLog) -> bool:
     """Whether a cluster still has to forward records of it."""
     return log in said.owed
 
@@ -192,7 +192,7 @@ def is_under_way(said: Round, log: RootLog) -> bool:
     return log in said.under_way
 
 
-def in_order_of_telling(rounds: Round, over: Collection[RootLog]) -> list[tuple[Route, list[RootLog]]]:
+def farthest_first(rounds: Round, over: Collection[RootLog]) -> list[tuple[Route, list[RootLog]]]:
     """Routes and their logs, the farthest first: a cluster that has dropped a log no longer names its recipients."""
     routes = sorted(rounds.routes.items(), key=lambda item: (-len(item[0]), item[0]))
     return [(route, told) for route, logs in routes if (told := sorted(logs & set(over)))]

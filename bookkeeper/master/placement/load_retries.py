@@ -17,7 +17,7 @@ RETRY_MIN_MS = 100
 RETRY_MAX_MS = 60_000
 
 
-def rest_ms(failures: int) -> int:
+def pause_ms(failures: int) -> int:
     """The pause after so many failures in a row (1 or more), ms."""
     return int(min(RETRY_MAX_MS, RETRY_MIN_MS << min(failures - 1, 30)))
 
@@ -35,7 +35,7 @@ class LoadRetries:
         """A load failed for a permanent reason."""
         with self._lock:
             failures = self._failed.get(row, (0, 0))[0] + 1
-            self._failed[row] = failures, self._clock.boot_ns() + rest_ms(failures) * 1_000_000
+            self._failed[row] = failures, self._clock.boot_ns() + pause_ms(failures) * 1_000_000
 
     def over(self, row: bytes) -> None:
         """The tablet is loaded, or it does not exist any more."""

@@ -95,7 +95,7 @@ class Placement:
         """
         for row in dict(self.problems):
             if row not in tablets:
-                self._has_no_problem(row)
+                self._clear_problem(row)
         with self._placing:
             self._place(tablets, cluster, self._may_place(cluster))
 
@@ -149,7 +149,7 @@ class Placement:
             self.reports.clear()
         self._orders.retain(live)
         settled = self._order_all([tablets[tablet.row] for tablet in placeable], self.reports.served(live), live)
-        self.moves.forget_the_dead(tablets, live)
+        self.moves.drop_dead(tablets, live)
         self._move(tablets, cluster, may_place, settled)
         self._ask(live)
 
@@ -158,7 +158,7 @@ class Placement:
         tablets_max = self.return_wait.tablets_max(len(tablets))
         released = (self._released(tablet, cluster.unsealed) for tablet in candidates)
         free = assign_free(released, cluster.live, cluster.unsealed, tablets.counts, tablets_max)
-        arrived = self.moves.take_left(cluster.live)
+        arrived = self.moves.take_unloaded(cluster.live)
         for view in self._write(one_for_each_tablet([*arrived, *free]), cluster.live):
             tablets.put(view)
 
@@ -207,7 +207,7 @@ class Placement:
 
         return ask
 
-    def _has_no_problem(self, row: bytes) -> None:
+    def _clear_problem(self, row: bytes) -> None:
         self.problems.pop(row, None)
         self._retries.over(row)
 
@@ -261,7 +261,7 @@ class Placement:
                 LOG.warning("tablet %s is not loaded at %s yet: %s", tablet.extent, session, error.message)
                 return
             self.reports.loaded(session, tablet.row)
-            self._has_no_problem(tablet.row)
+            self._clear_problem(tablet.row)
             if self.moves.loaded(tablet.row, session):
                 self.changed((tablet.row,))
 

@@ -61,7 +61,7 @@ class TabletMoves:
             del self._arriving[row]
             return True
 
-    def take_left(self, live: Collection[str]) -> list[Assignment]:
+    def take_unloaded(self, live: Collection[str]) -> list[Assignment]:
         """The moves with an unloaded tablet, to a live tserver of the two: their locations may be written now. A move
         without a live tserver is left out; its tablet is free.
         """
@@ -73,7 +73,7 @@ class TabletMoves:
             self._arriving.update((move.tablet.row, move.session) for move in found)
         return found
 
-    def forget_the_dead(self, tablets: TabletIndex, live: Collection[str]) -> None:
+    def drop_dead(self, tablets: TabletIndex, live: Collection[str]) -> None:
         """Drop the moves of removed tablets and dead tservers: the placement handles those."""
         with self._lock:
             for row in [r for r, move in self._leaving.items() if r not in tablets or move.source not in live]:

@@ -136,7 +136,7 @@ class Quarantine:
                 due[key] = entry_of(shipment, blocks, self.clock.wall_ms())
         self.hold(due)
         for key, value in due.items():
-            LOG.warning("%s", told_of(key, value))
+            LOG.warning("%s", quarantine_message(key, value))
         return list(due)
 
     def hold(self, ranges: Mapping[RangeKey, Quarantined]) -> None:
@@ -162,7 +162,7 @@ class Quarantine:
         self._passed = {work: tuple(sorted(blocks)) for work, blocks in passed.items()}
 
 
-def told_of(key: RangeKey, value: Quarantined) -> str:
+def quarantine_message(key: RangeKey, value: Quarantined) -> str:
     """The log line about a range that entered the quarantine."""
     blocks = value.blocks
     return (

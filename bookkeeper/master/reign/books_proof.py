@@ -42,7 +42,7 @@ class Rounds:
     instance_id: str
     url: str
 
-    def proven(self, read: Callable[[], T]) -> T:
+    def read_with_proof(self, read: Callable[[], T]) -> T:
         """The result of ``read``, called within a round of its own. Raises LostBooksError, TransientError."""
         number = self.begin()
         found = read()

@@ -47,7 +47,7 @@ def plan_splits(tablets: Iterable[Splittable], rows: Sequence[bytes]) -> SplitPl
     ``tablets`` has, in order, the tablets with the rows; the plan reads only those that it needs.
     """
     found: list[tuple[Extent, tuple[bytes, ...]]] = []
-    room = _Room()
+    room = _Capacity()
     handled = 0
     for tablet in tablets:
         inside = list(_inside(tablet.extent, rows, handled))
@@ -65,7 +65,7 @@ def plan_splits(tablets: Iterable[Splittable], rows: Sequence[bytes]) -> SplitPl
 
 
 @dataclass(slots=True)
-class _Room:
+class _Capacity:
     """The remaining capacity of one change."""
 
     splits: int = SPLITS_AT_ONCE

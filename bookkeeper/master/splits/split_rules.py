@@ -50,7 +50,7 @@ from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent, PartialHighWater, RowRange, StreamKey, join_ranges
 from bookkeeper.origins import joined_roots
 
-NOTHING_YET = FlushState(1, {}, 0, 0, {}, ())
+EMPTY_FLUSH_STATE = FlushState(1, {}, 0, 0, {}, ())
 """The state of a tablet without any flush."""
 
 FACTS_BYTES_MAX = 4 * 1024 * 1024
@@ -305,7 +305,7 @@ def _both(one: SegmentEntry, two: SegmentEntry) -> SegmentEntry:
 
 def part_state(facts: TabletFacts, extent: Extent, serial: int) -> FlushState:
     """The flush state of a part of a tablet: that of the tablet, with the part's own segments."""
-    flush = facts.flush or NOTHING_YET
+    flush = facts.flush or EMPTY_FLUSH_STATE
     ahead = {stream: clip_ahead(parts, extent.rows) for stream, parts in flush.ahead.items()}
     return replace(
         flush,
@@ -324,7 +324,7 @@ def clip_ahead(parts: Iterable[PartialHighWater], rows: RowRange) -> tuple[Parti
 
 def joined_state(parts: Sequence[TabletFacts], segments: Iterable[str], serial: int) -> FlushState:
     """The flush state of a merged tablet."""
-    states = [(facts.extent.rows, facts.flush or NOTHING_YET) for facts in parts]
+    states = [(facts.extent.rows, facts.flush or EMPTY_FLUSH_STATE) for facts in parts]
     high_water, ahead = joined_high_waters(states)
     return FlushState(
         flush_id=keys.first_flush_id(serial),
@@ -332,7 +332,7 @@ def joined_state(parts: Sequence[TabletFacts], segments: Iterable[str], serial: 
         last_seq=max(state.last_seq for _, state in states),
         last_time_ms=max(state.last_time_ms for _, state in states),
         high_water=high_water,
-        last_wals=joined_places(state for _, state in states),
+        last_wals=joined_last_wals(state for _, state in states),
         segments=tuple(segments),
         compacted=min(state.compacted for _, state in states),
         ahead=ahead,
@@ -340,7 +340,7 @@ def joined_state(parts: Sequence[TabletFacts], segments: Iterable[str], serial: 
     )
 
 
-def joined_places(states: Iterable[FlushState]) -> tuple[tuple[str, int], ...]:
+def joined_last_wals(states: Iterable[FlushState]) -> tuple[tuple[str, int], ...]:
     """Rule R24: the last record of every tablet, in each log; the next record comes after all of them."""
     return tuple(sorted(highest(place for state in states for place in state.last_wals).items()))
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.master.cycle import assigner
-from bookkeeper.master.cycle.assigner import PeerQueue, WorkRange, World, next_range, plan_peer, work_key
+from bookkeeper.master.cycle.assigner import PeerQueue, PlanInput, WorkRange, next_range, plan_peer, work_key
 from bookkeeper.master.index import barriers as rules
 from bookkeeper.master.index.barriers import FileBarrier, necessary_barriers
 from bookkeeper.master.index.outstanding import Outstanding
@@ -64,7 +64,7 @@ def _as_kept(file: bytes, found: Sequence[FileBarrier]) -> tuple[FileBarrier, ..
     return rules.coarser_barriers(file, necessary_barriers(found))
 
 
-def judge(world: World, work: WorkRange, sequential: bool) -> None:
+def judge(world: PlanInput, work: WorkRange, sequential: bool) -> None:
     """The promises at the moment at which a range is handed out."""
     flight = world.shipping.shipment((work.file, EAST)).flight
     stretched = flight is not None and (flight.session, flight.first) == (work.session, work.first)

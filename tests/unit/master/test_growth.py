@@ -66,7 +66,7 @@ def _work_beside(directory: Path, tablets: int, monkeypatch: pytest.MonkeyPatch)
         return tables[-1]
 
     monkeypatch.setattr(masters, "books_of", counted)
-    monkeypatch.setattr(leadership, "SESSIONS_LOOK_MS", 3_600_000)  # the one tserver is there before the master
+    monkeypatch.setattr(leadership, "SESSIONS_POLL_MS", 3_600_000)  # the one tserver is there before the master
     ground = Ground(directory, overrides={**UNHURRIED, **SELDOM})
     tserver = ground.local()
     with LocalMaster(ground.settings) as master:

@@ -13,9 +13,9 @@ from bookkeeper.master.cycle import assigner
 from bookkeeper.master.cycle.assigner import (
     PROBES,
     PeerQueue,
+    PlanInput,
     QueueKey,
     WorkRange,
-    World,
     barrier_limit,
     in_order,
     next_range,
@@ -43,7 +43,7 @@ def _queue(*entries: FileEntry, key: TargetKey = EAST) -> PeerQueue:
     return queue
 
 
-def _plan(world: World, queue: PeerQueue, cluster: str = "east") -> list[WorkRange]:
+def _plan(world: PlanInput, queue: PeerQueue, cluster: str = "east") -> list[WorkRange]:
     """Plan as the dispatcher does: each planned range is in flight before the next one."""
     works = []
     for work in plan_peer(world, cluster, queue):

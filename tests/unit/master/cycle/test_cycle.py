@@ -16,7 +16,7 @@ from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.cycle.cycle import Cycle, CycleTiming
 from bookkeeper.master.cycle.event_queue import EventQueue
 from bookkeeper.master.cycle.replicate_file import KIND, ReplicateFiles
-from bookkeeper.master.cycle.work_dispatch import RESEND_NS, Dispatcher, DispatchSettings
+from bookkeeper.master.cycle.work_dispatch import RESEND_NS, DispatchSettings, WorkDispatcher
 from bookkeeper.master.fate.fate_store import FateStore
 from bookkeeper.master.index.shipments import Report, Shipments
 from bookkeeper.master.operations.table_lifecycle import as_deleted
@@ -50,7 +50,7 @@ class Running:
         table = world.table if quarantine_table is None else quarantine_table
         self.quarantine = Quarantine(table, master.reign, world.clock, world.settings.replication, self.given_up.append)
         calls = TServerCalls(master.tservers, self.lanes)
-        self.dispatcher = Dispatcher(
+        self.dispatcher = WorkDispatcher(
             DispatchSettings.of(world.settings),
             world.clock,
             master.reign,

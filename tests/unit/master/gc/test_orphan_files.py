@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.bulk import incoming_dir
-from bookkeeper.master.gc.orphan_files import SCAN_INTERVAL_MS, DataDirectories, Holding, OrphanFiles, is_left, is_stray
+from bookkeeper.master.gc.orphan_files import (
+    SCAN_INTERVAL_MS,
+    DataDirectories,
+    Holding,
+    OrphanFiles,
+    is_orphan_segment,
+    is_passed_flush,
+)
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
@@ -141,7 +148,7 @@ def test_looks_are_rare(world: World, orphans: OrphanFiles) -> None:
 def test_a_file_is_a_stray_only_when_its_holder_has_passed_it(
     flush_id: int, holding: Holding | None, stray: bool
 ) -> None:
-    assert is_stray(flush_id, holding) is stray
+    assert is_passed_flush(flush_id, holding) is stray
 
 
 @pytest.mark.parametrize(
@@ -157,8 +164,8 @@ def test_a_file_is_a_stray_only_when_its_holder_has_passed_it(
     ],
 )
 def test_what_a_compaction_left_goes_when_its_holder_is_another(name: str, left: bool) -> None:
-    assert is_left(name, Holding(FIRST, LAST)) is left
-    assert is_left(name, None) is (parse_name(name) is not None)
+    assert is_orphan_segment(name, Holding(FIRST, LAST)) is left
+    assert is_orphan_segment(name, None) is (parse_name(name) is not None)
 
 
 def test_no_directory_of_tables_is_no_error(world: World, master: Master) -> None:

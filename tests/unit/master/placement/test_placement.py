@@ -13,7 +13,7 @@ from bookkeeper.errors import InvalidInputError, UnavailableError
 from bookkeeper.master.books.tserver_recovery import unsealed_sessions
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tserver_calls import TServerCalls
-from bookkeeper.master.placement.load_retries import rest_ms
+from bookkeeper.master.placement.load_retries import pause_ms
 from bookkeeper.master.placement.placement import ClusterState, Placement, may_load
 from bookkeeper.master.placement.return_wait import RETURN_MS
 from bookkeeper.master.placement.tablet_moves import MOVES_MAX
@@ -484,7 +484,7 @@ def check_what_fails_with_a_tablet_is_named(world: World, tservers: list[Scripte
     assert sum(tserver.loads[LAST] for tserver in tservers) == tried, "it rests"
     for tserver in tservers:
         tserver.refused.clear()
-    world.clock.jump(rest_ms(tried))
+    world.clock.jump(pause_ms(tried))
     placed.until_held(_home(world, tservers), *_home(world, tservers).held, LAST)
     assert not any(found.problem for found in queries.locate("1"))
 
@@ -521,4 +521,4 @@ def test_what_a_tserver_says_is_wrong_with_a_tablet_is_known_until_it_says_other
 
 
 def test_rests_grow_up_to_a_minute() -> None:
-    assert [rest_ms(failures) for failures in (1, 2, 3, 10, 11, 1000)] == [100, 200, 400, 51_200, 60_000, 60_000]
+    assert [pause_ms(failures) for failures in (1, 2, 3, 10, 11, 1000)] == [100, 200, 400, 51_200, 60_000, 60_000]

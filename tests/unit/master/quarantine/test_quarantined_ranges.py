@@ -364,6 +364,9 @@ def test_what_operations_do_with_a_range_is_shown(world: World) -> None:
 
 def test_the_lines_that_people_get_name_command_and_range() -> None:
     key = RangeKey(FILE, EAST, 3)
-    for line in (quarantined_ranges.told_of(key, ENTRY), quarantined_ranges.advice(key.range_id, BAD, "too long", 7)):
+    for line in (
+        quarantined_ranges.quarantine_message(key, ENTRY),
+        quarantined_ranges.advice(key.range_id, BAD, "too long", 7),
+    ):
         assert key.range_id in line
         assert "records 3 to 4" in line

@@ -32,7 +32,7 @@ def test_each_round_has_the_next_number_in_both_stores(world: World) -> None:
     rounds = rounds_of(world)
     assert [rounds.begin() for _ in range(3)] == [1, 2, 3]
     assert held(world) == (3, 3)
-    assert rounds.proven(lambda: "read") == "read"
+    assert rounds.read_with_proof(lambda: "read") == "read"
     assert held(world) == (4, 4)
 
 
@@ -98,5 +98,5 @@ def test_what_was_read_while_another_leader_began_a_round_counts_for_nothing(wor
     rounds = rounds_of(world)
     other = Rounds(world.table, world.coordination, rounds.reign, rounds.instance_id, rounds.url)
     with pytest.raises(LostBooksError, match="another master leads"):
-        rounds.proven(other.begin)
-    assert other.proven(list) == []
+        rounds.read_with_proof(other.begin)
+    assert other.read_with_proof(list) == []

@@ -214,7 +214,9 @@ def test_r18_r24_each_half_knows_what_the_whole_knew() -> None:
 def test_a_tablet_that_was_never_flushed_is_split_as_well() -> None:
     change = split_rules.split_change(facts(b"a", b"z"), [b"m"], 1, "s-7")
     assert (
-        flush_in(change, b"1;m") == flush_in(change, b"1;z") == replace(split_rules.NOTHING_YET, flush_id=change.rank)
+        flush_in(change, b"1;m")
+        == flush_in(change, b"1;z")
+        == replace(split_rules.EMPTY_FLUSH_STATE, flush_id=change.rank)
     )
 
 
