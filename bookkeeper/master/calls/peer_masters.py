@@ -164,7 +164,7 @@ class PeerMasters:
 
 
 def peer_of(alias: str, peer: PeerIdentity) -> Peer:
-    """The peer as its replica system knows it."""
+    """The peer as an argument of its replica system."""
     return Peer(alias, peer.quorum, peer.instance_id)
 
 
@@ -196,5 +196,5 @@ def refuse_own_refusal(error: NotAdmittedError, address: str, own_instance_id: s
 
 
 def explain_unreachable(alias: str, error: BookkeeperError) -> UnavailableError:
-    """The error for an administrator whose request needs a peer that does not answer."""
+    """The error of a request that needs a peer without an answer."""
     return UnavailableError(f"cluster {alias} can't be asked ({error.message}); nothing was changed, try again")

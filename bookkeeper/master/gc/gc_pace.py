@@ -1,4 +1,4 @@
-"""How often the collector runs: its work takes at most a tenth of the time.
+"""The pauses of the collector: its work takes at most a tenth of the time.
 
 Arrives: the duration of a run and the CPU time of its thread. Leaves: the pause before the next run. A run over many
 files loads the store, the disk and this process; only disk space waits for it, so it pauses for nine times its work. A
@@ -38,7 +38,7 @@ class GcPace:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """One run, however it ends."""
+        """Measure one run, also a failed one."""
         began_ns, computed_ns = self.clock.boot_ns(), self.cpu_ns()
         try:
             yield

@@ -1,12 +1,12 @@
 """Orphan files: segments that no tablet names, left by flushes and compactions that a crash cut before their put.
 
 Arrives: files on disk; all tablet rows, read within a proven round and in complete chains (R16). Leaves: `~del_` marks;
-the collector deletes marked files that are still unreferenced. Survives a crash: the marks; each reign counts the age
-of an orphan anew, which only delays its deletion.
+the collector deletes marked files that are still unreferenced. Each reign counts the age of an orphan anew, which only
+delays its deletion.
 
-The name of a file has the id of its flush, and flush ids rise: a file of an id that its tablet has passed, or that
-belongs to an earlier holder, is named by now, or never will be once no write can be in flight any more (rule R4). The
-name of a compaction's file has the id of its holder. Files that a present holder may be writing are left alone.
+The name of a file has the id of its flush, and flush ids rise. So a file is an orphan when its tablet has passed the id
+or the id is of an earlier holder, no row names the file, and no write can be in flight any more (rule R4). The name of
+a compaction's file has the id of its holder. The search skips files that a present holder may be writing.
 
 Files that other clusters send to a tserver lie in a directory of its session and are deleted with the session: tablets
 that took them have names of their own. Segments beside a log are deleted with the log, and alone when a stopped process
@@ -44,7 +44,7 @@ FAMILIES = ("tablet", "segment")
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """How far the flushes of a tablet are: the first id of its latest holder, and the last one in the books."""
+    """The flush ids of a tablet: the first one of its latest holder, and the last one in the books."""
 
     first_flush_id: int
     last_flush_id: int
@@ -59,7 +59,7 @@ class Named:
 
 
 def read_named(rows: Iterable[Row]) -> Named:
-    """Take tablet rows with :data:`FAMILIES` apart. Raises CorruptionError."""
+    """The segments and holdings in tablet rows, read with :data:`FAMILIES`. Raises CorruptionError."""
     segments: set[str] = set()
     holdings: dict[str, Holding] = {}
     for row in rows:
@@ -100,14 +100,12 @@ def note_orphans(known: Mapping[str, int], found: Iterable[str], now_ns: int) ->
 
 
 def is_over(since_ns: int, now_ns: int, flight_ns: int) -> bool:
-    """Rule R4: seen for longer than any write to the books can be in flight."""
+    """Rule R4: whether the first notice is longer ago than any write to the books can be in flight."""
     return now_ns - since_ns > flight_ns
 
 
 def of_dead_sessions(directories: Iterable[Path], live: Collection[str]) -> list[Path]:
-    """Directories of sessions that are over. ``live`` was read after the directories were: a session begins before its
-    directory exists.
-    """
+    """Directories of dead sessions. ``live`` was read after the directories: a session exists before its directory."""
     return [directory for directory in directories if directory.name not in live]
 
 
