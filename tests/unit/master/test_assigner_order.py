@@ -65,7 +65,7 @@ def _as_kept(file: bytes, found: Sequence[FileBarrier]) -> tuple[FileBarrier, ..
 
 
 def judge(world: PlanInput, work: WorkRange, sequential: bool) -> None:
-    """The promises at the moment at which a range is handed out."""
+    """The laws at the moment at which a range is handed out."""
     flight = world.shipping.shipment((work.file, EAST)).flight
     stretched = flight is not None and (flight.session, flight.first) == (work.session, work.first)
     assert flight is None or stretched, "one range of a log at a time"
@@ -157,6 +157,6 @@ def test_without_barriers_neither_keeps_the_order(sequential: bool) -> None:
         ship_everything(history(rng), rng, sequential, 100)
 
 
-def test_without_a_look_at_their_age_older_logs_wait() -> None:
+def test_without_a_check_of_their_age_older_logs_wait() -> None:
     with fault("the-age-of-logs-does-not-count"), pytest.raises(AssertionError, match="an older one waits"):
         ages(True)

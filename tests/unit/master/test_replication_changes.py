@@ -31,7 +31,7 @@ def test_an_empty_table_or_a_target_that_was_there_is_no_matter() -> None:
     assert enabling_warnings("t", "east", set(), has_records=True) == ()
 
 
-def test_what_waited_for_a_target_that_ends_is_counted() -> None:
+def test_the_waiting_records_of_an_ended_target_are_counted() -> None:
     (told,) = disabling_warnings("t", "east", {EAST}, _lacking(EAST))
     assert told.startswith("up to 14 records of table t in 2 files had not reached east and are not sent any more")
     assert disabling_warnings("t", "east", {NORTH}, _lacking(EAST)) == ()

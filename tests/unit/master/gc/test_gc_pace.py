@@ -1,4 +1,4 @@
-"""How long the collector rests: by its own work, not by what it waited for."""
+"""The pauses of the collector: by its own work, not by its waits."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Cluster:
 
 
 class World:
-    """Any graph; a's log has just gone."""
+    """Any graph; the log of a was just deleted."""
 
     def __init__(self, edges: Mapping[str, Sequence[str]], rng: Random, disabled: float = 0) -> None:
         self.rng = rng
@@ -167,8 +167,8 @@ def test_r22_red_without_its_rule(switch: str) -> None:
         play_all()
 
 
-def test_r22_what_only_relays_brought_ends_by_either_of_them() -> None:
-    """D gets what a wrote from b and from c, and each time only one of them has something for it."""
+def test_r22_either_relay_ends_a_log_that_only_relays_brought() -> None:
+    """D gets records of a from b and from c; each time only one of them has records for it."""
     for seed in range(200):
         play("two relays", seed)
 
@@ -192,12 +192,12 @@ def test_r22_of_a_log_speak_the_one_that_wrote_it_and_those_that_brought_it() ->
     row = RootRow(LOG, 1, {}, {"c": 1})
     assert [may_ask_about(LOG, row, asking, "d") for asking in "abc"] == [True, False, True]
     assert may_ask_about(LOG, None, "b", "d")
-    assert may_ask_about(LOG, RootRow(LOG, None, {}, {"c": 1}), "b", "d"), "nothing of it is here (any more)"
+    assert may_ask_about(LOG, RootRow(LOG, None, {}, {"c": 1}), "b", "d"), "no records of it are here (any more)"
     assert not may_ask_about(LOG, None, "b", "a"), "of its own a cluster is asked by nobody"
     assert may_ask_about(LOG, None, "a", "a")
 
 
-def test_r22_who_does_not_answer_is_waited_for_and_others_are_asked_all_the_same() -> None:
+def test_r22_a_silent_cluster_delays_the_end_and_not_the_questions_to_others() -> None:
     world = World(GRAPHS["each with each"], Random(1))
     while world.owes:
         world.move()
@@ -210,7 +210,7 @@ def test_r22_who_does_not_answer_is_waited_for_and_others_are_asked_all_the_same
     assert world.round()[0]
 
 
-def test_r22_who_can_not_be_asked_counts_no_more_when_it_has_been_long_enough() -> None:
+def test_r22_an_unreachable_cluster_delays_the_end_for_a_limited_time() -> None:
     world = World(GRAPHS["a chain"], Random(1))
     while world.owes:
         world.move()
@@ -231,7 +231,7 @@ def test_r22_another_route_leads_to_whom_one_does_not() -> None:
     assert ("c", "d") in said.routes
 
 
-def test_r22_the_farthest_are_told_first() -> None:
+def test_r22_the_farthest_clusters_are_notified_first() -> None:
     world = World(GRAPHS["a chain"], Random(1))
     while world.owes:
         world.move()
@@ -251,7 +251,7 @@ def test_r22_a_log_that_goes_says_whom_it_brought_what() -> None:
     assert recipient_puts(own, [other], [], [other]) == [], "records without a receiver need nothing"
 
 
-def test_r22_time_counts_from_when_somebody_spoke_of_a_log_last() -> None:
+def test_r22_time_counts_from_the_last_news_of_a_log() -> None:
     assert not is_forgotten_by_time(RootRow(LOG, 100, {}), 200, 100)
     assert is_forgotten_by_time(RootRow(LOG, 100, {}), 201, 100)
     assert is_forgotten_by_time(RootRow(LOG, None, {}, {"c": 100}), 201, 100), "a mark of a sender that was put late"

@@ -70,7 +70,7 @@ def test_books_that_were_put_back_from_an_older_copy_begin_no_round(world: World
     check_older_books(world)
 
 
-def test_red_older_books_are_read_as_if_they_were_whole(world: World) -> None:
+def test_red_older_books_count_as_complete(world: World) -> None:
     with (
         fault("older-books-are-believed"),
         pytest.raises(AssertionError, match="an older copy of the books begins a round"),
@@ -94,7 +94,7 @@ def test_the_books_of_another_instance_begin_no_round(world: World) -> None:
     assert held(world) == (0, 0)
 
 
-def test_what_was_read_while_another_leader_began_a_round_counts_for_nothing(world: World) -> None:
+def test_a_read_counts_for_nothing_when_another_leader_began_a_round(world: World) -> None:
     rounds = rounds_of(world)
     other = Rounds(world.table, world.coordination, rounds.reign, rounds.instance_id, rounds.url)
     with pytest.raises(LostBooksError, match="another master leads"):
