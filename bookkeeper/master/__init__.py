@@ -1,17 +1,17 @@
-"""The master: keeps the books, hands out work, and does what must be done once in a cluster.
+"""The master: keeps the books, hands out work, and runs the tasks that a cluster needs once.
 
 It reads tablet rows and ``~repl_`` rows of the metadata table, sessions and the configuration from the coordination
-store, and it answers tservers, operators and other clusters. Everything that counts is in the metadata table or in the
-configuration, so the next leader goes on from there.
+store, and it answers tservers, operators and other clusters. All durable state is in the metadata table or in the
+configuration, so the next leader continues from there.
 
 The rooms, in the order in which the data passes them:
 
-- ``reign``: who leads, and proof of it; ``index``: what a leader holds of the books in memory;
+- ``reign``: leadership, and the proof that the books are current; ``index``: the leader's copy of the books in memory;
 - ``calls``: calls of tservers and of other clusters' masters;
 - ``books``: reads and writes the books; ``cycle``: the master's thread, which hands out work;
 - ``placement``: which tserver serves which tablet; ``quarantine``: ranges that fail for good;
 - ``fate``: operations of several steps; ``splits``: rules of splits and merges; ``operations``: one module each;
-- ``origins``: the end of the memory of several paths (rule R22); ``gc``: deletes files that nobody needs;
+- ``origins``: removes the records of several paths (rule R22); ``gc``: deletes files without a reference;
 - ``queries``: answers to operators.
 
 ``leadership`` puts these parts together, ``service`` answers calls, ``monitoring`` informs the monitor, and

@@ -1,6 +1,6 @@
 """``python -m bookkeeper.master DIR [--port PORT] [--monitor-port PORT]``: one master of the cluster in DIR.
 
-Several may run, one leads; each has pages of its own.
+Several masters may run, and one of them leads. Each has its own monitor pages.
 
 Ends with 0 on SIGTERM, 70 when its session is over, 1 when it can't start, 2 on wrong usage.
 """
@@ -31,7 +31,7 @@ EXIT_FAILED = 1
 
 
 def main(arguments: list[str]) -> int:
-    """Run until told to stop; returns the exit code."""
+    """Run until SIGTERM or SIGINT; returns the exit code."""
     parser = ArgumentParser(prog="python -m bookkeeper.master", description="One master of a cluster.")
     parser.add_argument("directory", metavar="DIR")
     parser.add_argument("--port", type=int, help="another port than that of the settings, for a second master")
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
 
 
 def monitor_port(options: Namespace) -> int | None:
-    """The settings' port (None), unless another one is given: a second master can't have the same."""
+    """The port of the monitor: None = the settings' port, 0 = any free port, for a second master on the machine."""
     port: int | None = options.monitor_port
     return 0 if port is None and options.port is not None else port
 

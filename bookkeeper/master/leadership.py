@@ -1,8 +1,7 @@
-"""Everything that a leading master runs: its parts, its threads, and their end.
+"""The parts and threads of a leading master: how they are assembled, started and ended.
 
-Arrives: a reign. Leaves: the cycle's thread, the recovery's, the collector's, those of FATE operations. Survives a
-crash: see each part. A thread that dies takes the process down; so does a lost lease, because nothing may be decided
-after it. Rules: R6, R8 and R15.
+Arrives: a reign. Leaves: the threads of the cycle, the recovery, the collector and FATE operations. A thread that dies
+ends the process. So does a lost lease, because this master may decide nothing after it. Rules: R6, R8 and R15.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from bookkeeper.config import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.master.books.books_cycle import Books
-from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_promise
+from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_claim
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.tserver_calls import TServerCalls
@@ -28,7 +27,7 @@ from bookkeeper.master.cycle.cycle import Cycle, CycleTiming
 from bookkeeper.master.cycle.event_queue import EventQueue
 from bookkeeper.master.cycle.knowledge import Knowledge, knowledge_of
 from bookkeeper.master.cycle.replicate_file import KIND, ReplicateFiles
-from bookkeeper.master.cycle.work_dispatch import Dispatcher, DispatchSettings
+from bookkeeper.master.cycle.work_dispatch import DispatchSettings, WorkDispatcher
 from bookkeeper.master.fate.engine import FateEngine
 from bookkeeper.master.fate.fate_store import FateRecord, FateStore
 from bookkeeper.master.gc.gc_pace import GcPace
@@ -59,15 +58,15 @@ from bookkeeper.security.file_roots import FileRoots
 LOG = logging.getLogger(__name__)
 
 FATE_THREADS = 6
-SESSIONS_LOOK_MS = 200
-"""ms between looks at the sessions: how soon a dead tserver is noticed beyond its lease."""
+SESSIONS_POLL_MS = 200
+"""ms between reads of the sessions: the delay beyond its lease until a dead tserver is noticed."""
 
 REPLAY_KIND = "replay"
 
 
 @dataclass(frozen=True, slots=True)
 class GarbageCollection:
-    """The collector: of files that have marks, and of segments that no tablet names."""
+    """The collectors: of files that have marks, and of segments that no tablet names."""
 
     runner: GcRunner
     orphan_files: OrphanFiles
@@ -75,7 +74,7 @@ class GarbageCollection:
 
 @dataclass(slots=True)
 class Leadership:
-    """The parts of one reign. ``start`` and ``stop`` once each."""
+    """The parts of one reign. Call ``start`` and ``stop`` once each."""
 
     settings: Settings
     clock: Clock
@@ -98,7 +97,7 @@ class Leadership:
         return self.cycle.calls.tservers
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the threads."""
         self._begin("cycle", lambda: self.cycle.run(self._stop))
         self._begin("recovery", self._watch_sessions)
         self._begin("collector", self._collect)
@@ -106,7 +105,7 @@ class Leadership:
             self._begin(f"fate-{number}", self.fate.serve)
 
     def stop(self, timeout_ms: int = 5_000) -> None:
-        """End the threads; calls under way are not waited for beyond ``timeout_ms``."""
+        """End the threads; waits at most ``timeout_ms`` for each one's present call."""
         self._stop.set()
         self.cycle.event_queue.wake()
         self.fate.stop()
@@ -115,11 +114,11 @@ class Leadership:
             thread.join(timeout_ms / 1000)
 
     def knowledge(self) -> Knowledge:
-        """Whether this master knows what is outstanding, and how old that is."""
+        """The age of this master's view of the outstanding files."""
         return knowledge_of(self.cycle.health, self.settings.master.scan_interval_ms, self.clock.boot_ns())
 
     def moment(self) -> Now:
-        """The moment of an answer."""
+        """The clocks and live sessions for an answer now."""
         live = self.cycle.live
         return Now(
             self.clock.boot_ns(),
@@ -135,8 +134,8 @@ class Leadership:
     def _watch_sessions(self) -> None:
         known: frozenset[tuple[str, bool]] = frozenset()
         replays: frozenset[str] = frozenset()
-        while not self.clock.wait(self._stop, SESSIONS_LOOK_MS):
-            with self._visible("recovery"):
+        while not self.clock.wait(self._stop, SESSIONS_POLL_MS):
+            with self._recorded("recovery"):
                 recovered = self.cycle.recovery.run_once()
                 sessions = frozenset((info.session_id, info.alive) for info in self.tservers.sessions())
                 if recovered or sessions != known:
@@ -149,19 +148,19 @@ class Leadership:
 
     def _collect(self) -> None:
         pace = GcPace(self.clock, self.settings.master.gc_interval_ms)
-        while not self.clock.wait(self._stop, pace.rest_ms):
-            with pace.measured(), self._visible("collector"):
+        while not self.clock.wait(self._stop, pace.pause_ms):
+            with pace.measured(), self._recorded("collector"):
                 self.gc.runner.run_once()
-            with self._visible("orphan files"):
+            with self._recorded("orphan files"):
                 self.gc.orphan_files.run_once()
 
-    def _visible(self, name: str) -> _Visible:
-        return _Visible(self.errors, name)
+    def _recorded(self, name: str) -> _RecordedErrors:
+        return _RecordedErrors(self.errors, name)
 
 
 @dataclass(slots=True)
-class _Visible:
-    """Keeps the last error of a thread's round for the status; the next round begins anew. A lost lease goes up."""
+class _RecordedErrors:
+    """Records the last error of a thread's round for the status; the thread goes on. LeaseLostError passes through."""
 
     errors: dict[str, str]
     name: str
@@ -174,7 +173,7 @@ class _Visible:
             self.errors.pop(self.name, None)
             return False
         if isinstance(error, BookkeeperError) and not isinstance(error, LeaseLostError):
-            LOG.warning("the %s begins anew: %s: %s", self.name, error.code, error.message)
+            LOG.warning("the %s failed and runs again: %s: %s", self.name, error.code, error.message)
             self.errors[self.name] = f"{error.code}: {error.message}"
             return True
         return False
@@ -190,8 +189,8 @@ def assemble(
     clock: Clock,
     rng: random.Random,
 ) -> Leadership:
-    """Build the parts of a reign and take over the operations that earlier masters left; ``pool`` calls the processes
-    of this cluster, ``peer_pool`` those of others. Nothing is written before the books are known to be this cluster's.
+    """Build the parts of a reign and take over the operations of earlier masters. ``pool`` calls the processes of this
+    cluster, ``peer_pool`` those of others. The proof that the books are this cluster's comes before the first write.
     Raises TransientError.
     """
     own_id, flight_ms = settings.instance.instance_id, books_flight_ms(settings)
@@ -204,7 +203,7 @@ def assemble(
     peers = PeerMasters(peer_pool, own_id, FileRoots.of(settings))
     store = FateStore(table, reign)
     books = Books(stores)
-    recovery = TServerRecovery(tservers, reign, partial(read_promise, table, stores.config))
+    recovery = TServerRecovery(tservers, reign, partial(read_claim, table, stores.config))
     placement = Placement(
         stores,
         calls,
@@ -228,7 +227,7 @@ def assemble(
     quarantine = Quarantine(
         table, reign, clock, settings.replication, lambda key: fate.submit("skip_range", range_args(key))
     )
-    dispatcher = Dispatcher(
+    dispatcher = WorkDispatcher(
         DispatchSettings.of(settings), clock, reign, calls, event_queue, replicating, shipping, quarantine
     )
     timing = CycleTiming(clock, rng, settings.master)
@@ -259,5 +258,5 @@ def assemble(
 
 
 def administrative(records: list[FateRecord]) -> list[FateRecord]:
-    """The operations that the engine executes: all but those that the cycle drives."""
+    """The operations that the engine executes: all except those that the cycle drives."""
     return [record for record in records if record.op.type != KIND]

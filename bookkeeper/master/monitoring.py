@@ -1,8 +1,8 @@
-"""What a master tells its monitor: one look at its parts, and what its collector keeps.
+"""The source of a master's monitor: an observation of its parts, and the files that its collector retains.
 
 Arrives: a master process. Leaves: :class:`Observation` and :class:`RetainedFile` values for :mod:`bookkeeper.monitor`.
-It reads what the calls of clients read, holds a lock of the master for no longer than a copy takes, and writes nothing.
-Runs in the monitor's thread. Nothing survives a crash.
+It reads the same data as clients' calls, holds a lock of the master only for the time of a copy, and writes nothing.
+Runs in the monitor's thread.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from bookkeeper.rpc.contract.messages import TargetStatus
 from bookkeeper.storage.wal import path_of
 
 STATUSES_MAX = 5_000
-"""Files and targets that are shown one by one, those of the most lag; sums count all."""
+"""Most pairs of a file and a target that are shown one by one, by lag; sums count all."""
 
 LEADER_TIMEOUT_MS = 2_000
-"""ms that a master which stands by waits for the leader to say where its pages are."""
+"""ms that a standby master waits for the leader's monitor address."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class MasterSource:
     _known: tuple[Leader, str] | None = None
 
     def observe(self) -> Observation:
-        """See :class:`bookkeeper.monitor.observation.Source`. A store that can't be read is the ``problem``."""
+        """See :class:`bookkeeper.monitor.observation.Source`. ``problem`` names a store that can't be read."""
         process, instance = self.process, self.settings.instance
         lead = process.leadership
         leads = lead is not None and lead.reign.is_valid()
@@ -94,7 +94,7 @@ class MasterSource:
         )
 
     def _pages_of(self, leader: Leader, is_own: bool) -> str:
-        """Where the leader's pages are; it is asked once a reign."""
+        """The address of the leader's monitor; read once a reign."""
         if is_own:
             return self.process.service.monitor_url()
         if self._known is None or self._known[0] != leader:
@@ -165,7 +165,7 @@ def configured(config: ClusterConfig) -> Iterator[TargetKey]:
 
 
 def counted(states: Iterable[TargetState], sums: LagSums, names: dict[str, str]) -> Iterator[TargetState]:
-    """The states as they come, each added to the sums."""
+    """The same states; adds each to the sums."""
     for state in states:
         key = state.target.key
         table = names.get(key.source_table_id, key.source_table_id)
@@ -174,13 +174,13 @@ def counted(states: Iterable[TargetState], sums: LagSums, names: dict[str, str])
 
 
 def add_status(sums: LagSums, status: TargetStatus) -> None:
-    """A range in quarantine counts, too: its target lacks it."""
+    """Add a range in quarantine to the sums: its target lacks it."""
     cluster = status.target.cluster
     sums.add(status.table, cluster, status.phase, status.lag_records, status.lag_bytes, status.lag_seconds)
 
 
 def tserver_infos(live: dict[str, str], snapshot: Snapshot) -> tuple[TServerInfo, ...]:
-    """Live tservers by address, with the tablets that they hold."""
+    """Live tservers by address, with the number of their tablets."""
     tablets = Counter(view.session for view in list(snapshot.tablets.values()))
     return tuple(
         TServerInfo(session, address, tablets[session])
@@ -189,7 +189,7 @@ def tserver_infos(live: dict[str, str], snapshot: Snapshot) -> tuple[TServerInfo
 
 
 def table_infos(config: ClusterConfig, snapshot: Snapshot) -> tuple[TableInfo, ...]:
-    """Tables by name, with tablets as the last cycle saw them."""
+    """Tables by name, with the tablets of the last cycle's snapshot."""
     views = list(snapshot.tablets.values())
     tablets = Counter(view.extent.table_id for view in views)
     unassigned = Counter(view.extent.table_id for view in views if view.session is None)
@@ -207,7 +207,7 @@ def table_infos(config: ClusterConfig, snapshot: Snapshot) -> tuple[TableInfo, .
 
 
 def peer_info(peer: PeerCluster, shipping: Shipments, now: Now) -> PeerInfo:
-    """A peer, its backoff, and what was shipped to it in this reign."""
+    """A peer, its backoff, and the records shipped to it in this reign."""
     retry = shipping.peers.get(peer.alias) or Retry()
     shipped = shipping.shipped.get(peer.alias) or Shipped()
     waits_ms = max(0, (retry.next_try_ns - now.boot_ns) // 1_000_000)
@@ -225,7 +225,7 @@ def peer_info(peer: PeerCluster, shipping: Shipments, now: Now) -> PeerInfo:
 
 
 def cycles_of(lead: Leadership) -> Cycles:
-    """How the master's thread fares."""
+    """The health of the master's thread."""
     health = lead.cycle.health
     return Cycles(
         full=health.full_cycles,

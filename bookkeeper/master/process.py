@@ -1,7 +1,6 @@
 """One master process: it serves at its fixed address, campaigns, leads if it can, and ends when its lease does.
 
-Arrives: settings. Leaves: a serving process; of several, one leads. Survives a crash: see each part. A process that
-loses its lease ends: its supervisor starts a new one, with a new session, which campaigns again.
+A process that loses its lease ends. Its supervisor starts a new one, which campaigns with a new session.
 """
 
 from __future__ import annotations
@@ -72,12 +71,12 @@ class MasterProcess:
 
     @property
     def address(self) -> str:
-        """``host:port`` where it answers."""
+        """``host:port`` of its RPC server."""
         return self._server.address
 
     @property
     def service(self) -> MasterService:
-        """What answers its calls."""
+        """The handler of its calls."""
         return self._service
 
     @property
@@ -87,12 +86,12 @@ class MasterProcess:
 
     @property
     def pool(self) -> RpcPool:
-        """Its connections to others."""
+        """Its connections to processes of this cluster."""
         return self._pool
 
     @property
     def leadership(self) -> Leadership | None:
-        """What it runs while it leads."""
+        """The parts of its reign; None until it leads."""
         return self._leadership
 
     def run(self, stop: threading.Event) -> None:

@@ -1,8 +1,7 @@
-"""Enabling and disabling replication: the operation, the targets that are left, and what a peer lacks then.
+"""Enabling and disabling replication: runs the operation, and returns the remaining targets with warnings.
 
 Arrives: the parts of a leadership and the arguments of a call. Leaves: a :class:`ReplicationChange`. Its warnings name
-records that no target covers: nobody would notice them otherwise. Survives a crash: the operation; a warning is in the
-hands of its caller. Rules: R5 and R13.
+records that no target covers, because the status does not show those. Rules: R5 and R13.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ HOW_TO_COPY = "to copy them: exporttable and importtable, see operations, A peer
 def enable(
     lead: Leadership, table: str, groups: Sequence[str], cluster: str, remote_table: str, timeout_ms: int
 ) -> ReplicationChange:
-    """Returns the table's targets when every later write travels (rule R14). Raises what the operation raises."""
+    """Returns the table's targets once every later write is replicated (rule R14). Raises the operation's errors."""
     before = read_config(lead.coordination).tables
     known = next((found for found in before.values() if found.name == table), None)
     has_records = known is not None and lead.queries.holds_records(known.table_id)
@@ -35,16 +34,16 @@ def enable(
 
 
 def enabling_warnings(table: str, cluster: str, fresh: Collection[TargetKey], has_records: bool) -> tuple[str, ...]:
-    """What a target that is new never gets."""
+    """Warnings about the records that a new target never gets."""
     if not (fresh and has_records):
         return ()
     left_out = f"table {table} holds records that were written before: {cluster} gets only those written from now on"
-    lacks = "It lacks the others, also those written while replication to it was disabled"
+    lacks = "It lacks the older ones, also those written while replication to it was disabled"
     return (f"{left_out}. {lacks}; {HOW_TO_COPY}",)
 
 
 def disable(lead: Leadership, table: str, groups: Sequence[str], cluster: str, timeout_ms: int) -> ReplicationChange:
-    """Returns the targets that are left when no later write travels (rule R14). Raises what the operation raises."""
+    """Returns the remaining targets once no later write is replicated (rule R14). Raises the operation's errors."""
     before = read_config(lead.coordination)
     waiting = waiting_states(lead, before, table, cluster)
     lead.fate.run("disable_replication", disable_args(table, groups, cluster), timeout_ms)
@@ -56,11 +55,11 @@ def disable(lead: Leadership, table: str, groups: Sequence[str], cluster: str, t
 def disabling_warnings(
     table: str, cluster: str, gone: Collection[TargetKey], waiting: Sequence[TargetState] | None
 ) -> tuple[str, ...]:
-    """What a target that ended had not got. ``waiting`` None: the master has not read the books yet."""
+    """Warnings about the records that a target lacked when it ended. ``waiting`` None: the books are not read yet."""
     if not gone:
         return ()
     if waiting is None:
-        return (f"this master does not know yet whether {cluster} had all of table {table}; {HOW_TO_COPY}",)
+        return (f"this master has not read yet whether {cluster} had all of table {table}; {HOW_TO_COPY}",)
     lost = [state for state in waiting if state.target.key in gone]
     if not lost:
         return ()
@@ -71,7 +70,7 @@ def disabling_warnings(
 
 
 def waiting_states(lead: Leadership, config: ClusterConfig, table: str, cluster: str) -> Sequence[TargetState] | None:
-    """The files of a table that a cluster lacks records of; None when the master can't know yet."""
+    """The files of a table of which a cluster lacks records; None before the master has read the books."""
     wanted = keys_of(config.table_named(table), cluster)
     try:
         expect_known(lead.knowledge())
@@ -84,19 +83,19 @@ def waiting_states(lead: Leadership, config: ClusterConfig, table: str, cluster:
 
 
 def keys_of(table: TableConfig, cluster: str) -> set[TargetKey]:
-    """The targets of a table at one cluster."""
+    """The keys of a table's targets at one cluster."""
     return {target.key for target in table.targets if target.key.cluster == cluster}
 
 
 def changed_keys(before: TableConfig, after: TableConfig, cluster: str) -> set[TargetKey]:
-    """The targets at one cluster that ended, or lost some of their groups."""
+    """The keys of the targets at one cluster that ended, or lost some of their groups."""
     left = {(target.key, target.groups) for target in after.targets}
     changed = {target.key for target in before.targets if (target.key, target.groups) not in left}
     return changed & keys_of(before, cluster)
 
 
 def replication_configs(tables: Sequence[TableConfig]) -> list[ReplicationConfig]:
-    """The targets of tables as the wire contract has them."""
+    """The targets of tables as messages of the wire contract."""
     return [
         ReplicationConfig(table.name, target.key, target.groups or (), target.remote_table)
         for table in tables

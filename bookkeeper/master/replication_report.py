@@ -1,7 +1,7 @@
-"""What the leading master answers about replication: the status, the quarantine, and what is below marks.
+"""The leading master's answers about replication: the status, the quarantine, and the records below marks.
 
 Arrives: the parts of a leadership, the configuration. Leaves: messages of the wire contract. A master that has not read
-the books yet answers with :class:`NotReadyError`: an empty list would say that nothing waits. Nothing survives a crash.
+the books yet answers with :class:`NotReadyError`, because an empty list would mean that no file waits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bookkeeper.rpc.contract.messages import FileMark, QuarantinedRange, Replica
 
 
 def status_report(lead: Leadership, config: ClusterConfig, table: str) -> ReplicationReport:
-    """Outstanding files of a table, or of all (""), and how old that is. Raises NotFoundError, NotReadyError."""
+    """Outstanding files of a table, or of all (""), and their age. Raises NotFoundError, NotReadyError."""
     wanted = None if not table else config.table_named(table).table_id
     known = expect_known(lead.knowledge())
     now = lead.moment()
@@ -35,8 +35,8 @@ def status_report(lead: Leadership, config: ClusterConfig, table: str) -> Replic
 
 
 def quarantine_report(lead: Leadership, config: ClusterConfig, table: str) -> list[QuarantinedRange]:
-    """What blocks its queue, and what is set aside, of a table or of all (""). Raises NotFoundError, NotReadyError: no
-    range can have failed before the master has read the books.
+    """Ranges of a table, or of all (""), that block their queue or are in quarantine. Raises NotFoundError,
+    NotReadyError.
     """
     wanted = None if not table else config.table_named(table).table_id
     expect_known(lead.knowledge())
@@ -47,7 +47,9 @@ def quarantine_report(lead: Leadership, config: ClusterConfig, table: str) -> li
 def pending_report(
     lead: Leadership, config: ClusterConfig, marks: Sequence[FileMark], table: str, cluster: str
 ) -> list[TargetStatus]:
-    """What is below the marks, read from the books now: the answer needs no full cycle. Raises NotFoundError."""
+    """Files with records below the marks that the peer lacks. Reads the books now, so the answer needs no full cycle.
+    Raises NotFoundError.
+    """
     shipping, files, now = lead.cycle.dispatcher.shipping, lead.cycle.books.snapshot.files, lead.moment()
     tries = lead.settings.replication.quarantine_tries
     names = table_names(config.tables.values())

@@ -1,8 +1,8 @@
-"""What a master answers: the service of the wire contract, each method a few lines over the parts that do it.
+"""The handler of the service ``Master``: each method is a few lines over the parts of a leadership.
 
-Arrives: calls, decoded. Leaves: results, or errors of ``bookkeeper.errors``. Survives a crash: what was answered, and
-the operations that were begun; a client that lost its master asks the next one again. A master that does not lead
-answers ``leader`` only.
+Arrives: calls, decoded. Leaves: results, or errors of ``bookkeeper.errors``. Operations that were started survive a
+crash: a client that lost its master repeats the call at the next one. A master that does not lead answers ``leader``
+only.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from bookkeeper.rpc.dispatch import caller
 from bookkeeper.rpc.trust.table_rights import TableRights
 
 FATE_WAIT_MS = 25_000
-"""ms that a call waits for its operation; then the client is told to ask again. Less than a client waits."""
+"""ms that a call waits for its operation before the client has to repeat it; less than a client's timeout."""
 
 FLUSH_TRIES_MAX, FLUSH_AGAIN_MS = 20, 200
 
@@ -87,42 +87,42 @@ CONCURRENCY = {
     "replication_mark": 4,
     "replication_pending": 8,
 }
-"""Calls that wait for others: so many of each at once, so that threads remain for those that do not."""
+"""The most calls of each slow method at once, so that threads remain for the fast ones."""
 
 
 class MasterService:
     """Handler of the service ``Master``."""
 
     def __init__(self, coordination: Coordination, rights: TableRights | None = None) -> None:
-        """``rights``: which tables a peer may replicate to; None = every table."""
+        """``rights``: the tables that a peer may replicate to; None = every table."""
         self._coordination = coordination
         self._rights = rights or TableRights()
         self._leadership: Leadership | None = None
         self._monitor_url: Callable[[], str] = lambda: ""
 
     def publish_monitor(self, url: Callable[[], str]) -> None:
-        """This master has pages; ``url`` tells their address, "" until they are served."""
+        """Set the source of the monitor's address; ``url`` returns "" until the monitor serves."""
         self._monitor_url = url
 
     def monitor_url(self) -> str:
-        """Address of this master's own pages, "" when it has none."""
+        """Address of this master's own monitor, "" when it has none."""
         return self._monitor_url()
 
     def attach(self, leadership: Leadership | None) -> None:
-        """From here on this master leads, or leads no more."""
+        """Set the leadership that answers calls; None: this master does not lead."""
         self._leadership = leadership
 
     @property
     def _lead(self) -> Leadership:
         leadership = self._leadership
         if leadership is None or not leadership.reign.is_valid():
-            raise NotLeaderError("this master does not lead; ask it for the leader's address")
+            raise NotLeaderError("this master does not lead: ask it for the leader's address")
         return leadership
 
     def _config(self) -> ClusterConfig:
         return read_config(self._coordination)
 
-    # ---- everybody
+    # ---- all callers
 
     def leader(self) -> str:
         """``host:port`` of the leading master. Raises UnavailableError when none leads now."""
@@ -132,7 +132,7 @@ class MasterService:
         return leader.address
 
     def status(self) -> Mapping[str, str]:
-        """Facts for people."""
+        """Facts for operators, by name."""
         return leader_facts(self._lead, self.monitor_url())
 
     def tables(self) -> Sequence[TableInfo]:
@@ -153,13 +153,13 @@ class MasterService:
     def create_table(
         self, name: str, splits: Sequence[bytes], groups: Sequence[LocalityGroup], properties: Mapping[str, str]
     ) -> TableInfo:
-        """Returns when the table is there and, if any tserver lives, its tablets are assigned."""
+        """Returns when the table exists and, if any tserver lives, its tablets are assigned."""
         args = create_table_args(name, splits, groups, properties)
         self._lead.fate.run("create_table", args, FATE_WAIT_MS)
         return table_info(self._config().table_named(name))
 
     def delete_table(self, name: str) -> None:
-        """Returns when nothing of the table is left in the books."""
+        """Returns when the books hold no row of the table."""
         self._lead.fate.run("delete_table", {"name": name}, FATE_WAIT_MS)
 
     def set_groups(self, name: str, groups: Sequence[LocalityGroup]) -> None:
@@ -173,16 +173,16 @@ class MasterService:
         return table_info(self._config().table_named(name))
 
     def set_read_only(self, read_only: bool) -> None:
-        """Returns when every tserver refuses users' writes to any table, or takes them again (rule R14)."""
+        """Returns when every tserver refuses users' writes to any table, or accepts them again (rule R14)."""
         self._lead.fate.run("set_read_only", read_only_args(read_only), FATE_WAIT_MS)
 
     def is_read_only(self) -> bool:
-        """Whether the whole cluster is; single tables say it in their properties."""
+        """Whether the whole cluster is read-only; a single table has a property for it."""
         self._lead.reign.check()
         return self._config().read_only
 
     def flush_table(self, name: str) -> None:
-        """Everything written before is in segments. Raises UnavailableError when a tablet can't be flushed for long."""
+        """Returns when all earlier writes are in segments. Raises UnavailableError if a tablet can't be flushed."""
         lead = self._lead
         table_id = self._config().table_named(name).table_id
         never = threading.Event()
@@ -203,21 +203,21 @@ class MasterService:
         raise UnavailableError(f"{len(left)} tablets of table {name} are not flushed: {problem}; try again")
 
     def compact_table(self, request: CompactRequest) -> Sequence[CompactionTicket]:
-        """See :func:`compact`; returns at once."""
+        """See :func:`compact`. Returns at once."""
         lead = self._lead
         table_id = self._config().table_named(request.table).table_id
         return compact(request, lead.queries.locate(table_id), lead.tservers.at)
 
     def import_directory(self, request: ImportRequest) -> BulkProgress:
-        """Returns when every tablet has its part, or soon, to be asked again."""
+        """Returns when every tablet has its part, or after ``FATE_WAIT_MS`` with ``done`` False."""
         return self._progress("import_directory", import_args(request))
 
     def export_table(self, request: CopyRequest) -> BulkProgress:
-        """Returns when the manifest is written, or soon, to be asked again."""
+        """Returns when the manifest is written, or after ``FATE_WAIT_MS`` with ``done`` False."""
         return self._progress("export_table", copy_args(request))
 
     def import_table(self, request: CopyRequest) -> BulkProgress:
-        """Returns when the table can be used, or soon, to be asked again."""
+        """Returns when the table can be used, or after ``FATE_WAIT_MS`` with ``done`` False."""
         return self._progress("import_table", copy_args(request))
 
     def _progress(self, kind: str, args: Args) -> BulkProgress:
@@ -237,37 +237,37 @@ class MasterService:
         self._lead.fate.run("set_authorizations", args, FATE_WAIT_MS)
 
     def authorizations(self, user: str) -> Sequence[str]:
-        """What a user may see."""
+        """The authorizations of a user."""
         self._lead.reign.check()
         return self._config().users.get(user, ())
 
     def add_splits(self, name: str, rows: Sequence[bytes]) -> None:
-        """Returns when tablets end at these rows and, if any tserver lives, all tablets are assigned."""
+        """Returns when a tablet ends at each of these rows and, if any tserver lives, all tablets are assigned."""
         self._lead.fate.run(SPLIT_KIND, add_splits_args(name, rows), FATE_WAIT_MS)
 
     def merge_tablets(self, name: str, rows: RowRange) -> None:
-        """Returns when the tablets with rows in ``rows`` are one that, if any tserver lives, is assigned."""
+        """Returns when the tablets with rows in ``rows`` are one tablet and, if any tserver lives, it is assigned."""
         self._lead.fate.run(MERGE_KIND, merge_args(name, rows), FATE_WAIT_MS)
 
     def operations(self) -> Sequence[OperationInfo]:
-        """Operations under way and those that failed a while ago, in order of beginning."""
+        """Running operations and those that failed recently, in order of their start."""
         self._lead.reign.check()
         return operation_infos(self._lead)
 
     def clusters(self) -> Sequence[ClusterInfo]:
-        """All peers that were defined, by alias."""
+        """All defined peers, by alias."""
         self._lead.reign.check()
         peers = sorted(self._config().clusters.values(), key=lambda peer: peer.alias)
         return [ClusterInfo(peer.alias, peer.quorum, peer.instance_id) for peer in peers]
 
     def define_cluster(self, name: str, quorum: str) -> ClusterInfo:
-        """Ask the peer who it is and remember it."""
+        """Read the peer's identity and add it to the configuration."""
         self._lead.fate.run("define_cluster", cluster_args(name, quorum), FATE_WAIT_MS)
         peer = self._config().cluster(name)
         return ClusterInfo(peer.alias, peer.quorum, peer.instance_id)
 
     def delete_cluster(self, name: str, quorum: str) -> None:
-        """Forget a peer that no table replicates to."""
+        """Remove a peer that no table replicates to."""
         self._lead.fate.run("delete_cluster", cluster_args(name, quorum), FATE_WAIT_MS)
 
     def enable_replication(
@@ -332,9 +332,7 @@ class MasterService:
         return None if table is None else table.name
 
     def stream_done(self, streams: Sequence[StreamKey]) -> None:
-        """Rule R20: the caller, whose streams they are, will never send these again. It is in the books when this
-        returns.
-        """
+        """Rule R20: the caller will never send these streams of its own again. Returns once the books have it."""
         lead = self._lead
         for first in range(0, len(streams), STREAMS_MAX):
             lead.fate.submit("forget_streams", forget_streams_args(streams[first : first + STREAMS_MAX]))
@@ -350,7 +348,7 @@ class MasterService:
         lead.origins.over(route, logs, self._asking(lead))
 
     def _asking(self, lead: Leadership) -> str | None:
-        """The instance that calls; None = this one."""
+        """The instance that calls; None = this cluster."""
         asking = caller()
         is_own = asking is None or asking.is_process or asking.instance_id == lead.origins.memory.own_instance_id
         return None if asking is None or is_own else asking.instance_id
@@ -358,18 +356,18 @@ class MasterService:
     # ---- own tservers
 
     def nudge(self, session_id: str) -> None:
-        """A tserver has something new to replicate."""
+        """A tserver has new records to replicate."""
         self._lead.cycle.event_queue.nudge(session_id)
 
     def report_work(self, session_id: str, reports: Sequence[WorkReport]) -> None:
-        """A worker says how far it is. What it says of runs of their own is asked for by their operations."""
+        """A worker reports its progress. Reports of runs are dropped: their operations ask for them."""
         self._lead.cycle.event_queue.report(
             map(report_of(session_id), (report for report in reports if not report.run_id))
         )
 
 
 def report_of(session_id: str) -> Callable[[WorkReport], Report]:
-    """Turns the reports of one session into the master's form."""
+    """A function that converts the reports of one session into the master's form."""
 
     def convert(report: WorkReport) -> Report:
         return Report(
@@ -392,5 +390,5 @@ def report_of(session_id: str) -> Callable[[WorkReport], Report]:
 
 
 def table_info(table: TableConfig) -> TableInfo:
-    """A table as the wire contract has it."""
+    """A table as a message of the wire contract."""
     return TableInfo(table.table_id, table.name, table.state, table.groups, table.properties)

@@ -1,7 +1,4 @@
-"""The leading master's facts for people, as ``status`` answers them.
-
-Arrives: the parts of a leadership. Leaves: names and values, one line each.
-"""
+"""The leading master's facts for operators, as ``status`` answers them: names and values, one line each."""
 
 from __future__ import annotations
 
@@ -15,14 +12,14 @@ from bookkeeper.rpc.contract.messages import OperationInfo
 OPERATIONS_SHOWN_MAX = 100
 
 WARNING = "warning:"
-"""Facts whose names begin so are what fails again and again with a tablet that is served."""
+"""The start of the names of facts about served tablets with a repeated failure."""
 
 NEEDS_HELP = "needs help:"
-"""Facts whose names begin so are why some tablet is not served, and stay until a person does something."""
+"""The start of the names of facts about tablets that stay unserved until an operator acts."""
 
 
 def leader_facts(lead: Leadership, monitor: str) -> dict[str, str]:
-    """Everything that is worth a look. ``monitor``: the URL of this master's pages, "" when it has none."""
+    """All facts of the status. ``monitor``: the URL of this master's monitor, "" when it has none."""
     health = lead.cycle.health
     facts = {
         "session": lead.reign.session_id,
@@ -32,7 +29,7 @@ def leader_facts(lead: Leadership, monitor: str) -> dict[str, str]:
         "failed_cycles": str(health.failures),
         "last_full_cycle_ms": f"{health.full_ms:.1f}",
         "last_quick_cycle_ms": f"{health.quick_ms:.1f}",
-        **known_facts(lead),
+        **books_facts(lead),
         "files_deleted": str(lead.gc.runner.deleted),
         "missing_files": str(len(lead.gc.runner.missing)),
         **origin_gc.facts(lead.gc.runner.origin_gc),
@@ -45,8 +42,8 @@ def leader_facts(lead: Leadership, monitor: str) -> dict[str, str]:
     return facts
 
 
-def known_facts(lead: Leadership) -> dict[str, str]:
-    """Numbers from the master's latest full look; none before the first one: a zero would say that nothing waits."""
+def books_facts(lead: Leadership) -> dict[str, str]:
+    """Numbers from the latest full cycle; empty before the first one: zeros would mean that no file waits."""
     age_ms = lead.knowledge().age_ms
     if age_ms is None:
         return {}
@@ -60,7 +57,7 @@ def known_facts(lead: Leadership) -> dict[str, str]:
 
 
 def problems(lead: Leadership) -> dict[str, str]:
-    """What does not work now, by where."""
+    """The present failures, by the failing part."""
     facts: dict[str, str] = {}
     unknown = lead.knowledge().problem
     if unknown:
@@ -84,13 +81,13 @@ def problems(lead: Leadership) -> dict[str, str]:
 
 
 def operation_text(shown: OperationInfo) -> str:
-    """One operation under way or failed."""
+    """One line about a running or failed operation."""
     return f"{shown.kind} at {shown.step}{': ' + shown.note if shown.note else ''}"
 
 
 def operation_infos(lead: Leadership) -> list[OperationInfo]:
-    """Operations under way and those that failed a while ago, in order of beginning. Files that are being shipped have
-    operations, too (``replicate_file``); ``replication status`` shows those.
+    """Running operations and those that failed recently, in order of their start. The operations of files that are
+    shipped (``replicate_file``) are left out: ``replication status`` shows them.
     """
     return [
         OperationInfo(

@@ -36,7 +36,7 @@ def logs(cluster: Cluster) -> set[Path]:
 def complaints(cluster: Cluster, said: str) -> int:
     """Runs of the collector that were given up for that reason."""
     lines = (cluster.settings.logs_dir / "master.log").read_text(errors="replace").splitlines()
-    return sum("collector begins anew" in line and said in line for line in lines)
+    return sum("collector failed and runs again" in line and said in line for line in lines)
 
 
 def check_kept(cluster: Cluster, before: set[Path], said: str) -> None:

@@ -75,7 +75,7 @@ BORDER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "one-predecessor-is-enough": (
         "bookkeeper.master.splits.split_rules",
-        "joined_places",
+        "joined_last_wals",
         lambda states: list(states)[-1].last_wals,
         "R24: a merged tablet's record overtakes what one of its parts wrote to another log",
     ),

@@ -9,7 +9,7 @@ from typing import Any
 from bookkeeper.coordination.config_tree import ClusterConfig, read_config
 from bookkeeper.errors import RefusedError
 from bookkeeper.master.books.books_cycle import Books
-from bookkeeper.master.cycle.work_dispatch import Dispatcher
+from bookkeeper.master.cycle.work_dispatch import WorkDispatcher
 from bookkeeper.master.index.barriers import BARRIERS_MAX, FileBarrier, coarser_barriers
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.log_files import LogFile
@@ -107,7 +107,7 @@ def _of_whoever_wrote_it(_file: bytes, barriers: tuple[FileBarrier, ...]) -> tup
 
 
 def _believe_all_reports(
-    self: Dispatcher, reports: Iterable[Report], _returned: Iterable[object], _files: Outstanding
+    self: WorkDispatcher, reports: Iterable[Report], _returned: Iterable[object], _files: Outstanding
 ) -> None:
     for report in reports:
         self.shipping.report(report, self.clock.boot_ns())
@@ -182,7 +182,7 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "reports-count-for-ever": (
         "bookkeeper.master.cycle.work_dispatch",
-        "Dispatcher.absorb",
+        "WorkDispatcher.absorb",
         _believe_all_reports,
         "R11: a file that is gone is tried again and again, and holds back its peer's others",
     ),
@@ -374,7 +374,7 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "unknown-logs-are-passed": (
         "bookkeeper.master.books.books_cycle",
-        "was_met",
+        "found_outstanding",
         lambda logs, table_id, files: True,  # noqa: ARG005
         "R24: a log is shipped before another one that is younger than the scan, and that it has to wait for",
     ),

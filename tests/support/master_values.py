@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 import combiners
-from bookkeeper.master.cycle.assigner import WorkLimits, World
+from bookkeeper.master.cycle.assigner import PlanInput, WorkLimits
 from bookkeeper.master.index.barriers import FileBarrier
 from bookkeeper.master.index.file_entry import FileEntry, Scopes, parse_cell
 from bookkeeper.master.index.file_entry_codec import NO_AMOUNT, Amount, Progress
@@ -95,9 +95,9 @@ def plan_world(
     peer_max: int = 100,
     lane_max: int = 100,
     chosen: Mapping[bytes, str] | None = None,
-) -> World:
+) -> PlanInput:
     """The input of a plan; the owner of a log is the directory of the log."""
-    return World(
+    return PlanInput(
         files=files,
         live={session: f"{session}:1" for session in live},
         shipping=work or shipping(),

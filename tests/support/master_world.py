@@ -29,7 +29,7 @@ from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.coordination_protocol import Coordination, Leader, Session
 from bookkeeper.master.books.books_cycle import Books, Owners, View
-from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_promise
+from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_claim
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.fate.engine import FateEngine, FateLimits
@@ -379,7 +379,7 @@ class World:
         collector = GcRunner(stores, self.rounds(reign), self.clock, tservers, fate, origin_gc, 60_000)
         return Master(
             self, session, reign, Books(stores), fate, collector,
-            TServerRecovery(tservers, reign, partial(read_promise, self.table, self.config)), tservers,
+            TServerRecovery(tservers, reign, partial(read_claim, self.table, self.config)), tservers,
         )  # fmt: skip
 
 

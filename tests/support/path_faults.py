@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bookkeeper.master.origins.origin_books import hand_down as _hand_down
+from bookkeeper.master.origins.origin_books import recipient_puts as _hand_down
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import RowRange
 from bookkeeper.origins import Part, Root, RootIntervals, Runs
@@ -101,7 +101,7 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     "paths-are-forgotten-at-once": (
         "bookkeeper.master.origins.origin_termination",
         "is_over",
-        lambda log, said, without_the_lost: True,  # noqa: ARG005
+        lambda log, said, is_wait_over: True,  # noqa: ARG005
         "R22: what a slow path brings when its fast one has ended is applied again",
     ),
     "clusters-are-asked-once": (
@@ -124,13 +124,13 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     ),
     "anybody-speaks-of-a-log": (
         "bookkeeper.master.origins.origin_service",
-        "may_speak_of",
+        "may_ask_about",
         lambda log, row, asking, own_instance_id: True,  # noqa: ARG005
         "R22: a peer ends what another one's slow path still brings, and it is taken twice",
     ),
     "who-owes-may-be-over": (
         "bookkeeper.master.origins.origin_termination",
-        "is_owed",
+        "owes_records",
         lambda said, log: False,  # noqa: ARG005
         "R22: a log is called over while a cluster still hands records of it on",
     ),
@@ -148,7 +148,7 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     ),
     "nobody-is-handed-anything": (
         "bookkeeper.master.origins.origin_gc",
-        "hand_down",
+        "recipient_puts",
         lambda own, origin_index, instances, rows: _hand_down(own, (), instances, rows),  # noqa: ARG005
         "R22: who got records by way of others only is never told that they are over",
     ),

@@ -1,9 +1,8 @@
 """Reads and writes the books: full cycles over all of them, quick cycles over the part of one tserver.
 
 Arrives: configuration, the metadata table, seals of logs. Leaves: CLOSED cells, needed cells, deletions; and the
-current :class:`Snapshot` for the assigner. Survives a crash: the cells; the next leader takes the snapshot again. Each
-stage is a method, and a process may die between any two stages or inside one. One thread uses this; others may read
-``snapshot``. Rules: R2, R6-R10 and R16.
+current :class:`Snapshot` for the assigner. Each stage is a method, and a process may die between any two stages or
+inside one. One thread uses this; others may read ``snapshot``. Rules: R2, R6-R10 and R16.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import CorruptionError, NotFoundError
 from bookkeeper.master.books import remover, wal_closer, work_maker
 from bookkeeper.master.books.finished import read_done
-from bookkeeper.master.books.tserver_recovery import promise_of
+from bookkeeper.master.books.tserver_recovery import claim_of
 from bookkeeper.master.books.work_maker import RankWatch, RowChange
 from bookkeeper.master.index import snapshot
 from bookkeeper.master.index.file_entry import CellFacts, FileEntry, Scopes, is_known_of, parse_cell
@@ -50,7 +49,7 @@ class Owners:
     live: Collection[str]
 
     def is_dead(self, file: str) -> bool:
-        """The file's session is known to be over. A file that no session wrote (a bulk import) has no owner."""
+        """Whether the file's session is over. A file that no session wrote (a bulk import) has no owner."""
         session = self.session_of(file)
         return session is not None and session not in self.live
 
@@ -79,7 +78,7 @@ class View:
         self.leftovers += [cell for cell in needed_cells if cell.column not in entry.scope.columns]
 
 
-def was_met(logs: Iterable[bytes], table_id: str, files: Outstanding) -> bool:
+def found_outstanding(logs: Iterable[bytes], table_id: str, files: Outstanding) -> bool:
     """Whether a scan found each of these logs outstanding, for this table."""
     return all(log in files and table_id in files[log].scope.table_ids for log in logs)
 
@@ -133,7 +132,7 @@ class Books:
             uri = file.decode()
             try:
                 closed = self._closed_cells(uri, owners, {cell.row: cell.value for cell in cells}, view)
-            except CorruptionError as error:  # this file stays OPEN and is kept; no other one waits for it
+            except CorruptionError as error:  # this file stays OPEN and is retained; no other one waits for it
                 view.snapshot.note_problem(error.message)
                 continue
             if closed is None:
@@ -143,9 +142,8 @@ class Books:
             self._fold_closed(view, file, closed)
 
     def _fold_closed(self, view: View, file: bytes, closed: wal_closer.ClosedCells) -> None:
-        """All of the file may be shipped, because its blocks name all barriers (R24); unless a barrier names a log that
-        the scan did not meet in that table: this log may be gone, or younger than the scan of its row. The next scan
-        decides.
+        """Fold CLOSED cells into the snapshot. The complete file may be shipped, because its blocks name all barriers
+        (R24). Exception: a barrier names a log that the scan did not find in that table. Then the next scan decides.
         """
         files = view.snapshot.files
         entry = files[file]
@@ -155,7 +153,7 @@ class Books:
             facts = parse_cell(put.values[column])
             entry.merge(facts)
             table_id, _ = keys.parse_tablet_row(put.key)
-            are_known = are_known and was_met((barrier.file for barrier in facts.barriers), table_id, files)
+            are_known = are_known and found_outstanding((barrier.file for barrier in facts.barriers), table_id, files)
         view.snapshot.note_closed(entry)
         if are_known:
             entry.reach(entry.needed)
@@ -168,7 +166,7 @@ class Books:
             if not wal_closer.needs_closing(read_seal(uri) is not None, dead):
                 return None
             if dead:
-                recover(uri, books_claim=partial(promise_of, list(open_values.values())))
+                recover(uri, books_claim=partial(claim_of, list(open_values.values())))
             summary = file_summary(uri)
         except NotFoundError:
             return None  # rule R11: the collector deals with books of missing files (rule R4)
@@ -255,7 +253,7 @@ class Books:
     # ---- a quick cycle
 
     def note_assigned(self, session: str, row: bytes) -> None:
-        """A session may use this tablet from now on: quick looks at the session include it."""
+        """A session may use this tablet from now on: quick cycles of the session read it."""
         self._rows_of.setdefault(session, {})[row] = None
 
     def adopt(self, config: ClusterConfig) -> None:
@@ -302,7 +300,7 @@ class Books:
         return list(changed.values())
 
     def unsafe(self) -> list[FileEntry]:
-        """Files with more needed than the first read makes safe: a second read makes these records safe to ship."""
+        """Files with needed records beyond the safe offset: a second read makes these safe to ship."""
         return [entry for entry in self._moving if entry.safe < entry.needed]
 
     def _refresh_row(self, row: bytes, start: bytes, stop: bytes, changed: dict[bytes, FileEntry]) -> None:
@@ -319,8 +317,8 @@ class Books:
                     self._find_file(row, table_id, barrier.file, changed)
 
     def _find_file(self, row: bytes, table_id: str, file: bytes, changed: dict[bytes, FileEntry]) -> None:
-        """A barrier names a file that is not known of the table. It is outstanding if a row of the table names it: the
-        tablet's own row, or that of a tablet that it was split from or merged of (`repl:` cells never move, R16).
+        """Find the file of a barrier that the snapshot lacks for the table. It is outstanding if a row of the table
+        names it: the tablet's own row, or that of a predecessor by split or merge (`repl:` cells never move, R16).
         Otherwise the target has it already.
         """
         found = get_slice(self.stores.table, row, "repl", file, file + b"\x00") or self._elsewhere(table_id, file)
@@ -373,7 +371,7 @@ class Books:
 
 def predecessor_rows(table: MetadataTable, table_id: str) -> list[bytes]:
     """Rule R24: the rows that may name a file for which a tablet's records wait: those of all present and former
-    tablets, because splits and merges leave `repl:` cells in index. Every row has a `tablet:` cell, for its serial.
+    tablets, because splits and merges never move `repl:` cells. Every row has a `tablet:` cell, for its serial.
     """
     return [row.key for row in table.scan(*keys.table_section(table_id), ("tablet",))]
 
@@ -386,8 +384,8 @@ def in_batches(cells: Iterable[CellKey]) -> Iterator[list[CellKey]]:
 
 
 def scopes_of(config: ClusterConfig, before: Scopes | None = None) -> Scopes:
-    """The targets of all tables under one configuration. Scopes with equal targets are taken over from the
-    configuration before, so entries keep sharing them.
+    """The targets of all tables under one configuration. Scopes with equal targets come from the previous
+    configuration, so that entries still share them.
     """
     targets = {table_id: found for table_id in config.tables if (found := config.targets_of(table_id))}
     return Scopes(targets, config.generation) if before is None else before.under(targets, config.generation)

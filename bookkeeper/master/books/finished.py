@@ -16,8 +16,8 @@ from combiners import ReplicationStatus, is_fully_replicated
 
 
 def read_done(done: Cell, file: bytes, problems: list[str]) -> Progress:
-    """How far a target has the file. An unreadable cell is named in ``problems`` and counts as nothing finished: the
-    records are shipped once more.
+    """A target's progress in a file. An unreadable cell is added to ``problems`` and counts as no progress: the records
+    are shipped once more.
     """
     try:
         status = ReplicationStatus.FromString(done.value)
@@ -39,6 +39,6 @@ def is_complete(entry: FileEntry) -> bool:
 
 
 def has_everything(entry: FileEntry, index: int) -> bool:
-    """Whether one target has all that the file will ever hold: both sides folded, judged by the combiner."""
+    """Whether one target has all records that the file will ever have: both sides folded, judged by the combiner."""
     finished = ReplicationStatus(replication_finished_offset=entry.finished_at(index))
     return is_fully_replicated(combiners.combine([entry.message(), finished]))

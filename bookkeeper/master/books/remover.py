@@ -1,4 +1,4 @@
-"""RemoveCompleteReplicationRecords: which books are complete, and in which order their cells are deleted.
+"""RemoveCompleteReplicationRecords: the choice of complete files, and the order of the deletes of their cells.
 
 Arrives: the joined files and rows of this cycle, the facts that the cycle before had, and the files that are missing on
 disk. Leaves: files whose `repl` columns are purged and whose needed cells are then deleted; rows without `repl` columns
@@ -18,12 +18,12 @@ from bookkeeper.metadata.metadata_table import CellKey, Column, Row
 
 
 def is_removable(entry: FileEntry, cycle: int) -> bool:
-    """The file is complete, and this leader may act on it."""
+    """Whether the file is complete, and this leader may act on it."""
     return saw_closed_before(entry, cycle) and is_complete(entry)
 
 
 def saw_closed_before(entry: FileEntry, cycle: int) -> bool:
-    """Rule R7: an earlier cycle of this same reign saw the file CLOSED; this one read the configuration after that.
+    """Rule R7: whether an earlier cycle of this reign read the file as CLOSED; this one read the configuration later.
 
     So the configuration names every target that any block of the file can have. Ranks fence writes, but they can't
     fence deletes.
@@ -32,9 +32,9 @@ def saw_closed_before(entry: FileEntry, cycle: int) -> bool:
 
 
 def is_orphan(file: bytes, previous: Container[bytes] | None) -> bool:
-    """A `~repl_` row without `repl` columns was left by a crash between the two deletes.
+    """Whether a crash between the two deletes left a `~repl_` row without `repl` columns.
 
-    Rule R7: the cycle before, of the same reign (None: there was none), has to have seen no columns either.
+    Rule R7: the previous cycle of the same reign (None: there was none) must have found no columns either.
     """
     return previous is not None and file not in previous
 
@@ -76,7 +76,7 @@ class MissingFile:
 def note_missing(
     known: Mapping[bytes, MissingFile], named: Iterable[bytes], existing: Collection[bytes], now_ns: int
 ) -> dict[bytes, MissingFile]:
-    """Which of the files named in the books do not exist; the moment of first notice is kept."""
+    """The files named in the books that do not exist, with the time of the first notice."""
     missing = {}
     for file in named:
         if file not in existing:
@@ -85,7 +85,7 @@ def note_missing(
 
 
 def is_void(missing: MissingFile, now_ns: int, flight_ns: int) -> bool:
-    """Rule R4: longer gone than any write can be in flight (``flight_ns``), so purging its books is final."""
+    """Rule R4: whether the file is missing for longer than any write can be in flight, so that a purge is final."""
     return now_ns - missing.since_ns > flight_ns
 
 

@@ -1,8 +1,7 @@
 """Recovers dead tservers: seals their logs, releases their tablets, and forgets them in the end.
 
-Arrives: sessions that the coordination store calls dead for good, their logs on disk. Leaves: seals; sessions whose
-tablets the master's thread may place elsewhere; no record of a session without a log. Survives a crash: the seals,
-which are facts about files and never change. Rules: R10, R14, R15 and R17.
+Arrives: sessions that are dead for good, their logs on disk. Leaves: seals, which never change; sessions whose tablets
+the master's thread may place elsewhere; no record of a session without a log. Rules: R10, R14, R15 and R17.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ OTHER_KINDS = ("master", "replay")
 ROUNDS_TO_TRY_AGAIN = 25
 """Rounds between two tries of a log that can't be recovered: an operator may have restored it."""
 
-ROUNDS_TO_LOOK_AGAIN = 50
+ROUNDS_TO_CHECK_AGAIN = 50
 """Rounds between two checks of all logs of sessions that were found sealed."""
 
 
@@ -41,7 +40,7 @@ class TServerRecovery:
 
     tservers: TServers
     reign: Reign
-    promised: Callable[[str], BooksClaim]
+    read_claim: Callable[[str], BooksClaim]
     """The facts about a log in the books."""
     problems: dict[str, str] = field(default_factory=dict)
     _round: int = 0
@@ -50,7 +49,7 @@ class TServerRecovery:
         """Seal every log of every dead session; returns the sessions that had one to seal. Raises TransientError."""
         recovered = []
         self._round += 1
-        if self._round % ROUNDS_TO_LOOK_AGAIN == 0:
+        if self._round % ROUNDS_TO_CHECK_AGAIN == 0:
             self.tservers.forget_sealed_sessions()
         for info in self.tservers.sessions():
             if info.alive or self.tservers.is_sealed_off(info.session_id):
@@ -66,19 +65,19 @@ class TServerRecovery:
     def _seal(self, log: LogFile) -> None:
         self.reign.check()
         try:
-            seal = recover(log.uri, books_claim=partial(self.promised, log.uri))
+            seal = recover(log.uri, books_claim=partial(self.read_claim, log.uri))
         except NotFoundError:
             return
         except CorruptionError as error:
             if self.problems.get(log.uri) != error.message:
-                LOG.error("a log can't be recovered, a person has to decide: %s", error.message)
+                LOG.error("a log can't be recovered, an operator has to decide: %s", error.message)
             self.problems[log.uri] = error.message
             return
         self.problems.pop(log.uri, None)
         LOG.info("%s of dead session %s is sealed at %s", log.uri, log.session, seal)
 
     def forget_others(self) -> None:
-        """Forget dead masters and replay processes: the books have all facts that their successors need."""
+        """Remove the records of dead masters and replay processes: the books have all that their successors need."""
         for kind in OTHER_KINDS:
             for info in self.tservers.coordination.sessions(kind):
                 if not info.alive:
@@ -86,7 +85,7 @@ class TServerRecovery:
                     self.tservers.coordination.forget_session(info.session_id)
 
     def forget(self, sessions: Iterable[SessionInfo], holding: Collection[str]) -> list[str]:
-        """Forget dead sessions that left nothing; ``holding`` are those that tablets are still assigned to."""
+        """Remove the records of dead sessions without tablets and logs; ``holding``: sessions with assigned tablets."""
         forgotten = []
         for info in sessions:
             if left_nothing(info, holding) and not self.tservers.logs_of(info.session_id):
@@ -97,9 +96,9 @@ class TServerRecovery:
         return forgotten
 
 
-def read_promise(table: MetadataTable, read_config: Callable[[], ClusterConfig], uri: str) -> BooksClaim:
+def read_claim(table: MetadataTable, read_config: Callable[[], ClusterConfig], uri: str) -> BooksClaim:
     """The facts about a log in the rows of all tablets: its users (R12) and the targets that it is replicated to (R15).
-    Cells that do not parse are skipped. Raises TransientError, BrokenChainError unless every tablet was met (R16).
+    Skips cells that do not parse. Raises TransientError, BrokenChainError unless the scan found every tablet (R16).
     """
     log, repl = keys.log_column(uri), keys.repl_column(uri)
     is_used, statuses = False, list[bytes]()
@@ -108,10 +107,10 @@ def read_promise(table: MetadataTable, read_config: Callable[[], ClusterConfig],
         is_used = is_used or log in part.cells or repl in part.cells
         if repl in part.cells:
             statuses.append(part.cells[repl].value)
-    return BooksClaim(is_used, promise_of(statuses).durable_offset)
+    return BooksClaim(is_used, claim_of(statuses).durable_offset)
 
 
-def promise_of(statuses: Iterable[bytes]) -> BooksClaim:
+def claim_of(statuses: Iterable[bytes]) -> BooksClaim:
     """The facts about a log in its `repl:` cells."""
     needed = [needed_of(raw) for raw in statuses]
     return BooksClaim(bool(needed), max(needed, default=0))
@@ -126,8 +125,8 @@ def needed_of(raw: bytes) -> int:
 
 
 def left_nothing(info: SessionInfo, holding: Collection[str]) -> bool:
-    """A session may be forgotten when it is dead, holds no tablet and, besides, has no log on disk any more (rule R17:
-    its files may be deleted only while its death is on record).
+    """Whether a session is dead and has no tablet. Its record may go once it has no log on disk either (rule R17: its
+    files may be deleted only while its death is on record).
     """
     return not info.alive and info.session_id not in holding
 

@@ -29,7 +29,7 @@ class ClosedCells:
 def needs_closing(is_sealed: bool, owner_is_dead: bool) -> bool:
     """Rule R10: files that are sealed, and those of dead sessions (which are sealed first), are closed from the file.
 
-    An unsealed file of a live session is closed by its owner, which alone knows where it ends.
+    The owner closes an unsealed file of a live session: only the owner has its end.
     """
     return is_sealed or owner_is_dead
 

@@ -83,7 +83,7 @@ def make_work(
     entry: FileEntry, row: Row | None, configured: Collection[TargetKey], watch: RankWatch, problems: list[str]
 ) -> RowChange | None:
     """The change that a file's row needs, None when none. Also updates ``entry.progress``: the rank of a done cell
-    tells its finished offset, so a cell at the rank of the known offset adds nothing (rule R1).
+    gives its finished offset, so a cell at the rank of the present offset adds nothing (rule R1).
 
     ``configured`` are the targets of all tables: columns of others are deleted.
     """

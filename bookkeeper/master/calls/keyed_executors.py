@@ -53,7 +53,7 @@ class KeyedExecutors:
             self._end(jobs)
 
     def stop(self) -> None:
-        """End every lane; idempotent. Threads in a call are not waited for."""
+        """End every lane without a wait for running calls; idempotent."""
         with self._lock:
             self._stopped = True
         self.retain(())

@@ -72,7 +72,7 @@ class PeerMasters:
         system, rest = split_quorum(quorum)
         if system == BUILT_IN:
             return self.contact(quorum)
-        return refuse_self(self._ask_who(system, rest, may_prepare=True), self._own_instance_id)
+        return refuse_self(self._identify(system, rest, may_prepare=True), self._own_instance_id)
 
     def contact(self, quorum: str) -> PeerIdentity:
         """Find the leading master and its identity. Changes nothing there.
@@ -83,7 +83,7 @@ class PeerMasters:
         """
         system, rest = split_quorum(quorum)
         if system != BUILT_IN:
-            return refuse_self(self._ask_who(system, rest, may_prepare=False), self._own_instance_id)
+            return refuse_self(self._identify(system, rest, may_prepare=False), self._own_instance_id)
         problems: list[str] = []
         for address in parse_quorum(rest):
             try:
@@ -114,7 +114,7 @@ class PeerMasters:
         """The id of a table there. Raises NotFoundError with the next step, TransientError."""
         if peer.system != BUILT_IN:
             with foreign_errors(peer.system):
-                return self._systems.installed(peer.system).resolve_table(place_of(alias, peer), name)
+                return self._systems.installed(peer.system).resolve_table(peer_of(alias, peer), name)
         try:
             return self._leader(peer).resolve_table(name)
         except NotFoundError as error:
@@ -127,7 +127,7 @@ class PeerMasters:
         peer = self.contact_as(alias, quorum, instance_id)
         if peer.system != BUILT_IN:
             with foreign_errors(peer.system):
-                self._systems.installed(peer.system).stream_done(place_of(alias, peer), streams)
+                self._systems.installed(peer.system).stream_done(peer_of(alias, peer), streams)
         else:
             self._leader(peer).stream_done(streams)
 
@@ -151,7 +151,7 @@ class PeerMasters:
         """Calls of the peer's leading master; no other instance answers them, even if its address changes owner."""
         return self._pool.of_instance(peer.instance_id).master(peer.leader, CONTACT_TIMEOUT_MS)
 
-    def _ask_who(self, system: str, quorum: str, *, may_prepare: bool) -> PeerIdentity:
+    def _identify(self, system: str, quorum: str, *, may_prepare: bool) -> PeerIdentity:
         try:
             installed = self._systems.installed(system)
         except NotFoundError as error:
@@ -163,8 +163,8 @@ class PeerMasters:
         return PeerIdentity(found.instance_id, found.name, "", system, quorum)
 
 
-def place_of(alias: str, peer: PeerIdentity) -> Peer:
-    """The peer as its replica system knows it."""
+def peer_of(alias: str, peer: PeerIdentity) -> Peer:
+    """The peer as an argument of its replica system."""
     return Peer(alias, peer.quorum, peer.instance_id)
 
 
@@ -196,5 +196,5 @@ def refuse_own_refusal(error: NotAdmittedError, address: str, own_instance_id: s
 
 
 def explain_unreachable(alias: str, error: BookkeeperError) -> UnavailableError:
-    """The error for an administrator whose request needs a peer that does not answer."""
+    """The error of a request that needs a peer without an answer."""
     return UnavailableError(f"cluster {alias} can't be asked ({error.message}); nothing was changed, try again")

@@ -1,4 +1,4 @@
-"""The tservers of this cluster, as the master calls them: live sessions, confirmations, sealed logs.
+"""The master's calls of its tservers, and facts about them: live sessions, confirmations, sealed logs.
 
 Arrives: sessions from the coordination store, directories of logs. Leaves: calls, and facts for decisions. Every call
 may be repeated. Rules: R14, R15 and R17.
@@ -80,8 +80,8 @@ class TServers:
         return [LogFile(uri, session_id, (uri, True) in entries) for uri, is_seal in sorted(entries) if not is_seal]
 
     def entries_of(self, session_id: str) -> Iterator[tuple[str, bool]]:
-        """The URIs of one session's logs, as its directory has them, however many: (log, False) of a log, (log, True)
-        of its seal.
+        """The URIs of one session's logs, in the order of its directory: (log, False) for a log, (log, True) for its
+        seal.
 
         Raises UnavailableError when they can't be listed.
         """
@@ -98,8 +98,7 @@ class TServers:
             raise UnavailableError(f"{directory} can't be listed: {error.strerror}") from error
 
     def is_sealed_off(self, session_id: str) -> bool:
-        """Rule R15, for a dead session: whether every log of it is sealed, so that no reader ever goes past its known
-        end.
+        """Rule R15, for a dead session: whether every log of it is sealed, so that no reader goes past its end.
 
         A positive answer is cached until :meth:`forget_sealed_sessions`: an offline peer may retain many logs of dead
         sessions.
@@ -111,9 +110,7 @@ class TServers:
         return True
 
     def forget_sealed_sessions(self) -> None:
-        """Forget which sessions are sealed off: a session that was taken for dead and stopped may have begun another
-        log.
-        """
+        """Drop the cached answers: a paused process of a session that counts as dead may have started another log."""
         self._sealed_off.clear()
 
     def remove_directory(self, session_id: str) -> None:
@@ -144,19 +141,20 @@ class TServers:
             return error.message
         return None if confirmed >= generation else f"still at generation {confirmed}"
 
-    def for_each_live(self, what: Callable[[TServer], object]) -> list[str]:
+    def for_each_live(self, call: Callable[[TServer], object]) -> list[str]:
         """Call every live tserver; returns the transient errors, one line each."""
         problems = []
         for session, address in self.live().items():
             try:
-                what(self.at(address))
+                call(self.at(address))
             except TransientError as error:
                 problems.append(f"{session}: {error.message}")
         return problems
 
     def flush(self, tablets: Collection[tuple[Extent, str]]) -> list[str]:
-        """Flush these tablets, each at the session that it is assigned to, several at once: a flush mostly waits for
-        the disk. Returns the transient errors, one line each.
+        """Flush these tablets at their sessions, several at once: a flush mostly waits for the disk.
+
+        Returns the transient errors, one line each.
         """
         live = self.live()
 
@@ -171,13 +169,13 @@ class TServers:
 
         flushes = ThreadPoolExecutor(FLUSHES_AT_ONCE, thread_name_prefix="flush")
         try:
-            asked = [flushes.submit(flush_one, extent, session) for extent, session in tablets]
-            return [problem for found in asked if (problem := found.result()) is not None]
+            results = [flushes.submit(flush_one, extent, session) for extent, session in tablets]
+            return [problem for result in results if (problem := result.result()) is not None]
         finally:
             flushes.shutdown()
 
     def unload_everywhere(self, extents: Collection[Extent], epoch: int) -> list[str]:
-        """Let every live tserver drop these tablets without a flush; returns the transient errors, one line each."""
+        """Make every live tserver drop these tablets without a flush; returns the transient errors, one line each."""
 
         def drop(tserver: TServer) -> None:
             for extent in sorted(set(tserver.tablets().extents) & set(extents), key=extent_order):

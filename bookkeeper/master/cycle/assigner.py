@@ -1,4 +1,4 @@
-"""WorkAssigner: which range of which file goes to which tserver next.
+"""WorkAssigner: the choice of the next ranges, and of the tserver that ships each.
 
 Arrives: outstanding files, the progress of their targets, live tservers, ranges in flight, peers that back off. Leaves:
 ranges to hand out: always from finished + 1, one for each (file, target), never past a barrier. A range in flight may
@@ -42,14 +42,14 @@ class WorkRange:
 
 @dataclass(frozen=True, slots=True)
 class WorkLimits:
-    """Bounds of what is handed out: ranges for one peer, ranges for one peer at one tserver."""
+    """Most ranges in flight for one peer, and for one peer at one tserver."""
 
     peer_max: int
     lane_max: int
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class PlanInput:
     """The input of a plan. ``owner_of`` names the session that wrote a file, ``chosen_for`` the one that has its
     operation. ``backing_off`` are tservers that did not take a range lately.
     """
@@ -66,10 +66,10 @@ class World:
 
 @dataclass(slots=True)
 class PeerQueue:
-    """Work that may be waiting for one peer, in the order in which it is handed out.
+    """The keys of work that may wait for one peer, in the order of dispatch.
 
-    Holds the first ``length_max`` only; ``overflow`` means that a full cycle has to bring the others. Finished work is
-    dropped when it is met.
+    It has the first ``length_max`` keys only; ``overflow`` means that a full cycle has to bring the others. A plan
+    drops keys of finished work.
     """
 
     length_max: int
@@ -77,11 +77,10 @@ class PeerQueue:
     overflow: bool = False
 
     def refill(self, keys: Iterator[QueueKey], may_go: Callable[[QueueKey], bool] = lambda _: True) -> None:
-        """Replace the content by the first of ``keys``, which ascend (or nearly: a name may give a wrong age).
+        """Replace the content by the first of ``keys``, which ascend (nearly: a name may give a wrong age).
 
-        Names and times do not say which file has to be first (R24): after a clock went back, the log that all others
-        wait for may be the last of many. So where no file of the first ones ``may_go``, the first file that may is
-        among them.
+        After a clock went back, the log that all others wait for (R24) may be the last of many. So where no file of the
+        first ones ``may_go``, the first file that may replaces the last of them.
         """
         first = list(islice(keys, self.length_max))
         following = next(keys, None)
@@ -103,17 +102,17 @@ class PeerQueue:
             self.overflow = True
 
     def drop(self, keys: Collection[QueueKey]) -> None:
-        """These wait for nothing."""
+        """Remove these keys: they have no waiting work."""
         self.keys = [key for key in self.keys if key not in keys]
 
 
 def queue_key(entry: FileEntry, target: TargetKey, sequential: bool) -> QueueKey:
-    """``sequential``: files of a target in order of creation. Otherwise by name, which says nothing."""
+    """The sort key of a file's work. ``sequential``: files of a target in order of creation, otherwise by name."""
     return (entry.created_ms() if sequential else 0, entry.file, target)
 
 
 def finished_of(entry: FileEntry, target: TargetKey, shipping: Shipments) -> int:
-    """How far a target has a file: by the books, or by a later report."""
+    """The finished offset of a file at a target: by the books, or by a later report."""
     shipment = shipping.shipments.get((entry.file, target))
     booked = entry.progress_of(target).offset
     return booked if shipment is None else max(booked, shipment.finished)
@@ -136,7 +135,7 @@ def barrier_limit(
 
 
 def is_passed(barrier: FileBarrier, target: TargetKey, files: Outstanding, shipping: Shipments) -> bool:
-    """The file that a barrier names is no longer outstanding for ``target``, or finished far enough; and so are older
+    """Whether the file of a barrier is no longer outstanding for ``target``, or finished far enough; and so are older
     logs, if the barrier includes them.
     """
     before = files.get(barrier.file)
@@ -148,7 +147,7 @@ def is_passed(barrier: FileBarrier, target: TargetKey, files: Outstanding, shipp
 
 
 def older_are_over(file: bytes, target: TargetKey, files: Outstanding, shipping: Shipments) -> bool:
-    """Rule R24: the same tserver's logs before ``file`` hold nothing more for ``target``, now and for ever."""
+    """Rule R24: whether the same tserver's logs before ``file`` will never again have records for ``target``."""
     directory = log_directory(file)
     if directory is None:
         return True
@@ -157,20 +156,20 @@ def older_are_over(file: bytes, target: TargetKey, files: Outstanding, shipping:
 
 
 def is_over(entry: FileEntry, target: TargetKey, shipping: Shipments) -> bool:
-    """The target has everything that the file will ever hold, or needs nothing of it."""
+    """Whether the target has all records that the file will ever have, or needs none of it."""
     if entry.index_of(target) is None:
         return True
     return entry.is_closed() and finished_of(entry, target, shipping) >= entry.needed
 
 
 def next_range(entry: FileEntry, target: TargetKey, files: Outstanding, shipping: Shipments) -> tuple[int, int] | None:
-    """First and last offset to ship next, None when nothing may be: always from finished + 1, so never a gap."""
+    """First and last offset to ship next, None when no record may be shipped: from finished + 1, so without a gap."""
     first = finished_of(entry, target, shipping) + 1
     last, _ = barrier_limit(entry, target, files, shipping)
     return (first, last) if first <= last else None
 
 
-def choose_tserver(world: World, entry: FileEntry, cluster: str) -> str | None:
+def choose_tserver(world: PlanInput, entry: FileEntry, cluster: str) -> str | None:
     """The tserver for the file: the one that wrote it if it is alive, else the one that ships it already to any target,
     else the least busy one.
 
@@ -184,7 +183,7 @@ def choose_tserver(world: World, entry: FileEntry, cluster: str) -> str | None:
     return min(candidates, key=lambda session: world.shipping.load(session, cluster), default=None)
 
 
-def flying_at(world: World, entry: FileEntry) -> Iterator[str]:
+def flying_at(world: PlanInput, entry: FileEntry) -> Iterator[str]:
     """The sessions with ranges of the file in flight, to any target, ranges of this plan included."""
     for target in entry.scope.targets:
         shipment = world.shipping.shipments.get((entry.file, target.key))
@@ -192,13 +191,13 @@ def flying_at(world: World, entry: FileEntry) -> Iterator[str]:
             yield shipment.flight.session
 
 
-def has_room(world: World, session: str, cluster: str) -> bool:
-    """The tserver's lane for that peer takes another range."""
+def has_room(world: PlanInput, session: str, cluster: str) -> bool:
+    """Whether the tserver's lane for that peer takes another range."""
     return session not in world.backing_off and world.shipping.load(session, cluster) < world.limits.lane_max
 
 
-def peer_allowance(world: World, cluster: str) -> int:
-    """How many more ranges a peer may get now: none while it backs off, a probe after a failure."""
+def peer_allowance(world: PlanInput, cluster: str) -> int:
+    """The number of further ranges for a peer now: none while it backs off, a probe after a failure."""
     retry = world.shipping.peers.get(cluster)
     flying = world.shipping.in_flight(cluster)
     if retry is None or not retry.failures:
@@ -206,7 +205,7 @@ def peer_allowance(world: World, cluster: str) -> int:
     return PROBES - flying if world.now_ns >= retry.next_try_ns else 0
 
 
-def plan_peer(world: World, cluster: str, queue: PeerQueue) -> Iterator[WorkRange]:
+def plan_peer(world: PlanInput, cluster: str, queue: PeerQueue) -> Iterator[WorkRange]:
     """Ranges for one peer, in the queue's order. The caller hands each one out before it asks for the next."""
     idle: set[QueueKey] = set()
     try:
@@ -223,7 +222,7 @@ def plan_peer(world: World, cluster: str, queue: PeerQueue) -> Iterator[WorkRang
             queue.drop(idle)
 
 
-def plan_one(world: World, key: QueueKey) -> WorkRange | None:
+def plan_one(world: PlanInput, key: QueueKey) -> WorkRange | None:
     """The next range of one (file, target), None when there is none now. Rule R11: a file that is not outstanding has
     none.
     """
@@ -244,7 +243,7 @@ def plan_one(world: World, key: QueueKey) -> WorkRange | None:
 
 
 def is_due(shipment: Shipment | None, last: int, now_ns: int) -> bool:
-    """No error of its own delays it, and it is not in flight, unless the flight can be extended to ``last``."""
+    """Whether a range may leave now: no error of its stream delays it, and no flight of it reaches ``last``."""
     if shipment is None:
         return True
     if shipment.flight is not None:
@@ -253,13 +252,13 @@ def is_due(shipment: Shipment | None, last: int, now_ns: int) -> bool:
 
 
 def may_go(key: QueueKey, files: Outstanding, shipping: Shipments) -> bool:
-    """Whether barriers leave a part of it to ship: it may be in flight, or wait for its next try."""
+    """Whether barriers allow a part of the work; it may be in flight, or wait for its next try."""
     entry = files.get(key[1])
     return entry is not None and next_range(entry, key[2], files, shipping) is not None
 
 
-def is_waiting(world: World, key: QueueKey) -> bool:
-    """There is more to ship than is acknowledged, now or behind a barrier: it stays in the queue."""
+def is_waiting(world: PlanInput, key: QueueKey) -> bool:
+    """Whether the target lacks needed records, so that the work stays in the queue; also behind a barrier."""
     _, file, target = key
     entry = world.files.get(file)
     if entry is None or target_of(entry, target) is None:
@@ -286,8 +285,8 @@ def waiting_work(behind: Iterable[FileEntry]) -> dict[str, list[FileEntry]]:
 
 
 def in_order(waiting: Sequence[FileEntry], cluster: str, sequential: bool) -> Iterator[QueueKey]:
-    """The keys of the waiting files that a cluster lacks, in the order in which they are handed out, made one by one;
-    the files are sorted by name.
+    """The keys of the waiting files that a cluster lacks, in the order of dispatch, made one by one. ``waiting`` is
+    sorted by name.
 
     Files of one directory are created in the order of their names, so a merge of directories gives order of creation
     without reading each file.

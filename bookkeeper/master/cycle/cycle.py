@@ -23,7 +23,7 @@ from bookkeeper.master.books.books_cycle import Books, Owners, View
 from bookkeeper.master.books.tserver_recovery import TServerRecovery, unsealed_sessions
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.cycle.event_queue import EventQueue, News
-from bookkeeper.master.cycle.work_dispatch import Dispatcher, work_lane
+from bookkeeper.master.cycle.work_dispatch import WorkDispatcher, work_lane
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import retry_after_ns
 from bookkeeper.master.placement.placement import ClusterState, Placement
@@ -85,7 +85,7 @@ class Pacer:
     _earned_ns: int = 0
 
     def hold_ns(self, began_ns: int, now_ns: int) -> int:
-        """A cycle began at ``began_ns``: how long the next one has to wait from now, ns."""
+        """The wait from now until the next cycle, ns, after a cycle that began at ``began_ns``."""
         self._earned_ns = max(self._earned_ns, began_ns) + self.interval_ns
         return max(0, self._earned_ns - self.burst * self.interval_ns - now_ns)
 
@@ -133,7 +133,7 @@ class Cycle:
     books: Books
     placement: Placement
     recovery: TServerRecovery
-    dispatcher: Dispatcher
+    dispatcher: WorkDispatcher
     event_queue: EventQueue
     config: ClusterConfig | None = field(init=False, default=None)
     health: Health = field(init=False, default_factory=Health)
@@ -178,7 +178,7 @@ class Cycle:
     def _failed(self, error: BookkeeperError) -> None:
         self.health.fail(error)
         self._full_at_ns = 0
-        LOG.warning("the cycle was given up, the next one begins anew: %s", self.health.last_error)
+        LOG.warning("the cycle failed, and a full one follows: %s", self.health.last_error)
 
     def _config_changed(self) -> bool:
         """Whether the present configuration requires a full cycle (rule R6)."""
@@ -243,7 +243,7 @@ class Cycle:
         if removed:
             LOG.info("%d files are replicated everywhere; their books are removed", len(removed))
         for problem in view.snapshot.problems:
-            LOG.error("the books hold something that does not parse: %s", problem)
+            LOG.error("a cell of the books does not parse: %s", problem)
         if len(self.books.unsafe()) > 0 and not self.unsafe_sessions():
             # files of dead sessions: only a second full scan makes them safe
             self._full_at_ns = self.timing.clock.boot_ns()
@@ -258,13 +258,13 @@ class Cycle:
         return Owners(self.calls.tservers.session_of, live)
 
     def place(self) -> None:
-        """Give tablets to tservers, and forget dead tservers without logs."""
+        """Place tablets, and forget dead tservers without logs."""
         if self.config is None:
             return
         tablets, sessions = self.books.snapshot.tablets, self.calls.tservers.sessions()
         self.placement.place(tablets, self._cluster(sessions))
         for session in self.recovery.forget(sessions, tablets.counts.total.keys()):
-            LOG.info("dead session %s left nothing and is forgotten", session)
+            LOG.info("dead session %s has no log and no tablet: its record is removed", session)
         self.recovery.forget_others()
 
     def _cluster(self, sessions: Collection[SessionInfo]) -> ClusterState:
@@ -281,9 +281,9 @@ class Cycle:
         """Read the tablets of these sessions, then assign. A second read makes the offsets of the first one safe to
         ship, so work leaves in the cycle of its nudge.
         """
-        looked_at = sorted(session for session in sessions if session in self.live)
+        live = sorted(session for session in sessions if session in self.live)
         for _ in range(2):
-            for session in looked_at:
+            for session in live:
                 prefix = f"{uri_of(self.calls.tservers.wal_dir)}/{session}/".encode()
                 self.dispatcher.note_growth(self.books.refresh(session, prefix))
             if not self.unsafe_sessions():
@@ -291,19 +291,19 @@ class Cycle:
         self.assign()
 
     def unsafe_sessions(self) -> set[str]:
-        """Live sessions whose files hold more than is safe to ship yet."""
+        """Live sessions with records that are not safe to ship yet."""
         owners = {self.calls.tservers.session_of(entry.uri()) for entry in self.books.unsafe()}
         return {session for session in owners if session is not None and session in self.live}
 
     def assign(self) -> None:
-        """Hand out what may be shipped now."""
+        """Hand out the ranges that may be shipped now."""
         if self.config is not None:
             self.dispatcher.assign(self.books.snapshot.files, self.live, self.config.clusters)
 
 
 def concerns_tablets_only(before: ClusterConfig, after: ClusterConfig) -> bool:
-    """Whether two configurations ask the same of every file: only states, properties or groups of tables, or users
-    differ. Added, removed or changed tables, targets and peers need a full cycle.
+    """Whether two configurations have the same targets for every file: only states, properties or groups of tables, or
+    users differ. Removed tables and changed targets or peers need a full cycle.
     """
     gone = [id_ for id_, table in before.tables.items() if id_ not in after.tables or has_begun_to_go(table, after)]
     targets = {id_: table.targets for id_, table in before.tables.items() if table.targets}

@@ -1,7 +1,7 @@
 """The events of the master's thread: nudges, reports of workers, requests for a cycle.
 
-Arrives: calls from any thread, which never wait. Leaves: all events since the last read, taken at once. A lost nudge or
-report costs latency only, for the books have the truth.
+Arrives: calls from any thread, which never wait. Leaves: all events since the last read. A lost nudge or report costs
+latency only: the next full cycle reads the same facts from the books.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ PARTS_MAX = 1_000
 
 @dataclass(slots=True)
 class News:
-    """The events: sessions with something new, reports, ranges that never reached a worker, requests. ``rows`` are of
-    tablets that may be placed now, ``parts`` of tables whose tablets changed.
+    """The events: sessions with new records, reports, ranges that did not reach a worker, requests. ``rows``: tablets
+    that may be placed now; ``parts``: parts of tables with changed tablets.
     """
 
     sessions: set[str] = field(default_factory=set)
@@ -71,7 +71,7 @@ class EventQueue:
         self.event = threading.Event()
 
     def nudge(self, session: str) -> None:
-        """A tserver wrote something new to its part of the books."""
+        """A tserver wrote to its part of the books."""
         with self._lock:
             self._news.sessions.add(session)
         self.event.set()
@@ -83,7 +83,7 @@ class EventQueue:
         self.event.set()
 
     def give_back(self, works: Iterable[tuple[WorkKey, str]]) -> None:
-        """Ranges that were handed out under these transactions and did not reach their tserver."""
+        """Return ranges, with their transactions, that did not reach their tserver."""
         with self._lock:
             self._news.returned.extend(works)
         self.event.set()
@@ -120,11 +120,11 @@ class EventQueue:
         self.event.set()
 
     def wake(self) -> None:
-        """Only end the wait."""
+        """End the wait without an event."""
         self.event.set()
 
     def take(self) -> News:
-        """Everything since the last call."""
+        """All events since the last call."""
         with self._lock:
             self.event.clear()
             news, self._news = self._news, News()

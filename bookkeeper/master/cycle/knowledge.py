@@ -1,8 +1,8 @@
-"""Whether a leading master knows what is outstanding, and how old its knowledge is.
+"""The age of a leading master's view of the outstanding files.
 
 Arrives: the health of the cycle's thread. Leaves: a :class:`Knowledge`, or :class:`NotReadyError` for questions whose
-empty answer would mean "nothing waits". A master that begins to lead has read nothing yet: its first full cycle tells
-it what is outstanding. Pure. Rule: R6.
+empty answer would mean "no file waits". A new leader reads the outstanding files in its first full cycle. Pure. Rule:
+R6.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ STALE_SLACK_MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """``age_ms``: the time since the scan behind the answer began, None before the first complete one. ``problem``: why
-    there is no newer one, "" while there is none.
+    """``age_ms``: the time since the start of the latest complete scan, None before the first one. ``problem``: the
+    reason for the lack of a newer one, or "".
     """
 
     age_ms: float | None

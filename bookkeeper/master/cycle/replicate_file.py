@@ -1,8 +1,7 @@
-"""`replicate_file`: one operation a file while it has outstanding targets: it persists which tserver ships the file.
+"""`replicate_file`: the operation of an outstanding file; it persists the tserver that ships the file.
 
 Arrives: planned ranges, complete files. Leaves: `~fate_` rows; the master's cycle drives them, because their steps are
-ranges that change with every cycle. Survives a crash: the chosen tserver, so the next master continues with it instead
-of a second one; ranges are idempotent.
+ranges that change with every cycle. The next master continues with the same tserver. Ranges are idempotent.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class ReplicateFiles:
         return None if chosen is None else chosen.session
 
     def ensure(self, works: Sequence[WorkRange]) -> None:
-        """Let every file of these ranges have an operation at the range's session; written before they are sent."""
+        """Write an operation for every file of these ranges, with the range's session, before the ranges are sent."""
         wanted = {work.file: work.session for work in works}
         fresh = [file for file in wanted if file not in self.chosen]
         if fresh:
@@ -69,7 +68,7 @@ class ReplicateFiles:
             self.chosen[file] = Chosen(self.chosen[file].txid, session)
 
     def end(self, files: Iterable[bytes]) -> None:
-        """These files are outstanding no more."""
+        """End the operations of these files: they are no longer outstanding."""
         ended = [file for file in files if file in self.chosen]
         self.store.end([*(self.chosen[file].txid for file in ended), *self._spare])
         self._spare.clear()

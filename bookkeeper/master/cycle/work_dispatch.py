@@ -1,8 +1,8 @@
-"""Handing out work: queues of what is outstanding, plans for each peer, calls to tservers.
+"""The dispatch of work: a queue of outstanding files for each peer, plans, and calls to tservers.
 
-Arrives: files that are outstanding or have just grown, reports, ranges that came back. Leaves: `assign_work` calls,
-each in the lane of its tserver, after the file's operation is in the books. Survives a crash: those operations.
-Used by the master's thread alone; others only read ``shipments``.
+Arrives: outstanding files and those that have just grown, reports, returned ranges. Leaves: `assign_work` calls, each
+in the lane of its tserver, after the file's operation is in the books. Used by the master's thread alone; others only
+read ``shipping``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.cycle import assigner
-from bookkeeper.master.cycle.assigner import PeerQueue, WorkLimits, WorkRange, World
+from bookkeeper.master.cycle.assigner import PeerQueue, PlanInput, WorkLimits, WorkRange
 from bookkeeper.master.cycle.event_queue import EventQueue
 from bookkeeper.master.cycle.replicate_file import ReplicateFiles
 from bookkeeper.master.index.file_entry import FileEntry
@@ -40,8 +40,8 @@ RESEND_NS = 30 * 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class DispatchSettings:
-    """How work is handed out. ``sequential``: files of a target in order of creation; ``items_max``: ranges in one
-    call.
+    """Settings of the dispatch. ``sequential``: files of a target in order of creation; ``items_max``: most ranges in
+    one call.
     """
 
     sequential: bool
@@ -57,8 +57,8 @@ class DispatchSettings:
 
 
 @dataclass(slots=True)
-class Dispatcher:
-    """Plans and sends."""
+class WorkDispatcher:
+    """Plans ranges for each peer and sends them to tservers."""
 
     settings: DispatchSettings
     clock: Clock
@@ -95,7 +95,7 @@ class Dispatcher:
                 self.shipping.report(report, now_ns)
 
     def try_now(self, streams: Iterable[WorkKey], files: Outstanding) -> None:
-        """Let these be tried again, even while a try is under way: a worker drops repeats."""
+        """Try these streams again, even during a try: a worker drops repeats."""
         for key in streams:
             entry = files.get(key[0])
             if entry is not None and entry.index_of(key[1]) is not None:
@@ -104,17 +104,15 @@ class Dispatcher:
                 self._queue(key[1].cluster).add(assigner.queue_key(entry, key[1], self._sequential))
 
     def press(self, streams: Iterable[WorkKey], files: Outstanding) -> None:
-        """An operator wants these tried at once."""
+        """Try these streams at once, on an operator's request."""
         requested = list(streams)
         self.try_now(requested, files)
         for key in requested:
             self.shipping.press(key)
 
     def set_aside(self, files: Outstanding) -> None:
-        """Unblock queues that wait for a range in quarantine: ranges that the policy sets aside now, and those that an
-        operator acted on.
-
-        Raises TransientError.
+        """Unblock queues at ranges in quarantine: those that the policy puts there now, and those of operators. Raises
+        TransientError.
         """
         self.quarantine.hold_due(self.shipping)
         self.try_now([key.work for key, *_ in self._failing() if key in self.quarantine.ranges], files)
@@ -128,7 +126,7 @@ class Dispatcher:
         return list(blocking_ranges(self.shipping, tries=1))
 
     def retry_now(self) -> None:
-        """A replay process is new: work that failed for lack of one may be tried at once."""
+        """A replay process has started: retry the work that failed without one."""
         self.shipping.try_peers_now()
 
     def refill(self, behind: Iterable[FileEntry], files: Outstanding) -> None:
@@ -139,7 +137,7 @@ class Dispatcher:
             self._queue(cluster).refill(assigner.in_order(waiting.get(cluster, ()), cluster, self._sequential), may_go)
 
     def note_growth(self, entries: Iterable[FileEntry]) -> None:
-        """These files have grown: queue them, and remember since when their targets lag behind."""
+        """Queue files that have grown, and record the time since which their targets lag behind."""
         now_ns = self.clock.boot_ns()
         for entry in entries:
             for target in entry.scope.targets:
@@ -149,12 +147,12 @@ class Dispatcher:
                 self._queue(target.key.cluster).add(assigner.queue_key(entry, target.key, self._sequential))
 
     def drop_ended(self, files: Outstanding) -> None:
-        """Forget shipments and end operations of files that are outstanding no more."""
+        """Drop the shipments and end the operations of files that are no longer outstanding."""
         self.shipping.forget({file for file, _ in self.shipping.shipments if file not in files})
         self.replicating.end_all_but(files)
 
     def next_try_ns(self) -> int | None:
-        """When the next backoff of a peer with waiting work, or of a tserver, ends; None when none is running."""
+        """The end of the next backoff of a peer with waiting work, or of a tserver (boot clock); None without one."""
         now_ns = self.clock.boot_ns()
         tries = [retry.next_try_ns for retry in self.shipping.tservers.values() if retry.next_try_ns > now_ns]
         tries += [
@@ -175,7 +173,7 @@ class Dispatcher:
     def assign(
         self, files: Outstanding, live: Mapping[str, str], clusters: Mapping[str, PeerCluster]
     ) -> list[WorkRange]:
-        """Plan ranges for every peer, persist who ships which file, and send them. Raises TransientError."""
+        """Plan ranges for every peer, persist the tserver of each file, and send them. Raises TransientError."""
         now_ns = self.clock.boot_ns()
         self.set_aside(files)
         self._recall_silent(files, now_ns)
@@ -195,8 +193,8 @@ class Dispatcher:
             self._send(works, live, clusters)
         return works
 
-    def _world(self, files: Outstanding, live: Mapping[str, str], now_ns: int) -> World:
-        return World(
+    def _world(self, files: Outstanding, live: Mapping[str, str], now_ns: int) -> PlanInput:
+        return PlanInput(
             files=files,
             live=live,
             shipping=self.shipping,

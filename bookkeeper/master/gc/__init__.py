@@ -1,6 +1,6 @@
-"""The garbage collector: deletes files that nothing names any more.
+"""The garbage collector: deletes files without a reference.
 
-``gc_pace`` says when it runs; ``file_flags`` is what one run knows of each file; ``gc_rules`` decides what may be
-marked and deleted (pure); ``gc_runner`` executes it; ``orphan_files`` does the same for segments that no tablet names;
-``retention_reasons`` tells operators why a file stays.
+``gc_pace`` is the pause between runs; ``file_flags`` has one run's facts about each file; ``gc_rules`` decides which
+files may be marked and deleted (pure); ``gc_runner`` executes it; ``orphan_files`` marks segments that no tablet names;
+``retention_reasons`` lists the reasons why a file stays, for operators.
 """

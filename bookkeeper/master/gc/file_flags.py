@@ -1,4 +1,4 @@
-"""A few bits for each of a million files: the facts that one run of the collector has about it.
+"""The flags of a million files: the facts of one run of the collector about each.
 
 Arrives: names of files, in any order. Leaves: their flags, and all files in a fixed order. A log is found by directory
 and number (``log_names``), so it costs a byte, and a few hundred where outstanding logs are far apart; any other file
@@ -19,7 +19,7 @@ _BITS, _MASK = 6, 63
 
 
 class FileFlags:
-    """Name to flags; 0 for a file that was never named."""
+    """Name to flags; 0 for an unknown file."""
 
     __slots__ = ("_alone", "_chunks")
 

@@ -1,4 +1,4 @@
-"""How often the collector runs: its work takes at most a tenth of the time.
+"""The pauses of the collector: its work takes at most a tenth of the time.
 
 Arrives: the duration of a run and the CPU time of its thread. Leaves: the pause before the next run. A run over many
 files loads the store, the disk and this process; only disk space waits for it, so it pauses for nine times its work. A
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from bookkeeper.clock import Clock, thread_cpu_ns
 
-REST_SHARE = 9
+PAUSE_SHARE = 9
 """The pause after a run, as a multiple of its work."""
 
-REST_MAX_MS = 600_000
+PAUSE_MAX_MS = 600_000
 """Longest pause, ms, unless the interval is longer."""
 
 WORK_PER_CPU = 4
@@ -38,7 +38,7 @@ class GcPace:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """One run, however it ends."""
+        """Measure one run, also a failed one."""
         began_ns, computed_ns = self.clock.boot_ns(), self.cpu_ns()
         try:
             yield
@@ -47,9 +47,9 @@ class GcPace:
             self._worked_ms = worked_ms(took_ms, (self.cpu_ns() - computed_ns) / 1e6)
 
     @property
-    def rest_ms(self) -> float:
+    def pause_ms(self) -> float:
         """The pause before the next run, ms."""
-        return rest_ms(self.interval_ms, self._worked_ms)
+        return pause_ms(self.interval_ms, self._worked_ms)
 
 
 def worked_ms(took_ms: float, computed_ms: float) -> float:
@@ -57,6 +57,6 @@ def worked_ms(took_ms: float, computed_ms: float) -> float:
     return min(took_ms, WORK_PER_CPU * computed_ms)
 
 
-def rest_ms(interval_ms: float, worked_ms: float) -> float:
+def pause_ms(interval_ms: float, worked_ms: float) -> float:
     """The pause after so much work, ms."""
-    return max(interval_ms, min(REST_SHARE * worked_ms, REST_MAX_MS))
+    return max(interval_ms, min(PAUSE_SHARE * worked_ms, PAUSE_MAX_MS))

@@ -1,4 +1,4 @@
-"""Which files are unreferenced: candidates for deletion, and which of them may be deleted.
+"""The decisions of the collector: candidates for deletion, and candidates that may be deleted.
 
 Arrives: the logs on disk, every reference in the books, live sessions, candidates marked before. Leaves: files to mark
 with `~del_` and marked files to delete. A file is deleted only by a later run than the one that marked it; its done
@@ -57,7 +57,7 @@ def quarantined_files(rows: Iterable[Row]) -> set[str]:
 
 
 def is_collectable_log(log: LogFile, referenced: Collection[str], live: Collection[str]) -> bool:
-    """Rule R17: nothing refers to the log, and nothing ever will: it is sealed, or its session is dead.
+    """Rule R17: whether the log has no reference and can never get one: it is sealed, or its session is dead.
 
     An unreferenced file of a live session may be new.
     """
@@ -81,7 +81,7 @@ def late_uses(row: Row, files: FileFlags) -> list[CellKey]:
 
 
 def to_delete(files: FileFlags, live: Collection[str]) -> Iterator[str]:
-    """Marked files that may be deleted now: nothing refers to them. Logs were listed before the references were read.
+    """Marked files without a reference, which may be deleted now. Logs were listed before the references were read.
 
     Besides logs these are segments, which tservers and deletions of tables mark when no tablet names them any more, and
     files that do not exist any more.

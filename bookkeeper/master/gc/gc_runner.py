@@ -1,10 +1,10 @@
 """The garbage collector: executes the decisions of ``gc_rules`` and ``remover`` about files and about books of missing
 files.
 
-Arrives: logs on disk, all references in the books, `~del_` rows. Leaves: marks, deleted files, operations that tell
-peers which streams are over. Survives a crash: a mark stays until its file is gone, that operation is in the books, and
-no write can be in flight that names the file, so the next run continues. Runs in a thread of its own at its own
-interval. Rules: R3, R4, R11, R16 and R17.
+Arrives: logs on disk, all references in the books, `~del_` rows. Leaves: marks, deleted files, operations that notify
+peers of ended streams. A mark stays until its file is deleted, that operation is in the books, and no write can be in
+flight that names the file. So the next run continues after a crash. Runs in its own thread at its own interval. Rules:
+R3, R4, R11, R16 and R17.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ class GcRunner:
     flight_ms: int
     missing: dict[bytes, MissingFile] = field(init=False, default_factory=dict)
     unnamed: dict[str, int] = field(init=False, default_factory=dict)
-    """Logs that stand for files of other clusters and that no cell names, and when this reign noticed them."""
+    """Relay logs that no cell names, and the time of this reign's first notice (boot clock, ns)."""
     gone: dict[str, int] = field(init=False, default_factory=dict)
-    """Marked files that are gone, and when (boot clock, ns) this reign noticed them."""
+    """Deleted files that still have a mark, and the time of their deletion (boot clock, ns)."""
     deleted: int = field(init=False, default=0)
 
     def run_once(self) -> list[str]:
-        """Mark, delete, tell; returns the files that were deleted. Raises TransientError; may be cut anywhere."""
-        seen = self.rounds.proven(self.observe)
+        """Mark and delete files, and notify peers; returns the deleted files. Raises TransientError; may be cut."""
+        seen = self.rounds.read_with_proof(self.observe)
         self.mark(seen)
         gone = self.delete(seen)
         self.finish(seen, gone)
@@ -128,8 +128,8 @@ class GcRunner:
         return Inventory(files, live, tuple(late), finished, frozenset(absent))
 
     def _noted(self, rows: Iterable[Row], files: FileFlags, absent: set[str], late: list[CellKey]) -> Iterator[Row]:
-        """Rows as they come; files of `repl:` columns that were not listed are added to ``absent``, late uses of marked
-        logs to ``late``.
+        """The same rows; adds unlisted files of `repl:` columns to ``absent``, and late uses of marked logs to
+        ``late``.
         """
         for row in rows:
             for column in row.cells:
@@ -147,13 +147,13 @@ class GcRunner:
             yield row
 
     def _note_absent(self, uri: str, absent: set[str]) -> None:
-        """Some at a time, and always the same ones, until they are done."""
+        """Add a missing log to ``absent``; a bounded number at a time, those of earlier runs first."""
         is_known = uri.encode() in self.missing or len(absent) < ABSENT_MAX
         if is_known and self.tservers.session_of(uri) is not None:
             absent.add(uri)
 
     def _finished(self, uri: str) -> tuple[TargetKey, ...]:
-        """The targets with finished cells of a file; their clusters are told when the file is gone."""
+        """The targets with done cells of a file; their clusters are notified after its deletion."""
         row = self.stores.table.get(keys.repl_row(uri), ("done",))
         return () if row is None else tuple(keys.parse_target(column.qualifier) for column in row.cells)
 
@@ -173,9 +173,8 @@ class GcRunner:
             )
 
     def _without_late(self, uris: Iterable[str]) -> Iterator[str]:
-        """Without logs of dead sessions that a late put may still name (R4). A log that stands for files of another
-        cluster can't be rebuilt from its tablets' memory: without it, these files would not reach the next cluster when
-        such a put arrives.
+        """Leave out relay logs that a late put may still name (R4). No memtable has the files of a relay log: without
+        the log, they would not reach the next cluster when such a put arrives.
         """
         now_ns, flight_ns = self.clock.boot_ns(), self.flight_ms * 1_000_000
         unnamed: dict[str, int] = {}
@@ -200,8 +199,8 @@ class GcRunner:
         return gone
 
     def finish(self, seen: Inventory, gone: Iterable[str]) -> None:
-        """Tell peers which files are gone (rule R3). Then late uses of marked logs are deleted for good, and so are the
-        marks themselves, after longer than any write is in flight (rule R4).
+        """Notify peers of deleted files (rule R3). Then purge late uses of marked logs; and the marks, once no write
+        can be in flight that names their files (rule R4).
         """
         self._tell([(file, target) for file in gone for target in seen.going[file]])
         self.stores.reign.check()
@@ -229,9 +228,7 @@ class GcRunner:
             self._tell([(uri, target) for uri, targets in finished.items() for target in targets])
 
     def _storage_is_there(self, seen: Inventory) -> bool:
-        """A directory of logs that is not mounted looks empty. Every live tserver has a log, so no log counts as
-        missing unless theirs are listed.
-        """
+        """Whether the directory of logs is mounted: every live tserver has a listed log. An unmounted one is empty."""
         live = seen.live - {IMPORT_SESSION}
         listed = {gc_rules.session_of(file) for file, flags in seen.files if flags & LISTED}
         return bool(live) and live <= listed
@@ -245,16 +242,16 @@ class GcRunner:
             if row_or_none is not None:
                 cells += remover.needed_cells(row_or_none)
             if flags.of(file) & MARKED:
-                LOG.info("%s was deleted when nobody needed it: books that came late are removed", file.decode())
+                LOG.info("%s was deleted without a reference: its late cells are purged", file.decode())
             else:
-                LOG.error("%s does not exist: its books go; what was not replicated of it is lost", file.decode())
+                LOG.error("%s does not exist: its cells are purged, its unreplicated records are lost", file.decode())
         self.stores.reign.check()
         self.stores.table.purge(cells)
 
     def _tell(self, pairs: Collection[tuple[str, TargetKey]]) -> None:
-        """One operation for each cluster and up to STREAMS_MAX streams; it purges the finished cells at its end.
+        """Start one operation for each cluster and up to STREAMS_MAX streams; it purges the done cells at its end.
 
-        Streams of an operation that is under way, or failed a while ago, stay with that operation.
+        Streams of a running operation, or of one that failed recently, stay with that operation.
         """
         known = {cell for running in self.fate.pending() for cell in cells_of(running.op)}
         by_cluster: dict[str, list[tuple[str, TargetKey]]] = {}

@@ -1,12 +1,12 @@
 """Orphan files: segments that no tablet names, left by flushes and compactions that a crash cut before their put.
 
 Arrives: files on disk; all tablet rows, read within a proven round and in complete chains (R16). Leaves: `~del_` marks;
-the collector deletes marked files that are still unreferenced. Survives a crash: the marks; each reign counts the age
-of an orphan anew, which only delays its deletion.
+the collector deletes marked files that are still unreferenced. Each reign counts the age of an orphan anew, which only
+delays its deletion.
 
-The name of a file has the id of its flush, and flush ids rise: a file of an id that its tablet has passed, or that
-belongs to an earlier holder, is named by now, or never will be once no write can be in flight any more (rule R4). The
-name of a compaction's file has the id of its holder. Files that a present holder may be writing are left alone.
+The name of a file has the id of its flush, and flush ids rise. So a file is an orphan when its tablet has passed the id
+or the id is of an earlier holder, no row names the file, and no write can be in flight any more (rule R4). The name of
+a compaction's file has the id of its holder. The search skips files that a present holder may be writing.
 
 Files that other clusters send to a tserver lie in a directory of its session and are deleted with the session: tablets
 that took them have names of their own. Segments beside a log are deleted with the log, and alone when a stopped process
@@ -44,7 +44,7 @@ FAMILIES = ("tablet", "segment")
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """How far the flushes of a tablet are: the first id of its latest holder, and the last one in the books."""
+    """The flush ids of a tablet: the first one of its latest holder, and the last one in the books."""
 
     first_flush_id: int
     last_flush_id: int
@@ -59,7 +59,7 @@ class Named:
 
 
 def read_named(rows: Iterable[Row]) -> Named:
-    """Take tablet rows with :data:`FAMILIES` apart. Raises CorruptionError."""
+    """The segments and holdings in tablet rows, read with :data:`FAMILIES`. Raises CorruptionError."""
     segments: set[str] = set()
     holdings: dict[str, Holding] = {}
     for row in rows:
@@ -76,7 +76,7 @@ def read_named(rows: Iterable[Row]) -> Named:
     return Named(frozenset(segments), holdings)
 
 
-def is_left(name: str, holding: Holding | None) -> bool:
+def is_orphan_segment(name: str, holding: Holding | None) -> bool:
     """Whether an unnamed file of this name is an orphan: of a flush that its tablet has passed, or of a compaction of
     an earlier holder; the present holder deletes its own. None: there is no such tablet.
     """
@@ -86,10 +86,10 @@ def is_left(name: str, holding: Holding | None) -> bool:
     flush_id, is_merged = parsed
     if is_merged:
         return holding is None or flush_id < holding.first_flush_id
-    return is_stray(flush_id, holding)
+    return is_passed_flush(flush_id, holding)
 
 
-def is_stray(flush_id: int, holding: Holding | None) -> bool:
+def is_passed_flush(flush_id: int, holding: Holding | None) -> bool:
     """Whether no present holder can still name an unnamed file of this flush; None: there is no such tablet."""
     return holding is None or flush_id < holding.first_flush_id or flush_id <= holding.last_flush_id
 
@@ -100,14 +100,12 @@ def note_orphans(known: Mapping[str, int], found: Iterable[str], now_ns: int) ->
 
 
 def is_over(since_ns: int, now_ns: int, flight_ns: int) -> bool:
-    """Rule R4: seen for longer than any write to the books can be in flight."""
+    """Rule R4: whether the first notice is longer ago than any write to the books can be in flight."""
     return now_ns - since_ns > flight_ns
 
 
 def of_dead_sessions(directories: Iterable[Path], live: Collection[str]) -> list[Path]:
-    """Directories of sessions that are over. ``live`` was read after the directories were: a session begins before its
-    directory exists.
-    """
+    """Directories of dead sessions. ``live`` was read after the directories: a session exists before its directory."""
     return [directory for directory in directories if directory.name not in live]
 
 
@@ -169,7 +167,7 @@ class OrphanFiles:
         for directory in sorted(self.directories.wals.glob("*")):
             for path in without_log(directory):
                 path.unlink(missing_ok=True)
-        named = self.rounds.proven(self._named)
+        named = self.rounds.read_with_proof(self._named)
         self.known = note_orphans(self.known, self._find(named), now_ns)
         over = sorted(uri for uri, since in self.known.items() if is_over(since, now_ns, self.flight_ms * 1_000_000))
         marked = over[:MARKS_MAX]
@@ -189,5 +187,5 @@ class OrphanFiles:
         for directory in sorted(self.directories.tables.glob("*/*")):
             holding = named.holdings.get(f"{directory.parent.name}/{directory.name}")
             for path in leftovers(directory, named.segments):
-                if is_left(path.name, holding):
+                if is_orphan_segment(path.name, holding):
                     yield uri_of(path)

@@ -1,4 +1,4 @@
-"""Why the collector retains each file: the reasons behind :func:`bookkeeper.master.gc.gc_rules.is_collectable_log`.
+"""The reasons why the collector retains each file, by :func:`bookkeeper.master.gc.gc_rules.is_collectable_log`.
 
 Arrives: logs on disk, every reference in the books, live sessions, marks. Leaves: for each log and each marked file its
 reasons. Pure. A log has a reason other than its mark if and only if the collector may not delete it. Rules: R3, R4, R12
@@ -16,7 +16,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.monitor.observation import Reason, RetainedFile
 
-KEPT_MAX = 20_000
+RETAINED_MAX = 20_000
 """Files with their reasons in one answer, the largest first."""
 
 
@@ -68,7 +68,7 @@ class RetentionReasons:
         ranges[holder] = ranges.get(holder, 0) + 1
 
     def reasons(self, file: str) -> list[Reason]:
-        """Why the books need a file, sorted; nothing when they don't."""
+        """The reasons why the books need a file, sorted; empty when they do not."""
         needs = self._needs.get(file)
         if needs is None:
             return []
@@ -101,8 +101,8 @@ class RetentionReasons:
         for uri in candidates:
             reasons = [*self.reasons(uri), Reason("deletion", "collector", "marked; goes with one of its next runs")]
             found.append(RetainedFile(uri, sizes.get(uri, 0), True, "", tuple(reasons)))
-        return sorted(found, key=lambda file: (-file.bytes, file.file))[:KEPT_MAX]
+        return sorted(found, key=lambda file: (-file.bytes, file.file))[:RETAINED_MAX]
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

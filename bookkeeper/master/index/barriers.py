@@ -1,4 +1,4 @@
-"""Which records have to be at a peer before records of one file may follow (rule R24), in as few barriers as possible.
+"""The barriers of a file: the records that a peer must have before records of the file may follow (rule R24).
 
 Arrives: barriers of the tablets' cells. Leaves: those that a file has in memory. Pure; the cells have all barriers.
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from bookkeeper.master.index import log_names
 
 BARRIERS_MAX = 4
-"""Most barriers of one tserver's logs; beyond it a file has :func:`coarser_barriers`."""
+"""Most exact barriers of one tserver's logs; above it a file has :func:`coarser_barriers`."""
 
 
 class FileBarrier(NamedTuple):
@@ -58,7 +58,7 @@ def necessary_barriers(barriers: Iterable[FileBarrier]) -> tuple[FileBarrier, ..
 
 
 def imply(known: Iterable[FileBarrier], barrier: FileBarrier) -> bool:
-    """Whether one of ``known`` holds back all that ``barrier`` does: see :func:`necessary_barriers`."""
+    """Whether one of ``known`` delays all records that ``barrier`` delays: see :func:`necessary_barriers`."""
     reach = barrier.file, barrier.until_offset
     for offset, file, until, all_before in known:
         if offset > barrier.offset:

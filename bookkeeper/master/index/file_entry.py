@@ -1,4 +1,4 @@
-"""One outstanding file as the master has it in memory: its needed offset, its targets, and its barriers.
+"""One outstanding file in the master's memory: its needed offset, its targets, and its barriers.
 
 Arrives: values of `repl:` cells. Leaves: one :class:`FileEntry` a file, small enough for hundreds of thousands of them
 (equal parts are shared, offsets of targets without progress cost nothing). A new leader folds it again from the books.
@@ -26,8 +26,8 @@ from combiners import CLOSED, ReplicationStatus
 
 
 class CellFacts(NamedTuple):
-    """A `repl:` value taken apart: the needed side without barriers and shares, encoded, then barriers and shares.
-    ``shares``: for targets, as in their columns, how many of the needed records and bytes are theirs.
+    """A decoded `repl:` value: the needed side without barriers and shares, encoded, then barriers and shares.
+    ``shares``: the needed records and bytes of each target, by its column.
     """
 
     status: bytes
@@ -55,8 +55,8 @@ class Scope:
 
 
 class FileEntry:
-    """One outstanding file. ``needed`` is the offset that every target needs, ``safe`` how far ranges may go: the
-    needed offset that was known before the rows with the barriers were read (:func:`rules.barriers_are_complete_to`).
+    """One outstanding file. ``needed`` is the offset that every target needs, ``safe`` the last offset of ranges: the
+    needed offset before the read of the rows with the barriers (:func:`barriers.barriers_are_complete_to`).
 
     ``closed_in`` is the number of the first cycle of this reign that saw the file CLOSED, 0 while it is OPEN (rule R7).
     ``status`` is the encoded needed side (no barriers, nothing finished). ``progress`` is that of each target, in the
@@ -96,7 +96,7 @@ class FileEntry:
 
     @property
     def number(self) -> int:
-        """Which log of its directory this is."""
+        """The number of the log in its directory."""
         return file_entry_codec.number_in(self._packed)
 
     @property
@@ -116,7 +116,7 @@ class FileEntry:
 
     @property
     def safe(self) -> int:
-        """How far ranges may go."""
+        """The last offset that ranges may have."""
         return 0 if self._unsafe is None else self.needed - self._unsafe
 
     def _allow(self, safe: int) -> None:
@@ -141,20 +141,20 @@ class FileEntry:
 
     @property
     def progress(self) -> tuple[Progress, ...]:
-        """How far each target has the file."""
+        """The progress of each target."""
         return self._parts().progress
 
     @property
     def amounts(self) -> tuple[Amount, ...]:
-        """How much of the needed records belongs to each target; may be empty when no target gets any."""
+        """The needed records of each target; may be empty when no target gets any."""
         return self._parts().amounts
 
     def amount_at(self, index: int) -> Amount:
-        """How much of the needed records belongs to the target at ``index``."""
+        """The needed records of the target at ``index``."""
         return file_entry_codec.amount_in(self._packed, index)
 
     def amount_of(self, target: TargetKey) -> Amount:
-        """How much of the needed records belongs to the target; nothing when it is not known to be a target."""
+        """The needed records of a target; zero when the file has no such target."""
         index = self.index_of(target)
         return NO_AMOUNT if index is None else self.amount_at(index)
 
@@ -168,12 +168,12 @@ class FileEntry:
         return True
 
     def add_shares(self, shares: Iterable[tuple[bytes, Amount]]) -> None:
-        """The amounts are at least these."""
+        """Raise the amounts to at least these."""
         parts = self._parts()
         self._pack(parts._replace(amounts=amounts_in(self.scope, shares, parts.amounts)))
 
     def enter(self, scope: Scope) -> None:
-        """More tables refer to the file: how far each target is has to be read again, its amount stays."""
+        """More tables refer to the file: drop the progress of targets, which is read again, and keep their amounts."""
         known = dict(zip(self.scope.columns, self.amounts, strict=False))
         self.scope = scope
         parts = self._parts()
@@ -210,8 +210,8 @@ class FileEntry:
         self.directory, self.scope, self._packed, self._unsafe = directory, scope, packed, unsafe
 
     def take_over(self, previous: FileEntry) -> None:
-        """Take over the facts that an earlier snapshot had of the file: its first cycle CLOSED, its safe offset,
-        progress and amounts.
+        """Copy the facts of the file's entry in an earlier snapshot: its first cycle CLOSED, its safe offset, progress
+        and amounts.
         """
         if previous.closed_in and not self.closed_in and not previous.says(self.status):
             self.need(previous.needed, previous.status)
@@ -235,15 +235,15 @@ class FileEntry:
         return ReplicationStatus.FromString(self.status)
 
     def is_closed(self) -> bool:
-        """No record can ever be added to the file."""
+        """Whether no record can follow in the file."""
         return file_entry_codec.is_closed_in(self._packed)
 
     def is_settled(self) -> bool:
-        """CLOSED and safe to its end: no cell of the file can add a fact, except which tables refer to it."""
+        """Whether the file is CLOSED and safe to its end: its cells can add no fact but another table."""
         return self._unsafe == 0 and file_entry_codec.is_closed_in(self._packed)
 
     def created_ms(self) -> int:
-        """When the file was made, in ms since the epoch; 0 when no cell tells."""
+        """The creation time of the file, ms since the epoch; 0 when no cell has it."""
         return self.message().created_time
 
     def finished_at(self, index: int) -> int:
@@ -251,11 +251,11 @@ class FileEntry:
         return file_entry_codec.finished_in(self._packed, index)
 
     def progress_at(self, index: int) -> Progress:
-        """How far the target at ``index`` has the file."""
+        """The progress of the target at ``index``."""
         return file_entry_codec.progress_in(self._packed, index) or NO_PROGRESS
 
     def progress_of(self, target: TargetKey) -> Progress:
-        """How far ``target`` has the file; nothing yet when it is not known to be a target."""
+        """The progress of ``target``; zero when the file has no such target."""
         index = self.index_of(target)
         return NO_PROGRESS if index is None else self.progress_at(index)
 
@@ -264,11 +264,11 @@ class FileEntry:
         return self.scope.index_by_key.get(target)
 
     def reach(self, known_before: int) -> None:
-        """The rows were read after ``known_before`` was known to be needed: update ``safe``."""
+        """Raise ``safe`` after a read of the rows; ``known_before``: the needed offset before that read."""
         self._allow(rules.barriers_are_complete_to(known_before, self.needed))
 
     def is_behind(self) -> bool:
-        """Some target lacks a record that is needed."""
+        """Whether some target lacks a needed record."""
         needed, least = file_entry_codec.reach_in(self._packed)
         return needed > 0 and bool(self.scope.targets) if least is None else least < needed
 
@@ -292,7 +292,7 @@ def is_at_least(one: Amount, other: Amount) -> bool:
 def amounts_in(
     scope: Scope, shares: Iterable[tuple[bytes, Amount]], known: Sequence[Amount] = ()
 ) -> tuple[Amount, ...]:
-    """Amounts in the order of the scope's targets, the greatest of each; none when nobody knows any."""
+    """Amounts in the order of the scope's targets, the greatest of each; empty when there is none."""
     amounts = list(known)
     for target, amount in shares:
         index = scope.index_by_qualifier.get(target)
@@ -304,7 +304,7 @@ def amounts_in(
 
 
 def parse_cell(value: bytes) -> CellFacts:
-    """Take a `repl:` value apart. Raises CorruptionError when the bytes are no status."""
+    """Decode a `repl:` value. Raises CorruptionError when the bytes are no status."""
     try:
         message = ReplicationStatus.FromString(value)
     except DecodeError as error:
@@ -381,16 +381,16 @@ class Scopes:
 def configured_targets(
     table_ids: Iterable[str], targets_by_table: Mapping[str, Sequence[Target]]
 ) -> tuple[Target, ...]:
-    """Rule R9: the targets that count for a file are those configured now for the tables that refer to it.
+    """Rule R9: the targets of a file are the present ones of the tables that refer to it.
 
-    Rule R5: each is told apart by its whole key, so two tables that map to one remote table both count.
+    Rule R5: the complete key identifies a target, so two tables that map to one remote table have two targets.
     """
     found = {target.key: target for table_id in table_ids for target in targets_by_table.get(table_id, ())}
     return tuple(found[key] for key in sorted(found))
 
 
 def is_known_of(entry: FileEntry | None, table_id: str) -> bool:
-    """Whether the snapshot knows that a table refers to a file. Tables share logs, and a row that was read before its
-    tablet's first use of a log says nothing of that log (R24).
+    """Whether the snapshot has a reference of a table to a file. Tables share logs, and a row that was read before its
+    tablet's first use of a log does not name the log (R24).
     """
     return entry is not None and table_id in entry.scope.table_ids

@@ -21,8 +21,8 @@ from bookkeeper.master.index.barriers import FileBarrier
 
 
 class Progress(NamedTuple):
-    """How far one target has a file: the finished offset (records) and its position in the file (bytes); and how many
-    of the records and bytes up to there are the target's.
+    """A target's progress in a file: the finished offset (records) and its position in the file (bytes); and the
+    target's own records and bytes up to there.
     """
 
     offset: int
@@ -32,7 +32,7 @@ class Progress(NamedTuple):
 
 
 class Amount(NamedTuple):
-    """How many of a file's needed records are one target's, and the size of the blocks that hold them, bytes."""
+    """One target's part of a file's needed records: their number, and the size of their blocks, bytes."""
 
     records: int
     size: int

@@ -41,7 +41,7 @@ class LogIndex:
         return entries[at]
 
     def put(self, number: int, entry: FileEntry) -> bool:
-        """Add a log or replace one; whether it is new."""
+        """Add or replace a log; returns whether it is new."""
         entry.share_directory(self.directory)
         numbers, entries = self._chunks[-1]
         if number > numbers[-1]:
@@ -69,7 +69,7 @@ class LogIndex:
         return True
 
     def remove(self, number: int) -> None:
-        """Take out a log that is there."""
+        """Remove a present log."""
         chunk = self._chunk_of(number)
         numbers, entries = self._chunks[chunk]
         at = bisect_left(numbers, number)

@@ -1,4 +1,4 @@
-"""The outstanding files by name, and how far each tserver's logs are finished in order.
+"""The outstanding files by name, and each tserver's oldest unfinished log.
 
 Arrives: files of a scan or a quick cycle. Leaves: each by its name, all in order of their names; the oldest log of a
 tserver that a target lacks, for barriers that wait for all logs before one (``barriers``). Such barriers are checked
@@ -83,7 +83,7 @@ class Outstanding:
         self._length += run.put(number, entry)
 
     def remove(self, file: bytes) -> None:
-        """This one is outstanding no more. Raises KeyError when it was not."""
+        """Remove a file. Raises KeyError when it is not outstanding."""
         with self._lock:
             directory, number = log_names.split(file)
             if self.find(directory, number) is None:
@@ -150,7 +150,7 @@ class Outstanding:
         return None if last is None else last.file
 
     def add(self, entry: FileEntry) -> None:
-        """One more file, or one that more targets need now: search its directory again."""
+        """Add a file, or one that more targets need now: queries search its directory again."""
         with self._lock:
             self._fronts.clear()
             self.put(entry)

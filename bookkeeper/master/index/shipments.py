@@ -1,4 +1,4 @@
-"""Ranges handed out to workers and their reports: one :class:`Shipment` for each (file, target).
+"""The ranges at workers, and their reports: one :class:`Shipment` for each (file, target).
 
 Arrives: ranges that were handed out, reports of workers, sessions that ended, failures and successes of peers. Leaves:
 ranges in flight, the progress of each target by the latest report, and when a peer or a range may be tried again. A new
@@ -22,7 +22,7 @@ WorkKey = tuple[bytes, TargetKey]
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A range that a worker holds: both offsets inclusive."""
+    """A range at a worker: both offsets inclusive."""
 
     session: str
     txid: str
@@ -57,21 +57,21 @@ class Shipment:
     """Needed offset at the last quick cycle."""
 
     def launch(self, flight: Flight) -> None:
-        """A worker holds this range."""
+        """A worker has this range."""
         self.flight = flight
 
     def land(self) -> None:
-        """No worker holds a range."""
+        """No worker has a range."""
         self.flight = None
 
     def note_growth(self, finished: int, needed: int, now_ns: int) -> None:
-        """The file needs more; ``finished``: how far the target was."""
+        """The needed offset has risen; ``finished``: the target's offset before."""
         if finished >= self.seen_needed:
             self.behind_since_ns = now_ns
         self.seen_needed = needed
 
     def take_in(self, report: Report) -> None:
-        """A worker's numbers."""
+        """Take over a worker's numbers."""
         self.worker = report.session
         self.finished = max(self.finished, report.finished)
         self.share = Amount(*map(max, self.share, report.share))
@@ -85,7 +85,7 @@ class Shipment:
         self.failures, self.next_try_ns = 0, 0
 
     def press(self) -> None:
-        """An operator wants a try at once."""
+        """Try at once, on an operator's request."""
         self.clear_error()
         self.retry_requested = True
 
@@ -95,9 +95,8 @@ class Shipment:
         self.retry_requested = False
 
     def excuse(self, error: str | None) -> None:
-        """An error that is shown and blocks nothing, because an operator has asked for a try. The failed try may have
-        begun before that, and a worker that ships a range does not queue it a second time: so it is tried once more, at
-        once.
+        """Show an error without a pause, because an operator has requested a try. The failed try may have started
+        before the request, and a worker does not queue a range twice: so the range is tried once more, at once.
         """
         self.error = error
         self.retry_requested = False
@@ -117,7 +116,7 @@ class Shipment:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A worker's report on one range, as it came by `report_work`."""
+    """A worker's report on one range, from `report_work`."""
 
     session: str
     txid: str
@@ -166,14 +165,14 @@ class Shipped:
     resends: int = 0
 
     def add(self, report: Report) -> None:
-        """A worker's numbers."""
+        """Add a worker's numbers."""
         self.records += report.records
         self.sent_bytes += report.sent_bytes
         self.resends += report.resends
 
 
 def retry_after_ns(failures: int, base_ms: int, max_ms: int, rng: random.Random) -> int:
-    """How long to wait after that many failures in a row, ns: doubled each time, capped, half of it jitter."""
+    """The pause after that many failures in a row, ns: doubled each time, capped, half of it jitter."""
     ceiling_ms = min(max_ms, base_ms * 2 ** min(failures - 1, 30))
     return int((ceiling_ms / 2 + rng.random() * ceiling_ms / 2) * 1_000_000)
 
@@ -222,13 +221,13 @@ class Shipments:
             shipment.launch(Flight(flight.session, txid, flight.first, flight.last, now_ns))
 
     def take_back(self, key: WorkKey) -> None:
-        """The worker never got the range, or its process is gone."""
+        """End a flight: the worker did not get the range, or is dead."""
         shipment = self.shipments.get(key)
         if shipment is not None:
             self._land(key, shipment)
 
     def turned_away(self, session: str, now_ns: int) -> None:
-        """A tserver did not take ranges: it gets none for a while."""
+        """Pause a tserver that did not accept ranges."""
         self.tservers.setdefault(session, Retry()).fail(now_ns, self._wait_ns)
 
     def sessions_backing_off(self, now_ns: int) -> set[str]:
@@ -251,19 +250,19 @@ class Shipments:
             self._failed(shipment, report, now_ns)
 
     def try_now(self, key: WorkKey) -> None:
-        """The cause of a failure is handled, or its range is set aside: the queue goes on."""
+        """End the pause of a stream: the cause of its failure is handled, or the range is in quarantine."""
         shipment = self.shipments.get(key)
         if shipment is not None:
             shipment.clear_error()
 
     def try_peers_now(self) -> None:
-        """No peer has to wait any longer for its next try."""
+        """End the backoff of every peer."""
         for retry in self.peers.values():
             retry.try_now()
 
     def press(self, key: WorkKey) -> None:
-        """An operator wants it tried at once: no pause of its own or of its peer counts, nor a failure of a try that
-        began before.
+        """Try a stream at once, on an operator's request: ends its own pause and its peer's, and ignores a failure of a
+        try that began before.
         """
         shipment = self.shipments.get(key)
         if shipment is not None:
@@ -271,14 +270,14 @@ class Shipments:
             self.peer(key[1].cluster).try_now()
 
     def session_ended(self, session: str) -> None:
-        """A tserver is gone: all its ranges in flight are free."""
+        """A tserver is dead: end all its flights."""
         self.tservers.pop(session, None)
         for key, shipment in self.shipments.items():
             if shipment.flight is not None and shipment.flight.session == session:
                 self._land(key, shipment)
 
     def forget(self, files: Iterable[bytes]) -> None:
-        """These files need nothing any more."""
+        """Drop the shipments of these files: they are no longer outstanding."""
         gone = set(files)
         for key in [key for key in self.shipments if key[0] in gone]:
             self._land(key, self.shipments.pop(key))
@@ -312,12 +311,12 @@ class Shipments:
 
 
 def are_the_same(one: BlockRange | None, other: BlockRange | None) -> bool:
-    """Both errors are about the same records, or about no particular ones; positions may have become known since."""
+    """Whether two errors are about the same records, or both about none; only one may have positions."""
     if one is None or other is None:
         return one is other
     return (one.first, one.last) == (other.first, other.last)
 
 
 def lands(flight: Flight, report: Report) -> bool:
-    """The report ends the flight: its range is done, or it failed."""
+    """Whether the report ends the flight: its range is done, or it failed."""
     return flight.txid == report.txid and (report.error is not None or report.finished >= flight.last)

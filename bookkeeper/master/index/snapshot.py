@@ -33,7 +33,7 @@ SNAPSHOT_FAMILIES = ("repl", "tablet", "location")
 
 
 class BrokenChainError(TransientError):
-    """The tablets of a table did not join up (rule R16): tablets changed during the scan, read them again."""
+    """The tablets of a table have a gap or an overlap (rule R16): they changed during the scan, so read them again."""
 
     code = "broken_chain"
 
@@ -63,7 +63,7 @@ class OpenCell:
 
 @dataclass(slots=True)
 class Snapshot:
-    """Everything outstanding and every tablet, as one scan saw it.
+    """The outstanding files and the tablets of one scan.
 
     ``problems`` name cells that do not parse, ``highest_rank`` is the highest of any location (rule R8), ``fresh`` are
     the files' entries that are not shared with the snapshot before.
@@ -91,7 +91,7 @@ class Snapshot:
         self.highest_rank = max(self.highest_rank, rank)
 
     def note_closed(self, entry: FileEntry) -> None:
-        """A cell, or the file itself, says CLOSED."""
+        """A cell, or the file itself, is CLOSED."""
         entry.note_closed(self.cycle)
         self.open_cells.pop(entry.file, None)
 
@@ -100,12 +100,12 @@ class Snapshot:
         self.open_cells.setdefault(cell.file, []).append(cell)
 
     def remove(self, files: Iterable[bytes]) -> None:
-        """These files are outstanding no more."""
+        """Remove files that are no longer outstanding."""
         for file in files:
             self.files.remove(file)
 
     def settle(self) -> None:
-        """The snapshot is the current one: the list of fresh entries has served its purpose."""
+        """Drop the list of fresh entries: the snapshot is now the current one."""
         self.fresh.clear()
 
     def moving(self) -> list[FileEntry]:
@@ -113,7 +113,7 @@ class Snapshot:
         return [entry for entry in self.fresh if not entry.is_settled() and entry.file in self.files]
 
     def tablets_of_session(self) -> dict[str, dict[bytes, None]]:
-        """Session to the rows of the tablets that it holds, or has not let go of yet; in order."""
+        """Session to the rows of the tablets that are assigned to it, or were parked at it; in order."""
         return {session: dict(self.tablets.rows_of(session)) for session in self.tablets.sessions()}
 
 
@@ -276,7 +276,7 @@ class Chains:
         self._seen.add(view.extent.table_id)
 
     def finish(self) -> None:
-        """There was no other tablet."""
+        """Check the last table and the missing ones, after the last tablet."""
         verify_chain(self._last, None, self._online)
         missing = missing_tables(self._online, self._seen)
         if missing:
@@ -289,8 +289,8 @@ def missing_tables(online: Collection[str], seen: Collection[str]) -> list[str]:
 
 
 def chained(parts: Iterable[Row], online: Collection[str]) -> Iterator[Row]:
-    """Rows, or parts of them, as they come, read with the family ``tablet``; raises BrokenChainError at the latest when
-    all were read, unless their tablets join up (:class:`Chains`).
+    """The same rows, or parts of rows, read with the family ``tablet``. Raises BrokenChainError, at the latest at the
+    end, if their tablets have a gap or an overlap (:class:`Chains`).
     """
     chains = Chains(online)
     key, tablet_cells = b"", dict[Column, Cell]()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class TabletCounts:
-    """How many tablets each session has, in all and of each table. What is not counted is 0."""
+    """The number of tablets of each session, in all and of each table; 0 for others."""
 
     total: Counter[str] = field(default_factory=Counter)
     by_table: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -75,7 +75,7 @@ class TabletIndex(Mapping[bytes, "TabletView"]):
         self._join(view)
 
     def remove(self, row: bytes) -> None:
-        """The row is no tablet any more; nothing to do when it was none."""
+        """Remove a tablet; does nothing without one."""
         known = self._views.pop(row, None)
         if known is None:
             return

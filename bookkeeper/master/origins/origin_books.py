@@ -1,12 +1,12 @@
-"""The ``~root_`` rows: of which logs this cluster has to do with others, and what it knows of them (rule R22).
+"""The ``~root_`` rows: the root logs whose records this cluster received or sent on (rule R22).
 
-``recv:here`` says that records of a log have come to this cluster; a tserver puts it before it takes the first one, and
-beside it ``recv:by:<instance>``, which cluster brings them.
-``recv:to:<instance>:<log>`` says that a log of this cluster, which is gone, took records of it there; the collector
-puts it before that log goes. The rank of either is when that was, in ms. Both go for good when nothing of the log is
-under way anywhere. A log that this cluster itself wrote has a row, too, when it is gone.
+- ``recv:here``: this cluster has received records of the root log. A tserver puts it before it stores the first one.
+- ``recv:by:<instance>``: that cluster sent them. A tserver puts it together with ``recv:here``.
+- ``recv:to:<instance>:<log>``: a log of this cluster sent records of the root log to that instance. The collector puts
+  it before it deletes that log.
 
-Arrives: rows, logs that are about to go. Leaves: parsed rows, puts. Pure, but for reading a row.
+The rank of a cell is its time in ms. The row is purged when no record of the root log is under way anywhere. A log
+that this cluster wrote gets a row, too, when the collector deletes it. Pure, except for reads of a row.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from bookkeeper.rpc.contract.origin_messages import HandedOn, RootStanding
 
 @dataclass(frozen=True, slots=True)
 class RootRow:
-    """``here_ms``: when records were announced last, None = none came. ``handed``: by instance and log, when.
-    ``senders``: the clusters that brought some, and when they began.
+    """A parsed row. ``here_ms``: the latest announcement of records, None = none. ``handed``: instance and log to the
+    time of sending. ``senders``: the clusters that sent records here, and the time of their announcement.
     """
 
     log: RootLog
@@ -37,12 +37,12 @@ class RootRow:
 
     @property
     def handed_on(self) -> frozenset[HandedOn]:
-        """Whom records were handed on to, and by which logs."""
+        """The instances to which records were sent on, and the logs that brought them there."""
         return frozenset(HandedOn(instance, file) for instance, file in self.handed)
 
     @property
     def files(self) -> frozenset[str]:
-        """Logs of this cluster that are gone and handed records on."""
+        """Deleted logs of this cluster that sent records on."""
         return frozenset(file for _, file in self.handed)
 
 
@@ -58,15 +58,15 @@ def parse_root(row: Row) -> RootRow:
 
 
 def read_root(table: MetadataTable, log: RootLog) -> RootRow | None:
-    """The row of a log as it is now, None when there is none. Raises TransientError, CorruptionError."""
+    """The present row of a log, None when it has none. Raises TransientError, CorruptionError."""
     found = table.get(keys.root_row(log), ("recv",))
     return None if found is None else parse_root(found)
 
 
-def may_speak_of(log: RootLog, row: RootRow | None, asking: str, own_instance_id: str) -> bool:
-    """Whether another cluster may ask how it stands with a log here, and say that it is over: the one that wrote it,
-    and those that have brought records of it. Of one of which nothing is here there is nothing to tell and nothing to
-    end, so anybody may ask: a cluster that was to bring some, and had none for this one, is on the only way here.
+def may_ask_about(log: RootLog, row: RootRow | None, asking: str, own_instance_id: str) -> bool:
+    """Whether another cluster may ask about a log here and send its end: the cluster that wrote it, and those that sent
+    records of it here. Any cluster may ask about a log without records here: it may be on the only route to this
+    cluster, and its answer reveals nothing.
     """
     if own_instance_id in (log.instance_id, asking):
         return asking == own_instance_id
@@ -74,40 +74,40 @@ def may_speak_of(log: RootLog, row: RootRow | None, asking: str, own_instance_id
 
 
 def may_end(log: RootLog, row: RootRow | None, asking: str) -> bool:
-    """Whether another cluster, which may speak of a log, is believed that it is over. The one that wrote it is; a relay
-    only where that one brings nothing of it itself: what a relay says to have brought is its word alone.
+    """Whether a log ends on the message of a cluster that may ask about it. The cluster that wrote the log ends it
+    always. A relay ends it only where it sent records and the writer sent none.
     """
     return asking == log.instance_id or (has_brought(row, asking) and not has_brought(row, log.instance_id))
 
 
 def is_here(row: RootRow | None) -> bool:
-    """Whether records of a log have come here, and it is not over."""
+    """Whether records of a log came here, and the log is not over."""
     return row is not None and row.here_ms is not None
 
 
 def has_brought(row: RootRow | None, instance_id: str) -> bool:
-    """Whether a cluster is known to have brought records of a log."""
+    """Whether a cluster has announced records of a log here."""
     return row is not None and instance_id in row.senders
 
 
-def untold_logs(table: MetadataTable, files: Collection[str]) -> set[str]:
-    """Those of these logs, which are gone, of which a target was not told yet that the stream is over: a sender that
-    was stopped may still begin it. Finished cells go when the peer was told (R3). Raises TransientError.
+def unnotified_logs(table: MetadataTable, files: Collection[str]) -> set[str]:
+    """The deleted logs among these with a target that was not notified yet that the stream is over: a paused sender may
+    still start it. Rule R3: done cells stay until the notification. Raises TransientError.
     """
     return {file for file in files if table.get(keys.repl_row(file), ("done",)) is not None}
 
 
 def cells_to_purge(log: RootLog, row: Row | None) -> list[CellKey]:
-    """Everything in the row of a log that is over, and the announcement even if there is none: one that comes late, out
-    of a process that was stopped, is hidden.
+    """All cells of the row of a log that is over. The announcement is among them even if it is missing: the purge hides
+    a late one of a paused process.
     """
     columns = {keys.ROOT_HERE, *(() if row is None else row.cells)}
     return [CellKey(keys.root_row(log), column) for column in sorted(columns)]
 
 
 def instances_of(targets: Iterable[TargetKey], config: ClusterConfig) -> frozenset[str]:
-    """The clusters of ours behind targets, configured still or not. Of a cluster that is defined no more only the name
-    is known, which stands for it: it can't be asked. Other systems hand nothing on.
+    """The clusters of this system behind targets, also behind former ones. An undefined cluster is represented by its
+    name, and can't be asked. Other replica systems forward no records.
     """
     configured = {t.key: t.peer_instance_id for table in config.tables.values() for t in table.targets}
     found = set()
@@ -121,17 +121,19 @@ def instances_of(targets: Iterable[TargetKey], config: ClusterConfig) -> frozens
 
 
 def peer_on_route(config: ClusterConfig, instance_id: str, own_instance_id: str) -> PeerCluster:
-    """The cluster of that instance, which a route goes on to from here. Raises NotFoundError."""
+    """The next cluster on a route, by its instance. Raises NotFoundError when it is not defined here."""
     for peer in config.clusters.values():
         if peer.instance_id == instance_id:
             return peer
-    raise NotFoundError(f"instance {instance_id} is not defined at {own_instance_id} (any more)")
+    raise NotFoundError(f"instance {instance_id} is not defined at {own_instance_id}: define its cluster there")
 
 
-def hand_down(
+def recipient_puts(
     own: RootLog, origin_index: Collection[RootLog], instances: Iterable[str], rows: Collection[RootLog]
 ) -> list[RowPut]:
-    """What is put before a log of ours goes: of itself, and of each log of others that is not over (in ``rows``)."""
+    """The puts before the deletion of a log of this cluster: for the log itself, and for each open root log in ``rows``
+    whose records it holds.
+    """
     recipients = sorted(instances)
     return [
         RowPut(
@@ -152,13 +154,13 @@ def standing(row: RootRow | None, owed: bool, under_way: bool, peers: Collection
 
 
 def is_forgotten_by_time(row: RootRow, now_ms: int, paths_apart_ms: float) -> bool:
-    """Nobody has brought or asked about a log for so long that its own cluster, or the way from there, must be gone. Of
-    one that is over a mark of a sender may be left, which a process that was stopped has put late.
+    """Whether a log had no records and no question for so long that its cluster, or the route from it, must be gone.
+    The rank of a sender counts where ``recv:here`` is missing: a paused process put it after the log was over.
     """
     heard_ms = max(row.senders.values(), default=None) if row.here_ms is None else row.here_ms
     return heard_ms is not None and now_ms - heard_ms > paths_apart_ms
 
 
 def is_long_gone(row: RootRow, now_ms: int, paths_apart_ms: float) -> bool:
-    """A log of ours went so long ago that those that can't be asked about it need not be waited for any more."""
+    """Whether a log of this cluster was deleted so long ago that unreachable clusters no longer delay its end."""
     return now_ms - max(row.handed.values(), default=now_ms) > paths_apart_ms

@@ -1,7 +1,7 @@
-"""Keeps the ``~root_`` rows beside the collector: writes down who got what before a log goes, sees to the end (R22).
+"""The collector's part in rule R22: records the recipients of a log before its deletion, and starts the end of logs.
 
-Arrives: logs that are about to go, rows, the clock. Leaves: rows; operations that ask whether logs are over, or forget
-those of which nobody has spoken for very long. Survives a crash: the rows. Runs in the collector's thread.
+Arrives: logs before their deletion, ``~root_`` rows, the clock. Leaves: rows; operations that ask whether logs are
+over, or drop logs without news for ``tserver.paths_apart_ms``. Runs in the collector's thread.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from bookkeeper.master.fate.engine import FateEngine
 from bookkeeper.master.origins.end_origins import END_KIND, forget_by_time_args, forget_roots_args
 from bookkeeper.master.origins.origin_books import (
     RootRow,
-    hand_down,
     instances_of,
     is_forgotten_by_time,
     is_here,
     parse_root,
+    recipient_puts,
 )
 from bookkeeper.master.origins.origin_index import OriginMemory
 from bookkeeper.master.reign.reign_stores import ReignStores
@@ -29,13 +29,15 @@ from bookkeeper.origins import RootLog
 
 LOG = logging.getLogger(__name__)
 
-ASKED_MAX = 200
-"""Logs that one operation asks about; the next ones come in turn."""
+LOGS_PER_OPERATION_MAX = 200
+"""Most logs in one operation; later runs take the next ones."""
 
 
 @dataclass(slots=True)
 class OriginGc:
-    """One reign's. ``age_clock``: what is forgotten by time can't be remembered again; ``forgotten`` counts that."""
+    """The ``~root_`` rows of one reign. ``age_clock``: a clock without forward jumps, because dropping a log by time
+    can't be undone; ``forgotten`` counts those logs.
+    """
 
     stores: ReignStores
     clock: Clock
@@ -52,11 +54,11 @@ class OriginGc:
         self.rows = {row.log: row for row in map(parse_root, self.stores.table.scan(start, stop, ("recv",)))}
 
     def record_recipients(self, uri: str, finished: Collection[TargetKey]) -> None:
-        """Write down whom a log has brought what, before it goes or when it is found missing."""
+        """Put the recipients of a log's records, before its deletion or when it is missing."""
         own, config = RootLog(self.memory.own_instance_id, uri), self.stores.config()
         foreign = [log for log, row in self.rows.items() if not self._is_ours(row) and is_here(row)]
         origin_index = self.memory.index.of([uri])[uri] if foreign and finished else ()
-        puts = hand_down(
+        puts = recipient_puts(
             own, foreign if origin_index is None else origin_index, instances_of(finished, config), foreign
         )
         if puts:
@@ -64,12 +66,12 @@ class OriginGc:
             self.stores.table.put(puts, self.clock.wall_ms())
 
     def request_termination(self, present: Container[str]) -> None:
-        """Ask about logs of ours that are gone, some at a time; forget what nobody speaks of."""
+        """Ask about deleted logs of this cluster, some at a time; drop others' logs without news."""
         self.memory.index.retain(present)
         own = sorted(r.log for r in self.rows.values() if self._is_ours(r) and r.log.file not in present)
         if own and not any(running.op.type == END_KIND and not running.ended for running in self.fate.pending()):
             later = [log for log in own if self._last_requested is None or log > self._last_requested]
-            chosen = (later or own)[:ASKED_MAX]
+            chosen = (later or own)[:LOGS_PER_OPERATION_MAX]
             self._last_requested = chosen[-1]
             self.fate.submit(END_KIND, forget_roots_args(chosen))
         self._forget_by_time()
@@ -82,24 +84,24 @@ class OriginGc:
         silent = [
             row.log for row in self.rows.values() if is_forgotten_by_time(row, now_ms, self.memory.paths_apart_ms)
         ]
-        due = [log for log in silent if not self._is_open(log)][:ASKED_MAX]
+        due = [log for log in silent if not self._is_open(log)][:LOGS_PER_OPERATION_MAX]
         if due:
             self.forgotten += len(due)
             LOG.warning(
-                "nobody has asked about or brought %d logs for tserver.paths_apart_ms, among them %s of instance %s: "
-                "what is held of them is forgotten, and what still comes of them is taken twice",
+                "%d logs, among them %s of instance %s, had no records and no question for tserver.paths_apart_ms: "
+                "their origins are dropped, and later records of them may be stored twice",
                 len(due), due[0].file, due[0].instance_id,
             )  # fmt: skip
             self.fate.submit("forget_roots", forget_by_time_args(due))
 
     def _is_open(self, log: RootLog) -> bool:
-        """Its own stream is not over: its cluster will say so."""
+        """Whether the log's own stream is open: its cluster will end it."""
         row = self.stores.table.get(keys.recv_row(log.instance_id, log.file), ("recv",))
         return row is not None and bool(row.cells)
 
 
 def facts(origin_gc: OriginGc) -> Mapping[str, str]:
-    """What is worth a look."""
+    """Facts for the status, by name."""
     ours = sum(log.instance_id == origin_gc.memory.own_instance_id for log in origin_gc.rows)
     return {
         "logs_under_way_elsewhere": str(ours),

@@ -1,7 +1,7 @@
-"""Which other clusters' logs the records were first written to that each log of this one may hand on (rule R22).
+"""The root logs of the records that each log of this cluster may forward (rule R22).
 
-Arrives: logs, being written or sealed. Leaves: a set for each, read from block headers. Survives a crash: nothing; it
-is read again. Only what is stamped for somebody counts, for nobody gets the rest. Thread-safe.
+Arrives: open and sealed logs. Leaves: a set of root logs for each, read from block headers. Only blocks with block
+targets count, because no peer gets the others. Thread-safe.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """What was found in front of ``position``, which is where the block of ``next_offset`` begins."""
+class _LogRoots:
+    """The root logs of the blocks before ``position``, where the block of ``next_offset`` begins. ``whole``: of all."""
 
     roots: frozenset[RootLog] = frozenset()
     next_offset: int = 1
@@ -30,8 +30,8 @@ class _Read:
 
 
 def handed_on(header: BlockHeader) -> frozenset[RootLog]:
-    """The logs that whoever gets a block from here is told of: its records were first written there, or it claims some
-    of them. A block that does not say it counts for the log that brought it; one that was not received has no other.
+    """The root logs that a peer learns with a block: its records were first written there, or it claims some of them. A
+    received block without block origins counts for the log that brought it; a block written here has no root log.
     """
     if not header.HasField("origin") or not header.block_targets:
         return frozenset()
@@ -43,9 +43,7 @@ def handed_on(header: BlockHeader) -> frozenset[RootLog]:
 
 @dataclass(frozen=True, slots=True)
 class OriginMemory:
-    """Shared values of this room: the index, this cluster's instance, and how long several paths may be apart
-    (``tserver.paths_apart_ms``).
-    """
+    """Shared values of this package: the index, this cluster's instance, and ``tserver.paths_apart_ms``."""
 
     index: OriginIndex
     own_instance_id: str
@@ -53,42 +51,42 @@ class OriginMemory:
 
 
 class OriginIndex:
-    """Reads each log once."""
+    """The root logs by log; reads each block once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[str, _Read] = {}
+        self._known: dict[str, _LogRoots] = {}
 
     def of(self, logs: Collection[str]) -> Mapping[str, frozenset[RootLog] | None]:
-        """For each of these logs, that of now; nothing of one that is not there any more, None for one that is damaged:
-        it may hold anything. Raises TransientError.
+        """For each of these logs, its present root logs. A deleted log keeps those that were read; a damaged log gets
+        None, because it may hold records of any root log. Raises TransientError.
         """
         with self._lock:
             return {uri: self._read(uri) for uri in logs}
 
     def retain(self, logs: Container[str]) -> None:
-        """All others are gone."""
+        """Drop all other logs: they are deleted."""
         with self._lock:
             self._known = {uri: read for uri, read in self._known.items() if uri in logs}
 
     def _read(self, uri: str) -> frozenset[RootLog] | None:
-        known = self._known.get(uri, _Read())
+        known = self._known.get(uri, _LogRoots())
         if known.whole:
             return known.roots
         try:
-            return self._read_on(uri, known)
+            return self._read_further(uri, known)
         except NotFoundError:
             return known.roots
         except (CorruptionError, IncompatibleError) as error:
             LOG.info("%s counts as if it held records of every log: %s", uri, error.message)
             return None
 
-    def _read_on(self, uri: str, known: _Read) -> frozenset[RootLog]:
+    def _read_further(self, uri: str, known: _LogRoots) -> frozenset[RootLog]:
         view = WalView(uri)
         roots, next_offset = set(known.roots), known.next_offset
         for at in view.headers(next_offset, known.position):
             roots |= handed_on(at.header)
             next_offset = at.last_offset + 1
         position = view.end_position if next_offset > 1 else None
-        self._known[uri] = read = _Read(frozenset(roots), next_offset, position, view.seal is not None)
+        self._known[uri] = read = _LogRoots(frozenset(roots), next_offset, position, view.seal is not None)
         return read.roots

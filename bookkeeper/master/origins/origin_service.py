@@ -1,7 +1,7 @@
-"""What a cluster answers about the logs of others, and what it does when they are over (rule R22).
+"""The calls of other clusters about root logs: questions, and messages that logs are over (rule R22).
 
-Arrives: questions of the cluster that wrote a log, straight or by way of others; the news that nothing of it is under
-way. Leaves: standings; an operation that forgets. Survives a crash: that operation. Nothing here waits.
+Arrives: questions of the cluster that wrote a log, direct or relayed; messages that logs are over. Leaves: standings;
+an operation that removes logs. No call here waits for an operation.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from bookkeeper.master.origins.origin_books import (
     RootRow,
     instances_of,
     is_here,
+    may_ask_about,
     may_end,
-    may_speak_of,
     peer_on_route,
     read_root,
     standing,
-    untold_logs,
+    unnotified_logs,
 )
 from bookkeeper.master.origins.origin_index import OriginMemory
 from bookkeeper.master.origins.origin_termination import ROUTE_MAX, STREAMS_OF_CALL_MAX
@@ -39,15 +39,15 @@ LOGS_MAX = 500
 """Most logs in one question."""
 
 REFUSED = RootStanding(False, False, (), True)
-"""To whoever may not ask about a log."""
+"""The answer to a cluster that may not ask about a log."""
 
-HEARD_SHARE = 8
-"""That somebody asked is written down when the last word of it is older than this part of the time that counts."""
+REFRESH_SHARE = 8
+"""Refresh the time of the last question after this fraction (1/8) of ``tserver.paths_apart_ms``."""
 
 
 @dataclass(slots=True)
 class OriginService:
-    """One reign's."""
+    """The answers of one reign."""
 
     stores: ReignStores
     clock: Clock
@@ -59,12 +59,12 @@ class OriginService:
     def standings(
         self, route: Sequence[str], questions: Sequence[RootQuestion], asking: str | None = None
     ) -> list[RootStanding]:
-        """Of each log, at the end of the route; one of which the instance ``asking`` may not speak is refused (None:
-        this cluster asks). Raises InvalidInputError, NotFoundError, what asking raises.
+        """The standing of each log at the end of the route; refused where the instance ``asking`` may not ask (None:
+        this cluster asks). Raises InvalidInputError, NotFoundError, and the errors of the next cluster.
         """
         self._check(route, questions)
         if sum(len(question.streams) for question in questions) > STREAMS_OF_CALL_MAX:
-            raise InvalidInputError(f"more than {STREAMS_OF_CALL_MAX} streams are too much for one call")
+            raise InvalidInputError(f"one call may name {STREAMS_OF_CALL_MAX} streams at most: divide the questions")
         refused = self._refused([question.log for question in questions], asking)
         allowed = [question for question in questions if question.log not in refused]
         answers = iter(self._answered(route, allowed) if allowed else ())
@@ -77,9 +77,9 @@ class OriginService:
         return self._here(questions)
 
     def over(self, route: Sequence[str], logs: Sequence[RootLog], asking: str | None = None) -> None:
-        """Nothing of these is under way anywhere. It is in the books of whoever is meant when this returns. Raises
-        UnauthorizedError when ``asking`` may not end some: the others are over all the same. Of a log of another
-        cluster of which nothing is here nothing is done.
+        """End logs: no record of them is under way anywhere. Returns once the destination has persisted it. A log of
+        a third cluster without records here is ignored. Raises UnauthorizedError if ``asking`` may not end some; the
+        others end all the same.
         """
         self._check(route, logs)
         rows = {log: None if log.instance_id == asking else read_root(self.stores.table, log) for log in logs}
@@ -92,27 +92,27 @@ class OriginService:
             self.fate.submit("forget_roots", forget_roots_args(told))
         if refused:
             raise UnauthorizedError(
-                f"instance {asking} can't end {min(refused).file}: it neither wrote it nor brought records of it here, "
-                f"or instance {min(refused).instance_id} says itself when it is over"
+                f"instance {asking} can't end {min(refused).file}: it did not write it and sent no records of it here, "
+                f"or instance {min(refused).instance_id} sends here and ends it itself"
             )
 
     def _refuses_end(self, log: RootLog, row: RootRow | None, asking: str) -> bool:
-        """Whether a cluster that is not believed says that a log is over of which something is here."""
-        if not may_speak_of(log, row, asking, self.memory.own_instance_id):
+        """Whether a cluster may not end this log here."""
+        if not may_ask_about(log, row, asking, self.memory.own_instance_id):
             return True
         return is_here(row) and not may_end(log, row, asking)
 
     def _refused(self, logs: Collection[RootLog], asking: str | None) -> set[RootLog]:
-        """Those of which ``asking`` may not speak."""
+        """The logs about which ``asking`` may not ask."""
         if asking is None:
             return set()
         own = self.memory.own_instance_id
         rows = {log: None if log.instance_id == asking else read_root(self.stores.table, log) for log in set(logs)}
-        return {log for log, row in rows.items() if not may_speak_of(log, row, asking, own)}
+        return {log for log, row in rows.items() if not may_ask_about(log, row, asking, own)}
 
     def _here(self, questions: Sequence[RootQuestion]) -> list[RootStanding]:
-        """Streams are looked at before logs: a message that comes in between is in a log by then. Logs are looked at
-        before rows: what goes in between has its row before it goes.
+        """The standings at this cluster. It reads streams before logs: a message that comes in between is in a log by
+        then. It reads logs before rows: a log that is deleted in between has its row before.
         """
         open_here = self._open_streams({stream for question in questions for stream in question.streams})
         logs = [question.log for question in questions]
@@ -123,15 +123,15 @@ class OriginService:
         rows = [read_root(self.stores.table, log) for log in logs]
         self._record_question([row for row in rows if row is not None])
         sent = [() if row is None else row.files for row in rows]
-        untold = untold_logs(self.stores.table, {file for files in sent for file in files})
+        untold = unnotified_logs(self.stores.table, {file for files in sent for file in files})
         return [
             standing(row, q.log in owed, not (open_here.isdisjoint(q.streams) and untold.isdisjoint(files)), peers)
             for q, row, files in zip(questions, rows, sent, strict=True)
         ]
 
     def _open_streams(self, streams: Collection[RootLog]) -> set[RootLog]:
-        """Those of these streams of which a message may be taken here: a stream is over when its cells are gone and
-        every tserver knows. Cells are looked at first: an operation that has purged them is under way, or has ended.
+        """The streams whose messages may still be accepted here. A stream is over when its cells are purged and every
+        tserver has dropped it. The cells are read first: the operation that purged them is then running or done.
         """
         found = {
             s for s in streams if self.stores.table.get(keys.recv_row(s.instance_id, s.file), ("recv",)) is not None
@@ -141,7 +141,7 @@ class OriginService:
     def _record_question(self, rows: Sequence[RootRow]) -> None:
         now_ms = self.clock.wall_ms()
         due = [
-            r for r in rows if r.here_ms is not None and now_ms - r.here_ms > self.memory.paths_apart_ms / HEARD_SHARE
+            r for r in rows if r.here_ms is not None and now_ms - r.here_ms > self.memory.paths_apart_ms / REFRESH_SHARE
         ]
         if due:
             self.stores.reign.check()
@@ -152,4 +152,7 @@ class OriginService:
     def _check(self, route: Sequence[str], logs: Sequence[RootLog | RootQuestion]) -> None:
         self.stores.reign.check()
         if len(route) > ROUTE_MAX or len(logs) > LOGS_MAX:
-            raise InvalidInputError(f"a route of {len(route)} clusters for {len(logs)} logs is too much for one call")
+            raise InvalidInputError(
+                f"one call may have a route of {ROUTE_MAX} clusters and {LOGS_MAX} logs at most, and this one has "
+                f"{len(route)} and {len(logs)}: divide the logs, or shorten the route"
+            )

@@ -1,19 +1,19 @@
-"""When nothing of a log is under way anywhere any more: the end of what is remembered of several paths (rule R22).
+"""The decision that no record of a root log is under way anywhere (rule R22).
 
-The cluster that wrote a log asks, once the log is gone: those that it sent the log to, then whomever they name, and so
-on, along routes of clusters that know each other. Each answers the cluster that wrote the log, and those that brought
-it records of it; as each record came by clusters that name one another, one route at least leads wherever there are
-some. Each says whether a log of its own that is still there holds records of it to be handed on, and which of its logs
-that are gone handed some on, and to whom. A cluster is asked about the streams that were to bring it some, and asked
-again about each one that is named later: until a stream is over there, a message of it may wait in a process that was
-stopped. A *round* asks every cluster about all of its streams.
+The cluster that wrote a log asks, once the log is deleted, in a *round*: first the clusters to which it sent the log,
+then the clusters that those name, and so on, along routes of clusters that define each other. A cluster answers the
+writer of the log, and each cluster that sent it records of the log. So every cluster with such records has a route.
 
-Why a round in which nobody owes anything and every stream is over proves the end. Suppose that a cluster takes a record
-after it answered last; let B be the first one that does. The record comes by a log of another cluster, Y, which Y had
-when it answered last, for Y took nothing afterwards. If the log was still there, Y owed. If it was gone, Y named it,
-and B was asked about its stream after that. So the stream was over at B, and B took nothing of it afterwards.
+An answer has two parts: whether a present log of that cluster holds records that it must still forward, and which of
+its deleted logs forwarded some, to which instances. The question names the streams that were to bring records there. A
+stream that is named later leads to another question, because a paused process may hold a message of an open stream.
 
-Arrives: what clusters answer. Leaves: verdicts, and routes to tell them by. Pure but for the asking, which is given.
+A round proves the end when no cluster owes records and every stream is over. Suppose that a cluster stores a record
+after its last answer, and let B be the first one. The record came in a log of another cluster, Y, which existed at Y's
+last answer, because Y stored no record afterwards. If the log was present, Y owed. If it was deleted, Y named it, and
+the round asked B about its stream later. So the stream was over at B, and B stored no record of it afterwards.
+
+Arrives: answers of clusters. Leaves: decisions, and routes for the notification. Pure except for the ``ask`` function.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract.origin_messages import HandedOn, RootQuestion, RootStanding
 
 Route = tuple[str, ...]
-"""Instances, each of which knows the next one; the last one is meant."""
+"""Instances, each of which defines the next one; the last one is the destination."""
 
 Ask = Callable[[Route, Sequence[RootQuestion]], Sequence[RootStanding]]
 
@@ -34,10 +34,10 @@ Place = tuple[RootLog, str]
 """A log, and an instance that is asked about it."""
 
 ROUTE_MAX = 16
-"""Most clusters on a route: clusters beyond that are told by a nearer one, or not."""
+"""Maximum hops; clusters beyond this may not be notified."""
 
 STREAMS_MAX = 100
-"""Most streams in one question; about more there are several questions."""
+"""Most streams in one question; more streams need several questions."""
 
 STREAMS_OF_CALL_MAX = 1_000
 """Most streams in all questions of one call."""
@@ -45,8 +45,8 @@ STREAMS_OF_CALL_MAX = 1_000
 
 @dataclass(slots=True)
 class Round:
-    """What was said. ``under_way``: an instance at which a stream is not over. ``silent`` did not answer now, ``lost``
-    can't be asked at all: not defined where the route needs them, of an older version, or not letting the caller in.
+    """The answers of a round. ``under_way``: an instance at which a stream is open. ``silent``: an error that may pass.
+    ``lost``: instances that can't be asked: not defined on the route, of an older version, or refusing the caller.
     """
 
     owed: set[RootLog] = field(default_factory=set)
@@ -54,7 +54,7 @@ class Round:
     silent: dict[RootLog, str] = field(default_factory=dict)
     lost: dict[RootLog, dict[str, str]] = field(default_factory=dict)
     routes: dict[Route, set[RootLog]] = field(default_factory=dict)
-    """By which each was asked."""
+    """The logs that were asked about by each route."""
 
     def note(self, route: Route, log: RootLog, standing: RootStanding) -> None:
         """The instance at the end of a route answered."""
@@ -74,7 +74,7 @@ class Round:
 
 @dataclass(slots=True)
 class _Walk:
-    """A round under way. ``streams``: of each place, those that are named; ``answered``: about which it was asked."""
+    """A running round. ``streams``: those named for a place; ``answered``: those about which it has answered."""
 
     own_instance_id: str
     said: Round
@@ -85,22 +85,22 @@ class _Walk:
     failed: dict[Place, PermanentError | TransientError] = field(default_factory=dict)
 
     def take_level(self) -> dict[Route, set[RootLog]]:
-        """The routes of the next level, which starts anew."""
+        """The routes of the next level; clears it."""
         level, self.next_level = self.next_level, {}
         return level
 
     def note_failures(self) -> None:
-        """The round is over: say which instances did not answer."""
+        """End the round: record the instances that did not answer."""
         for (log, instance), why in self.failed.items():
             if not self.is_asked((log, instance)):  # no other route led there
                 self.said.note_failure(log, instance, why)
 
     def is_asked(self, place: Place) -> bool:
-        """Whether the instance has answered about the log and about every stream that was named."""
+        """Whether the instance has answered about the log and every named stream."""
         return has_answered(self.answered.get(place), self.streams[place])
 
     def name(self, log: RootLog, namer: Route, handed: HandedOn) -> None:
-        """A cluster, at the end of a route, handed records of a log on."""
+        """The cluster at the end of a route names an instance to which it forwarded records of a log."""
         instance = handed.instance_id
         place = log, instance
         if instance == self.own_instance_id or (instance not in namer and len(namer) == ROUTE_MAX):
@@ -112,7 +112,7 @@ class _Walk:
             self.next_level.setdefault(self.ways.get(place, (*namer, instance)), set()).add(log)
 
     def ask(self, route: Route, logs: Collection[RootLog], ask: Ask) -> None:
-        """Ask the cluster at the end of a route what it has not answered yet."""
+        """Ask the cluster at the end of a route about logs and streams that it has not answered yet."""
         instance = route[-1]
         wanted = [log for log in sorted(logs) if not self.is_asked((log, instance))]
         questions = [question for log in wanted for question in self._questions((log, instance))]
@@ -141,7 +141,7 @@ class _Walk:
 
 
 def _calls(questions: Sequence[RootQuestion]) -> Iterator[list[RootQuestion]]:
-    """Questions as they go together, a bounded number of streams in each call."""
+    """The questions of each call, with a bounded number of streams."""
     call: list[RootQuestion] = []
     size = 0
     for question in questions:
@@ -155,7 +155,7 @@ def _calls(questions: Sequence[RootQuestion]) -> Iterator[list[RootQuestion]]:
 
 
 def ask_round(starts: Mapping[RootLog, Collection[HandedOn]], own_instance_id: str, ask: Ask) -> Round:
-    """Ask everybody of these logs. ``starts``: to which instances each was sent."""
+    """Run a round about these logs. ``starts``: the instances to which each log was sent."""
     found = Round()
     walk = _Walk(own_instance_id, found)
     for log, sent in starts.items():
@@ -169,30 +169,30 @@ def ask_round(starts: Mapping[RootLog, Collection[HandedOn]], own_instance_id: s
 
 
 def has_answered(about: Collection[RootLog] | None, streams: Collection[RootLog]) -> bool:
-    """Whether a cluster was asked about all of these streams; ``about``: those of its questions, None = no question."""
+    """Whether a cluster has answered about all of these streams; ``about``: those of its answers, None = no answer."""
     return about is not None and set(streams) <= set(about)
 
 
-def is_over(log: RootLog, said: Round, without_the_lost: bool) -> bool:
-    """Whether nothing of a log is under way. ``without_the_lost``: those that can't be asked, and streams whose end is
-    not told, were waited for long enough.
+def is_over(log: RootLog, said: Round, is_wait_over: bool) -> bool:
+    """Whether no record of a log is under way. ``is_wait_over``: unreachable instances and open streams have had
+    their time and do not count.
     """
-    if is_owed(said, log) or log in said.silent:
+    if owes_records(said, log) or log in said.silent:
         return False
-    return without_the_lost or not (log in said.lost or is_under_way(said, log))
+    return is_wait_over or not (log in said.lost or is_under_way(said, log))
 
 
-def is_owed(said: Round, log: RootLog) -> bool:
-    """Whether somebody still hands records of it on."""
+def owes_records(said: Round, log: RootLog) -> bool:
+    """Whether a cluster still has to forward records of it."""
     return log in said.owed
 
 
 def is_under_way(said: Round, log: RootLog) -> bool:
-    """Whether a message may still bring records of it somewhere."""
+    """Whether a message of an open stream may still bring records of it to a cluster."""
     return log in said.under_way
 
 
-def in_order_of_telling(rounds: Round, over: Collection[RootLog]) -> list[tuple[Route, list[RootLog]]]:
-    """The farthest first: who forgot does not say any more whom it handed something on to."""
+def farthest_first(rounds: Round, over: Collection[RootLog]) -> list[tuple[Route, list[RootLog]]]:
+    """Routes and their logs, the farthest first: a cluster that has dropped a log no longer names its recipients."""
     routes = sorted(rounds.routes.items(), key=lambda item: (-len(item[0]), item[0]))
     return [(route, told) for route, logs in routes if (told := sorted(logs & set(over)))]

@@ -1,10 +1,10 @@
-"""When a tablet whose load failed is tried again: after a tenth of a second, then after ever longer, up to a minute.
+"""The retries of failed loads: after 100 ms, then after doubled pauses of at most a minute.
 
-Arrives: loads that failed for a reason that stays, as a damaged file, and loads that went well. Leaves: whether a load
-may be ordered now. Survives a crash: nothing; the next leader tries at once. Thread-safe.
+Arrives: loads that failed for a permanent reason, as a damaged file, and loads that succeeded. Leaves: whether a load
+may be ordered now. The next leader tries at once. Thread-safe.
 
-A load reads logs and may take as long as the tablet is large, so it is not repeated in each cycle. A person who has put
-things right waits a minute at most.
+A load reads logs and takes long for a large tablet, so the master does not repeat it in each cycle. After a repair the
+next try follows within a minute.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ RETRY_MIN_MS = 100
 RETRY_MAX_MS = 60_000
 
 
-def rest_ms(failures: int) -> int:
-    """How long a tablet rests after so many failures in a row, from 1 on."""
+def pause_ms(failures: int) -> int:
+    """The pause after so many failures in a row (1 or more), ms."""
     return int(min(RETRY_MAX_MS, RETRY_MIN_MS << min(failures - 1, 30)))
 
 
@@ -29,16 +29,16 @@ class LoadRetries:
         self._clock = clock
         self._lock = threading.Lock()
         self._failed: dict[bytes, tuple[int, int]] = {}
-        """Failures in a row, and the boot time from which on the tablet is tried again."""
+        """Failures in a row, and the boot time of the next try."""
 
     def failed(self, row: bytes) -> None:
-        """A load failed for a reason that stays."""
+        """A load failed for a permanent reason."""
         with self._lock:
             failures = self._failed.get(row, (0, 0))[0] + 1
-            self._failed[row] = failures, self._clock.boot_ns() + rest_ms(failures) * 1_000_000
+            self._failed[row] = failures, self._clock.boot_ns() + pause_ms(failures) * 1_000_000
 
     def over(self, row: bytes) -> None:
-        """The tablet is loaded, or it is nobody's any more."""
+        """The tablet is loaded, or it does not exist any more."""
         with self._lock:
             self._failed.pop(row, None)
 

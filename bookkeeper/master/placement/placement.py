@@ -1,14 +1,14 @@
-"""Placing tablets: who holds which, written as a cell first and ordered by a call afterwards.
+"""The placement of tablets: writes each location as a cell, and then orders the load by a call.
 
-Arrives: tablets, those of the latest snapshot or the few that changed since, sessions, what tservers say they hold.
-Leaves: `location:` cells at ranks of
-this reign, orders to load and unload. Survives a crash: the cells. A new leader writes every location again, at its own
-rank, before it orders anything: a tserver that gets an order of a deposed leader finds another session there and
-refuses. It then asks every live tserver what it holds, and only then lets a tablet be loaded that another one might
-have got from that deposed leader a moment ago.
+Arrives: tablets of the latest snapshot, or the few that changed since; sessions; reports of tservers. Leaves:
+`location:` cells at ranks of this reign, orders to load and unload.
 
-Tablets that an operation has claimed (a split, a merge) are left alone until it is done with them: no location, no
-order. :meth:`Placement.let_go` is the moment from which that holds. Rules: R7 and R15.
+A new leader writes every location again, at its own rank, before its first order. So a tserver that gets an order of a
+deposed leader finds another session in the cell, and refuses. The leader then reads the tablets of every live tserver,
+and orders loads only after that, because the deposed leader may have just given a tablet to another tserver.
+
+A tablet that an operation has claimed (a split, a merge) gets no location and no order until the operation is done with
+it, from the return of :meth:`Placement.let_go` on. Rules: R7 and R15.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """What placing is decided from besides tablets: live sessions with their addresses, dead ones with a log that is
-    not sealed, tables that are being deleted.
+    """The input of placement besides tablets: live sessions with their addresses, dead sessions with an unsealed log,
+    tables under deletion.
     """
 
     live: Mapping[str, str]
@@ -53,31 +53,31 @@ class ClusterState:
 
 @dataclass(slots=True)
 class Placement:
-    """One reign's hold on tablets. The master's thread places; lanes tell what came of the orders."""
+    """The placement of one reign. The master's thread places tablets; lanes report the results of orders."""
 
     stores: ReignStores
     calls: TServerCalls
     clock: Clock
     changed: Callable[[Collection[bytes]], None]
-    """These tablets may be placed now; none named: any."""
+    """Requests the placement of these tablets; empty: of all."""
     note_assigned: Callable[[str, bytes], None]
     claimed: Callable[[], Collection[bytes]] = tuple
     """Rows of the tablets that operations have claimed."""
     unrecoverable: Mapping[str, str] = field(default_factory=dict)
-    """Logs of dead sessions that can't be sealed until a person helps, and why; fences stand beside them."""
+    """Logs of dead sessions that can't be sealed until an operator helps, and the reason; each has a fence."""
     problems: dict[bytes, str] = field(init=False, default_factory=dict)
-    """Rows of the tablets that can't be loaded until a person helps, and why; read by any thread."""
+    """Rows of the tablets that can't be loaded until an operator helps, and the reason; read by any thread."""
     moves: TabletMoves = field(init=False, default_factory=TabletMoves)
     reports: TabletReports = field(init=False, default_factory=TabletReports)
     return_wait: ReturnWait = field(init=False)
     _orders: TabletOrders = field(init=False)
     _retries: LoadRetries = field(init=False)
     _placing: threading.Lock = field(init=False, default_factory=threading.Lock)
-    """Held while locations are written: what is claimed meanwhile may still be placed."""
+    """Locked while locations are written: a tablet that is claimed meanwhile may still be placed."""
     _asserted: bool = field(init=False, default=False)
-    """This reign has written every location again."""
+    """Whether this reign has written every location again."""
     _checked: bool = field(init=False, default=False)
-    """Every live tserver has reported its tablets since."""
+    """Whether every live tserver has reported its tablets since."""
 
     def __post_init__(self) -> None:
         self._retries = LoadRetries(self.clock)
@@ -86,22 +86,22 @@ class Placement:
 
     @property
     def warnings(self) -> Mapping[bytes, str]:
-        """Rows of the tablets that are served and have a problem, and the problem; read by any thread."""
+        """Rows of served tablets with a problem, and the problem; read by any thread."""
         return self.reports.warnings
 
     def place(self, tablets: TabletIndex, cluster: ClusterState) -> None:
-        """Look at all tablets: assign what nobody holds, go on with moves, order what is missing. ``tablets`` is told
-        of what changed. Raises TransientError, LeaseLostError.
+        """Place all tablets: assign free ones, continue moves, order missing loads. Puts changed views into
+        ``tablets``. Raises TransientError, LeaseLostError.
         """
         for row in dict(self.problems):
             if row not in tablets:
-                self._has_no_problem(row)
+                self._clear_problem(row)
         with self._placing:
             self._place(tablets, cluster, self._may_place(cluster))
 
     def place_some(self, tablets: TabletIndex, rows: Collection[bytes], cluster: ClusterState) -> None:
-        """The same for a few tablets, at the price of these. Before this reign has looked at all, nothing is placed one
-        by one. Raises TransientError, LeaseLostError.
+        """Place a few tablets; the cost grows with these alone. Does nothing before this reign has placed all tablets
+        and read all reports. Raises TransientError, LeaseLostError.
         """
         if not self._checked:
             return
@@ -114,23 +114,23 @@ class Placement:
             self._move(tablets, cluster, may_place, None)
 
     def is_loaded(self, session: str, row: bytes) -> bool | None:
-        """Whether a tserver serves a tablet, by what it said last; None when it has said nothing yet. Any thread."""
+        """Whether a tserver serves a tablet, by its latest report; None before its first one. Any thread."""
         return self.reports.is_served(session, row)
 
     def let_go(self, rows: Collection[bytes]) -> None:
-        """These rows are claimed, and nobody is on the way to place them when this returns. What tservers have said of
-        them is forgotten: they are asked again when the operation is done.
+        """Stop the placement of claimed tablets; no put of their locations is under way on return. Drops the reports
+        about them: the master reads new ones when the operation is done.
         """
         with self._placing:
             self.reports.let_go(rows)
         self.moves.let_go(rows)
 
     def hurry(self, session: str, row: bytes) -> None:
-        """A client waits for this tablet: if it is to be loaded there, it goes before others."""
+        """A client waits for this tablet: its open order at that tserver goes first."""
         self._orders.hurry(session, row)
 
     def due_ns(self) -> int | None:
-        """When tablets that wait for tservers to come back are to be placed all the same; None when none wait."""
+        """The end of the wait for returning tservers (boot clock); None without a wait."""
         return self.return_wait.due_ns
 
     def _may_place(self, cluster: ClusterState) -> Callable[[TabletView], bool]:
@@ -149,22 +149,22 @@ class Placement:
             self.reports.clear()
         self._orders.retain(live)
         settled = self._order_all([tablets[tablet.row] for tablet in placeable], self.reports.served(live), live)
-        self.moves.forget_the_dead(tablets, live)
+        self.moves.drop_dead(tablets, live)
         self._move(tablets, cluster, may_place, settled)
         self._ask(live)
 
     def _assign(self, tablets: TabletIndex, candidates: Iterable[TabletView], cluster: ClusterState) -> None:
-        """Write locations of tablets that nobody holds, and of those that were let go in a move."""
+        """Write locations of free tablets, and of those that a move has unloaded."""
         tablets_max = self.return_wait.tablets_max(len(tablets))
         released = (self._released(tablet, cluster.unsealed) for tablet in candidates)
         free = assign_free(released, cluster.live, cluster.unsealed, tablets.counts, tablets_max)
-        arrived = self.moves.take_left(cluster.live)
+        arrived = self.moves.take_unloaded(cluster.live)
         for view in self._write(one_for_each_tablet([*arrived, *free]), cluster.live):
             tablets.put(view)
 
     def _released(self, tablet: TabletView, unsealed: Collection[str]) -> TabletView:
-        """A tablet of a dead session that has a damaged log, as nobody's if that log has nothing of it; else that log
-        is what keeps it away.
+        """A tablet of a dead session with a damaged log: free if that log has no record of it. Otherwise the log is
+        recorded as the tablet's problem.
         """
         if tablet.session is None or tablet.session not in unsealed or not self.unrecoverable:
             return tablet
@@ -179,7 +179,7 @@ class Placement:
         return tablet
 
     def _write(self, chosen: Collection[Assignment], live: Mapping[str, str]) -> list[TabletView]:
-        """Put locations at one rank of this reign, before any order is given; the tablets as they are now."""
+        """Put locations at one rank of this reign, before any order; returns the new views of the tablets."""
         puts = [RowPut(a.tablet.row, {keys.LOCATION: Location(a.session, live[a.session]).encode()}) for a in chosen]
         if puts:
             self.stores.table.put(puts, self.stores.reign.next_rank())
@@ -187,7 +187,7 @@ class Placement:
             self.note_assigned(a.session, a.tablet.row)
         return [replace(a.tablet, session=a.session, address=live[a.session], parked_at=None) for a in chosen]
 
-    # ---- what tservers hold
+    # ---- reports of tservers
 
     def _ask(self, live: Mapping[str, str]) -> None:
         """Ask each live tserver for its tablets, in its lane; one question at a time."""
@@ -207,7 +207,7 @@ class Placement:
 
         return ask
 
-    def _has_no_problem(self, row: bytes) -> None:
+    def _clear_problem(self, row: bytes) -> None:
         self.problems.pop(row, None)
         self._retries.over(row)
 
@@ -216,20 +216,20 @@ class Placement:
     def _order_all(
         self, placed: Collection[TabletView], reported: Mapping[str, Collection[bytes]], live: Mapping[str, str]
     ) -> bool:
-        """Order what is missing of all tablets by the latest answers; whether all but the moving ones were in place."""
+        """Order the missing loads of all tablets by the latest reports; whether all but moving ones were in place."""
         if not self._checked:
             if not may_load(live, reported):
                 return False
             self._checked = True
-            # loads are ordered for all tablets once: they also revive those that an unload left half way
+            # all tablets get one load order: it also restores those that an unload left half way
             reported = dict.fromkeys(live, frozenset())
         return self._order(placed, reported, live) and reported.keys() == live.keys()
 
     def _order(
         self, placed: Collection[TabletView], reported: Mapping[str, Collection[bytes]], live: Mapping[str, str]
     ) -> bool:
-        """Order loads of what is missing and unloads of what is held without right; whether only moves needed any,
-        and tablets that nobody can load.
+        """Order loads of missing tablets and unloads of surplus ones; whether no other tablet was misplaced than moving
+        ones and those with a problem.
         """
         missing, surplus = misplaced((t for t in placed if not self.moves.is_leaving(t.row)), reported)
         settled = all(self.moves.is_moving(tablet.row) or tablet.row in self.problems for tablet in missing)
@@ -261,7 +261,7 @@ class Placement:
                 LOG.warning("tablet %s is not loaded at %s yet: %s", tablet.extent, session, error.message)
                 return
             self.reports.loaded(session, tablet.row)
-            self._has_no_problem(tablet.row)
+            self._clear_problem(tablet.row)
             if self.moves.loaded(tablet.row, session):
                 self.changed((tablet.row,))
 
@@ -284,7 +284,7 @@ class Placement:
     def _move(
         self, tablets: TabletIndex, cluster: ClusterState, may_move: Callable[[TabletView], bool], settled: bool | None
     ) -> None:
-        """Begin moves, and repeat orders to let go that failed."""
+        """Start moves, and repeat failed orders to unload."""
         for move in self.moves.begin(tablets, cluster.live, may_move, settled):
             source = move.source or ""
             if source in cluster.live:
@@ -297,22 +297,22 @@ def row_of(extent: Extent) -> bytes:
 
 
 def needs_help(error: BookkeeperError) -> bool:
-    """Whether a load fails for a reason that stays until a person does something: everything that is not transient, but
-    for a refusal, which comes of an order that was overtaken.
+    """Whether a load fails until an operator acts: each permanent error except a refusal, which follows an outdated
+    order.
     """
     return isinstance(error, PermanentError) and not isinstance(error, RefusedError)
 
 
 def uses_any(row: Row, logs: Collection[str]) -> bool:
-    """Whether one of these logs may hold records of the tablet: before it is written to, its row says so (R12). The row
-    was read when the logs were fenced, so what is not there yet is about nothing.
+    """Whether one of these logs may hold records of the tablet: its row names a log before the first record (R12). The
+    row was read when the logs were fenced, so a later `log:` cell is void.
     """
     return any(keys.log_column(log) in row.cells for log in logs)
 
 
 def one_for_each_tablet(assignments: Iterable[Assignment]) -> list[Assignment]:
-    """Rule R1: all of them are written at one rank, so the first for each tablet counts. A tablet has two when it was
-    let go in a move and the tserver that held it has died since.
+    """The first assignment of each tablet: all are written at one rank (rule R1). A tablet has two when a move unloaded
+    it from a tserver that has died since.
     """
     chosen: dict[bytes, Assignment] = {}
     for assignment in assignments:
@@ -321,7 +321,7 @@ def one_for_each_tablet(assignments: Iterable[Assignment]) -> list[Assignment]:
 
 
 def may_load(live: Mapping[str, str], reported: Mapping[str, Collection[bytes]]) -> bool:
-    """Rule R7, for tablets: before this reign's first orders every live tserver has said what it holds, after the
-    locations were written. From then on nobody but this leader gives tablets away.
+    """Rule R7, for tablets: whether every live tserver has reported after this reign wrote the locations. From then on
+    only this leader assigns tablets.
     """
     return all(session in reported for session in live)

@@ -1,4 +1,4 @@
-"""Waiting for tservers to come back, after all of them were gone: the first one does not get all tablets."""
+"""The wait for returning tservers after an outage of all, so that the first one does not get all tablets."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ RETURN_MS = 4_000
 
 @dataclass(slots=True)
 class ReturnWait:
-    """Whether the master waits for tservers, and until when. Used by the master's thread alone."""
+    """The wait of one reign. Used by the master's thread alone."""
 
     clock: Clock
     due_ns: int | None = field(init=False, default=None)
-    """When tablets that wait are placed all the same (boot clock); None when none wait."""
+    """The end of the wait (boot clock); None without a wait."""
     _expected: int = field(init=False, default=0)
     _has_waited: bool = field(init=False, default=False)
 
     def update(self, tablets: TabletIndex, live: Collection[str]) -> None:
-        """Begin or end to wait, by the tservers that live now."""
+        """Start or end the wait, by the tservers that live now."""
         missing = missing_sessions(tablets, live) if live else 0
         if self.due_ns is not None:
             if len(live) >= self._expected or self.clock.boot_ns() >= self.due_ns:

@@ -1,8 +1,7 @@
-"""Which tserver gets which tablet.
+"""The choice of a tserver for each tablet.
 
-Arrives: tablets with the sessions they are assigned to, live sessions, dead ones whose logs are all sealed. Leaves:
-assignments of free tablets, and moves that even out the load. Pure; an assignment is a cell first and a call
-afterwards, and either may be repeated. Rule: R15.
+Arrives: tablets with their sessions, live sessions, dead ones with unsealed logs. Leaves: assignments of free tablets,
+and moves that even out the load. Pure; an assignment may be repeated. Rule: R15.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ SLACK = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Give the tablet to a session. ``source`` is a live session that has to unload it first."""
+    """A tablet and its next session. ``source`` is a live session that has to unload it first."""
 
     tablet: TabletView
     session: str
@@ -28,11 +27,10 @@ class Assignment:
 
 
 def is_free(tablet: TabletView, live: Collection[str], unsealed: Collection[str]) -> bool:
-    """The tablet is free: it never had a tserver, was parked, or its tserver is dead and all logs of that one are
-    sealed (rule R15).
+    """Whether the tablet is free: it never had a tserver, or its tserver is dead or parked it, and has no unsealed log
+    (rule R15).
 
-    ``unsealed`` are dead sessions with a log that is not sealed yet: a tserver that loads the tablet before that misses
-    the end of this log.
+    ``unsealed`` are dead sessions with an unsealed log: a tserver that loads the tablet now misses the log's end.
     """
     return tablet.session not in live and not {tablet.session, tablet.parked_at} & set(unsealed)
 
@@ -44,8 +42,8 @@ def assign_free(
     counts: TabletCounts,
     tablets_max: int | None = None,
 ) -> list[Assignment]:
-    """A live session for each free tablet: the one with the fewest tablets of that table, then of all. ``counts`` are
-    what sessions have now; none gets more than ``tablets_max``, and what is left over waits.
+    """A live session for each free tablet: the one with the fewest tablets of that table, then of all. ``counts``: the
+    present tablets of sessions. No session gets more than ``tablets_max``; the other tablets wait.
     """
     added, sessions = TabletCounts(), sorted(live)
     chosen = []
@@ -67,19 +65,19 @@ def _sum(session: str, table_id: str, counts: TabletCounts, added: TabletCounts)
 
 
 def missing_sessions(tablets: TabletIndex, live: Collection[str]) -> int:
-    """How many tservers had the tablets when all of them are gone; 0 while any tablet is a live one's."""
+    """The number of former tservers of the tablets; 0 while any tablet is assigned to a live one."""
     if any(tablets.rows_of(session) for session in live):
         return 0
     return len(tablets.sessions())
 
 
 def fair_share(tablets: int, sessions: int) -> int:
-    """The most tablets that one of so many tservers has to take."""
+    """The most tablets of one of so many tservers when the load is even."""
     return -(-tablets // max(sessions, 1))
 
 
 def is_uneven(tablets: TabletIndex, live: Collection[str]) -> bool:
-    """Some tserver has so many more or fewer tablets than the mean that moves are worth while."""
+    """Whether some tserver has so many more or fewer tablets than the mean that moves pay."""
     counts = [tablets.counts.total[session] for session in live]
     if not counts or max(counts) - min(counts) < 2:
         return False
@@ -94,8 +92,8 @@ def even_out(
     leaving: Mapping[bytes, Assignment],
     may_move: Callable[[TabletView], bool],
 ) -> list[Assignment]:
-    """Moves from the session with the most tablets to the one with the fewest, while they differ by two or more, the
-    tablets that it got last first. ``leaving`` are moves that are under way and not in the books yet.
+    """Moves from the session with the most tablets to the one with the fewest, while they differ by two or more; the
+    tablets that it got last move first. ``leaving``: running moves that are not in the books yet.
     """
     load = Counter({session: tablets.counts.total[session] for session in sorted(live)})
     for move in leaving.values():

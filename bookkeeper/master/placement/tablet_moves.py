@@ -1,11 +1,11 @@
-"""Tablets on their way from one live tserver to another, so that all have about as many.
+"""The moves of tablets from one live tserver to another, so that all have about as many.
 
-Arrives: tablets and live sessions; news of tablets that were let go, or loaded. Leaves: moves to carry out, a bounded
-number at a time. Survives a crash: nothing; a tablet that was let go is assigned anew by the next leader.
+Arrives: tablets and live sessions; reports of unloaded and loaded tablets. Leaves: moves to execute, a bounded number
+at a time. After a crash the next leader assigns an unloaded tablet as a free one.
 
-A move is *leaving* until its tablet was let go and has its next location in the books, then *arriving* until it is
-loaded there. Moves begin when tablets are spread unevenly and go on until they are even, so that a small difference
-moves nothing and a large one does not come back.
+A move is *leaving* until its tablet is unloaded and has its next location in the books, then *arriving* until it is
+loaded there. Moves start when the load is uneven, and go on until it is even: so a small difference moves nothing, and
+a large one does not come back soon.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOVES_MAX = 16
 
 @dataclass(slots=True)
 class TabletMoves:
-    """The moves of one reign. Thread-safe; they are begun by the master's thread alone."""
+    """The moves of one reign. Thread-safe; only the master's thread starts them."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _leaving: dict[bytes, Assignment] = field(default_factory=dict)
@@ -37,33 +37,33 @@ class TabletMoves:
         return row in self._leaving or row in self._arriving
 
     def is_leaving(self, row: bytes) -> bool:
-        """Whether a tablet is not where its location says, because it moves."""
+        """Whether a tablet may be unloaded although its location still names the old tserver."""
         return row in self._leaving
 
     def let_go(self, rows: Iterable[bytes]) -> None:
-        """These tablets do not move: an operation has claimed them."""
+        """Drop the moves of these tablets: an operation has claimed them."""
         with self._lock:
             for row in rows:
                 self._leaving.pop(row, None)
                 self._arriving.pop(row, None)
 
     def unloaded(self, row: bytes) -> None:
-        """A tserver serves the tablet no longer."""
+        """A tserver has unloaded the tablet."""
         with self._lock:
             if row in self._leaving:
                 self._left.add(row)
 
     def loaded(self, row: bytes, session: str) -> bool:
-        """A tserver serves the tablet; whether a move has ended by that."""
+        """A tserver serves the tablet; returns whether this ends a move."""
         with self._lock:
             if self._arriving.get(row) != session:
                 return False
             del self._arriving[row]
             return True
 
-    def take_left(self, live: Collection[str]) -> list[Assignment]:
-        """Moves whose tablet was let go: its location may be written now, to a live tserver of the two; where neither
-        lives, the tablet is free.
+    def take_unloaded(self, live: Collection[str]) -> list[Assignment]:
+        """The moves with an unloaded tablet, to a live tserver of the two: their locations may be written now. A move
+        without a live tserver is left out; its tablet is free.
         """
         with self._lock:
             done = [self._leaving.pop(row) for row in sorted(self._left) if row in self._leaving]
@@ -73,8 +73,8 @@ class TabletMoves:
             self._arriving.update((move.tablet.row, move.session) for move in found)
         return found
 
-    def forget_the_dead(self, tablets: TabletIndex, live: Collection[str]) -> None:
-        """Moves of tablets that are no more, or of tservers that live no more, are over: placing deals with those."""
+    def drop_dead(self, tablets: TabletIndex, live: Collection[str]) -> None:
+        """Drop the moves of removed tablets and dead tservers: the placement handles those."""
         with self._lock:
             for row in [r for r, move in self._leaving.items() if r not in tablets or move.source not in live]:
                 del self._leaving[row]
@@ -85,8 +85,8 @@ class TabletMoves:
     def begin(
         self, tablets: TabletIndex, live: Collection[str], may_move: Callable[[TabletView], bool], settled: bool | None
     ) -> list[Assignment]:
-        """Begin as many moves as there is room for; returns all whose tablets are still to be let go. ``settled``:
-        whether all other tablets are where they belong, None when nobody has looked.
+        """Start moves up to the limit; returns those whose tablet is not unloaded yet. ``settled``: whether all other
+        tablets are in place, None when it was not checked.
         """
         with self._lock:
             if settled is not None:

@@ -1,8 +1,8 @@
-"""Orders to load and unload tablets, on their way to their tservers.
+"""The open orders to load and unload tablets, by tserver.
 
 Arrives: orders, each for one tablet at one tserver. Leaves: calls in the lanes of that tserver. Tables take turns, so
-the many tablets of one table hold up no other table; a tablet that a client waits for goes first. Survives a crash:
-nothing; the next leader compares locations with what tservers hold and orders again.
+the many tablets of one table do not delay another table. A tablet that a client waits for goes first. The next leader
+compares locations with reports of tservers and orders again.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from dataclasses import dataclass, field
 from bookkeeper.master.calls.keyed_executors import Job, KeyedExecutors
 
 ORDER_LANES = 2
-"""Orders that one tserver carries out at once: while one waits for the disk, the other one computes."""
+"""Concurrent orders at one tserver: while one waits for the disk, the other one computes."""
 
 HURRIED_MAX = 100
-"""Rows that clients wait for, remembered at most; those beyond take their turn."""
+"""Most rows of tablets that clients wait for; others take their turn."""
 
 
 def order_lanes(session: str) -> list[str]:
-    """The lanes in which a tserver gets its orders; the first one is also that of questions to it."""
+    """The lanes of a tserver's orders; the first one also has the questions to it."""
     return [session, *(f"{session}/{number}" for number in range(1, ORDER_LANES))]
 
 
 @dataclass(slots=True)
 class _Backlog:
-    """The orders of one tserver. ``waiting`` is by table; ``free`` are the lanes that have nothing to do."""
+    """The waiting orders of one tserver, by table, and its idle lanes (``free``)."""
 
     waiting: dict[str, dict[bytes, Job]] = field(default_factory=dict)
     free: list[str] = field(default_factory=list)
@@ -36,7 +36,7 @@ class _Backlog:
         self.waiting.setdefault(table_id, {})[row] = job
 
     def take(self, hurried: Iterable[bytes], table_of: Callable[[bytes], str]) -> tuple[bytes, Job] | None:
-        """The next order: of a tablet that is waited for, else of the table whose turn it is."""
+        """The next order: for a tablet that a client waits for, else of the table whose turn it is."""
         for row in hurried:
             jobs = self.waiting.get(table_of(row), {})
             if row in jobs:
@@ -62,7 +62,7 @@ class _Backlog:
 
 
 class TabletOrders:
-    """Thread-safe. A tablet has one order at a tserver at a time; a second one is dropped while the first is open."""
+    """The open orders. A tablet has one order at a tserver at a time; a second one is dropped. Thread-safe."""
 
     def __init__(self, lanes: KeyedExecutors, table_of: Callable[[bytes], str]) -> None:
         """``table_of``: the table of a tablet's row."""
@@ -74,7 +74,7 @@ class TabletOrders:
         self._hurried: dict[bytes, None] = {}
 
     def give(self, session: str, row: bytes, job: Job) -> None:
-        """Order something of a tserver about a tablet, unless an order about it is open there."""
+        """Add an order for a tablet at a tserver, unless one is open there."""
         with self._lock:
             backlog = self._backlogs.setdefault(session, _Backlog(free=order_lanes(session)))
             if (session, row) not in self._open:
@@ -85,13 +85,13 @@ class TabletOrders:
             self._go_on(session, lane)
 
     def hurry(self, session: str, row: bytes) -> None:
-        """A client waits for this tablet; nothing to do when no order about it is open there."""
+        """Put the open order of this tablet first, because a client waits; does nothing without one."""
         with self._lock:
             if (session, row) in self._open and len(self._hurried) < HURRIED_MAX:
                 self._hurried[row] = None
 
     def retain(self, sessions: Collection[str]) -> None:
-        """Drop what waits for tservers that live no more."""
+        """Drop the waiting orders of all other tservers: they are dead."""
         with self._lock:
             for session in [session for session in self._backlogs if session not in sessions]:
                 for jobs in self._backlogs.pop(session).waiting.values():
@@ -100,10 +100,10 @@ class TabletOrders:
                         self._hurried.pop(row, None)
 
     def _go_on(self, session: str, lane: str) -> None:
-        """One order goes through a lane at a time, so questions to the tserver come in between."""
+        """Queue one order in a lane; questions to the tserver come between two orders."""
         if not self._lanes.submit(lane, lambda: self._carry_out(session, lane)):
             with self._lock:
-                self._rest(session, lane)  # what waits is begun by the next order
+                self._rest(session, lane)  # the next added order starts the waiting ones
 
     def _carry_out(self, session: str, lane: str) -> None:
         with self._lock:
@@ -122,7 +122,7 @@ class TabletOrders:
             self._go_on(session, lane)
 
     def _rest(self, session: str, lane: str) -> None:
-        """A lane has nothing to do. With the lock held."""
+        """Mark a lane idle. The caller has the lock."""
         backlog = self._backlogs.get(session)
         if backlog is not None:
             backlog.free_lane(lane)

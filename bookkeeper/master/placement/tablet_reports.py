@@ -1,7 +1,7 @@
 """The reports of live tservers about their tablets: those that they serve, and those with a problem.
 
-The master asks each tserver for its tablets, one question at a time. A tablet that the tserver unloads, or that an
-operation claims, while the question is under way does not count as served when the answer comes.
+The master asks each tserver for its tablets, one question at a time. The answer does not count for a tablet that the
+tserver unloads, or that an operation claims, during the question.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class TabletReports:
     """The latest report of each live tserver. Thread-safe."""
 
     warnings: dict[bytes, str] = field(init=False, default_factory=dict)
-    """Rows of tablets that are served and have a problem, and the problem; read by any thread."""
+    """Rows of served tablets with a problem, and the problem; read by any thread."""
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _served: dict[str, set[bytes]] = field(init=False, default_factory=dict)
     _unloaded: dict[str, set[bytes]] = field(init=False, default_factory=dict)
@@ -41,23 +41,23 @@ class TabletReports:
             return {session: frozenset(rows) for session, rows in self._served.items() if session in live}
 
     def served_among(self, rows: Collection[bytes], live: Collection[str]) -> dict[str, set[bytes]]:
-        """As :meth:`served`, of these rows alone."""
+        """:meth:`served`, for these rows alone."""
         with self._lock:
             return {s: served.intersection(rows) for s, served in self._served.items() if s in live}
 
     def loaded(self, session: str, row: bytes) -> None:
-        """A tserver serves one more tablet."""
+        """A tserver has loaded a tablet."""
         with self._lock:
             self._served.setdefault(session, set()).add(row)
 
     def unloaded(self, session: str, row: bytes) -> None:
-        """A tserver serves a tablet no longer."""
+        """A tserver has unloaded a tablet."""
         with self._lock:
             self._served.setdefault(session, set()).discard(row)
             self._unloaded.get(session, set()).add(row)
 
     def let_go(self, rows: Collection[bytes]) -> None:
-        """An operation has claimed these tablets: reports of them do not count."""
+        """Drop the reports of these tablets: an operation has claimed them."""
         with self._lock:
             for served in self._served.values():
                 served.difference_update(rows)
@@ -65,7 +65,7 @@ class TabletReports:
                 unloaded.update(rows)
 
     def begin_questions(self, live: Collection[str]) -> list[str]:
-        """Forget dead tservers; returns the live ones without a question under way, which the caller asks now."""
+        """Drop dead tservers; returns the live ones without an open question, which the caller asks now."""
         with self._lock:
             for session in [session for session in self._served if session not in live]:
                 del self._served[session]
@@ -75,12 +75,12 @@ class TabletReports:
         return silent
 
     def end_question(self, session: str) -> None:
-        """A question is no longer under way, answered or not."""
+        """A question is over, with or without an answer."""
         with self._lock:
             self._unloaded.pop(session, None)
 
     def answer(self, session: str, rows: set[bytes], problems: Mapping[bytes, str]) -> bool:
-        """A tserver reports its tablets and their problems; whether it is its first report."""
+        """A tserver reports its tablets and their problems; returns whether it is its first report."""
         with self._lock:
             is_first = session not in self._served
             self._served[session] = rows - self._unloaded.get(session, set())
@@ -88,7 +88,7 @@ class TabletReports:
         return is_first
 
     def _warn(self, session: str, problems: Mapping[bytes, str]) -> None:
-        """Replace the warnings of a tserver. With the lock held."""
+        """Replace the warnings of a tserver. The caller has the lock."""
         for row in self._warned.pop(session, frozenset()) - problems.keys():
             self.warnings.pop(row, None)
         self.warnings.update(problems)

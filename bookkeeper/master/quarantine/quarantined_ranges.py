@@ -1,12 +1,12 @@
-"""Ranges that fail for good: when one is set aside, what its row in the books is for, and who may pass it.
+"""The ranges in quarantine: ranges that fail for good, and that their queue passes over.
 
 Arrives: permanent errors that workers narrowed to blocks (``shipments``), `~quar_` rows. Leaves: a row for each range
-that a target's queue goes on without. The row is in the books before anything passes the range: workers are told of
-ranges that have one, and of no others, and the collector keeps a file that a row names. So whatever is cut, the records
-are in the queue or in a row. Survives a crash: the rows; how often a range has failed is counted anew by each master.
+that a target's queue passes over. The row is in the books before a worker passes over the range, and the collector
+retains a file that a row names. So after any crash the records are in the queue or in a row. Each master counts the
+failures of a range anew.
 
-A row may stand for records that were shipped after all, if a deposed master was still writing it: they are kept too
-long then, and never lost. Rules: R1, R7, R9, R17 and R19.
+A late put of a deposed master may leave a row for records that were shipped. Their file is then retained longer, and
+no record is lost. Rules: R1, R7, R9, R17 and R19.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from bookkeeper.model import BlockRange, TargetKey
 LOG = logging.getLogger(__name__)
 
 AUTOMATIC_RANGES_MAX = 100
-"""Ranges of one peer that are set aside without a person: one that refuses more than that is no matter of records."""
+"""Most ranges of one peer in automatic quarantine. A peer that refuses more has another problem than its records."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RangeKey:
-    """A range in quarantine: its file, the target that did not get it, and its first record."""
+    """The key of a range in quarantine: its file, the target that lacks it, and its first record."""
 
     file: str
     target: TargetKey
@@ -43,13 +43,13 @@ class RangeKey:
 
     @property
     def range_id(self) -> str:
-        """A short name for people, the same whoever says it."""
+        """A short name for operators: a hash of the key, the same at every master."""
         text = f"{self.file} {self.target.encode().decode()} {self.first}"
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     @property
     def work(self) -> WorkKey:
-        """Where the shipment of its stream is found."""
+        """The key of its stream's shipment."""
         return self.file.encode(), self.target
 
     @property
@@ -59,7 +59,7 @@ class RangeKey:
 
 
 def read_rows(rows: Iterable[Row]) -> dict[RangeKey, Quarantined]:
-    """The ranges of `~quar_` rows. One that does not parse is left alone and said: its file is kept all the same."""
+    """The ranges of `~quar_` rows. A cell that does not parse is logged and stays; its row still retains the file."""
     found: dict[RangeKey, Quarantined] = {}
     for row in rows:
         for column, cell in row.cells.items():
@@ -67,12 +67,12 @@ def read_rows(rows: Iterable[Row]) -> dict[RangeKey, Quarantined]:
                 target, first = keys.parse_quar_column(column.qualifier)
                 found[RangeKey(keys.parse_quar_row(row.key), target, first)] = Quarantined.decode(cell.value)
             except CorruptionError as error:
-                LOG.error("cell %r of row %r is no quarantined range: %s", column, row.key, error.message)
+                LOG.error("cell %r of row %r is no range in quarantine: %s", column, row.key, error.message)
     return found
 
 
 def scan_rows(table: MetadataTable) -> dict[RangeKey, Quarantined]:
-    """Every range in quarantine, as the books have it now. Raises TransientError."""
+    """Every range in quarantine, read from the books now. Raises TransientError."""
     return read_rows(table.scan(*keys.section(keys.QUAR_PREFIX), ("quar",)))
 
 
@@ -84,27 +84,27 @@ def write_rows(table: MetadataTable, reign: Reign, ranges: Mapping[RangeKey, Qua
 
 
 def is_blocking(shipment: Shipment, tries: int) -> bool:
-    """The same blocks have failed for good so often that waiting alone is no answer."""
+    """Whether the same blocks have failed for good ``tries`` times, so that they block their queue."""
     return shipment.failed is not None and shipment.failures >= tries
 
 
 def blocking_ranges(shipping: Shipments, tries: int) -> Iterator[tuple[RangeKey, Shipment, BlockRange]]:
-    """The ranges that keep their queue from going on now."""
+    """The ranges that block their queue now."""
     for (file, target), shipment in list(shipping.shipments.items()):
         if shipment.failed is not None and is_blocking(shipment, tries):
             yield RangeKey(file.decode(), target, shipment.failed.first), shipment, shipment.failed
 
 
 def entry_of(shipment: Shipment, blocks: BlockRange, now_ms: int) -> Quarantined:
-    """What the books say of a range that is set aside now."""
+    """The value in the books of a range that enters the quarantine now."""
     return Quarantined(blocks, shipment.error_code or "permanent", shipment.error or "", now_ms)
 
 
 @dataclass(slots=True)
 class Quarantine:
-    """One reign's view of what is set aside. Used by the master's thread; others read ``ranges``.
+    """The ranges in quarantine of one reign. Used by the master's thread; others read ``ranges``.
 
-    ``give_up`` begins the removal of a range that nobody can get any more.
+    ``give_up`` starts the removal of a range whose target is not configured any more.
     """
 
     table: MetadataTable
@@ -121,11 +121,11 @@ class Quarantine:
         self._remember(scan_rows(self.table))
 
     def passed(self, key: WorkKey) -> tuple[BlockRange, ...]:
-        """What a worker may pass over: ranges that have their row, and no others."""
+        """The ranges of a stream that a worker may pass over: only those with a row in the books."""
         return self._passed.get(key, ())
 
     def hold_due(self, shipping: Shipments) -> list[RangeKey]:
-        """With the policy ``auto``, set aside what blocks a queue; returns it. Raises TransientError."""
+        """With the policy ``auto``, put blocking ranges in quarantine; returns them. Raises TransientError."""
         if self.settings.quarantine != "auto":
             return []
         counts = Counter(key.target.cluster for key in self.ranges)
@@ -136,18 +136,18 @@ class Quarantine:
                 due[key] = entry_of(shipment, blocks, self.clock.wall_ms())
         self.hold(due)
         for key, value in due.items():
-            LOG.warning("%s", told_of(key, value))
+            LOG.warning("%s", quarantine_message(key, value))
         return list(due)
 
     def hold(self, ranges: Mapping[RangeKey, Quarantined]) -> None:
-        """Let these ranges be passed: their rows first, and only when those are durable does anybody hear of it."""
+        """Put these ranges in quarantine: workers may pass over them once their rows are durable."""
         if ranges:
             write_rows(self.table, self.reign, ranges)
             self._remember({**self.ranges, **ranges})
 
     def drop_unconfigured(self, configured: Collection[TargetKey]) -> None:
-        """Rule R9: nothing is kept for a target that is configured no more. Rule R7: this reign's cycle before this
-        one, which read the configuration as well, has to have found it so too.
+        """Remove the ranges of targets that are not configured any more (rule R9). Rule R7: this cycle and the previous
+        one of this reign must both have read such a configuration.
         """
         gone = frozenset(key for key in self.ranges if key.target not in configured)
         for key in sorted(gone & self._unconfigured):
@@ -162,18 +162,18 @@ class Quarantine:
         self._passed = {work: tuple(sorted(blocks)) for work, blocks in passed.items()}
 
 
-def told_of(key: RangeKey, value: Quarantined) -> str:
-    """One line about a range that was set aside."""
+def quarantine_message(key: RangeKey, value: Quarantined) -> str:
+    """The log line about a range that entered the quarantine."""
     blocks = value.blocks
     return (
         f"records {blocks.first} to {blocks.last} of {key.file} are in quarantine for {key.target.cluster} "
-        f"({value.code}: {value.error}); what follows goes on, the file is kept: replication quarantine retry|skip "
-        f"{key.range_id}"
+        f"({value.code}: {value.error}); later records go on, the file is retained: replication quarantine "
+        f"retry|skip {key.range_id}"
     )
 
 
 def advice(range_id: str, blocks: BlockRange, error: str | None, tries: int) -> str:
-    """What the status says of a range that blocks its queue: why, and which command releases it."""
+    """The status text of a range that blocks its queue: its error, and the command that releases the queue."""
     return (
         f"records {blocks.first} to {blocks.last} fail for good, {tries} times by now: {error}; to go on without them: "
         f"replication quarantine hold {range_id}"

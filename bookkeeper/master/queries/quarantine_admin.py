@@ -19,8 +19,8 @@ from bookkeeper.master.quarantine.quarantined_ranges import (
     RangeKey,
     blocking_ranges,
     entry_of,
+    quarantine_message,
     scan_rows,
-    told_of,
     write_rows,
 )
 from bookkeeper.master.reign.leader import Reign
@@ -182,7 +182,7 @@ def status_of(key: RangeKey, value: Quarantined, table_names: Mapping[str, str],
         lag_bytes=max(0, blocks.end_position - blocks.start_position),
         lag_seconds=max(0.0, (now_ms - value.since_ms) / 1000),
         phase="quarantined",
-        last_error=told_of(key, value),
+        last_error=quarantine_message(key, value),
         next_try_in_ms=None,
         worker=None,
         records_shipped=0,

@@ -1,5 +1,5 @@
-"""Who leads, and what a leader may believe.
+"""Leadership, and the proof that the leader reads the right books.
 
 ``leader`` campaigns and numbers reigns; ``reign_stores`` joins the stores that a reign writes to; ``books_proof``
-proves that the leader reads the books of this cluster as they are, before it deletes anything (rule R16).
+proves before each deletion that the leader reads the present books of this cluster (rule R16).
 """

@@ -1,10 +1,10 @@
-"""Rounds: proof that a leader read the books of this cluster as they are, before it deletes what they do not name.
+"""Rounds: the proof that a leader read the present books of this cluster, before it deletes files they do not name.
 
-Arrives: the two stores. Leaves: what was read, or LostBooksError. A round's number is in the books before anything of
-the round is read, and still there behind it. So a table is noticed that was dropped, emptied or replaced by another one
-meanwhile, and at any time one that was put back from a copy older than the latest round. Survives a crash: the numbers.
-A cut between them leaves the books one ahead, and the next round writes the same number again (rule R1: its value is
-empty). Law L2; see ``metadata.owner``.
+Arrives: the two stores. Leaves: the rows that were read, or LostBooksError. A round writes its number to the books
+before its first read, and expects the same number after its last one. So it detects a table that was dropped, emptied
+or replaced during the round, and at any time a table that was restored from a copy older than the latest round. A crash
+between the two writes of a number leaves the books one number ahead; the next round writes the same number again (rule
+R1: its value is empty). Law L2; see ``metadata.owner``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """One reign's. ``url`` names the table in errors."""
+    """The rounds of one reign. ``url`` names the table in errors."""
 
     table: MetadataTable
     coordination: Coordination
@@ -42,20 +42,20 @@ class Rounds:
     instance_id: str
     url: str
 
-    def proven(self, read: Callable[[], T]) -> T:
-        """The result of ``read``, read within a round of its own. Raises LostBooksError, TransientError."""
+    def read_with_proof(self, read: Callable[[], T]) -> T:
+        """The result of ``read``, called within a round of its own. Raises LostBooksError, TransientError."""
         number = self.begin()
         found = read()
         after = self._round_in_books()
         if not is_proof(after, number):
             raise LostBooksError(
-                f"{self._name} is of round {after}, and round {number} had begun in it: it was replaced while it was "
-                "read, or another master leads; what was read counts for nothing"
+                f"{self._name} is of round {after}, and round {number} had begun in it: it was replaced during the "
+                "read, or another master leads; the read is dropped, and the next run repeats it"
             )
         return found
 
     def begin(self) -> int:
-        """Begin a round; returns its number. Raises LostBooksError when one of the two stores is an older copy."""
+        """Start a round; returns its number. Raises LostBooksError when one of the two stores is an older copy."""
         known = self.coordination.number(ROUND_NAME)
         found = self._round_in_books()
         self._refuse_older(found, known)
@@ -66,7 +66,7 @@ class Rounds:
         return number
 
     def _round_in_books(self) -> int:
-        """The round of the books. Raises LostBooksError when they are another instance's, or nobody's."""
+        """The round of the books. Raises LostBooksError when they belong to another instance or have no owner."""
         row = read_owner_row(self.table)
         try:
             check_owner(self._name, row, self.instance_id)
@@ -81,8 +81,8 @@ class Rounds:
             raise lost(error) from error
         if is_ahead(found, known):
             raise LostBooksError(
-                f"the coordination store knows of round {known} only, and {self._name} is of round {found}: the store "
-                f"is an older copy; {COPY_STEP}"
+                f"the coordination store is of round {known}, and {self._name} is of round {found}: the store is an "
+                f"older copy; {COPY_STEP}"
             )
 
     @property
@@ -91,5 +91,5 @@ class Rounds:
 
 
 def is_proof(found: int, number: int) -> bool:
-    """Whether books of round ``found`` are those in which this round began, and no other one did since."""
+    """Whether books of round ``found`` are those in which round ``number`` began, without a later round."""
     return found == number

@@ -1,8 +1,8 @@
-"""Leadership: campaigning for it, the ranks of a reign, and knowing when it is over.
+"""Leadership: the campaign for it, the ranks of a reign, and its end.
 
 Arrives: the coordination store and this process's session. Leaves: a :class:`Reign` with an epoch above all earlier
-ones and ranks that rise with every call. Survives a crash: the epoch, in the coordination store; the next leader's is
-higher, so whatever a deposed leader still writes is older by its rank. Rules: R1, R7 and R8.
+ones and ranks that rise with every call. The epoch is in the coordination store. The next leader's epoch is higher, so
+late writes of a deposed leader have lower ranks and lose. Rules: R1, R7 and R8.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NUMBER_MAX = 2**32 - 1
 
 
 class RankAboveError(TransientError):
-    """The books hold a rank above this reign's (rule R8). The epoch was raised: decide again."""
+    """The books hold a rank above this reign's (rule R8). The epoch was raised: repeat the decision."""
 
     code = "rank_above"
 
@@ -26,7 +26,7 @@ class RankAboveError(TransientError):
 class Reign:
     """The time during which this process leads. Thread-safe.
 
-    Every value that a master writes gets a rank of its own from :meth:`next_rank`, which keeps rule R1 without looking.
+    Every value that a master writes gets its own rank from :meth:`next_rank`, which keeps rule R1 without a read.
     """
 
     def __init__(self, coordination: Coordination, session: Session, leader: Leader) -> None:
@@ -47,15 +47,15 @@ class Reign:
         return self._leader.epoch
 
     def is_valid(self) -> bool:
-        """Cheap: False as soon as another process may lead."""
+        """Whether no other process can lead yet; cheap."""
         return self._session.is_valid()
 
     def check(self) -> None:
-        """Raise LeaseLostError unless this process may still lead. Asked before every write, delete and call."""
+        """Raise LeaseLostError unless this process may still lead. Call it before every write, delete and call."""
         self._session.check()
 
     def next_rank(self) -> int:
-        """A rank that was never used: above all ranks of this reign and of those before. Raises LeaseLostError."""
+        """A new rank: above all ranks of this reign and of earlier ones. Raises LeaseLostError, TransientError."""
         self.check()
         with self._lock:
             if self._number >= NUMBER_MAX:
@@ -64,10 +64,10 @@ class Reign:
             return keys.master_rank(self._leader.epoch, self._number)
 
     def observe(self, rank: int) -> None:
-        """Rule R8: a rank above the own epoch's means that the epoch counter started again. The epoch is raised above
-        it and RankAboveError tells to decide again: what this reign wrote below that rank does not show.
+        """Rule R8: a rank above the own epoch's means that the epoch counter started again. This raises the epoch above
+        it, and RankAboveError: the rank hides the values that this reign wrote before, so repeat the decision.
 
-        Raises LeaseLostError when it is the rank of a younger leader, because then this process does not lead.
+        Raises LeaseLostError if a later leader wrote the rank, because then this process does not lead.
         """
         epoch, _ = keys.split_master_rank(rank)
         if not is_foreign(epoch, self._leader.epoch):
@@ -90,7 +90,7 @@ def is_foreign(epoch: int, own_epoch: int) -> bool:
 
 
 def campaign(coordination: Coordination, session: Session) -> Reign | None:
-    """Try once to lead; None while somebody else does. Raises LeaseLostError or TransientError."""
+    """Try once to lead; None while another session leads. Raises LeaseLostError or TransientError."""
     leader = coordination.try_lead(session)
     if leader is None or leader.session_id != session.session_id:
         return None

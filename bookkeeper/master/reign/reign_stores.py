@@ -1,4 +1,4 @@
-"""The two stores as one reign uses them: the books, the configuration, and the right to write."""
+"""The two stores of a reign: the books and the configuration, with the right to write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ReignStores:
     coordination: Coordination
 
     def config(self) -> ClusterConfig:
-        """The configuration now. Rule R6: each decision reads it anew, and one that can't be read never means that
-        nothing is configured. Raises TransientError, CorruptionError.
+        """The present configuration. Rule R6: each decision reads it again, and an unreadable one is never taken for an
+        empty one. Raises TransientError, CorruptionError.
         """
         return read_config(self.coordination)

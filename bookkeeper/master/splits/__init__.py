@@ -1,5 +1,5 @@
 """Rules of splits and merges, all pure.
 
-``split_rules`` says which tablets change and what is written of them, in which order; ``split_plan`` says which
-tablets an operation splits next. The operation itself is :mod:`bookkeeper.master.operations.split_merge`.
+``split_rules`` computes the writes of a change and their order; ``split_plan`` chooses the tablets that an operation
+splits next. The operation itself is :mod:`bookkeeper.master.operations.split_merge`.
 """

@@ -1,8 +1,8 @@
-"""Which tablets an operation splits next, and where: as many at once as memory and one record of the books allow.
+"""The next tablets that an operation splits, and their split rows: as many as memory and the operation's record allow.
 
-Arrives: tablets in row order, with the size of their rows, and the rows at which tablets are to end. Leaves: tablets
-with their splits. Pure. A tablet of a change is away for the time of a flush, so the number of tablets is small; the
-number of splits of one tablet costs cells only, and may be large.
+Arrives: tablets in row order, with the size of their rows, and the requested end rows. Leaves: tablets with their
+splits. Pure. A change makes its tablets unavailable for the time of a flush, so it has few tablets. Splits of one
+tablet cost only cells, so it may have many.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ SPLITS_AT_ONCE = 2_048
 """Most tablets that one change makes."""
 
 KEYS_BYTES_MAX = 1024 * 1024
-"""Most bytes of new end rows in one change: the record of the operation holds them."""
+"""Most bytes of new end rows in one change: the operation's record stores them."""
 
 CELLS_BYTES_MAX = 16 * 1024 * 1024
-"""Most bytes that one change writes: each new tablet gets about what the row of the one that is split holds."""
+"""Most bytes that one change writes: each new tablet gets about as many bytes as the row of the old one has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Splittable:
-    """A tablet that holds at least one of the rows; ``row_bytes`` is the size of its state and its segments' cells."""
+    """A tablet with at least one of the rows. ``row_bytes``: the size of its state and its segments' cells."""
 
     extent: Extent
     row_bytes: int
@@ -36,18 +36,18 @@ class Splittable:
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """Tablets with the rows to split them at, ascending; ``handled`` is how many of the rows need no other look."""
+    """Tablets with their split rows, ascending. ``handled``: the number of requested rows that this plan covers."""
 
     tablets: tuple[tuple[Extent, tuple[bytes, ...]], ...]
     handled: int
 
 
 def plan_splits(tablets: Iterable[Splittable], rows: Sequence[bytes]) -> SplitPlan:
-    """The first change that splits tablets at some of these rows (ascending). Rows at which a tablet ends are handled
-    already. ``tablets`` has, in order, those that hold the rows; no more of it is taken than is needed.
+    """The first change that splits tablets at some of these rows (ascending). A row where a tablet ends needs no split.
+    ``tablets`` has, in order, the tablets with the rows; the plan reads only those that it needs.
     """
     found: list[tuple[Extent, tuple[bytes, ...]]] = []
-    room = _Room()
+    room = _Capacity()
     handled = 0
     for tablet in tablets:
         inside = list(_inside(tablet.extent, rows, handled))
@@ -65,15 +65,15 @@ def plan_splits(tablets: Iterable[Splittable], rows: Sequence[bytes]) -> SplitPl
 
 
 @dataclass(slots=True)
-class _Room:
-    """What one change may still take."""
+class _Capacity:
+    """The remaining capacity of one change."""
 
     splits: int = SPLITS_AT_ONCE
     keys_bytes: int = KEYS_BYTES_MAX
     cells_bytes: int = CELLS_BYTES_MAX
 
     def splits_of(self, rows: Sequence[bytes], row_bytes: int, is_first: bool) -> int:
-        """How many of these splits of one tablet fit; of the first tablet at least one."""
+        """The number of these splits of one tablet that fit; for the first tablet at least one."""
         fitting, keys_bytes = 0, self.keys_bytes
         for row in rows[: self.splits]:
             keys_bytes -= len(row)
@@ -83,7 +83,7 @@ class _Room:
         return max(fitting, 1 if is_first and rows else 0)
 
     def take(self, rows: Sequence[bytes], row_bytes: int) -> None:
-        """These splits of one tablet are part of the change."""
+        """Add these splits of one tablet to the change."""
         self.splits -= len(rows)
         self.keys_bytes -= sum(map(len, rows))
         self.cells_bytes -= (len(rows) + 1) * row_bytes
@@ -98,12 +98,12 @@ def _inside(extent: Extent, rows: Sequence[bytes], first: int) -> Iterator[bytes
 
 
 def _behind(extent: Extent, rows: Sequence[bytes], first: int) -> int:
-    """Place of the first row behind the tablet."""
+    """Index of the first row behind the tablet."""
     while first < len(rows) and extent.contains(rows[first]):
         first += 1
     return first
 
 
 def size_of(row: Row) -> int:
-    """Bytes of the cells that each part of a tablet gets a share of."""
+    """Bytes of the cells of a tablet's row."""
     return sum(len(column.qualifier) + len(cell.value) for column, cell in row.cells.items())

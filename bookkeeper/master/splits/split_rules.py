@@ -1,39 +1,39 @@
-"""Splits and merges of tablets: which tablets change, and what is written of them, in which order.
+"""The writes of splits and merges of tablets, and their order.
 
-Arrives: the rows of tablets that nobody holds, borders that go or come. Leaves: a :class:`Change`: puts and deletes at
-one rank, in the order in which they may be made. Survives a crash: the cells; every write is a function of facts that
-the operation has written down before, so whoever goes on after a cut writes the same (rule R1). Pure.
-``operations.borders`` executes; it parks the tablets first. Rules: R1, R16, R18 and R24.
+Arrives: the rows of parked tablets, new or removed end rows. Leaves: a :class:`Change`: puts and deletes at one rank,
+in the order in which they may be made. Pure. Each write is a function of facts that the operation has persisted before,
+so the next master repeats the same writes after a crash (rule R1). ``operations.split_merge`` parks the tablets and
+executes the change. Rules: R1, R16, R18 and R24.
 
-**Nobody writes.** The tablets are let go with a flush, so no log is needed for them (no `log:` cell), and parked: their
-location names nobody, so no tserver loads them. What is left of a tablet is its row.
+**No tserver writes.** A flush unloads the tablets, so they need no log (no `log:` cell). They are parked: their
+location names no session, so no tserver loads them.
 
-**Which rows.** A split of ``(p, e]`` at ``s`` makes the row of ``s``, a copy of that of ``e``, and then lets the row of
-``e`` begin at ``s``. A merge puts everything into the last tablet's row, which begins where the first one did, and then
-takes the others' borders away. What stays of such a row is a *remnant*: no tablet, for it has no `tablet:prev_row`.
+**Rows.** A split of ``(p, e]`` at ``s`` puts the row of ``s``, a copy of the row of ``e``, and then moves the start of
+the row of ``e`` to ``s``. A merge puts everything into the last tablet's row, which then starts where the first tablet
+did, and deletes the `tablet:` cells of the other rows. Such a row is a *remnant*: it has no `tablet:prev_row`, so it is
+no tablet.
 
-**Rule R16.** `repl:` cells never move: they are facts about files, whichever row they stand in, and whoever still has
-news of a file (its tserver, a master that closes it) puts them where they always were. They keep counting in remnants,
-and go when their file is complete. So a late put can neither be lost nor bring a tablet back. `segment:` cells move to
-a later row (merge), or are *copied* to an earlier one (split): the later row keeps its own until it has begun to start
-at the split, in one row put. A scan that read the later row before that saw them there; one that read it afterwards
-demands the earlier row of its chain, and has seen the copies there or starts over. Between the two puts the chain is
-broken, never wrong: two tablets begin at one row.
+**Rule R16.** `repl:` cells never move. They are facts about files in any row, and a late writer (the file's tserver, a
+master that closes it) puts them into the same row as before. They count in remnants until their file is complete. So a
+late put is not lost, and does not restore a tablet. `segment:` cells move to a later row (merge), or are *copied* to an
+earlier one (split). The later row keeps its own until one put moves its start to the split. A scan that read the later
+row before that put found them there. A scan that read it afterwards requires the earlier row in its chain: it has found
+the copies there, or starts over. Between the two puts, two tablets start at one row, so a scan finds a broken chain.
 
-**Rule R1.** The change takes a serial in all rows it touches, above all of theirs, as a holder does, and writes at the
-first flush id of that serial: above all that earlier holders may write, below all that later ones will. A remnant keeps
-its serial, so a row that comes back by a later split goes on from there. `tablet:flush` is written by each change and
-names the segments that count: what a former holder flushes late is never read.
+**Rule R1.** The change takes a serial above those of all its rows, as a tserver does that loads a tablet. It writes at
+the first flush id of that serial: above all writes of earlier holders, below those of later ones. A remnant keeps its
+serial, so a later split that restores the row continues from it. Each change writes `tablet:flush`, which names the
+valid segments: readers ignore late flushes of a former holder.
 
-**One file, several tablets.** A `segment:` cell says which rows of its file count (none said: all). Without that, what
-one half has compacted away would come back with the other half's reference when they are merged.
+**One file, several tablets.** A `segment:` cell names the valid rows of its file (no rows: all). Without them, a merge
+would bring back records that one half has compacted away, by the other half's reference.
 
-**Rule R18.** A tablet that was split leaves its high-waters to both. Of merged tablets each may have another one: the
-highest would hide a gap of one, the lowest would let records of another in twice. So the merged tablet has the lowest,
-and remembers which rows are ahead of it, up to which offset (``FlushState.ahead``).
+**Rule R18.** A split gives the tablet's high-waters to each part. Merged tablets may have different ones: the highest
+would hide a gap of one tablet, and the lowest would store records of another one twice. So the merged tablet has the
+lowest, and the rows beyond it with their offsets (``FlushState.ahead``).
 
-**Rule R24.** A tablet's next record comes after the last ones of all tablets that it was made of
-(``FlushState.last_wals``); sequence numbers and server times go on above the highest.
+**Rule R24.** A tablet's next record comes after the last records of all tablets that it was made of
+(``FlushState.last_wals``); sequence numbers and server times continue above the highest.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent, PartialHighWater, RowRange, StreamKey, join_ranges
 from bookkeeper.origins import joined_roots
 
-NOTHING_YET = FlushState(1, {}, 0, 0, {}, ())
-"""What a tablet knows that was never flushed."""
+EMPTY_FLUSH_STATE = FlushState(1, {}, 0, 0, {}, ())
+"""The state of a tablet without any flush."""
 
 FACTS_BYTES_MAX = 4 * 1024 * 1024
-"""Most bytes of facts of one change; what is written of them fits in one row put."""
+"""Most bytes of facts in one change, so that the operation's record fits in one row put."""
 
 
 @dataclass(frozen=True, slots=True)
 class TabletFacts:
-    """What the row of a parked tablet says. ``segments`` are those that count; ``dead`` are other `segment:` cells,
-    which whoever holds the row deletes.
+    """The content of the row of a parked tablet. ``segments`` are the valid ones; ``dead`` are other `segment:` cells,
+    which the next holder of the row deletes.
     """
 
     extent: Extent
@@ -85,7 +85,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of some rows: ``first`` before ``then`` is put, and ``deletes`` after both; see :func:`in_order`."""
+    """The writes of a split or merge: puts ``first``, puts ``then``, at last ``deletes``; see :func:`in_order`."""
 
     serial: int
     rows: tuple[bytes, ...]
@@ -95,13 +95,13 @@ class Change:
 
     @property
     def rank(self) -> int:
-        """Rule R1: above all that earlier holders of these rows may write, below what later ones will."""
+        """Rule R1: above all ranks of earlier holders of these rows, below those of later ones."""
         return keys.first_flush_id(self.serial)
 
 
 def in_order(change: Change) -> list[Write]:
-    """The calls that make a change, any of which may be repeated, or be cut from the next one. Rule R16: a reference is
-    put where it is needed from now on before it goes where it was.
+    """The calls that make a change. Each may be repeated, and a crash may come between any two. Rule R16: the put of a
+    reference in its new row comes before the delete in the old one.
     """
     serials = tuple(RowPut(row, {keys.SERIAL: keys.SERIAL_VALUE}) for row in change.rows)
     writes = [
@@ -113,22 +113,22 @@ def in_order(change: Change) -> list[Write]:
     return [write for write in writes if write.puts or write.deletes]
 
 
-# ---- which tablets
+# ---- the tablets of a change
 
 
 def to_merge(extents: Iterable[Extent], rows: RowRange) -> list[Extent]:
-    """The tablets with rows in ``rows``, which are one tablet afterwards; nothing to do for less than two."""
+    """The tablets with rows in ``rows``, which a merge joins; fewer than two need no merge."""
     return [extent for extent in extents if extent.rows.part_in(rows) is not None]
 
 
 def is_quiet(row: Row) -> bool:
-    """Nobody needs a log to know what the tablet holds: whoever held it last has flushed everything."""
+    """Whether the tablet needs no log: its last holder has flushed all records."""
     return not row.family("log")
 
 
 def stale_uses(rows: Iterable[Row]) -> list[CellKey]:
-    """Uses of logs that remnants show when their rows become tablets again. Nobody needs them: a tablet's row becomes a
-    remnant without any, so their writers were dead before.
+    """The `log:` cells of remnants whose rows become tablets again. They are void: a row that becomes a remnant has
+    none, so a dead tserver wrote them late.
     """
     return [CellKey(row.key, column) for row in rows for column in row.cells if column.family == "log"]
 
@@ -139,7 +139,7 @@ def stale_uses(rows: Iterable[Row]) -> list[CellKey]:
 def facts_of(row: Row) -> TabletFacts:
     """The facts in a row read with the families tablet and segment. Raises CorruptionError."""
     if not keys.is_tablet(row):
-        raise CorruptionError(f"{row.key!r} is no tablet")
+        raise CorruptionError(f"metadata row {row.key!r} is no tablet: it has no tablet:prev_row cell")
     table_id, end_row = keys.parse_tablet_row(row.key)
     flush_cell = row.cells.get(keys.FLUSH)
     flush = None if flush_cell is None else FlushState.decode(flush_cell.value)
@@ -147,7 +147,7 @@ def facts_of(row: Row) -> TabletFacts:
     named = () if flush is None else flush.segments
     missing = [uri for uri in named if uri not in cells]
     if missing:
-        raise CorruptionError(f"tablet {row.key!r} consists of {missing[0]} and others, and has no cell of it")
+        raise CorruptionError(f"tablet {row.key!r} has no segment: cell of {missing[0]}, which its flush state names")
     return TabletFacts(
         Extent(table_id, end_row, values.decode_prev_row(row.cells[keys.PREV_ROW].value)),
         flush,
@@ -157,7 +157,7 @@ def facts_of(row: Row) -> TabletFacts:
 
 
 def serial_of(row: Row | None) -> int:
-    """How many holders and changes a row had; 0 for one that never was."""
+    """The number of holders and changes that a row had; 0 for a missing row."""
     cell = None if row is None else row.cells.get(keys.SERIAL)
     return 0 if cell is None else cell.rank
 
@@ -168,7 +168,7 @@ def next_serial(rows: Iterable[Row | None]) -> int:
 
 
 def encode_facts(facts: Sequence[TabletFacts]) -> list[values.Json]:
-    """Facts as an operation writes them down before it acts on them. Raises RefusedError when they are too many."""
+    """Facts in the form of an operation's record. Raises RefusedError when they are too large."""
     encoded: list[values.Json] = [
         {
             "table_id": found.extent.table_id,
@@ -201,12 +201,12 @@ def _decoded(found: Mapping[str, Any]) -> TabletFacts:
     return TabletFacts(extent, flush, segments, tuple(found["dead"]))
 
 
-# ---- what is written
+# ---- the writes
 
 
 def split_change(facts: TabletFacts, splits: Sequence[bytes], serial: int, directory: str) -> Change:
-    """Part a tablet at these rows (inside of it, ascending). ``directory`` is where the names of the new tablets'
-    directories begin; never used before.
+    """Split a tablet at these rows (inside it, ascending). ``directory`` is the prefix of the new tablets' directory
+    names; it must be unused.
     """
     starts = [facts.extent.prev_row, *splits]
     *made, left = [
@@ -228,7 +228,7 @@ def split_change(facts: TabletFacts, splits: Sequence[bytes], serial: int, direc
 
 
 def one_change(changes: Sequence[Change]) -> Change:
-    """Changes of several tablets, of one serial, as one: what is first in any comes before what is then in any."""
+    """Joins changes of several tablets with one serial: all ``first`` puts come before all ``then`` puts."""
     return Change(
         changes[0].serial,
         tuple(row for change in changes for row in change.rows),
@@ -239,7 +239,7 @@ def one_change(changes: Sequence[Change]) -> Change:
 
 
 def merge_change(parts: Sequence[TabletFacts], serial: int) -> Change:
-    """Make one tablet of several that follow each other, in the last one's row."""
+    """Merge adjacent tablets into one, in the last one's row."""
     last = parts[-1]
     extent = replace(last.extent, prev_row=parts[0].extent.prev_row)
     segments = joined_segments(parts)
@@ -254,7 +254,7 @@ def merge_change(parts: Sequence[TabletFacts], serial: int) -> Change:
 
 
 def _ended(facts: TabletFacts) -> list[CellKey]:
-    """What makes a row a tablet's. Its serial and its `repl:` cells stay."""
+    """The cells whose deletion makes a row a remnant. Its serial and its `repl:` cells stay."""
     columns: list[Column] = [keys.PREV_ROW, keys.DIR, keys.FLUSH]
     columns += [keys.segment_column(uri) for uri in sorted({*facts.segments, *facts.dead})]
     return [CellKey(facts.row, column) for column in columns]
@@ -271,17 +271,17 @@ def _row_put(
     return RowPut(keys.tablet_row(extent.table_id, extent.end_row), cells)
 
 
-# ---- segments of which some rows count
+# ---- segments with some valid rows
 
 
 def _parts(facts: TabletFacts, extent: Extent) -> dict[str, SegmentEntry]:
-    """The segments of a tablet that reach a part of it, as that part refers to them."""
+    """The segments of a tablet with rows in a part of it, as references of that part."""
     found = {uri: part_of_segment(entry, extent.rows) for uri, entry in facts.segments.items()}
     return {uri: entry for uri, entry in found.items() if entry is not None}
 
 
 def joined_segments(parts: Iterable[TabletFacts]) -> dict[str, SegmentEntry]:
-    """All segments of some tablets; of a file, the rows that count are those that count for one of them."""
+    """All segments of some tablets; a file's valid rows are those that are valid for any of them."""
     joined: dict[str, SegmentEntry] = {}
     for facts in parts:
         for uri, entry in facts.segments.items():
@@ -304,8 +304,8 @@ def _both(one: SegmentEntry, two: SegmentEntry) -> SegmentEntry:
 
 
 def part_state(facts: TabletFacts, extent: Extent, serial: int) -> FlushState:
-    """What a part of a tablet knows: all that the tablet knew, and its own segments."""
-    flush = facts.flush or NOTHING_YET
+    """The flush state of a part of a tablet: that of the tablet, with the part's own segments."""
+    flush = facts.flush or EMPTY_FLUSH_STATE
     ahead = {stream: clip_ahead(parts, extent.rows) for stream, parts in flush.ahead.items()}
     return replace(
         flush,
@@ -317,14 +317,14 @@ def part_state(facts: TabletFacts, extent: Extent, serial: int) -> FlushState:
 
 
 def clip_ahead(parts: Iterable[PartialHighWater], rows: RowRange) -> tuple[PartialHighWater, ...]:
-    """What lies ahead in ``rows``."""
+    """The parts of partial high-waters within ``rows``."""
     found = ((part.rows.part_in(rows), part.offset) for part in parts)
     return tuple(PartialHighWater(common, offset) for common, offset in found if common is not None)
 
 
 def joined_state(parts: Sequence[TabletFacts], segments: Iterable[str], serial: int) -> FlushState:
-    """What a tablet knows that some were merged into."""
-    states = [(facts.extent.rows, facts.flush or NOTHING_YET) for facts in parts]
+    """The flush state of a merged tablet."""
+    states = [(facts.extent.rows, facts.flush or EMPTY_FLUSH_STATE) for facts in parts]
     high_water, ahead = joined_high_waters(states)
     return FlushState(
         flush_id=keys.first_flush_id(serial),
@@ -332,7 +332,7 @@ def joined_state(parts: Sequence[TabletFacts], segments: Iterable[str], serial: 
         last_seq=max(state.last_seq for _, state in states),
         last_time_ms=max(state.last_time_ms for _, state in states),
         high_water=high_water,
-        last_wals=joined_places(state for _, state in states),
+        last_wals=joined_last_wals(state for _, state in states),
         segments=tuple(segments),
         compacted=min(state.compacted for _, state in states),
         ahead=ahead,
@@ -340,15 +340,15 @@ def joined_state(parts: Sequence[TabletFacts], segments: Iterable[str], serial: 
     )
 
 
-def joined_places(states: Iterable[FlushState]) -> tuple[tuple[str, int], ...]:
-    """Rule R24: the next record comes after the last one of every tablet, in whichever logs those are."""
+def joined_last_wals(states: Iterable[FlushState]) -> tuple[tuple[str, int], ...]:
+    """Rule R24: the last record of every tablet, in each log; the next record comes after all of them."""
     return tuple(sorted(highest(place for state in states for place in state.last_wals).items()))
 
 
 def joined_high_waters(
     states: Sequence[tuple[RowRange, FlushState]],
 ) -> tuple[dict[StreamKey, int], dict[StreamKey, tuple[PartialHighWater, ...]]]:
-    """Rule R18, for tablets that become one: what all of them have of each stream, and which rows have more."""
+    """Rule R18, for merged tablets: the offset of each stream that all of them have, and the rows with more."""
     streams = sorted({stream for _, state in states for stream in state.high_water})
     common = {stream: common_high_water([state.high_water.get(stream, 0) for _, state in states]) for stream in streams}
     ahead = {stream: rows_ahead(states, stream, common[stream]) for stream in streams}
@@ -356,14 +356,14 @@ def joined_high_waters(
 
 
 def common_high_water(offsets: Collection[int]) -> int:
-    """Beyond the lowest one, some tablet may lack records."""
+    """The lowest offset: beyond it, a tablet may lack records."""
     return min(offsets)
 
 
 def rows_ahead(
     states: Iterable[tuple[RowRange, FlushState]], stream: StreamKey, common: int
 ) -> tuple[PartialHighWater, ...]:
-    """Rows that have more of a stream than all have: a record up to there must not be taken again."""
+    """Rows with more of a stream than the common high-water: their records up to there must not be stored again."""
     found = [PartialHighWater(rows, state.high_water.get(stream, 0)) for rows, state in states]
     found += [part for _, state in states for part in state.ahead.get(stream, ())]
     return tuple(part for part in found if part.offset > common)

@@ -91,7 +91,7 @@ def edges() -> list[tuple[str, str, Any]]:
         ("master.leadership", "FateEngine", SimFateEngine),
         ("master.leadership", "FATE_THREADS", 2),
         ("master.leadership", "Placement", SimPlacement),
-        ("master.leadership", "SESSIONS_LOOK_MS", 400),
+        ("master.leadership", "SESSIONS_POLL_MS", 400),
         ("master.gc.gc_pace", "thread_cpu_ns", lambda: 0),
         ("master.leadership", "books_flight_ms", lambda _settings: FLIGHT_MS),
         ("master.operations.bulk_import", "uuid", SimUuid),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.master.cycle import assigner
-from bookkeeper.master.cycle.assigner import PeerQueue, WorkRange, World, next_range, plan_peer, work_key
+from bookkeeper.master.cycle.assigner import PeerQueue, PlanInput, WorkRange, next_range, plan_peer, work_key
 from bookkeeper.master.index import barriers as rules
 from bookkeeper.master.index.barriers import FileBarrier, necessary_barriers
 from bookkeeper.master.index.outstanding import Outstanding
@@ -64,8 +64,8 @@ def _as_kept(file: bytes, found: Sequence[FileBarrier]) -> tuple[FileBarrier, ..
     return rules.coarser_barriers(file, necessary_barriers(found))
 
 
-def judge(world: World, work: WorkRange, sequential: bool) -> None:
-    """The promises at the moment at which a range is handed out."""
+def judge(world: PlanInput, work: WorkRange, sequential: bool) -> None:
+    """The laws at the moment at which a range is handed out."""
     flight = world.shipping.shipment((work.file, EAST)).flight
     stretched = flight is not None and (flight.session, flight.first) == (work.session, work.first)
     assert flight is None or stretched, "one range of a log at a time"
@@ -157,6 +157,6 @@ def test_without_barriers_neither_keeps_the_order(sequential: bool) -> None:
         ship_everything(history(rng), rng, sequential, 100)
 
 
-def test_without_a_look_at_their_age_older_logs_wait() -> None:
+def test_without_a_check_of_their_age_older_logs_wait() -> None:
     with fault("the-age-of-logs-does-not-count"), pytest.raises(AssertionError, match="an older one waits"):
         ages(True)

@@ -190,8 +190,8 @@ def test_r1_a_row_that_comes_back_goes_on_above_its_remnant() -> None:
     assert _split_merge_split() == [b"h", b"t", None]
 
 
-def test_r1_without_the_serial_of_its_remnant_what_a_row_held_stays_hidden() -> None:
-    with fault("serials-begin-again"), pytest.raises(CorruptionError, match="has no cell of it"):
+def test_r1_without_the_serial_of_its_remnant_the_records_of_a_row_stay_hidden() -> None:
+    with fault("serials-begin-again"), pytest.raises(CorruptionError, match="has no segment: cell of"):
         _split_merge_split()
 
 

@@ -1,4 +1,4 @@
-"""One split or one new table costs what it concerns: not a row is read of the tablets beside it, however many."""
+"""The cost of one split or one new table: it reads no row of other tablets, however many there are."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _work_beside(directory: Path, tablets: int, monkeypatch: pytest.MonkeyPatch)
         return tables[-1]
 
     monkeypatch.setattr(masters, "books_of", counted)
-    monkeypatch.setattr(leadership, "SESSIONS_LOOK_MS", 3_600_000)  # the one tserver is there before the master
+    monkeypatch.setattr(leadership, "SESSIONS_POLL_MS", 3_600_000)  # the one tserver is there before the master
     ground = Ground(directory, overrides={**UNHURRIED, **SELDOM})
     tserver = ground.local()
     with LocalMaster(ground.settings) as master:
@@ -99,10 +99,10 @@ def check_that_work_does_not_grow(directory: Path, monkeypatch: pytest.MonkeyPat
     assert many.rows < few.rows + MANY / 4, "waiting is polled, so a few rows more or fewer are read"
 
 
-def test_a_table_and_a_split_cost_what_they_concern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_and_a_split_read_their_own_tablets_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_that_work_does_not_grow(tmp_path, monkeypatch)
 
 
-def test_red_every_change_looks_at_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_red_every_change_reads_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with fault("every-change-needs-a-full-look"), pytest.raises(AssertionError, match="a change looks at all tablets"):
         check_that_work_does_not_grow(tmp_path, monkeypatch)

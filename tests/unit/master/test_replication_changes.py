@@ -43,7 +43,7 @@ def test_records_that_waited_for_an_ended_target_are_counted() -> None:
 
 def test_a_master_before_its_first_cycle_reports_no_count() -> None:
     (message,) = disabling_warnings("t", "east", {EAST}, None)
-    assert message.startswith("this master does not know yet whether east had all of table t")
+    assert message.startswith("this master has not read yet whether east had all of table t")
 
 
 def test_a_target_that_loses_a_group_counts_as_changed() -> None:

@@ -79,7 +79,7 @@ def asking(east: LocalMaster) -> Iterator[RpcPool]:
     pool.close()
 
 
-def test_r22_a_cluster_says_whom_it_handed_records_on_to_and_forgets_when_it_is_told(
+def test_r22_a_cluster_names_recipients_of_records_and_ends_a_log_on_a_message(
     east: LocalMaster, asking: RpcPool
 ) -> None:
     table, calls = east.leadership.gc.runner.stores.table, asking.master(east.address)
@@ -111,7 +111,7 @@ def check_only_those_who_brought_it_end_a_log(east: LocalMaster) -> None:
         for route in ([], ["somewhere"]):
             for log in (own, LOG):
                 with must_raise(
-                    UnauthorizedError, "R22: a stranger ends a log", match="instance south-instance can't end"
+                    UnauthorizedError, "R22: an unrelated cluster ends a log", match="instance south-instance can't end"
                 ):
                     calls.roots_over(route, [log])
         with pytest.raises(UnauthorizedError):
@@ -129,14 +129,14 @@ def check_only_those_who_brought_it_end_a_log(east: LocalMaster) -> None:
         with must_raise(
             UnauthorizedError,
             "R22: a relay ends a log whose writer is a peer",
-            match="north-instance says itself when it is over",
+            match="north-instance sends here and ends it itself",
         ):
             calls.roots_over([], [LOG])
     finally:
         pool.close()
 
 
-def test_r22_only_who_wrote_a_log_or_brought_it_ends_it(east: LocalMaster) -> None:
+def test_r22_only_the_writer_or_a_sender_of_a_log_ends_it(east: LocalMaster) -> None:
     check_only_those_who_brought_it_end_a_log(east)
 
 
@@ -156,7 +156,7 @@ def test_r22_a_question_goes_no_way_that_is_not_defined(east: LocalMaster, askin
     calls = asking.master(east.address)
     with pytest.raises(NotFoundError, match="south-instance is not defined"):
         calls.root_standings(["south-instance"], [ASKED])
-    with pytest.raises(InvalidInputError, match="too much for one call"):
+    with pytest.raises(InvalidInputError, match="divide the logs"):
         calls.root_standings(["south-instance"] * 17, [ASKED])
 
 
@@ -211,7 +211,7 @@ def test_r22_records_are_under_way_until_the_stream_that_brings_them_is_over_at_
     assert not is_under_way(world, master, ASKED)
 
 
-def test_r22_records_are_under_way_until_the_peer_was_told_that_the_stream_is_over(world: World) -> None:
+def test_r22_records_are_under_way_until_the_peer_learns_that_the_stream_is_over(world: World) -> None:
     announce(world.table, LOG, world.clock.wall_ms())
     hand_on(world.table, LOG)
     master = world.master()
@@ -223,7 +223,7 @@ def test_r22_records_are_under_way_until_the_peer_was_told_that_the_stream_is_ov
 
 def test_r22_one_call_is_about_a_bounded_number_of_streams(world: World) -> None:
     streams = tuple(RootLog("south-instance", str(number)) for number in range(1_001))
-    with pytest.raises(InvalidInputError, match="streams are too much"):
+    with pytest.raises(InvalidInputError, match="streams at most"):
         desk_of(world, world.master()).standings([], [RootQuestion(LOG, streams)])
 
 
@@ -247,7 +247,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def test_r22_what_nobody_speaks_of_for_a_week_is_forgotten_and_it_is_said_out_loud(
+def test_r22_a_log_without_news_for_a_week_is_dropped_with_a_warning(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     now_ms = world.clock.wall_ms()

@@ -84,7 +84,7 @@ def test_tables_are_made_listed_found_and_deleted(master: LocalMaster) -> None:
         master.calls.resolve_table("t")
 
 
-def test_what_can_t_be_done_is_refused_before_anything_begins(master: LocalMaster) -> None:
+def test_an_impossible_request_is_refused_before_anything_begins(master: LocalMaster) -> None:
     with pytest.raises(InvalidInputError):
         master.calls.create_table("", [], [], {})
     with pytest.raises(InvalidInputError):
@@ -92,7 +92,7 @@ def test_what_can_t_be_done_is_refused_before_anything_begins(master: LocalMaste
     assert not [fact for fact in master.calls.status() if fact.startswith("operation")]
 
 
-def test_users_have_what_they_were_given(master: LocalMaster) -> None:
+def test_users_have_their_authorizations(master: LocalMaster) -> None:
     assert list(master.calls.authorizations("root")) == []
     master.calls.set_authorizations("root", ["B", "A"])
     assert list(master.calls.authorizations("root")) == ["A", "B"]

@@ -39,7 +39,7 @@ def target(world: World) -> TargetKey:
     return world.enable("1")
 
 
-def test_a_quick_look_finds_a_new_file_and_writes_what_is_needed(world: World, target: TargetKey) -> None:
+def test_a_quick_cycle_finds_a_new_file_and_writes_its_needed_cells(world: World, target: TargetKey) -> None:
     session = world.tserver()
     world.locate(LAST, session)
     master = world.master()
@@ -52,7 +52,7 @@ def test_a_quick_look_finds_a_new_file_and_writes_what_is_needed(world: World, t
 
 
 @pytest.mark.parametrize("log", ["000001.wal", "taken-1.wal"])
-def test_what_one_look_shows_is_safe_after_the_next(world: World, target: TargetKey, log: str) -> None:
+def test_the_offsets_of_one_read_are_safe_after_the_next(world: World, target: TargetKey, log: str) -> None:
     session = world.tserver()
     world.locate(LAST, session)
     master = world.master()
@@ -114,7 +114,7 @@ def test_r24_else_it_would_be_shipped_first(world: World, target: TargetKey) -> 
         check_that_it_waits_for_a_younger_log(world)
 
 
-def test_a_quick_look_reads_nothing_of_older_files_and_other_sessions(world: World, target: TargetKey) -> None:
+def test_a_quick_cycle_reads_no_older_files_and_no_other_sessions(world: World, target: TargetKey) -> None:
     session, other = world.tserver(), world.tserver()
     world.locate(LAST, session)
     for owner, number in ((session, 1), (session, 2), (other, 1)):
@@ -142,7 +142,7 @@ def test_a_new_log_is_found_when_all_older_ones_are_closed(world: World, target:
     assert target in world.needed(world.uri(session, 2))
 
 
-def test_a_closed_cell_that_a_quick_look_finds_counts_for_the_next_full_cycle(world: World, target: TargetKey) -> None:
+def test_a_closed_cell_of_a_quick_cycle_counts_for_the_next_full_cycle(world: World, target: TargetKey) -> None:
     session = world.tserver()
     world.locate(LAST, session)
     file = world.uri(session)
@@ -178,7 +178,7 @@ def test_a_barrier_of_an_unknown_file_holds_only_while_that_file_is_outstanding(
         assert files[first.encode()].progress_of(target).offset == 5
 
 
-def test_tablets_that_were_just_assigned_are_looked_at(world: World, target: TargetKey) -> None:
+def test_quick_cycles_read_tablets_that_were_just_assigned(world: World, target: TargetKey) -> None:
     session = world.tserver()
     master = world.master()
     master.cycle()
@@ -227,7 +227,7 @@ def test_a_row_that_was_read_too_early_lets_nothing_pass_its_barrier(world: Worl
     assert _read_too_early(world) == ((1, 3), (1, 3))
 
 
-def test_without_the_second_look_records_pass_a_barrier_that_was_not_seen_yet(world: World) -> None:
+def test_without_the_second_read_records_pass_an_unread_barrier(world: World) -> None:
     with fault("unsafe-offsets-travel"):
         early, later = _read_too_early(world)
     assert early == (1, 9), "what lies behind offset 3 overtakes the other log"
@@ -292,7 +292,7 @@ def test_r24_without_asking_for_each_table_a_record_overtakes_a_shared_log(world
         assert _barrier_on_a_shared_log(world) == (1, 4)
 
 
-def test_r24_logs_are_looked_for_of_which_a_file_keeps_no_barrier_of_their_own(world: World) -> None:
+def test_r24_the_master_finds_logs_whose_barrier_a_coarser_one_implies(world: World) -> None:
     (row,) = world.create_table("2", [])
     target = world.enable("2")
     session, before = world.tserver(), world.tserver()
@@ -310,7 +310,7 @@ def test_r24_logs_are_looked_for_of_which_a_file_keeps_no_barrier_of_their_own(w
     assert next_range(files[file.encode()], target, files, shipping()) == (1, 3)
 
 
-def test_a_log_that_no_row_names_was_passed_and_is_looked_for_once(world: World) -> None:
+def test_a_log_that_no_row_names_was_passed_and_is_searched_once(world: World) -> None:
     rows = world.create_table("2", [b"m"])
     world.enable("2")
     session = world.tserver()

@@ -29,7 +29,7 @@ def test_logs_of_dead_sessions_are_sealed_and_those_of_live_ones_are_not(world: 
     assert master.recovery.run_once() == []
 
 
-def test_a_damaged_log_is_told_and_keeps_its_tablets_waiting_and_others_go_on(world: World) -> None:
+def test_a_damaged_log_is_a_problem_and_delays_its_tablets_alone(world: World) -> None:
     dead, other = world.tserver(), world.tserver()
     damaged, sound = world.log(dead, 5), world.log(other, 3)
     path = path_of(damaged)
@@ -77,7 +77,7 @@ def test_a_log_that_was_cut_is_not_taken_for_one_that_a_crash_left(world: World)
     check_cut_logs_are_told(world)
 
 
-def test_without_the_books_word_cut_logs_are_sealed_and_what_they_held_is_lost(world: World) -> None:
+def test_without_the_books_claim_cut_logs_are_sealed_and_lose_records(world: World) -> None:
     with (
         fault("cut-logs-are-short-logs"),
         pytest.raises(AssertionError, match="a log that was cut is sealed as a crash left it"),
@@ -85,7 +85,7 @@ def test_without_the_books_word_cut_logs_are_sealed_and_what_they_held_is_lost(w
         check_cut_logs_are_told(world)
 
 
-def test_a_log_that_nobody_used_or_that_ends_unsynced_is_what_a_crash_leaves(world: World) -> None:
+def test_a_crash_leaves_an_unused_log_or_one_with_an_unsynced_end(world: World) -> None:
     dead = world.tserver()
     unused, torn = world.log(dead, 2, 1), world.log(dead, 5, 2)
     path_of(unused).write_bytes(b"")

@@ -82,7 +82,7 @@ def test_two_masters_and_repeated_cycles_write_the_same(world: World) -> None:
     assert {file: world.repl(file) for file in (first, second)} == before
 
 
-def test_what_the_file_tells_is_safe_at_once(world: World) -> None:
+def test_the_offsets_of_a_closed_file_are_safe_at_once(world: World) -> None:
     world.enable("1")
     dead = world.tserver()
     file = world.log(dead, 4)

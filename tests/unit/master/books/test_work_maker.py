@@ -1,4 +1,4 @@
-"""The merge-join and its writes: only changes, nothing for good, and whole keys decide."""
+"""The merge-join and its writes: only changes, no purge, and complete keys decide."""
 
 from __future__ import annotations
 
@@ -67,9 +67,7 @@ def test_equal_messages_in_other_bytes_are_no_change() -> None:
 
 
 @given(statuses(), statuses())
-def test_what_is_written_knows_what_was_there_and_what_the_snapshot_knows(
-    written: ReplicationStatus, known: ReplicationStatus
-) -> None:
+def test_a_written_value_folds_the_cell_and_the_snapshot(written: ReplicationStatus, known: ReplicationStatus) -> None:
     value = changed_value(values.encode_status(written), values.encode_status(known))
     result = written if value is None else values.decode_status(value)
     assert combiners.combine([result]) == combiners.combine([written, known])

@@ -33,7 +33,7 @@ STREAM = StreamKey(OWN, "file:///w", "1", "cities", 1)
 
 @dataclass(slots=True)
 class Shelf:
-    """A replica system that remembers what it was asked, and fails as it is told."""
+    """A replica system that records its calls, and fails on demand."""
 
     identity: Identity = field(default_factory=lambda: Identity("instance-shelf", "shelf"))
     error: Exception | None = None
@@ -98,7 +98,7 @@ def peers(tmp_path: Path) -> Iterator[PeerMasters]:
     pool.close()
 
 
-def test_the_system_says_who_is_there_and_which_table_and_hears_what_is_over(peers: PeerMasters, shelf: Shelf) -> None:
+def test_a_replica_system_gives_identity_and_table_and_gets_ended_streams(peers: PeerMasters, shelf: Shelf) -> None:
     found = peers.prepare("shelf://attic/left")
     assert found == peers.contact("shelf://attic/left")
     assert (found.instance_id, found.name, found.leader) == ("instance-shelf", "shelf", "")

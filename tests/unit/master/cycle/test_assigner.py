@@ -13,9 +13,9 @@ from bookkeeper.master.cycle import assigner
 from bookkeeper.master.cycle.assigner import (
     PROBES,
     PeerQueue,
+    PlanInput,
     QueueKey,
     WorkRange,
-    World,
     barrier_limit,
     in_order,
     next_range,
@@ -43,7 +43,7 @@ def _queue(*entries: FileEntry, key: TargetKey = EAST) -> PeerQueue:
     return queue
 
 
-def _plan(world: World, queue: PeerQueue, cluster: str = "east") -> list[WorkRange]:
+def _plan(world: PlanInput, queue: PeerQueue, cluster: str = "east") -> list[WorkRange]:
     """Plan as the dispatcher does: each planned range is in flight before the next one."""
     works = []
     for work in plan_peer(world, cluster, queue):
@@ -59,7 +59,7 @@ def _ranges(works: list[WorkRange]) -> list[tuple[bytes, int, int, str]]:
 # ---- ranges
 
 
-def test_a_range_begins_right_behind_what_is_finished_by_the_books_or_by_a_later_report() -> None:
+def test_a_range_begins_behind_the_finished_offset_of_the_books_or_a_later_report() -> None:
     made, work = entry(W1, 9, done={EAST: 3}), shipping()
     assert next_range(made, EAST, Outstanding(), work) == (4, 9)
     work.report(report(W1, 6), 0)
@@ -68,7 +68,7 @@ def test_a_range_begins_right_behind_what_is_finished_by_the_books_or_by_a_later
     assert next_range(made, EAST, Outstanding(), work) is None
 
 
-def test_nothing_is_shipped_beyond_what_is_safe() -> None:
+def test_no_record_is_shipped_beyond_the_safe_offset() -> None:
     assert next_range(entry(W1, 9, safe=4), EAST, Outstanding(), shipping()) == (1, 4)
     assert next_range(entry(W1, 9, safe=0), EAST, Outstanding(), shipping()) is None
 
@@ -219,7 +219,7 @@ def test_a_peer_gets_no_more_than_its_bound() -> None:
     assert [work.file for work in _plan(world, queue)] == [entries[3].file]
 
 
-def test_what_is_in_flight_is_stretched_when_there_is_more_and_not_repeated() -> None:
+def test_a_flight_is_extended_when_there_is_more_and_not_repeated() -> None:
     made, work = entry(W1, 5), shipping()
     queue = _queue(made)
     world = plan_world(by_name(made), work=work)
@@ -238,7 +238,7 @@ def test_finished_work_leaves_the_queue_and_waiting_work_stays() -> None:
     assert [key[1] for key in queue.keys] == [W2]
 
 
-def test_r11_work_of_files_or_targets_that_are_gone_is_void() -> None:
+def test_r11_work_of_removed_files_or_targets_is_void() -> None:
     made = entry(W1, 5)
     queue = _queue(made)
     assert _plan(plan_world(Outstanding()), queue) == []

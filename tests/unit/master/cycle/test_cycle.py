@@ -16,7 +16,7 @@ from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.cycle.cycle import Cycle, CycleTiming
 from bookkeeper.master.cycle.event_queue import EventQueue
 from bookkeeper.master.cycle.replicate_file import KIND, ReplicateFiles
-from bookkeeper.master.cycle.work_dispatch import RESEND_NS, Dispatcher, DispatchSettings
+from bookkeeper.master.cycle.work_dispatch import RESEND_NS, DispatchSettings, WorkDispatcher
 from bookkeeper.master.fate.fate_store import FateStore
 from bookkeeper.master.index.shipments import Report, Shipments
 from bookkeeper.master.operations.table_lifecycle import as_deleted
@@ -50,7 +50,7 @@ class Running:
         table = world.table if quarantine_table is None else quarantine_table
         self.quarantine = Quarantine(table, master.reign, world.clock, world.settings.replication, self.given_up.append)
         calls = TServerCalls(master.tservers, self.lanes)
-        self.dispatcher = Dispatcher(
+        self.dispatcher = WorkDispatcher(
             DispatchSettings.of(world.settings),
             world.clock,
             master.reign,
@@ -138,7 +138,7 @@ def test_a_range_goes_to_the_tserver_with_all_that_it_needs(
     assert (record.op.type, record.txid, record.state) == (KIND, item.txid, {"session": tserver.session})
 
 
-def test_a_nudge_stretches_what_is_in_flight(world: World, tserver: ScriptedTServer, running: Running) -> None:
+def test_a_nudge_extends_a_flight(world: World, tserver: ScriptedTServer, running: Running) -> None:
     running.until_given(tserver, 1)
     world.use(LAST, world.uri(tserver.session), 8)
     full = running.cycle.health.full_cycles
@@ -251,7 +251,7 @@ def test_the_next_master_goes_on_with_the_operation_of_a_file(
 def _known_when_a_missing_file_failed(
     tserver: ScriptedTServer, running: Running, target: TargetKey
 ) -> tuple[bool, int]:
-    """Whether a report of a file that is not outstanding changed what the master knows, and failures of the peer."""
+    """Whether a report of a file that is not outstanding changed the master's shipments, and failures of the peer."""
     running.until_given(tserver, 1)
     known = set(running.shipping.shipments)
     running.event_queue.report([Report(tserver.session, "t", b"file:///nothing", target, 9, 9, 0, 0, "no", True)])
@@ -259,7 +259,7 @@ def _known_when_a_missing_file_failed(
     return set(running.shipping.shipments) != known, running.shipping.peer("east").failures
 
 
-def test_r11_what_is_said_of_a_file_that_is_not_outstanding_counts_for_nothing(
+def test_r11_a_report_of_a_file_that_is_not_outstanding_counts_for_nothing(
     tserver: ScriptedTServer, running: Running, target: TargetKey
 ) -> None:
     assert _known_when_a_missing_file_failed(tserver, running, target) == (False, 0)

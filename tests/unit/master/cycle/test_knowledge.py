@@ -11,19 +11,19 @@ from bookkeeper.master.cycle.knowledge import expect_known, knowledge_of
 S = 1_000_000_000
 
 
-def test_before_the_first_full_cycle_nothing_is_known() -> None:
+def test_before_the_first_full_cycle_there_is_no_age() -> None:
     known = knowledge_of(Health(), 1_000, 5 * S)
     assert known.age_ms is None
     with pytest.raises(NotReadyError, match="has not read the books yet; ask again"):
         expect_known(known)
 
 
-def test_the_reason_why_nothing_is_known_is_told() -> None:
+def test_the_problem_names_the_reason_of_a_missing_first_cycle() -> None:
     known = knowledge_of(Health(failures=3, failures_in_row=3, last_error="unavailable: disk"), 1_000, 5 * S)
     assert "the last 3 cycles failed, unavailable: disk" in known.problem
 
 
-def test_what_is_fresh_has_an_age_and_no_problem() -> None:
+def test_fresh_knowledge_has_an_age_and_no_problem() -> None:
     known = expect_known(knowledge_of(Health(known_ns=5 * S, full_ms=500), 1_000, 7 * S))
     assert (known.age_ms, known.problem) == (2_000, "")
 
@@ -35,7 +35,7 @@ def test_old_knowledge_says_its_age_and_why() -> None:
     )
 
 
-def test_a_cycle_that_hangs_is_told_although_none_has_failed() -> None:
+def test_a_cycle_that_hangs_is_a_problem_without_any_failure() -> None:
     health = Health(known_ns=5 * S, full_ms=500)
     assert knowledge_of(health, 1_000, 9 * S).problem == ""
     hanging = knowledge_of(health, 1_000, 10 * S)

@@ -38,7 +38,7 @@ def test_they_are_those_of_a_dictionary(steps: list[tuple[bytes, int, bool]]) ->
     assert names == sorted(logs) + sorted(set(names) - set(logs))
 
 
-def test_flags_are_told_apart() -> None:
+def test_flags_are_independent() -> None:
     assert len({LISTED | SEALED, LISTED | MARKED, LISTED | REFERENCED, LISTED}) == 4
     assert not LISTED & SEALED & MARKED & REFERENCED
 

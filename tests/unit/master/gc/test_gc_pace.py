@@ -1,4 +1,4 @@
-"""How long the collector rests: by its own work, not by what it waited for."""
+"""The pauses of the collector: by its own work, not by its waits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import UnavailableError
-from bookkeeper.master.gc.gc_pace import REST_MAX_MS, GcPace
+from bookkeeper.master.gc.gc_pace import PAUSE_MAX_MS, GcPace
 from tests.support.faults import fault
 
 INTERVAL_MS = 10_000
@@ -37,21 +37,21 @@ def rest_after(took_ms: int, computed_ms: int) -> float:
     pace = GcPace(machine, INTERVAL_MS, machine.cpu_ns)
     with pace.measured():
         machine.run(took_ms, computed_ms)
-    return pace.rest_ms
+    return pace.pause_ms
 
 
 @pytest.mark.parametrize(
-    ("took_ms", "computed_ms", "rest_ms"),
+    ("took_ms", "computed_ms", "pause_ms"),
     [
         (20, 10, INTERVAL_MS),
         (5_000, 4_000, 45_000),
         (5_000, 1_250, 45_000),
         (40_000, 20_000, 360_000),
-        (1_000_000, 900_000, REST_MAX_MS),
+        (1_000_000, 900_000, PAUSE_MAX_MS),
     ],
 )
-def test_it_rests_nine_times_as_long_as_it_worked(took_ms: int, computed_ms: int, rest_ms: float) -> None:
-    assert rest_after(took_ms, computed_ms) == rest_ms
+def test_it_rests_nine_times_as_long_as_it_worked(took_ms: int, computed_ms: int, pause_ms: float) -> None:
+    assert rest_after(took_ms, computed_ms) == pause_ms
 
 
 def check_outage() -> None:
@@ -72,7 +72,7 @@ def test_red_an_outage_that_counts_as_work_is_paid_for_nine_times() -> None:
 def test_a_run_that_fails_is_measured_too_and_a_rest_is_that_of_the_last_run() -> None:
     machine = Machine()
     pace = GcPace(machine, INTERVAL_MS, machine.cpu_ns)
-    assert pace.rest_ms == INTERVAL_MS
+    assert pace.pause_ms == INTERVAL_MS
 
     def fail() -> None:
         with pace.measured():
@@ -81,7 +81,7 @@ def test_a_run_that_fails_is_measured_too_and_a_rest_is_that_of_the_last_run() -
 
     with pytest.raises(UnavailableError):
         fail()
-    assert pace.rest_ms == 45_000
+    assert pace.pause_ms == 45_000
     with pace.measured():
         machine.run(30_000, 10)
-    assert pace.rest_ms == INTERVAL_MS
+    assert pace.pause_ms == INTERVAL_MS

@@ -40,7 +40,7 @@ def test_every_kind_of_reference_counts_and_the_finished_side_does_not() -> None
     assert set(gc_rules.references(tablets, books)) == {b"file-log", b"file-segment", b"file-repl", W1.encode()}
 
 
-def test_of_a_remnant_only_what_is_to_be_replicated_counts() -> None:
+def test_only_the_repl_cells_of_a_remnant_count() -> None:
     cells = {Column(family, b"file-" + family.encode()): Cell(1, b"") for family in ("log", "segment", "repl")}
     remnant = Row(b"1;m", {**cells, keys.SERIAL: Cell(4, keys.SERIAL_VALUE)})
     assert list(gc_rules.references([remnant], [])) == [b"file-repl"]
@@ -80,7 +80,7 @@ def test_a_collector_that_leads_no_more_deletes_nothing(world: World, monkeypatc
     assert path_of(file).exists()
 
 
-def test_what_is_marked_is_not_marked_again() -> None:
+def test_a_marked_file_is_not_marked_again() -> None:
     assert list(gc_rules.to_mark(flags(W1, LISTED | SEALED | MARKED), set())) == []
 
 
@@ -265,7 +265,7 @@ def replace_while_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     assert world.exists(file)
 
 
-def test_what_was_read_of_books_that_were_replaced_meanwhile_counts_for_nothing(
+def test_a_read_of_books_that_were_replaced_meanwhile_counts_for_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replace_while_read(world, monkeypatch)
@@ -321,7 +321,7 @@ def test_r4_without_the_rule_its_files_go_nowhere(world: World) -> None:
         _named_late(world)
 
 
-def test_r4_a_log_that_stands_for_files_goes_when_nobody_can_name_it_any_more(world: World) -> None:
+def test_r4_a_relay_log_is_deleted_when_no_late_put_can_name_it(world: World) -> None:
     witness, stopped = world.tserver(), world.tserver()
     world.log(witness, 1)
     log = world.log(stopped, 3, seal=True, prefix=TAKEN_PREFIX)

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.bulk import incoming_dir
-from bookkeeper.master.gc.orphan_files import SCAN_INTERVAL_MS, DataDirectories, Holding, OrphanFiles, is_left, is_stray
+from bookkeeper.master.gc.orphan_files import (
+    SCAN_INTERVAL_MS,
+    DataDirectories,
+    Holding,
+    OrphanFiles,
+    is_orphan_segment,
+    is_passed_flush,
+)
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
@@ -63,7 +70,7 @@ def look_later(world: World, orphans: OrphanFiles) -> list[str]:
     return orphans.run_once()
 
 
-def test_what_cut_flushes_left_is_marked_and_deleted_when_no_write_can_be_in_flight(
+def test_files_of_cut_flushes_are_marked_and_deleted_when_no_write_can_be_in_flight(
     world: World, master: Master, orphans: OrphanFiles
 ) -> None:
     left = [segment(world, keys.first_flush_id(SERIAL - 1)), segment(world, FIRST, ".parquet.tmp")]
@@ -83,7 +90,7 @@ def test_a_segment_that_a_tablet_names_stays(world: World, master: Master, orpha
     assert master.collect() == []
 
 
-def test_what_the_present_holder_may_be_writing_stays_however_long_it_takes(world: World, orphans: OrphanFiles) -> None:
+def test_files_that_the_present_holder_may_write_stay(world: World, orphans: OrphanFiles) -> None:
     segment(world, LAST + 1, ".parquet.tmp")
     orphans.run_once()
     assert look_later(world, orphans) == []
@@ -99,7 +106,9 @@ def test_r4_a_late_flush_of_an_earlier_holder_keeps_its_files(
     assert master.collect() == []
 
 
-def test_a_mark_does_not_delete_what_is_named_meanwhile(world: World, master: Master, orphans: OrphanFiles) -> None:
+def test_a_mark_does_not_delete_a_file_that_a_row_names_meanwhile(
+    world: World, master: Master, orphans: OrphanFiles
+) -> None:
     uri = segment(world, FIRST)
     orphans.run_once()
     assert look_later(world, orphans) == [uri]
@@ -107,9 +116,7 @@ def test_a_mark_does_not_delete_what_is_named_meanwhile(world: World, master: Ma
     assert master.collect() == []
 
 
-def test_files_of_tablets_that_are_gone_are_strays_and_foreign_files_are_not(
-    world: World, orphans: OrphanFiles
-) -> None:
+def test_files_of_removed_tablets_are_orphans_and_foreign_files_are_not(world: World, orphans: OrphanFiles) -> None:
     gone = world.settings.tables_dir / "9" / "t-00000"
     gone.mkdir(parents=True)
     stray, foreign = gone / f"{FIRST:010d}-a.parquet", gone / "notes.parquet"
@@ -119,7 +126,7 @@ def test_files_of_tablets_that_are_gone_are_strays_and_foreign_files_are_not(
     assert look_later(world, orphans) == [uri_of(stray)]
 
 
-def test_looks_are_rare(world: World, orphans: OrphanFiles) -> None:
+def test_searches_are_rare(world: World, orphans: OrphanFiles) -> None:
     orphans.run_once()
     segment(world, FIRST)
     orphans.run_once()
@@ -141,7 +148,7 @@ def test_looks_are_rare(world: World, orphans: OrphanFiles) -> None:
 def test_a_file_is_a_stray_only_when_its_holder_has_passed_it(
     flush_id: int, holding: Holding | None, stray: bool
 ) -> None:
-    assert is_stray(flush_id, holding) is stray
+    assert is_passed_flush(flush_id, holding) is stray
 
 
 @pytest.mark.parametrize(
@@ -156,9 +163,9 @@ def test_a_file_is_a_stray_only_when_its_holder_has_passed_it(
         ("cities.parquet", False),
     ],
 )
-def test_what_a_compaction_left_goes_when_its_holder_is_another(name: str, left: bool) -> None:
-    assert is_left(name, Holding(FIRST, LAST)) is left
-    assert is_left(name, None) is (parse_name(name) is not None)
+def test_a_compactions_file_is_an_orphan_after_its_holder(name: str, left: bool) -> None:
+    assert is_orphan_segment(name, Holding(FIRST, LAST)) is left
+    assert is_orphan_segment(name, None) is (parse_name(name) is not None)
 
 
 def test_no_directory_of_tables_is_no_error(world: World, master: Master) -> None:
@@ -166,7 +173,7 @@ def test_no_directory_of_tables_is_no_error(world: World, master: Master) -> Non
     assert made(world, master, nowhere, nowhere).run_once() == []
 
 
-def test_what_peers_were_sending_to_a_dead_tserver_goes(world: World, orphans: OrphanFiles) -> None:
+def test_files_that_peers_sent_to_a_dead_tserver_are_deleted(world: World, orphans: OrphanFiles) -> None:
     living = world.tserver()
     incoming = incoming_dir(world.settings.tables_dir)
     for session in (living, "dead"):
@@ -177,7 +184,7 @@ def test_what_peers_were_sending_to_a_dead_tserver_goes(world: World, orphans: O
     assert (incoming / living / "part").exists()
 
 
-def test_segments_beside_a_log_that_is_gone_go_and_others_stay(world: World, orphans: OrphanFiles) -> None:
+def test_segments_beside_a_deleted_log_are_deleted_and_others_stay(world: World, orphans: OrphanFiles) -> None:
     directory = world.settings.wal_dir / "import"
     directory.mkdir(parents=True)
     for name in ("a.wal", "a.wal.segments", "a.wal.segment-00000", "b.wal.segments", "b.wal.segment-00000"):

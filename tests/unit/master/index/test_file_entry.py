@@ -29,7 +29,7 @@ from tests.support.master_values import EAST, NORTH, by_name, entry, name, scope
 W1, W2 = name("s1"), name("s2")
 
 
-def test_what_an_entry_is_told_does_not_change_what_it_was_told_before() -> None:
+def test_facts_of_an_entry_do_not_change_each_other() -> None:
     made = FileEntry(
         W2, parse_cell(status_value(9, False, [Barrier(3, W1.decode(), 5)])), scopes(EAST, NORTH).of(("1",))
     )
@@ -100,7 +100,7 @@ def test_a_target_that_is_none_has_no_progress() -> None:
     assert entry(W1, 9).progress_of(NORTH) == NO_PROGRESS
 
 
-def test_a_barrier_of_a_file_that_is_gone_has_been_passed() -> None:
+def test_a_barrier_of_a_finished_file_has_been_passed() -> None:
     held = (FileBarrier(3, W1, 5), FileBarrier(4, W2, 1))
     assert still_outstanding(held, by_name(entry(W1, 5))) == held[:1]
 

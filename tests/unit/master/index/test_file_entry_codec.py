@@ -45,7 +45,7 @@ names = st.one_of(
     st.binary(max_size=30),
     st.lists(st.integers(0, 2**32 - 1), min_size=2, max_size=2),
 )
-def test_what_is_packed_comes_out_again(
+def test_unpacking_inverts_packing(
     own: bytes,
     needed: int,
     progress: list[Progress],

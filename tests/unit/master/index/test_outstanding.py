@@ -81,7 +81,7 @@ def test_logs_come_and_go_in_any_order(coming: list[int], going: list[int], sinc
         assert files.newest(DIRECTORY) == there[max(there)].file
 
 
-def test_what_is_not_there_can_not_be_removed() -> None:
+def test_a_missing_file_can_not_be_removed() -> None:
     files = by_name(entry(name("s1", 11), 5))
     for file in (name("s1", 12), name("s2", 11), b"odd"):
         with pytest.raises(KeyError):
@@ -89,7 +89,7 @@ def test_what_is_not_there_can_not_be_removed() -> None:
     assert list(files) == [name("s1", 11)]
 
 
-def test_the_oldest_log_that_is_left_is_looked_for_from_where_it_was() -> None:
+def test_the_search_for_the_oldest_unfinished_log_starts_at_its_last_result() -> None:
     made = [entry(name("s1", number), 5) for number in range(8, 14)]
     files, asked = by_name(*made[1:]), []
 
@@ -108,7 +108,7 @@ def test_the_oldest_log_that_is_left_is_looked_for_from_where_it_was() -> None:
 
 
 def test_files_are_read_while_others_come() -> None:
-    """People ask for the status while the master's thread looks at the books."""
+    """Operators ask for the status while the master's thread reads the books."""
     files, stop = by_name(entry(name("s1", 1), 5)), threading.Event()
     seen: list[int] = []
 

@@ -33,7 +33,7 @@ def test_a_flight_lands_when_its_range_is_done_or_failed() -> None:
     assert not lands(flight, report(W1, 5, txid="another"))
 
 
-def test_load_counts_what_is_in_flight_at_each_tserver_for_each_peer() -> None:
+def test_load_counts_the_flights_at_each_tserver_for_each_peer() -> None:
     work = shipping()
     work.hand_out((W1, EAST), Flight("s1", "t", 1, 5, 0))
     work.hand_out((W1, EAST), Flight("s1", "t", 1, 9, 0))
@@ -79,7 +79,7 @@ def test_reports_add_up_and_finished_never_goes_back() -> None:
     assert (shipment.finished, shipment.records, shipment.sent_bytes) == (5, 8, 800)
 
 
-def test_what_is_done_with_is_forgotten() -> None:
+def test_shipments_of_finished_files_are_dropped() -> None:
     work = shipping()
     work.hand_out((W1, EAST), Flight("s1", "t", 1, 5, 0))
     work.report(report(W2, 5), 0)

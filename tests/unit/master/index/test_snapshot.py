@@ -26,7 +26,7 @@ def _take(
     return take_snapshot(rows, cycle, KNOWN, online, before or Outstanding())
 
 
-def test_cells_of_one_file_are_folded_and_its_tables_are_known() -> None:
+def test_cells_of_one_file_are_folded_with_its_tables() -> None:
     rows = [
         tablet_row(None, None, {W1: status_value(3), W2: status_value(9, True)}),
         tablet_row(b"m", None, {W1: status_value(5)}, table_id="2"),
@@ -39,7 +39,7 @@ def test_cells_of_one_file_are_folded_and_its_tables_are_known() -> None:
     assert W2 not in seen.open_cells
 
 
-def test_a_row_in_parts_says_what_it_says_as_a_whole() -> None:
+def test_a_row_in_parts_gives_the_same_snapshot() -> None:
     cells = {W1: status_value(3), W2: status_value(9, True)}
     rows = [tablet_row(b"m", None, cells, session="s1"), _remnant(b"p", cells), tablet_row(None, b"m", cells)]
     parts = [Row(row.key, dict([item])) for row in rows for item in sorted(row.cells.items())]
@@ -71,7 +71,7 @@ def _remnant(end: bytes, repl: Mapping[bytes, bytes]) -> Row:
     return Row(row.key, {c: cell for c, cell in row.cells.items() if c not in gone})
 
 
-def test_what_a_remnant_needs_replicated_counts_and_it_is_no_link_of_the_chain() -> None:
+def test_the_repl_cells_of_a_remnant_count_and_it_is_no_link_of_the_chain() -> None:
     rows = [
         _remnant(b"g", {W1: status_value(3), W2: status_value(2)}),
         tablet_row(b"m"),
@@ -89,7 +89,7 @@ def test_what_a_remnant_needs_replicated_counts_and_it_is_no_link_of_the_chain()
         _take(rows)
 
 
-def test_a_parked_tablet_is_nobodys_and_is_looked_at_where_it_was() -> None:
+def test_a_parked_tablet_has_no_session_and_its_last_one_reads_it() -> None:
     parked = values.Location("s1", "").encode()
     row = tablet_row(None, None, {W1: status_value(3)})
     seen = _take([Row(row.key, {**row.cells, keys.LOCATION: Cell(5, parked)})])
@@ -98,7 +98,7 @@ def test_a_parked_tablet_is_nobodys_and_is_looked_at_where_it_was() -> None:
     assert seen.tablets_of_session() == {"s1": {b"1<": None}}, "it may have begun to use a log a moment ago"
 
 
-def test_offsets_are_safe_as_far_as_they_were_known_before_the_scan() -> None:
+def test_offsets_of_the_scan_before_are_safe() -> None:
     first = _take([tablet_row(None, None, {W1: status_value(3)})])
     assert first.files[W1].safe == 0
     second = _take([tablet_row(None, None, {W1: status_value(8)})], 2, before=first.files)
@@ -146,7 +146,7 @@ def test_a_settled_file_gets_the_tables_that_refer_to_it_now() -> None:
     assert less.files[W1].scope.table_ids == ("1",)
 
 
-def test_barriers_of_files_that_are_gone_are_dropped() -> None:
+def test_barriers_of_finished_files_are_dropped() -> None:
     value = status_value(9, False, [Barrier(4, W1.decode(), 3)])
     both = _take([tablet_row(None, None, {W1: status_value(3, True), W2: value})])
     assert both.files[W2].barriers == (FileBarrier(4, W1, 3),)

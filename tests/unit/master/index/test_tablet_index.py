@@ -17,7 +17,7 @@ changes = st.lists(st.tuples(st.booleans(), views), max_size=40)
 
 
 @given(changes, st.binary(max_size=2), st.binary(max_size=2))
-def test_it_says_what_a_rebuilt_one_says(done: list[tuple[bool, TabletView]], first: bytes, behind: bytes) -> None:
+def test_the_index_equals_a_rebuilt_one(done: list[tuple[bool, TabletView]], first: bytes, behind: bytes) -> None:
     index, model = TabletIndex(), dict[bytes, TabletView]()
     for is_put, view in done:
         if is_put:

@@ -36,7 +36,7 @@ def received(first: int, *, told: bool = True, stamped: bool = True) -> Block:
     [(True, True, {NORTH}), (False, True, {root_of(STREAM).log}), (True, False, set())],
     ids=["where it was written", "an older version does not say it", "nobody gets it"],
 )
-def test_r22_what_a_block_hands_on(told: bool, stamped: bool, found: set[RootLog]) -> None:
+def test_r22_the_root_logs_that_a_block_forwards(told: bool, stamped: bool, found: set[RootLog]) -> None:
     assert handed_on(received(1, told=told, stamped=stamped).header) == found
     assert handed_on(block(Spec([b"own"]), 1).header) == frozenset()
 

@@ -18,13 +18,13 @@ from bookkeeper.errors import NotFoundError, UnavailableError
 from bookkeeper.master.origins import origin_termination
 from bookkeeper.master.origins.origin_books import (
     RootRow,
-    hand_down,
     is_forgotten_by_time,
     is_long_gone,
-    may_speak_of,
+    may_ask_about,
+    recipient_puts,
     standing,
 )
-from bookkeeper.master.origins.origin_termination import Round, Route, ask_round, in_order_of_telling
+from bookkeeper.master.origins.origin_termination import Round, Route, ask_round, farthest_first
 from bookkeeper.metadata import keys
 from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract.origin_messages import HandedOn, RootQuestion, RootStanding
@@ -54,7 +54,7 @@ class Cluster:
 
 
 class World:
-    """Any graph; a's log has just gone."""
+    """Any graph; the log of a was just deleted."""
 
     def __init__(self, edges: Mapping[str, Sequence[str]], rng: Random, disabled: float = 0) -> None:
         self.rng = rng
@@ -121,12 +121,12 @@ class World:
     def _may_speak(self, asking: str, asked: str) -> bool:
         """Whether a cluster of the route answers the one before it."""
         senders = self.clusters[asked].senders
-        return may_speak_of(LOG, RootRow(LOG, 1 if senders else None, {}, senders), asking, asked)
+        return may_ask_about(LOG, RootRow(LOG, 1 if senders else None, {}, senders), asking, asked)
 
-    def round(self, *, without_the_lost: bool = False) -> tuple[bool, Round]:
+    def round(self, *, is_wait_over: bool = False) -> tuple[bool, Round]:
         """The verdict, and the answers."""
         said = ask_round({LOG: [HandedOn(peer, LOG.file) for peer in self.clusters["a"].peers]}, "a", self.ask)
-        return origin_termination.is_over(LOG, said, without_the_lost), said
+        return origin_termination.is_over(LOG, said, is_wait_over), said
 
 
 GRAPHS: dict[str, Mapping[str, Sequence[str]]] = {
@@ -167,8 +167,8 @@ def test_r22_red_without_its_rule(switch: str) -> None:
         play_all()
 
 
-def test_r22_what_only_relays_brought_ends_by_either_of_them() -> None:
-    """D gets what a wrote from b and from c, and each time only one of them has something for it."""
+def test_r22_either_relay_ends_a_log_that_only_relays_brought() -> None:
+    """D gets records of a from b and from c; each time only one of them has records for it."""
     for seed in range(200):
         play("two relays", seed)
 
@@ -190,19 +190,19 @@ def test_r22_a_relay_that_brought_nothing_is_no_way_and_the_one_that_did_is() ->
 
 def test_r22_of_a_log_speak_the_one_that_wrote_it_and_those_that_brought_it() -> None:
     row = RootRow(LOG, 1, {}, {"c": 1})
-    assert [may_speak_of(LOG, row, asking, "d") for asking in "abc"] == [True, False, True]
-    assert may_speak_of(LOG, None, "b", "d")
-    assert may_speak_of(LOG, RootRow(LOG, None, {}, {"c": 1}), "b", "d"), "nothing of it is here (any more)"
-    assert not may_speak_of(LOG, None, "b", "a"), "of its own a cluster is asked by nobody"
-    assert may_speak_of(LOG, None, "a", "a")
+    assert [may_ask_about(LOG, row, asking, "d") for asking in "abc"] == [True, False, True]
+    assert may_ask_about(LOG, None, "b", "d")
+    assert may_ask_about(LOG, RootRow(LOG, None, {}, {"c": 1}), "b", "d"), "no records of it are here (any more)"
+    assert not may_ask_about(LOG, None, "b", "a"), "of its own a cluster is asked by nobody"
+    assert may_ask_about(LOG, None, "a", "a")
 
 
-def test_r22_who_does_not_answer_is_waited_for_and_others_are_asked_all_the_same() -> None:
+def test_r22_a_silent_cluster_delays_the_end_and_not_the_questions_to_others() -> None:
     world = World(GRAPHS["each with each"], Random(1))
     while world.owes:
         world.move()
     world.silent = {"b"}
-    verdict, said = world.round(without_the_lost=True)
+    verdict, said = world.round(is_wait_over=True)
     assert not verdict
     assert {route[-1] for route in said.routes} == {"c", "d"}, "they hear of it, and do not forget by time"
     assert "b does not answer" in said.silent[LOG]
@@ -210,7 +210,7 @@ def test_r22_who_does_not_answer_is_waited_for_and_others_are_asked_all_the_same
     assert world.round()[0]
 
 
-def test_r22_who_can_not_be_asked_counts_no_more_when_it_has_been_long_enough() -> None:
+def test_r22_an_unreachable_cluster_delays_the_end_for_a_limited_time() -> None:
     world = World(GRAPHS["a chain"], Random(1))
     while world.owes:
         world.move()
@@ -218,7 +218,7 @@ def test_r22_who_can_not_be_asked_counts_no_more_when_it_has_been_long_enough() 
     verdict, said = world.round()
     assert not verdict
     assert set(said.lost[LOG]) == {"c"}
-    assert world.round(without_the_lost=True)[0]
+    assert world.round(is_wait_over=True)[0]
 
 
 def test_r22_another_route_leads_to_whom_one_does_not() -> None:
@@ -231,13 +231,13 @@ def test_r22_another_route_leads_to_whom_one_does_not() -> None:
     assert ("c", "d") in said.routes
 
 
-def test_r22_the_farthest_are_told_first() -> None:
+def test_r22_the_farthest_clusters_are_notified_first() -> None:
     world = World(GRAPHS["a chain"], Random(1))
     while world.owes:
         world.move()
     _, said = world.round()
-    assert [route for route, _ in in_order_of_telling(said, [LOG])] == [("b", "c", "d"), ("b", "c"), ("b",)]
-    assert in_order_of_telling(said, []) == []
+    assert [route for route, _ in farthest_first(said, [LOG])] == [("b", "c", "d"), ("b", "c"), ("b",)]
+    assert farthest_first(said, []) == []
 
 
 # ---- rows
@@ -245,13 +245,13 @@ def test_r22_the_farthest_are_told_first() -> None:
 
 def test_r22_a_log_that_goes_says_whom_it_brought_what() -> None:
     own, other, over = RootLog("b", "file:///b/1.wal"), LOG, RootLog("a", "file:///a/0.wal")
-    puts = hand_down(own, [other, over], ["c"], [other])
+    puts = recipient_puts(own, [other, over], ["c"], [other])
     assert [put.key for put in puts] == [keys.root_row(own), keys.root_row(other)]
     assert {column for put in puts for column in put.values} == {keys.destination_cell(own, "c", own.file).column}
-    assert hand_down(own, [other], [], [other]) == [], "records without a receiver need nothing"
+    assert recipient_puts(own, [other], [], [other]) == [], "records without a receiver need nothing"
 
 
-def test_r22_time_counts_from_when_somebody_spoke_of_a_log_last() -> None:
+def test_r22_time_counts_from_the_last_news_of_a_log() -> None:
     assert not is_forgotten_by_time(RootRow(LOG, 100, {}), 200, 100)
     assert is_forgotten_by_time(RootRow(LOG, 100, {}), 201, 100)
     assert is_forgotten_by_time(RootRow(LOG, None, {}, {"c": 100}), 201, 100), "a mark of a sender that was put late"

@@ -13,7 +13,7 @@ from bookkeeper.errors import InvalidInputError, UnavailableError
 from bookkeeper.master.books.tserver_recovery import unsealed_sessions
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tserver_calls import TServerCalls
-from bookkeeper.master.placement.load_retries import rest_ms
+from bookkeeper.master.placement.load_retries import pause_ms
 from bookkeeper.master.placement.placement import ClusterState, Placement, may_load
 from bookkeeper.master.placement.return_wait import RETURN_MS
 from bookkeeper.master.placement.tablet_moves import MOVES_MAX
@@ -64,7 +64,7 @@ class Placed:
         return ClusterState(live, unsealed_sessions(sessions, self.master.tservers))
 
     def until_answered(self, tserver: ScriptedTServer) -> None:
-        """Wait until it said what it holds."""
+        """Wait for its report."""
         wait_until(lambda: self.placement.is_loaded(tserver.session, b"1<") is not None, "an answer")
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
@@ -151,7 +151,7 @@ def _home_of_first_place(placed: Placed, world: World, tservers: list[ScriptedTS
     return _home(world, tservers)
 
 
-def test_nothing_is_loaded_before_every_live_tserver_has_said_what_it_holds(
+def test_no_tablet_is_loaded_before_every_live_tserver_has_reported(
     world: World, tservers: list[ScriptedTServer], placed: Placed
 ) -> None:
     silent, other = tservers
@@ -237,7 +237,7 @@ def test_a_damaged_log_holds_back_the_tablets_that_use_it_and_no_others(
     check_damaged_logs_hold_back_their_own(world, tservers, placed)
 
 
-def test_without_a_look_at_who_uses_it_a_tablet_goes_without_its_log(
+def test_without_a_check_of_its_users_a_log_is_left_behind_by_its_tablet(
     world: World, tservers: list[ScriptedTServer], placed: Placed
 ) -> None:
     with fault("damaged-logs-are-nobodys"), pytest.raises(AssertionError, match="the damaged log has records of it"):
@@ -370,7 +370,7 @@ def test_a_tablet_that_was_parked_and_left_is_placed_anew(
 def test_an_answer_that_is_older_than_a_claim_does_not_count(
     world: World, tservers: list[ScriptedTServer], placed: Placed
 ) -> None:
-    """Else the tablet, let go meanwhile, would look held until the next answer, and no tserver would load it."""
+    """Otherwise the tablet counts as served until the next answer, and no tserver loads it."""
     placed.until_held(_home_of_first_place(placed, world, tservers), LAST)
     home = _home(world, tservers)
     wait_until(lambda: not placed.placement.reports._unloaded, "no question under way")
@@ -384,7 +384,7 @@ def test_an_answer_that_is_older_than_a_claim_does_not_count(
 
 
 def _restart(world: World, tservers: list[ScriptedTServer], placed: Placed) -> None:
-    """Nine tablets, all of tservers that are gone at once."""
+    """Nine tablets of tservers that died at once."""
     world.create_table("2", [b"%d" % number for number in range(7)])
     placed.until(lambda: sum(len(t.held) for t in tservers) == 9, "all tablets loaded")
     for tserver in tservers:
@@ -460,7 +460,7 @@ def test_moves_follow_each_other_until_the_load_is_even_and_few_tablets_are_away
     check_that_the_load_gets_even(world, tservers, placed)
 
 
-def test_red_what_is_uneven_stays_so(world: World, tservers: list[ScriptedTServer], placed: Placed) -> None:
+def test_red_an_uneven_load_stays_uneven(world: World, tservers: list[ScriptedTServer], placed: Placed) -> None:
     with fault("nothing-is-uneven"), pytest.raises(AssertionError, match="an uneven load stays as it is"):
         check_that_the_load_gets_even(world, tservers, placed)
 
@@ -484,7 +484,7 @@ def check_what_fails_with_a_tablet_is_named(world: World, tservers: list[Scripte
     assert sum(tserver.loads[LAST] for tserver in tservers) == tried, "it rests"
     for tserver in tservers:
         tserver.refused.clear()
-    world.clock.jump(rest_ms(tried))
+    world.clock.jump(pause_ms(tried))
     placed.until_held(_home(world, tservers), *_home(world, tservers).held, LAST)
     assert not any(found.problem for found in queries.locate("1"))
 
@@ -495,14 +495,14 @@ def test_a_tablet_that_can_t_be_loaded_is_named_rests_and_is_tried_again(
     check_what_fails_with_a_tablet_is_named(world, tservers, placed)
 
 
-def test_without_a_rest_a_load_is_ordered_in_each_cycle(
+def test_without_a_pause_a_load_is_ordered_in_each_cycle(
     world: World, tservers: list[ScriptedTServer], placed: Placed
 ) -> None:
     with fault("loads-do-not-rest"), pytest.raises(AssertionError, match="it rests"):
         check_what_fails_with_a_tablet_is_named(world, tservers, placed)
 
 
-def test_what_a_tserver_says_is_wrong_with_a_tablet_is_known_until_it_says_otherwise(
+def test_a_reported_problem_of_a_tablet_stays_until_the_next_report(
     world: World, tservers: list[ScriptedTServer], placed: Placed
 ) -> None:
     placed.until_held(_home_of_first_place(placed, world, tservers), LAST)
@@ -521,4 +521,4 @@ def test_what_a_tserver_says_is_wrong_with_a_tablet_is_known_until_it_says_other
 
 
 def test_rests_grow_up_to_a_minute() -> None:
-    assert [rest_ms(failures) for failures in (1, 2, 3, 10, 11, 1000)] == [100, 200, 400, 51_200, 60_000, 60_000]
+    assert [pause_ms(failures) for failures in (1, 2, 3, 10, 11, 1000)] == [100, 200, 400, 51_200, 60_000, 60_000]

@@ -61,7 +61,7 @@ def test_tablets_of_a_dead_session_wait_until_its_logs_are_sealed() -> None:
         )
 
 
-def test_a_parked_tablet_is_free_unless_who_had_it_died_and_left_an_open_log() -> None:
+def test_a_parked_tablet_is_free_unless_its_last_tserver_left_an_open_log() -> None:
     for had in ("a", "dead"):
         parked = [replace(tablet(b"m"), parked_at=had)]
         assert len(assign_free(parked, LIVE, (), TabletCounts())) == 1
@@ -84,7 +84,7 @@ def test_moves_even_out_and_come_to_an_end(homes: list[str], moves_max: int) -> 
         assert max((load[s] for s in LIVE), default=0) - min(load[s] for s in LIVE) <= 1
 
 
-def test_what_is_held_is_compared_with_what_was_given() -> None:
+def test_reported_tablets_are_compared_with_assigned_ones() -> None:
     tablets = [tablet(b"a", None, "a"), tablet(b"b", b"a", "a"), tablet(None, b"b", "b")]
     held = {"a": {b"1;a", b"9;x"}, "b": {b"1;b"}}
     missing, strays = misplaced(tablets, held)
@@ -96,7 +96,7 @@ def test_tservers_that_did_not_answer_are_left_out() -> None:
     assert misplaced([tablet(b"a", None, "a")], {}) == ([], [])
 
 
-def test_none_gets_more_than_its_share_and_the_rest_waits() -> None:
+def test_no_tserver_gets_more_than_its_share_and_other_tablets_wait() -> None:
     free = [tablet(b"%03d" % n) for n in range(10)]
     assert len(assign_free(free, ("a",), (), TabletCounts(), tablets_max=4)) == 4
     counts = TabletCounts()
@@ -105,7 +105,7 @@ def test_none_gets_more_than_its_share_and_the_rest_waits() -> None:
     assert chosen == {"a": 1, "b": 4}
 
 
-def test_tservers_are_expected_back_only_when_all_of_them_are_gone() -> None:
+def test_the_master_expects_tservers_back_only_after_an_outage_of_all() -> None:
     gone = [tablet(b"a", None, "x"), tablet(b"b", b"a", "y"), replace(tablet(None, b"b"), parked_at="z")]
     assert missing_sessions(TabletIndex(gone), LIVE) == 3
     assert missing_sessions(TabletIndex([*gone[:2], tablet(None, b"b", "a")]), LIVE) == 0

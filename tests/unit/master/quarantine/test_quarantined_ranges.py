@@ -79,7 +79,7 @@ def test_progress_other_blocks_and_success_begin_the_count_anew() -> None:
     assert len(list(blocking_ranges(work, 2))) == 1
 
 
-def test_what_is_no_blocks_fault_never_blocks_for_good() -> None:
+def test_an_error_without_blocks_never_blocks_for_good() -> None:
     work = shipping()
     for _ in range(9):
         work.report(failure(name("s1"), 2, None), now_ns=0)
@@ -91,7 +91,7 @@ LATE = [failure(name("s1"), 2), report(name("s1"), 2, error="busy")]
 
 
 @pytest.mark.parametrize("late", LATE)
-def test_what_a_person_has_seen_to_does_not_wait_for_a_try_that_had_begun_before(late: Report) -> None:
+def test_an_operators_request_does_not_wait_for_an_earlier_try(late: Report) -> None:
     work = shipping(base_ms=600_000, max_ms=600_000)
     stream = (name("s1"), EAST)
     for said in (failure(name("s1"), 2), report(name("s1"), 2, error="down")):
@@ -114,7 +114,7 @@ def test_without_that_rule_a_range_that_was_mended_waits_again(late: Report) -> 
         fault("a-try-under-way-counts"),
         pytest.raises(AssertionError, match="a try from before the command makes the range wait again"),
     ):
-        test_what_a_person_has_seen_to_does_not_wait_for_a_try_that_had_begun_before(late)
+        test_an_operators_request_does_not_wait_for_an_earlier_try(late)
 
 
 def test_the_status_says_why_and_which_command_releases_it() -> None:
@@ -145,7 +145,7 @@ def test_rows_that_do_not_parse_are_left_alone(caplog: pytest.LogCaptureFixture)
     good = keys.quar_column(EAST, 3)
     cells = {good: Cell(1, ENTRY.encode()), keys.quar_column(EAST, 9): Cell(1, b"{")}
     assert read_rows([Row(keys.quar_row(FILE), cells)]) == {RangeKey(FILE, EAST, 3): ENTRY}
-    assert "is no quarantined range" in caplog.text
+    assert "is no range in quarantine" in caplog.text
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def check_passed_with_its_row(world: World, policy: str = "auto") -> None:
             assert row.blocks == blocks
 
 
-def test_nobody_passes_a_range_without_its_row_in_the_books(world: World) -> None:
+def test_no_worker_passes_a_range_without_its_row_in_the_books(world: World) -> None:
     check_passed_with_its_row(world)
 
 
@@ -254,7 +254,7 @@ def test_a_peer_that_refuses_everything_is_not_set_aside_bit_by_bit(world: World
     assert running.quarantine.hold_due(shipping()) == []
 
 
-def test_a_new_master_knows_what_is_held(world: World) -> None:
+def test_a_new_master_reads_the_ranges_in_quarantine(world: World) -> None:
     key = RangeKey(FILE, EAST, 3)
     first = Running(world, world.master())
     first.quarantine.hold({key: ENTRY})
@@ -268,7 +268,7 @@ def test_a_new_master_knows_what_is_held(world: World) -> None:
     assert scan_rows(world.table)[key] == ENTRY, "the writes of a deposed master are older"
 
 
-def test_r7_a_target_counts_as_gone_when_two_cycles_have_found_it_so(world: World) -> None:
+def test_r7_a_target_counts_as_unconfigured_after_two_cycles(world: World) -> None:
     target = world.enable("1")
     running = Running(world, world.master())
     key = RangeKey(FILE, target, 3)
@@ -301,7 +301,7 @@ def test_a_file_stays_while_a_range_of_it_is_in_quarantine(world: World) -> None
     check_file_is_kept(world)
 
 
-def test_without_the_gcs_respect_the_file_of_a_held_range_goes(world: World) -> None:
+def test_without_the_collectors_check_the_file_of_a_quarantined_range_is_deleted(world: World) -> None:
     with (
         fault("quarantine-keeps-nothing"),
         pytest.raises(AssertionError, match="the file of a range in quarantine goes"),
@@ -333,7 +333,7 @@ def test_references_are_read_in_the_order_in_which_they_end(world: World, monkey
 # ---- what a person sees
 
 
-def test_a_held_range_is_not_replicated_whatever_its_queue_has_passed(world: World) -> None:
+def test_a_quarantined_range_is_not_replicated_after_its_queue_passed_it(world: World) -> None:
     running = Running(world, world.master())
     target = TargetKey("east", "r1", "1", 1)
     key = RangeKey(FILE, target, 3)
@@ -350,7 +350,7 @@ def test_a_held_range_is_not_replicated_whatever_its_queue_has_passed(world: Wor
     assert f"replication quarantine retry|skip {key.range_id}" in status.last_error
 
 
-def test_what_operations_do_with_a_range_is_shown(world: World) -> None:
+def test_the_operations_of_a_range_are_shown(world: World) -> None:
     running = Running(world, world.master())
     target = world.enable("1")
     key = RangeKey(FILE, target, 3)
@@ -364,6 +364,9 @@ def test_what_operations_do_with_a_range_is_shown(world: World) -> None:
 
 def test_the_lines_that_people_get_name_command_and_range() -> None:
     key = RangeKey(FILE, EAST, 3)
-    for line in (quarantined_ranges.told_of(key, ENTRY), quarantined_ranges.advice(key.range_id, BAD, "too long", 7)):
+    for line in (
+        quarantined_ranges.quarantine_message(key, ENTRY),
+        quarantined_ranges.advice(key.range_id, BAD, "too long", 7),
+    ):
         assert key.range_id in line
         assert "records 3 to 4" in line

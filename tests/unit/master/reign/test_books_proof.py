@@ -32,7 +32,7 @@ def test_each_round_has_the_next_number_in_both_stores(world: World) -> None:
     rounds = rounds_of(world)
     assert [rounds.begin() for _ in range(3)] == [1, 2, 3]
     assert held(world) == (3, 3)
-    assert rounds.proven(lambda: "read") == "read"
+    assert rounds.read_with_proof(lambda: "read") == "read"
     assert held(world) == (4, 4)
 
 
@@ -70,7 +70,7 @@ def test_books_that_were_put_back_from_an_older_copy_begin_no_round(world: World
     check_older_books(world)
 
 
-def test_red_older_books_are_read_as_if_they_were_whole(world: World) -> None:
+def test_red_older_books_count_as_complete(world: World) -> None:
     with (
         fault("older-books-are-believed"),
         pytest.raises(AssertionError, match="an older copy of the books begins a round"),
@@ -81,7 +81,7 @@ def test_red_older_books_are_read_as_if_they_were_whole(world: World) -> None:
 def test_an_older_coordination_store_begins_no_round(world: World) -> None:
     rounds = rounds_of(world)
     world.table.put([RowPut(keys.owner_row(), {keys.ROUND: b""})], 2)
-    with pytest.raises(LostBooksError, match=r"knows of round 0 only, and .* of round 2: the store is an older"):
+    with pytest.raises(LostBooksError, match=r"is of round 0, and .* of round 2: the store is an older"):
         rounds.begin()
     assert held(world) == (2, 0)
 
@@ -94,9 +94,9 @@ def test_the_books_of_another_instance_begin_no_round(world: World) -> None:
     assert held(world) == (0, 0)
 
 
-def test_what_was_read_while_another_leader_began_a_round_counts_for_nothing(world: World) -> None:
+def test_a_read_counts_for_nothing_when_another_leader_began_a_round(world: World) -> None:
     rounds = rounds_of(world)
     other = Rounds(world.table, world.coordination, rounds.reign, rounds.instance_id, rounds.url)
     with pytest.raises(LostBooksError, match="another master leads"):
-        rounds.proven(other.begin)
-    assert other.proven(list) == []
+        rounds.read_with_proof(other.begin)
+    assert other.read_with_proof(list) == []

@@ -105,7 +105,7 @@ def test_merged_are_the_tablets_with_rows_in_the_range(
 # ---- facts
 
 
-def test_facts_are_what_a_row_says_and_survive_being_written_down() -> None:
+def test_facts_have_the_content_of_a_row_and_survive_encoding() -> None:
     known = state({STREAM: 4}, ["s1"], ahead={STREAM: (PartialHighWater(RowRange(b"c", None), 9),)})
     found = facts(b"c", b"m", known, {"s1": entry(b"d", b"e", RowRange(b"c", b"m"))}, ["late"])
     assert split_rules.facts_of(row_of(found)) == found
@@ -182,7 +182,7 @@ def test_a_split_copies_to_the_earlier_row_and_then_shrinks_the_later_one() -> N
     assert change.rows == (b"1;m", b"1<")
 
 
-def test_r16_what_the_later_row_does_not_need_any_more_goes_last() -> None:
+def test_r16_cells_that_the_later_row_does_not_need_go_last() -> None:
     change = split_rules.split_change(WHOLE, [b"m"], 4, "s-7")
     assert {cell.key for cell in change.deletes} == {b"1<"}
     assert [keys.parse_file(cell.column.qualifier) for cell in change.deletes] == ["low"]
@@ -203,7 +203,7 @@ def test_each_half_has_the_segments_that_reach_it_and_the_rows_of_them_that_are_
     assert set(flush_in(change, b"1<").segments) == set(high)
 
 
-def test_r18_r24_each_half_knows_what_the_whole_knew() -> None:
+def test_r18_r24_each_part_has_the_state_of_the_split_tablet() -> None:
     change = split_rules.split_change(WHOLE, [b"c", b"m"], 4, "s-7")
     for row in (b"1;c", b"1;m", b"1<"):
         found = flush_in(change, row)
@@ -214,7 +214,9 @@ def test_r18_r24_each_half_knows_what_the_whole_knew() -> None:
 def test_a_tablet_that_was_never_flushed_is_split_as_well() -> None:
     change = split_rules.split_change(facts(b"a", b"z"), [b"m"], 1, "s-7")
     assert (
-        flush_in(change, b"1;m") == flush_in(change, b"1;z") == replace(split_rules.NOTHING_YET, flush_id=change.rank)
+        flush_in(change, b"1;m")
+        == flush_in(change, b"1;z")
+        == replace(split_rules.EMPTY_FLUSH_STATE, flush_id=change.rank)
     )
 
 
@@ -267,7 +269,7 @@ def test_r24_of_two_places_in_one_log_the_later_one_counts() -> None:
     assert flush_in(split_rules.merge_change(parts, 4), b"1<").last_wals == (("w1", 9), ("w2", 1))
 
 
-def test_r18_a_merged_tablet_has_what_all_have_and_remembers_which_rows_have_more() -> None:
+def test_r18_a_merged_tablet_has_the_common_high_water_and_the_rows_beyond_it() -> None:
     found = flush_in(split_rules.merge_change([LEFT, RIGHT], 4), b"1<")
     assert found.high_water == {STREAM: 40, OTHER: 0}
     assert found.ahead == {
@@ -291,7 +293,7 @@ def test_one_file_of_two_tablets_counts_for_the_rows_of_both() -> None:
     assert segments_in(split_rules.merge_change(parts, 5), b"1<") == SEGMENTS
 
 
-def test_what_one_half_has_compacted_away_does_not_come_back_with_the_others_reference() -> None:
+def test_records_that_one_half_compacted_away_do_not_come_back_by_the_others_reference() -> None:
     halves = split_rules.split_change(WHOLE, [b"f", b"m"], 4, "s-7")
     compacted = facts(b"f", b"m", state(segments=["new"]), {"new": entry(b"g", b"l")})
     parts = [
