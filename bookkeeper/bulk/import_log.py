@@ -21,7 +21,7 @@ from bookkeeper.rpc.contract.offer_messages import ImportedLog
 from bookkeeper.storage.columns import distinct, min_max_row
 from bookkeeper.storage.tablet import GroupMap, split_by_tablets
 from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, block_target_to_pb, encode_batch
-from bookkeeper.storage.wal.blocks.shares import LogShares, note_shares
+from bookkeeper.storage.wal.blocks.target_shares import LogShares, note_target_records
 
 TAKEN_PREFIX = "taken-"
 """How the names of logs begin that stand for files of other clusters (``tserver.bulk.relay_log``)."""
@@ -105,7 +105,7 @@ class ImportLogs:
             max_row=high,
         )
         self.describe(header)
-        note_shares(header, batch.column("family"), self.peers)
+        note_target_records(header, batch.column("family"), self.peers)
         return Block(header, encode_batch(batch))
 
 

@@ -21,7 +21,7 @@ from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.wal import FileHeader
-from bookkeeper.tserver.bulk.segment_offers import files_of, relay_facts_of, shares_of
+from bookkeeper.tserver.bulk.segment_offers import files_of, relay_facts_of, segments_by_tablet
 from tests.support.tservers import Ground, Node, blocks_of, replicate_request, source_block
 
 SOURCE = "east-instance"
@@ -67,9 +67,9 @@ class Given:
         """The order that a tablet gets when the files have come; it may take them in place."""
         west.tserver(node).open_stream(self.stream)
         offer = offer_of("", self.stream, self.file)
-        (share,) = shares_of(files_of(offer), [extent]).values()
+        (parts,) = segments_by_tablet(files_of(offer), [extent]).values()
         uris = [segment.uri for segment in self.whole.segments]
-        segments = tuple(ImportedSegment(uris[number], entry.encode()) for number, entry in share.items())
+        segments = tuple(ImportedSegment(uris[number], entry.encode()) for number, entry in parts.items())
         return AdoptRequest(extent, self.stream, segments, through=self.whole.records, relay=relay_facts_of(offer))
 
     # ---- as records

@@ -30,7 +30,7 @@ one half has compacted away would come back with the other half's reference when
 
 **Rule R18.** A tablet that was split leaves its high-waters to both. Of merged tablets each may have another one: the
 highest would hide a gap of one, the lowest would let records of another in twice. So the merged tablet has the lowest,
-and remembers which rows are ahead of it, up to which offset (``FlushState.ahead``).
+and remembers which rows are ahead of it, up to which offset (``FlushState.partial_high_waters``).
 
 **Rule R24.** A tablet's next record comes after the last ones of all tablets that it was made of
 (``FlushState.last_wals``); sequence numbers and server times go on above the highest.
@@ -306,12 +306,12 @@ def _both(one: SegmentEntry, two: SegmentEntry) -> SegmentEntry:
 def part_state(facts: TabletFacts, extent: Extent, serial: int) -> FlushState:
     """What a part of a tablet knows: all that the tablet knew, and its own segments."""
     flush = facts.flush or NOTHING_YET
-    ahead = {stream: clip_ahead(parts, extent.rows) for stream, parts in flush.ahead.items()}
+    ahead = {stream: clip_ahead(parts, extent.rows) for stream, parts in flush.partial_high_waters.items()}
     return replace(
         flush,
         flush_id=keys.first_flush_id(serial),
         segments=tuple(_parts(facts, extent)),
-        ahead={stream: parts for stream, parts in ahead.items() if parts},
+        partial_high_waters={stream: parts for stream, parts in ahead.items() if parts},
         origin_intervals={root: held.inside(extent.rows) for root, held in flush.origin_intervals.items()},
     )
 
@@ -335,7 +335,7 @@ def joined_state(parts: Sequence[TabletFacts], segments: Iterable[str], serial: 
         last_wals=joined_places(state for _, state in states),
         segments=tuple(segments),
         compacted=min(state.compacted for _, state in states),
-        ahead=ahead,
+        partial_high_waters=ahead,
         origin_intervals=joined_roots(state.origin_intervals for _, state in states),
     )
 
@@ -365,7 +365,7 @@ def rows_ahead(
 ) -> tuple[PartialHighWater, ...]:
     """Rows that have more of a stream than all have: a record up to there must not be taken again."""
     found = [PartialHighWater(rows, state.high_water.get(stream, 0)) for rows, state in states]
-    found += [part for _, state in states for part in state.ahead.get(stream, ())]
+    found += [part for _, state in states for part in state.partial_high_waters.get(stream, ())]
     return tuple(part for part in found if part.offset > common)
 
 

@@ -114,7 +114,7 @@ def with_log(
     return RowPut(put.key, {**put.values, keys.repl_column(log.uri): values.encode_status(status)})
 
 
-def shares_of(log: ImportedLog | None, table_id: str) -> tuple[TargetShare, ...]:
+def target_shares_of(log: ImportedLog | None, table_id: str) -> tuple[TargetShare, ...]:
     """Each target's share of an import's log. Raises CorruptionError, NotFoundError, UnavailableError."""
     return () if log is None else last_shares(log.uri, table_id)
 
@@ -251,7 +251,7 @@ class BulkLoader:
                 raise RefusedError(f"the import {request.stream.file} is over: nothing more of it is taken")
             self._tablets.flush(tablet)
             with self._relay_logs.log_of(request, wanted, view) as own:
-                shares = shares_of(own.log, request.extent.table_id)
+                shares = target_shares_of(own.log, request.extent.table_id)
                 with self._tablets.closed(tablet):
                     self._take(tablet, wanted, replace(request, log=own.log), forgotten_count, own, shares)
         LOG.info("tablet %s took %d imported segments of %s", tablet.extent, len(wanted), request.stream.file)

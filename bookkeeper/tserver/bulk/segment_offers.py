@@ -21,7 +21,7 @@ from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import Root, root_of
 from bookkeeper.rpc.contract.offer_messages import RelayFacts, SegmentsOffer
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
-from bookkeeper.tserver.receive.share_decision import check_offset
+from bookkeeper.tserver.receive.slice_decision import check_offset
 from bookkeeper.tserver.tablets.block_targets import TableView
 
 FILE_SEQ_MAX = 1 << 40
@@ -148,7 +148,9 @@ def first_root(stream: StreamKey, relay: RelayFacts | None) -> Root:
     return root_of(stream) if raw is None else decode_root(raw)
 
 
-def shares_of(files: Sequence[OfferedFile], extents: Iterable[Extent]) -> dict[Extent, dict[int, SegmentEntry]]:
+def segments_by_tablet(
+    files: Sequence[OfferedFile], extents: Iterable[Extent]
+) -> dict[Extent, dict[int, SegmentEntry]]:
     """The files that each tablet refers to, by their numbers, with the rows that lie in it; only tablets with some."""
     found: dict[Extent, dict[int, SegmentEntry]] = {}
     for extent in extents:

@@ -183,7 +183,7 @@ class Recovered:
             dict(flush.high_water),
             tuple(WalPosition(*place) for place in flush.last_wals),
             flush=flush,
-            partial_high_waters=dict(flush.ahead),
+            partial_high_waters=dict(flush.partial_high_waters),
             origin_intervals=dict(flush.origin_intervals),
         )
 

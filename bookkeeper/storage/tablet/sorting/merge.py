@@ -311,7 +311,7 @@ class Round:
         return values if self.order is None else values[self.order.indices]
 
 
-def _share(cursor: Cursor, block: SortedBlock, records: int, all_records: int, bytes_max: int) -> int:
+def _window_entries(cursor: Cursor, block: SortedBlock, records: int, all_records: int, bytes_max: int) -> int:
     """Entries of a cursor's window when keys of all sources are mixed evenly, with a margin for chance.
 
     Without the margin the least last key of the windows would lie far before the end of most.
@@ -338,7 +338,9 @@ def _open_windows(cursors: Sequence[Cursor], records: int, bytes_max: int) -> tu
             cursor.load()
             if cursor.block is None:
                 continue
-        window = _Window.open(cursor, cursor.block, _share(cursor, cursor.block, records, all_records, bytes_max))
+        window = _Window.open(
+            cursor, cursor.block, _window_entries(cursor, cursor.block, records, all_records, bytes_max)
+        )
         windows.append(window)
         if window.is_last:
             furthest = window if furthest is None or furthest.ends_before(window) else furthest
