@@ -53,7 +53,7 @@ def requested_durability(name: str) -> Durability | None:
 
 
 class ClientRequests:
-    """See above. Thread-safe."""
+    """Executes the requests of clients. Thread-safe."""
 
     def __init__(
         self, registry: Registry, flusher: Flusher, path: CommitPath, session: Session, limits: RequestLimits

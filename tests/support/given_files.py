@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bookkeeper.bulk.import_log import ImportLogs
 from bookkeeper.bulk.log_segments import SegmentedLog, link_log_segments, read_segmented_log
-from bookkeeper.bulk.segment_conversion import Place, convert
+from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
 from bookkeeper.model import BlockTarget, Extent, StreamKey, TargetKey
 from bookkeeper.origins import Root
 from bookkeeper.peers.extensions import SegmentTransfer
@@ -97,7 +97,9 @@ def given_files(
     header = FileHeader(instance_id=SOURCE, session_id="import", created_time_ms=9)
     logs = ImportLogs(place / "import", "name", header, [extent], groups, [BlockTarget(TARGET, stamped)], [""])
     with patch("bookkeeper.bulk.segment_conversion.CHUNK_RECORDS", 1):
-        refs = convert(batches, [extent], groups, Place(made, TabletSettings(), SegmentOps()), lambda: None, logs.add)
+        refs = convert(
+            batches, [extent], groups, SegmentDirectory(made, TabletSettings(), SegmentOps()), lambda: None, logs.add
+        )
     log = logs.finish()[extent]
     link_log_segments(log.uri, log.offset, refs, groups, logs.lengths, SegmentOps())
     whole = read_segmented_log(log.uri)

@@ -19,7 +19,7 @@ _take_answer = RangeStream._take_answer
 
 def take_fact_blindly(session: ParquetSession, acked_offset: int) -> None:
     """Go on behind a fact as if nobody else had been at work."""
-    session.known, session.seen = max(session.known, acked_offset), True
+    session.covered_offset, session.has_read_files = max(session.covered_offset, acked_offset), True
 
 
 def settle_the_newest(stream: RangeStream) -> None:

@@ -118,7 +118,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     ),
     "taken-logs-go-at-once": (
         "bookkeeper.master.gc.gc_runner",
-        "is_of_taken",
+        "is_relay_log",
         lambda uri: False,  # noqa: ARG005
         "R4: a put that comes late names a log that was collected, and its files never reach the peers",
     ),

@@ -65,7 +65,7 @@ class TabletUse:
         self.barriers = (*self.barriers, *barriers_of(block))
 
     def undo_start(self, before: TabletUse) -> None:
-        """The cells of :meth:`start` are not in the books: they are as ``before`` says."""
+        """The cells of :meth:`start` are not in the books: restore the state ``before``."""
         self.logged, self.replicated, self.barriers = before.logged, before.replicated, before.barriers
 
     def append(self, block: Block) -> None:

@@ -1,6 +1,6 @@
-"""Whether a source file is taken as segments. Pure decisions.
+"""Decisions about offers: whether tablets take a source file as segments. Pure.
 
-Arrives: an offer, the table's configuration here, the standing of each tablet. Leaves: a reason to decline, or none. A
+An offer, the table's configuration here and the standing of each tablet give a reason to decline, or none. A
 declined file comes as records, in the same stream with the same offsets, so either form may go on where the other one
 stopped: a tablet that took the segments has all of the stream and drops its records (R18); a tablet with some of the
 records takes no segments. Rules: R13 and R18.
@@ -135,7 +135,7 @@ def relay_facts_of(offer: SegmentsOffer) -> RelayFacts:
 
 
 def decode_root(raw: str) -> Root:
-    """Raises CorruptionError."""
+    """The root in an offer. Raises CorruptionError."""
     try:
         return Root.decode(raw)
     except ValueError as error:

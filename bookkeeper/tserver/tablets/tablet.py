@@ -1,9 +1,9 @@
 """A tablet that this tserver serves: its data, and the state that the commit thread needs to write the next block.
 
 Each part of the state has its owner: ``write_state`` numbers and places records, ``received_state`` finds duplicates in
-what other clusters send, ``tablet_flushes`` has what the books say. This module joins them: a draft is staged, then
-applied or taken back; a flush begins at one moment of all three. ``load_plan`` rebuilds all of it from the tablet's row
-and logs.
+messages of other clusters, ``tablet_flushes`` has the state in the books. This module joins them: a draft is staged,
+then applied or taken back; a flush begins at one moment of all three. ``load_plan`` rebuilds all of it from the
+tablet's row and logs.
 
 Only commit threads stage and apply, one at a time. Rules: R13, R18 and R24.
 """
@@ -173,7 +173,7 @@ class ServedTablet:
         """How far it is flushed."""
         return self._flushes
 
-    # ---- whether it takes writes, and what is wrong with it
+    # ---- whether it takes writes, and its problems
 
     @property
     def accepting(self) -> bool:
@@ -268,7 +268,7 @@ class ServedTablet:
         return Undo(self._write.staged, stream, self._received.stage_high_water(stream, to_offset))
 
     def take_back(self, undo: Undo) -> None:
-        """The group of a draft failed: the log has nothing of it."""
+        """The group of a draft failed: the log has no record of it."""
         self._write.take_back(undo.written)
         if undo.stream is not None:
             self._received.take_back(undo.stream, undo.high_water)
@@ -325,7 +325,7 @@ class ServedTablet:
             last_seq=self._write.applied_seq,
             last_time_ms=self._write.staged.last_time_ms,
             high_water=dict(self._received.high_water),
-            last_wals=tuple((place.file, place.offset) for place in self._write.last_wals),
+            last_wals=tuple((last.file, last.offset) for last in self._write.last_wals),
             partial_high_waters=dict(self._received.partial_high_waters),
             origin_intervals=self._received.origin_intervals.applied(),
         )

@@ -37,10 +37,18 @@ def state(
     last_time_ms: int = 900,
     wals: Sequence[tuple[str, int]] = (("w1", 9),),
     through: Mapping[str, int] | None = None,
-    ahead: Mapping[StreamKey, tuple[PartialHighWater, ...]] | None = None,
+    partial_high_waters: Mapping[StreamKey, tuple[PartialHighWater, ...]] | None = None,
 ) -> FlushState:
     return FlushState(
-        77, through or {}, last_seq, last_time_ms, high_water or {}, tuple(wals), tuple(segments), 0, ahead or {}
+        77,
+        through or {},
+        last_seq,
+        last_time_ms,
+        high_water or {},
+        tuple(wals),
+        tuple(segments),
+        0,
+        partial_high_waters or {},
     )
 
 
