@@ -1,6 +1,6 @@
-"""Segments that do not come from a memtable: what an operator imports, and tables that are copied as files.
+"""Segments that do not come from a memtable: an operator's imports, and tables that are copied as files.
 
-Arrives: an operator's Parquet and CSV files, or exported segments. Leaves: segments, and manifests that name them.
+The input is Parquet and CSV files, or exported segments. The output is segments, and manifests that name them.
 Read ``import_inputs`` (the files to import), ``segment_conversion`` (sort, divide, write), ``adoption`` (links in a
 tablet's directory), ``manifest``, ``log_segments`` (segments beside a log, for peers).
 """

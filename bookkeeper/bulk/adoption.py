@@ -1,8 +1,7 @@
 """Links: the files of an import get a second name in the tablet's directory.
 
-Arrives: segments in the directory of an import. Leaves: the same bytes under names that were never used before, in the
-form of a compaction's names. So links of a crashed server are orphans once another server has the tablet, and the
-import may delete its own names at any time.
+The names were never used before, and have the form of a compaction's names. So links of a crashed server are orphans
+once another server has the tablet, and the import may delete its own names at any time.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def part_of_segment(entry: SegmentEntry, rows: RowRange) -> SegmentEntry | None:
         return None
     if not entry.ranges and rows.contains(entry.min_row) and rows.contains(entry.max_row):
         return entry
-    ranges = [part for known in entry.ranges or (EVERYTHING,) if (part := known.part_in(rows)) is not None]
+    ranges = [part for counted in entry.ranges or (EVERYTHING,) if (part := counted.part_in(rows)) is not None]
     return replace(entry, ranges=join_ranges(ranges)) if ranges else None
 
 

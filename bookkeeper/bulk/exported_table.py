@@ -1,7 +1,7 @@
 """A table as files: the manifest of an export, and files copied with their checksums.
 
-Arrives: the content of a table at one moment. Leaves: ``manifest.json`` beside the copies of its segments. An export is
-complete once its manifest is written. The reader is strict, and compares the checksum of a file before it uses the
+An export has the content of a table at one moment: copies of its segments, and beside them ``manifest.json``. It is
+complete once the manifest is written. The reader is strict, and compares the checksum of a file before it uses the
 file (L7).
 """
 
@@ -28,12 +28,12 @@ VERSION = 1
 COPY_BYTES = 4 << 20
 
 TIME_MS_MAX = 1 << 53
-"""Latest time of a tablet's server that is taken, in ms: the year 287,396."""
+"""Latest accepted server time of a tablet, in ms: the year 287,396."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedTablet:
-    """A tablet's rows, how far it had counted, and its segments by the names of their files."""
+    """A tablet's rows, its last sequence number and server time, and its segments by the names of their files."""
 
     rows: RowRange
     last_seq: int
@@ -100,9 +100,9 @@ class Exported:
         for tablet in self.tablets:
             check_numbers(tablet)
         named = {name for tablet in self.tablets for name in tablet.segments}
-        strange = [name for name in named if name in ("", ".", "..", NAME) or "/" in name]
-        if strange or named != set(self.checksums):
-            raise CorruptionError(f"the files of an export are not those it has checksums of: {sorted(strange)[:1]}")
+        unusable = [name for name in named if name in ("", ".", "..", NAME) or "/" in name]
+        if unusable or named != set(self.checksums):
+            raise CorruptionError(f"the files of an export are not those it has checksums of: {sorted(unusable)[:1]}")
 
     def write(self, directory: Path, ops: FileOps) -> None:
         """Write the manifest, durable on return. Raises OSError."""
@@ -115,8 +115,8 @@ class Exported:
 
 
 def check_numbers(tablet: ExportedTablet) -> None:
-    """Raise CorruptionError unless the tablet has counted all that its files hold, has numbers left, and holds every
-    row that it refers to.
+    """Raise CorruptionError unless the tablet's sequence numbers cover its files and leave room for more, and the
+    tablet has every row that it refers to.
     """
     if tablet.last_seq > SEQ_MAX or tablet.last_time_ms > TIME_MS_MAX:
         raise CorruptionError(

@@ -1,8 +1,7 @@
-"""What an operator brings to be imported: Parquet and CSV files, as batches of records.
+"""The files of an import: Parquet and CSV, read as checked batches of records.
 
-Arrives: a directory. Leaves: checked batches of MUTATION_SCHEMA in the order of the files' names, every timestamp set,
-or an InvalidInputError that names file and reason. Nothing is changed. No record is looked at in Python.
-Law: L7.
+Batches have MUTATION_SCHEMA, in the order of the files' names, with every timestamp set. A file that does not fit is an
+InvalidInputError with the file and the reason. No file changes, and no record becomes a Python object. Law: L7.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from bookkeeper.storage.tablet import BatchLimits, check_labels, check_times, va
 
 REQUIRED = ("row", "family", "qualifier", "value")
 OPTIONAL = ("visibility", "timestamp")
-"""A column that is not there: no visibility, no timestamp."""
+"""Without these columns, records have no visibility, and the time of the import."""
 
 BINARY = ("row", "family", "qualifier", "visibility", "value")
 PARQUET, CSV = ".parquet", ".csv"
@@ -41,9 +40,9 @@ def find_inputs(directory: Path) -> list[Path]:
         raise InvalidInputError(f"{directory} is no directory on the master's machine") from error
     except OSError as error:
         raise InvalidInputError(f"{directory} can't be listed: {error.strerror}") from error
-    strange = [path for path in names if path.suffix not in (PARQUET, CSV) or not path.is_file()]
-    if strange:
-        raise InvalidInputError(f"{strange[0]} is no {PARQUET} and no {CSV} file; put nothing else in the directory")
+    unusable = [path for path in names if path.suffix not in (PARQUET, CSV) or not path.is_file()]
+    if unusable:
+        raise InvalidInputError(f"{unusable[0]} is no {PARQUET} and no {CSV} file; put nothing else in the directory")
     if not names:
         raise InvalidInputError(f"{directory} has no {PARQUET} and no {CSV} file: there is nothing to import")
     return names
@@ -53,7 +52,7 @@ def read_inputs(
     directory: Path, time_ms: int, limits: BatchLimits, roots: FileRoots, latest_ms: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The records of all files, at least one a batch; those without a timestamp get ``time_ms``, and none may have one
-    above ``latest_ms``. Raises RefusedError for what lies below none of the roots, InvalidInputError, also while
+    above ``latest_ms``. Raises RefusedError for a path below none of the roots, InvalidInputError, also while
     iterating; UnavailableError when a file can't be read.
     """
     roots.resolve(directory)
@@ -72,7 +71,7 @@ def read_inputs(
 
 
 def _batches(path: Path, opened: Path) -> Iterator[pa.RecordBatch]:
-    """``path`` is for errors and says the kind; ``opened`` leads to the same file, whatever has its name by now."""
+    """``path`` names the file in errors and has its kind; ``opened`` is the same file, even if the name is reused."""
     if path.suffix == PARQUET:
         with pq.ParquetFile(str(opened)) as file:
             _check_columns(path, file.schema_arrow.names)

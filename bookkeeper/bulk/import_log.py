@@ -1,10 +1,9 @@
-"""What a replicated table ships of an import: a log of each tablet's records, as a tserver would have written it.
+"""Logs of an import into a replicated table: one for each tablet, as a tserver would have written it.
 
-Arrives: an import's records in the order of the input, chunk by chunk; the targets in force. Leaves: one log for each
-tablet that has some, synced, and where it ends. Blocks carry the stamps of these targets and the locality groups in
-them (R13), so all that ships, filters, shows or keeps a log does the same with an import: the tablets' books of it are
-born CLOSED, needed = its length. Survives a crash: files that no books name, which the collector
-finds.
+The records come in the order of the input, chunk by chunk. Each tablet with records gets one log, synced. Its blocks
+carry the targets in force and the locality groups in them (R13). So the code that ships, filters, shows or retains logs
+treats imports as other logs: the tablets' cells of the log are CLOSED from the start, needed = its length. A crash
+leaves files that the books do not name; the collector finds them.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from bookkeeper.rpc.contract.offer_messages import ImportedLog
 from bookkeeper.storage.columns import distinct, min_max_row
 from bookkeeper.storage.tablet import GroupMap, split_by_tablets
 from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, block_target_to_pb, encode_batch
-from bookkeeper.storage.wal.blocks.shares import LogShares, note_shares
+from bookkeeper.storage.wal.blocks.target_shares import LogShares, note_target_records
 
 TAKEN_PREFIX = "taken-"
-"""How the names of logs begin that stand for files of other clusters (``tserver.bulk.relay_log``)."""
+"""The beginning of the names of relay logs (``tserver.bulk.relay_log``)."""
 
 OPEN_MAX = 500
-"""Most logs that are open at once; the one that waits for records for longest is closed until it gets some."""
+"""Most logs that are open at once; the log that waits longest is closed until it gets records."""
 
 BLOCK_RECORDS = 4096
 BLOCK_BYTES = 1 << 20
@@ -35,7 +34,7 @@ BLOCK_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class ImportLogs:
-    """The logs of one import. ``name`` begins the names of its files, which nobody used before."""
+    """The logs of one import. The names of its files begin with ``name``, as no earlier file's."""
 
     directory: Path
     name: str
@@ -44,15 +43,15 @@ class ImportLogs:
     groups: GroupMap
     block_targets: Sequence[BlockTarget]
     peers: Sequence[str]
-    """The instance ids of the stamps' targets, in their order."""
+    """The instance ids of the targets, in the order of ``block_targets``."""
     describe: Callable[[BlockHeader], None] = lambda header: None  # noqa: ARG005
-    """Adds to a block's header what else is to be said."""
+    """Adds further fields to a block's header."""
     lengths: Lengths = field(default_factory=Lengths)
-    """The longest of what was added."""
+    """The longest parts of the added records."""
     _writers: dict[Extent, WalWriter] = field(default_factory=dict)
     _shares: dict[Extent, LogShares] = field(default_factory=dict)
     _open: dict[Extent, WalWriter] = field(default_factory=dict)
-    """Those that have a descriptor, the one that was used last at the end."""
+    """Logs with an open descriptor, the last used one at the end."""
 
     def add(self, chunk: pa.RecordBatch) -> None:
         """Append a chunk's records, parted by tablet. Raises UnavailableError."""
@@ -74,7 +73,7 @@ class ImportLogs:
         return found
 
     def abandon(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for writer in self._writers.values():
             writer.abandon()
 
@@ -105,12 +104,12 @@ class ImportLogs:
             max_row=high,
         )
         self.describe(header)
-        note_shares(header, batch.column("family"), self.peers)
+        note_target_records(header, batch.column("family"), self.peers)
         return Block(header, encode_batch(batch))
 
 
-def is_of_taken(uri: str) -> bool:
-    """Whether a log stands for files of another cluster."""
+def is_relay_log(uri: str) -> bool:
+    """Whether a log is a relay log, by its name."""
     return uri.rpartition("/")[2].startswith(TAKEN_PREFIX)
 
 

@@ -1,9 +1,9 @@
 """Segments beside the log of an import, for peers that take segments without rewriting.
 
-Arrives: a log of an import, the segments with the same records. Leaves: links to these files and a manifest, named
-after the log. They are deleted with the log, so the files are there as long as a target may need them. After a crash
-the manifest is complete or absent, and it is written behind the files that it names; without it the log's records are
-shipped. The checksums are those of the files as they were written, so the receiver finds later damage. Law: L7.
+Links to the segments with the log's records, and a manifest, are named after the log. They are deleted with the log, so
+the files exist as long as a target may need them. After a crash the manifest is complete or absent, and it is written
+after the files that it names; without it the log's records are shipped. The checksums are those of the files as they
+were written, so the receiver finds later damage. Law: L7.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def longest(column: pa.Array) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LogSegment:
-    """One file; ``entry`` is that of a tablet that takes all of its rows."""
+    """One file; ``entry`` describes all of its rows."""
 
     uri: str
     entry: SegmentEntry
@@ -126,8 +126,8 @@ def _families(groups: Mapping[str, object], name: str) -> Iterable[bytes]:
 def link_log_segments(
     log_uri: str, records: int, refs: Sequence[SegmentRef], groups: GroupMap, lengths: Lengths, ops: FileOps
 ) -> None:
-    """Link the segments with a log's records beside it, durable on return. Raises OSError; the links that are there
-    then are deleted with the log.
+    """Link the segments with a log's records beside it, durable on return. Raises OSError; the links
+    made before are deleted with the log.
     """
     log = path_of(log_uri)
     linked = []

@@ -1,6 +1,6 @@
 """A manifest: the list of the segments in a directory, in a file that is complete or absent.
 
-Arrives: segments, and what their owner says of them. Leaves: ``manifest.json``, read strictly. Law: L7.
+``manifest.json`` has the segments and their owner's facts about them, and is read strictly. Law: L7.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Imported:
 
 
 def _log(fields: dict[int, Any]) -> tuple[RowRange, ImportedLog]:
-    rows = RowRange(*(None if fields[place] is None else raw_bytes(fields, place) for place in (0, 1)))
+    rows = RowRange(*(None if fields[index] is None else raw_bytes(fields, index) for index in (0, 1)))
     return rows, ImportedLog(text(fields, 2), number(fields, 3, 1), number(fields, 4, 1), number(fields, 5))
 
 

@@ -1,8 +1,8 @@
 """The records of an import's segments, in the order in which they were written.
 
-Arrives: the segments of one log. Leaves: batches of records whose places, counted from 1, are the offsets of the log.
-An import numbers its records in the order of the input and cuts its segments chunk by chunk, so those of one chunk are
-sorted by number and follow those of the one before; memory is bounded by a chunk. Pure but for reading.
+The position of a record, from 1, is its offset in the log. An import numbers its records in the order of the input and
+writes segments chunk by chunk. So the numbers of one chunk follow those of the chunk before, and memory is bounded by a
+chunk. Pure but for reading.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bookkeeper.storage.tablet.sorting.entries import SEQ, to_records
 
 
 def in_written_order(refs: Sequence[SegmentRef]) -> Iterator[pa.RecordBatch]:
-    """Raises CorruptionError, UnavailableError, and DeclinedError when these can't be the segments of an import."""
+    """The records in batches. Raises CorruptionError, UnavailableError, and DeclinedError for segments of no import."""
     for chunk in chunks_of(refs):
         if sum(ref.records for ref in chunk) > 2 * CHUNK_RECORDS or sum(ref.bytes for ref in chunk) > 2 * CHUNK_BYTES:
             raise DeclinedError(f"{len(chunk)} segments, {chunk[0].uri} first, are not those of one part of an import")
@@ -28,10 +28,10 @@ def in_written_order(refs: Sequence[SegmentRef]) -> Iterator[pa.RecordBatch]:
 
 
 def chunks_of(refs: Sequence[SegmentRef]) -> Iterator[list[SegmentRef]]:
-    """The segments whose numbers meet, in the order of the numbers."""
+    """Groups of segments whose numbers overlap, in the order of the numbers."""
     chunk: list[SegmentRef] = []
     for ref in sorted(refs, key=lambda ref: ref.first_seq):
-        if chunk and ref.first_seq > max(known.last_seq for known in chunk):
+        if chunk and ref.first_seq > max(earlier.last_seq for earlier in chunk):
             yield chunk
             chunk = []
         chunk.append(ref)

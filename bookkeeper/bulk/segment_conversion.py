@@ -1,13 +1,12 @@
-"""Records become segments beside the log: sorted, divided by tablet and locality group, durable under final names.
+"""Conversion of records into segments: sorted, divided by tablet and locality group, durable under final names.
 
-Arrives: checked batches in the order of the input, the tablets' extents. Leaves: segments
-that no books name yet, in one directory. Survives a crash: files, which whoever begins again removes. Memory is bounded
-by a chunk of input; each chunk makes a segment for each tablet and group that it has records of, and compactions do the
-rest.
+The books do not name the segments yet. A crash leaves files, and the next attempt of the import removes them. Memory is
+bounded by a chunk of input. Each chunk makes a segment for each tablet and group of its records; compactions merge
+them.
 
-Records are numbered from 1 on in the order of the input; a tablet that takes a segment shifts these numbers behind all
-that it has given (``SegmentEntry.shift``). So an import has one place in the order of each tablet: of one cell and the
-same timestamp it wins over what was written before, and what is written later wins over it.
+Records are numbered from 1 in the order of the input. A tablet that takes a segment shifts these numbers behind all
+that it has assigned (``SegmentEntry.shift``). So an import has one position in the order of each tablet: of versions of
+a cell with one timestamp, it wins over earlier ones, and later ones win over it.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ SEGMENTS_MAX = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where segments go: an existing directory, and how they are written."""
+class SegmentDirectory:
+    """The destination of segments: an existing directory, and the settings to write them."""
 
     directory: Path
     settings: TabletSettings
@@ -50,19 +49,19 @@ def convert(
     batches: Iterable[pa.RecordBatch],
     extents: Sequence[Extent],
     groups: GroupMap,
-    place: Place,
-    go_on: Callable[[], None],
+    target: SegmentDirectory,
+    check_continue: Callable[[], None],
     log: Callable[[pa.RecordBatch], None] = lambda chunk: None,  # noqa: ARG005
 ) -> list[SegmentRef]:
     """Write the records of ``batches`` (MUTATION_SCHEMA, timestamps set) as segments, each within one of ``extents``
-    (all tablets of a table, in order). ``go_on`` is called for each chunk and may raise; so is ``log``, with the chunk
-    in the order of the input. Raises OSError, InvalidInputError; what was written is the caller's to remove then.
+    (all tablets of a table, in order). ``check_continue`` runs for each chunk and may raise; so does ``log``, with
+    the chunk in the order of the input. Raises OSError, InvalidInputError; then the caller removes the written files.
     """
     written: list[SegmentRef] = []
     names = count()
     done = 0
     for chunk in _chunks(batches):
-        go_on()
+        check_continue()
         log(chunk)
         entries = to_entries(chunk, done + 1)
         done += chunk.num_rows
@@ -72,21 +71,23 @@ def convert(
             for group, part in split_by_group(piece, groups).items()
         ]
         if len(written) + len(parts) > SEGMENTS_MAX:
-            raise InvalidInputError(f"more than {SEGMENTS_MAX} segments come of it; import it in parts")
-        written += _write(parts, place, names)
+            raise InvalidInputError(f"more than {SEGMENTS_MAX} segments are needed; import the files in parts")
+        written += _write(parts, target, names)
     return written
 
 
-def _write(parts: Iterable[tuple[str, pa.RecordBatch]], place: Place, names: Iterator[int]) -> list[SegmentRef]:
+def _write(
+    parts: Iterable[tuple[str, pa.RecordBatch]], target: SegmentDirectory, names: Iterator[int]
+) -> list[SegmentRef]:
     writers: list[SegmentWriter] = []
     written = []
     for group, part in parts:
-        path = place.directory / f"{next(names):06d}{ENDING}"
-        writer = SegmentWriter(path, group, place.settings, place.ops)
+        path = target.directory / f"{next(names):06d}{ENDING}"
+        writer = SegmentWriter(path, group, target.settings, target.ops)
         writers.append(writer)
         writer.add(part)
         written.append(writer.finish(0))
-    publish(writers, place.ops)
+    publish(writers, target.ops)
     return written
 
 

@@ -94,12 +94,12 @@ class FlushState:
     ``flush_id`` counts these states: flushes and compactions. ``through`` maps a WAL to the offset after which recovery
     replays, for each WAL that the row names or may name once more (``tserver.flushed_logs``). ``last_seq`` and
     ``last_time_ms`` are the tablet's sequence number and server time. ``high_water`` is that of each received stream
-    for all rows, and ``ahead`` has rows with a higher one: those of a tablet that was merged into this one (rule R18).
-    ``last_wals`` are the records before the tablet's next one (rule R24), as WAL and offset: its last record, or the
-    last records of the tablets that were merged into it. ``segments`` are the valid URIs: a ``segment:`` cell that the
-    newest state does not name is dead, also when a late write added it. ``compacted`` is the state of the last full
-    compaction, 0 = none. ``origin_intervals`` are the records of each root that the tablet has, from all paths (rule
-    R22); the JSON field is ``held``.
+    for all rows, and ``partial_high_waters`` (JSON field ``ahead``) are those of rows with a higher one, from a tablet
+    that was merged into this one (rule R18). ``last_wals`` are the records before the tablet's next one (rule R24), as
+    WAL and offset: its last record, or the last records of the tablets that were merged into it. ``segments`` are the
+    valid URIs: a ``segment:`` cell that the newest state does not name is dead, also when a late write added it.
+    ``compacted`` is the state of the last full compaction, 0 = none. ``origin_intervals`` are the records of each root
+    that the tablet has, from all paths (rule R22); the JSON field is ``held``.
     """
 
     flush_id: int
@@ -110,7 +110,7 @@ class FlushState:
     last_wals: tuple[tuple[str, int], ...]
     segments: tuple[str, ...] = ()
     compacted: int = 0
-    ahead: Mapping[StreamKey, tuple[PartialHighWater, ...]] = field(default_factory=dict)
+    partial_high_waters: Mapping[StreamKey, tuple[PartialHighWater, ...]] = field(default_factory=dict)
     origin_intervals: Mapping[Root, RootIntervals] = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -128,7 +128,7 @@ class FlushState:
                 "compacted": self.compacted,
                 "ahead": {
                     stream.encode(): [[*_encode_range(part.rows), part.offset] for part in parts]
-                    for stream, parts in self.ahead.items()
+                    for stream, parts in self.partial_high_waters.items()
                 },
             }
             | ({"held": encode_origin_intervals(self.origin_intervals)} if self.origin_intervals else {}),
@@ -150,7 +150,7 @@ class FlushState:
             last_wals=tuple((text(pair, 0), number(pair, 1)) for pair in tuples(fields, "last_wals", 2)),
             segments=texts(fields, "segments"),
             compacted=number(fields, "compacted"),
-            ahead=_ahead(mapping(fields, "ahead")),
+            partial_high_waters=_ahead(mapping(fields, "ahead")),
             origin_intervals=decode_origin_intervals(mapping(fields, "held")),
         )
 

@@ -139,7 +139,7 @@ class BookkeeperSession:
         return None if answer.state == TAKEN else answer.reason
 
     def close(self) -> None:
-        """See the protocol; the peer forgets an idle token by itself."""
+        """See the protocol; the peer drops an idle token by itself."""
         self.tserver = self.token = ""
 
     def _ship_once(self, message: Message) -> Acked:

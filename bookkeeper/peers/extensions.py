@@ -4,7 +4,7 @@
 * :class:`SegmentTransferSession`: the segments of an imported log instead of messages with its records.
 * :class:`FileSystemPeer`: a system whose peers are files on the machine of the process.
 
-The callers ask for an ability with ``isinstance`` and do without it otherwise.
+A caller checks with ``isinstance`` for an ability and does without it otherwise.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PipelinedSession(ReplicaSession, Protocol):
     """A session that may have several messages on their way. The guarantees are the same.
 
     ``acked_offset`` of a pipelined message is what is acknowledged when it leaves, ``after_offset`` is the end of the
-    message in front of it. Its answer says that its own records are durable and repeats that fact; it need not say
+    message in front of it. Its answer acknowledges its own records and repeats that fact; it need not acknowledge
     more. The sender counts the answer once all messages in front are acknowledged. A peer that receives a message
     before the one in front of it declines it with GapError, or waits a moment.
     """
@@ -47,7 +47,7 @@ class PipelinedSession(ReplicaSession, Protocol):
 
 def is_pipelined(message: Message) -> bool:
     """Whether the message leaves before everything in front of it is acknowledged. Its answer then proves nothing
-    behind ``acked_offset``, because the peer does not ask the tablets for which the message has no records.
+    behind ``acked_offset``, because the peer does not check the tablets for which the message has no records.
     """
     return message.after_offset > message.acked_offset
 

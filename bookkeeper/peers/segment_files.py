@@ -1,6 +1,6 @@
 """The wire messages of a segment transfer: the offer, and the parts of the files that the peer does not have.
 
-One part is in memory at a time. The peer says how much it has of each file.
+One part is in memory at a time. The peer's answer has the bytes that it has of each file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SentBytes:
     total: int = 0
 
     def add(self, size: int) -> None:
-        """So many more went out."""
+        """Count bytes that went out."""
         self.total += size
 
 

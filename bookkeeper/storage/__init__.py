@@ -1,1 +1,1 @@
-"""What lies on disk: logs (``wal``) and segments. Knows files and Arrow, neither tables nor clusters."""
+"""Storage: logs (``wal``), and the records of tablets in memory and in segments (``tablet``)."""

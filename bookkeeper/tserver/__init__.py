@@ -13,5 +13,5 @@ The rooms, in the order in which the data passes them:
 
 ``service`` answers calls: each method delegates to one of the ``parts``, those of clients to ``client_requests``.
 ``assembly`` builds the parts, ``process`` starts and ends them, ``run`` and ``__main__`` run one tserver.
-``master_notices`` calls the master; ``authorizations`` says which labels a scan may read.
+``master_notices`` calls the master; ``authorizations`` decides which labels a scan may read.
 """

@@ -11,10 +11,10 @@ import sys
 
 ALLOCATOR = "JE_ARROW_MALLOC_CONF"
 KEEP_FREED_PAGES = "dirty_decay_ms:-1"
-"""Sorting and flushing take and give back tens of megabytes each time, and fresh pages took most of the system time:
-freed ones stay until the flusher gives them back, when the tserver is at rest.
+"""Freed pages stay with the process until the flusher returns them, while the tserver is idle. Sorting and flushing use
+tens of megabytes each time, and fresh pages took most of the system time.
 """
 
 if __name__ == "__main__":
-    os.environ.setdefault(ALLOCATOR, KEEP_FREED_PAGES)  # read when pyarrow is loaded, and so before what needs it
+    os.environ.setdefault(ALLOCATOR, KEEP_FREED_PAGES)  # pyarrow reads it when it is loaded
     sys.exit(importlib.import_module("bookkeeper.tserver.run").main(sys.argv[1:]))

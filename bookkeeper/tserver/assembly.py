@@ -46,8 +46,8 @@ from bookkeeper.tserver.receive.message_order import MessageOrder
 from bookkeeper.tserver.receive.receive_streams import StreamLimits, Streams
 from bookkeeper.tserver.receive.receiver import LocalApply, Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
-from bookkeeper.tserver.receive.share_delivery import ShareDelivery
-from bookkeeper.tserver.receive.share_retry import ShareRetry
+from bookkeeper.tserver.receive.slice_delivery import SliceDelivery
+from bookkeeper.tserver.receive.slice_retry import SliceRetry
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.block_targets import view_of
 from bookkeeper.tserver.tablets.tablet_registry import Registry
@@ -147,7 +147,7 @@ def _receiving(env: Environment, writing: WriteParts, tablets: TabletParts, limi
     admission = Admission(settings.instance.instance_id, writing.configuration, streams, index, marks)
     receiving = ReceivingTablets(env.metadata, env.address, env.pool, settings.rpc.timeout_ms)
     local = LocalApply(tablets.registry, tablets.flusher, admission, writing.path)
-    delivery = ShareDelivery(receiving, ShareRetry(clock, calls // 4), local.begin)
+    delivery = SliceDelivery(receiving, SliceRetry(clock, calls // 4), local.begin)
     receiver = Receiver(admission, MessageOrder(streams, receiving, writing.path), delivery, local, limits)
     return ReceiveParts(admission, receiver, receiving, streams, index, marks)
 

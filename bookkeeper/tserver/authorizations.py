@@ -1,6 +1,6 @@
 """The authorizations of a scan: those that it requests, of those that its user has.
 
-The configuration in force says which authorizations a user has. Pure. No user is authenticated: a client states its
+The configuration in force has the authorizations of each user. Pure. No user is authenticated: a client states its
 user's name, and the tserver believes it.
 """
 

@@ -18,7 +18,7 @@ from bookkeeper.storage.wal import encode_batch
 from bookkeeper.tserver.authorizations import authorizations_for
 from bookkeeper.tserver.commit.submission import Durability
 from bookkeeper.tserver.maintenance.flusher import Flusher
-from bookkeeper.tserver.tablets.tablet import ServedTablet, Share
+from bookkeeper.tserver.tablets.tablet import ServedTablet, TabletRecords
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write import request_dedup
 from bookkeeper.tserver.write.client_write import ClientWrite
@@ -30,7 +30,7 @@ from bookkeeper.tserver.write.conditional_write import (
     refuse_conditional_write,
 )
 from bookkeeper.tserver.write.decompression import DecompressionBudget
-from bookkeeper.tserver.write.request_decoder import decode_labelled, share_for
+from bookkeeper.tserver.write.request_decoder import decode_labelled, records_for_tablet
 from bookkeeper.tserver.write.request_dedup import Attempt
 
 
@@ -53,7 +53,7 @@ def requested_durability(name: str) -> Durability | None:
 
 
 class ClientRequests:
-    """See above. Thread-safe."""
+    """Executes the requests of clients. Thread-safe."""
 
     def __init__(
         self, registry: Registry, flusher: Flusher, path: CommitPath, session: Session, limits: RequestLimits
@@ -72,7 +72,7 @@ class ClientRequests:
         """
         requested = requested_durability(durability)
         latest_ms = self._latest_ms()
-        shares: list[tuple[ServedTablet, Share]] = []
+        writes: list[tuple[ServedTablet, TabletRecords]] = []
         elsewhere: list[Extent] = []
         budget = DecompressionBudget(self._limits.batch)
         for batch in batches:
@@ -86,10 +86,10 @@ class ClientRequests:
                 continue
             records = decode_labelled(batch.records, self._limits.batch, latest_ms, budget)
             if records.num_rows:
-                shares.append((tablet, share_for(batch.extent, records)))
+                writes.append((tablet, records_for_tablet(batch.extent, records)))
                 self._flusher.make_room(tablet)
-        if shares:
-            future = self._path.submit(ClientWrite(self._context, shares, requested, Attempt(writer, attempt)))
+        if writes:
+            future = self._path.submit(ClientWrite(self._context, writes, requested, Attempt(writer, attempt)))
             elsewhere += cast("list[Extent]", self._path.wait_for(future, "a write"))
         return WriteResult(tuple(elsewhere))
 
@@ -100,14 +100,14 @@ class ClientRequests:
         requested = requested_durability(durability)
         tablet = self._registry.serving(extent)
         context = self._context
-        share = share_for(extent, decode_labelled(records, self._limits.batch, self._latest_ms()))
-        check_conditional(conditions, share)
+        checked = records_for_tablet(extent, decode_labelled(records, self._limits.batch, self._latest_ms()))
+        check_conditional(conditions, checked)
         refuse_conditional_write(context.view.table(extent.table_id))
-        if not holds_now(tablet.data, share.min_row, conditions, context.clock.wall_ms()):
+        if not holds_now(tablet.data, checked.min_row, conditions, context.clock.wall_ms()):
             self._session.check()
             return False
         self._flusher.make_room(tablet)
-        return self._path.judge(ConditionalWrite(context, tablet, share, conditions, requested)) is True
+        return self._path.judge(ConditionalWrite(context, tablet, checked, conditions, requested)) is True
 
     def scan(self, request: ScanRequest) -> ScanPage:
         """One page of a tablet. Its records were durable as requested; the lease is checked after reading. Raises

@@ -22,7 +22,7 @@ LOG = logging.getLogger(__name__)
 PAUSE_AFTER_FAILURE_MS = 500
 TIMEOUT_MS = 2_000
 LEADER_CACHED_MS = 1_000
-"""A leader's address is cached for this long: these calls have no answer, so a deposed leader can't say that it is one.
+"""A leader's address is cached for this long: these calls have no answer by which a deposed leader could refuse.
 """
 
 

@@ -29,8 +29,8 @@ from bookkeeper.tserver.parts import Parts
 
 
 class TServerService:
-    """Handler of the service ``TServer``. Answers only after :meth:`attach`. ``rights`` says which tables of this
-    instance another cluster's secret opens.
+    """Handler of the service ``TServer``. Answers only after :meth:`attach`. ``rights``: the tables of this
+    instance that another cluster's secret opens.
     """
 
     def __init__(self, own_instance_id: str, rights: TableRights) -> None:
@@ -39,7 +39,7 @@ class TServerService:
         self._attached: Parts | None = None
 
     def attach(self, parts: Parts) -> None:
-        """From here on calls are answered."""
+        """Answer calls from here on."""
         self._attached = parts
 
     @property

@@ -21,7 +21,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.model import StreamKey, TargetKey
 from bookkeeper.replay.ranges import Range
-from bookkeeper.replay.stream.filters import Share, decide
+from bookkeeper.replay.stream.filters import Selection, decide
 from bookkeeper.storage.wal import read_blocks
 from combiners import ReplicationStatus
 from tests.support.faults import fault
@@ -72,7 +72,9 @@ class Puller:
         """The wanted blocks of a range, as one message to the own receiver."""
         own_id, parts = self.east.settings.instance.instance_id, self.east.tserver.parts
         found = [
-            b for b in read_blocks(file, first, last) if decide(b.header, self.target, own_id).share is Share.WHOLE
+            b
+            for b in read_blocks(file, first, last)
+            if decide(b.header, self.target, own_id).selection is Selection.WHOLE
         ]
         key = self.target
         stream = StreamKey(

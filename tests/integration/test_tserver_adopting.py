@@ -11,7 +11,7 @@ import pytest
 
 from bookkeeper.bulk import segment_entry
 from bookkeeper.bulk.import_log import ImportLogs
-from bookkeeper.bulk.segment_conversion import Place, convert
+from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
 from bookkeeper.errors import InvalidInputError, NotServingError, RefusedError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut
@@ -53,7 +53,7 @@ def _import(west: Ground, extent: Extent, batch: pa.RecordBatch = BATCH, target:
     """An import that is under way, as the master has prepared it; with its log for the table's target."""
     directory = west.settings.tables_dir / extent.table_id / f"import-{uuid4().hex}"
     directory.mkdir(parents=True)
-    place = Place(directory, TabletSettings(), SegmentOps())
+    place = SegmentDirectory(directory, TabletSettings(), SegmentOps())
     refs = convert([batch], [extent], GroupMap({}), place, lambda: None)
     own_id = west.settings.instance.instance_id
     stream = StreamKey(own_id, uri_of(directory), extent.table_id, extent.table_id, 0)

@@ -144,7 +144,7 @@ def test_r18_each_row_of_a_merged_tablet_takes_a_record_of_a_stream_once(west: G
     west.assign(other, WHOLE)
     assert send(west, other, 0, 0, b"a", b"z", b"y", b"b", b"c") == (1, 4)
     west.tserver(other).flush_tablet(WHOLE)
-    assert (flush_of(west, WHOLE).high_water, flush_of(west, WHOLE).ahead) == ({STREAM: 5}, {})
+    assert (flush_of(west, WHOLE).high_water, flush_of(west, WHOLE).partial_high_waters) == ({STREAM: 5}, {})
 
 
 def test_r24_the_first_record_after_a_split_or_merge_names_what_it_comes_after(west: Ground) -> None:

@@ -15,7 +15,7 @@ from bookkeeper.errors import ConditionalRefusedError, InvalidInputError, NotSer
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import Condition
 from bookkeeper.storage.wal import encode_batch
-from bookkeeper.tserver.tablets.tablet import share_of
+from bookkeeper.tserver.tablets.tablet import tablet_records
 from bookkeeper.tserver.write.barriers import SyncBarrier
 from bookkeeper.tserver.write.conditional_write import CONDITIONS_MAX, ConditionalWrite
 from tests.support.must_raise import must_raise
@@ -75,8 +75,8 @@ def test_of_many_at_once_each_condition_holds_for_one(west: Ground) -> None:
     west.write(node, extent, records([(ROW, b"0")]))
     path = node.process.parts.writing.path
     tablet = node.process.parts.tablets.registry.serving(extent)
-    shares = [share_of(records([(ROW, b"%d" % number)])) for number in range(1, 9)]
-    writes = [ConditionalWrite(path.context, tablet, share, [equals(b"f", b"q", b"0")], None) for share in shares]
+    row_records = [tablet_records(records([(ROW, b"%d" % number)])) for number in range(1, 9)]
+    writes = [ConditionalWrite(path.context, tablet, one, [equals(b"f", b"q", b"0")], None) for one in row_records]
     gate = _Gate()
     with ThreadPoolExecutor(9) as pool:
         held = pool.submit(path.cross, gate)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.bulk.import_log import is_of_taken
+from bookkeeper.bulk.import_log import is_relay_log
 from bookkeeper.bulk.log_segments import read_segmented_log
 from bookkeeper.errors import BookkeeperError, CorruptionError, DeclinedError
 from bookkeeper.master.gc.gc_rules import is_collectable_log
@@ -74,7 +74,7 @@ def _served(west: Ground, *, replicated: bool = True) -> LocalNode:
 
 
 def _taken_logs(west: Ground, node: LocalNode) -> list[str]:
-    return [uri for uri in west.logs_of(node) if is_of_taken(uri)]
+    return [uri for uri in west.logs_of(node) if is_relay_log(uri)]
 
 
 def _handed_on(west: Ground, log: str) -> Given:

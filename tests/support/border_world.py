@@ -74,7 +74,7 @@ def meaning(rows: Sequence[Row]) -> dict[bytes, Meaning]:
 def _meaning_of(tablet: TabletFacts, letter: bytes) -> Meaning:
     flush = tablet.flush or split_rules.EMPTY_FLUSH_STATE
     counting = {uri for uri, entry in tablet.segments.items() if counts(entry, letter)}
-    ahead = [part.offset for part in flush.ahead.get(STREAM, ()) if part.rows.contains(letter)]
+    ahead = [part.offset for part in flush.partial_high_waters.get(STREAM, ()) if part.rows.contains(letter)]
     high_water = max([flush.high_water.get(STREAM, 0), *ahead])
     return Meaning(frozenset(counting), high_water, frozenset(flush.last_wals), flush.last_seq)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from bookkeeper.bulk import segment_entry
 from bookkeeper.bulk.exported_table import Exported, ExportedTablet, copy_file
-from bookkeeper.bulk.segment_conversion import Place, convert
+from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
 from bookkeeper.model import Extent, LocalityGroup, RowRange
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
@@ -24,7 +24,7 @@ def make_export(directory: Path, batch: pa.RecordBatch = BATCH) -> Exported:
     """Two tablets, parted at m, each with one segment."""
     directory.mkdir(parents=True)
     extents = [Extent("1", b"m", None), Extent("1", None, b"m")]
-    place = Place(directory, TabletSettings(), SegmentOps())
+    place = SegmentDirectory(directory, TabletSettings(), SegmentOps())
     refs = convert([batch], extents, GroupMap({"g": (b"f",)}), place, lambda: None)
     tablets = tuple(
         ExportedTablet(

@@ -252,7 +252,7 @@ FAULTS: dict[str, Fault] = {
         "R20: what is remembered of streams that are over grows for ever",
     ),
     "high-water-does-not-count": Fault(
-        "bookkeeper.tserver.receive.share_decision",
+        "bookkeeper.tserver.receive.slice_decision",
         "known_through",
         lambda high_water, acked: acked,  # noqa: ARG005
         "R18: a range that comes twice is applied twice",
@@ -265,12 +265,12 @@ FAULTS: dict[str, Fault] = {
     ),
     "each-part-has-its-limits": Fault(
         "bookkeeper.tserver.receive.receiver",
-        "limits_of_shares",
+        "limits_of_slices",
         lambda limits: limits,
         "R18: one tablet takes its half of a block, another one refuses it for good, a retry is applied twice",
     ),
     "gaps-are-swallowed": Fault(
-        "bookkeeper.tserver.receive.share_decision",
+        "bookkeeper.tserver.receive.slice_decision",
         "leaves_gap",
         lambda known, after: False,  # noqa: ARG005
         "R19: records that came too late are dropped as duplicates",

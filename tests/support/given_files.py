@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bookkeeper.bulk.import_log import ImportLogs
 from bookkeeper.bulk.log_segments import SegmentedLog, link_log_segments, read_segmented_log
-from bookkeeper.bulk.segment_conversion import Place, convert
+from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
 from bookkeeper.model import BlockTarget, Extent, StreamKey, TargetKey
 from bookkeeper.origins import Root
 from bookkeeper.peers.extensions import SegmentTransfer
@@ -21,7 +21,7 @@ from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.wal import FileHeader
-from bookkeeper.tserver.bulk.segment_offers import files_of, relay_facts_of, shares_of
+from bookkeeper.tserver.bulk.segment_offers import files_of, relay_facts_of, segments_by_tablet
 from tests.support.tservers import Ground, Node, blocks_of, replicate_request, source_block
 
 SOURCE = "east-instance"
@@ -67,9 +67,9 @@ class Given:
         """The order that a tablet gets when the files have come; it may take them in place."""
         west.tserver(node).open_stream(self.stream)
         offer = offer_of("", self.stream, self.file)
-        (share,) = shares_of(files_of(offer), [extent]).values()
+        (parts,) = segments_by_tablet(files_of(offer), [extent]).values()
         uris = [segment.uri for segment in self.whole.segments]
-        segments = tuple(ImportedSegment(uris[number], entry.encode()) for number, entry in share.items())
+        segments = tuple(ImportedSegment(uris[number], entry.encode()) for number, entry in parts.items())
         return AdoptRequest(extent, self.stream, segments, through=self.whole.records, relay=relay_facts_of(offer))
 
     # ---- as records
@@ -97,7 +97,9 @@ def given_files(
     header = FileHeader(instance_id=SOURCE, session_id="import", created_time_ms=9)
     logs = ImportLogs(place / "import", "name", header, [extent], groups, [BlockTarget(TARGET, stamped)], [""])
     with patch("bookkeeper.bulk.segment_conversion.CHUNK_RECORDS", 1):
-        refs = convert(batches, [extent], groups, Place(made, TabletSettings(), SegmentOps()), lambda: None, logs.add)
+        refs = convert(
+            batches, [extent], groups, SegmentDirectory(made, TabletSettings(), SegmentOps()), lambda: None, logs.add
+        )
     log = logs.finish()[extent]
     link_log_segments(log.uri, log.offset, refs, groups, logs.lengths, SegmentOps())
     whole = read_segmented_log(log.uri)

@@ -26,12 +26,12 @@ from bookkeeper.storage.tablet import BatchLimits, GroupMap, TabletData, split_b
 from bookkeeper.storage.wal import Block, BlockHeader, DraftBlock, PlacedBlock, block_target_to_pb, encode_batch
 from bookkeeper.tserver.commit.submission import AppendPoint
 from bookkeeper.tserver.receive.message_decoding import decode_blocks
-from bookkeeper.tserver.receive.received_share import ReceivedRange
-from bookkeeper.tserver.receive.receiver import ShareApply
-from bookkeeper.tserver.receive.share_delivery import part_by_tablet
+from bookkeeper.tserver.receive.receiver import SliceApply
+from bookkeeper.tserver.receive.slice_delivery import part_by_tablet
+from bookkeeper.tserver.receive.tablet_slice import ReceivedRange
 from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
 from bookkeeper.tserver.tablets.load_plan import Recovered
-from bookkeeper.tserver.tablets.tablet import ServedTablet, Tenure, share_of
+from bookkeeper.tserver.tablets.tablet import ServedTablet, Tenure, tablet_records
 from bookkeeper.tserver.write.write_context import WriteContext
 
 GROUPS = GroupMap({"g": (b"g",), "h": (b"h",)})
@@ -150,7 +150,7 @@ class Cluster:
         """A user's write; a block for each tablet."""
         for extent, batch in split_by_tablets(records(what, first_value), list(self.tablets)):
             moment = self._context.moment(TABLE, self.logs[-1].append_point)
-            self._append(self.tablets[extent], self.tablets[extent].stage(share_of(batch), moment)[0])
+            self._append(self.tablets[extent], self.tablets[extent].stage(tablet_records(batch), moment)[0])
 
     def receive(self, edge: Edge, stream: Range, message: Message) -> Acked:
         """One message, as a tserver takes it."""
@@ -163,12 +163,12 @@ class Cluster:
             span = (message.acked_offset, message.after_offset, message.to_offset)
             self._take(self.tablets[extent], ReceivedRange(stream.stream, message.provenance, *span, part))
         for block in blocks:
-            self.sent_here.update(values_of(block.share.batch))
+            self.sent_here.update(values_of(block.records.batch))
         edge.finished[stream.file] = message.to_offset
         return Acked(message.to_offset, 0, 0)
 
     def _take(self, tablet: ServedTablet, received: ReceivedRange) -> None:
-        submission = ShareApply(self._context, tablet, received, tablet.received.forgotten_count)
+        submission = SliceApply(self._context, tablet, received, tablet.received.forgotten_count)
         drafts = submission.prepare(self.logs[-1].append_point)
         submission.applied([self._append(tablet, draft, apply=False) for draft in drafts])
 

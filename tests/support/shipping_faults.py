@@ -19,7 +19,7 @@ _take_answer = RangeStream._take_answer
 
 def take_fact_blindly(session: ParquetSession, acked_offset: int) -> None:
     """Go on behind a fact as if nobody else had been at work."""
-    session.known, session.seen = max(session.known, acked_offset), True
+    session.covered_offset, session.has_read_files = max(session.covered_offset, acked_offset), True
 
 
 def settle_the_newest(stream: RangeStream) -> None:
@@ -36,7 +36,7 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         "R13: a block that was written before its target was enabled is shipped",
     ),
     "tablets-are-not-waited-for": (
-        "bookkeeper.tserver.receive.share_retry",
+        "bookkeeper.tserver.receive.slice_retry",
         "is_away",
         lambda error: False,  # noqa: ARG005
         "a killed tserver makes peers send whole messages again, for the shares of its tablets",
@@ -87,7 +87,7 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     ),
     "groups-ignored": (
         "bookkeeper.replay.stream.filters",
-        "share_of",
+        "decision_of",
         lambda groups, block_target: WHOLE,  # noqa: ARG005
         "R13: groups that are not replicated travel",
     ),

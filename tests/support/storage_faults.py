@@ -17,7 +17,7 @@ from bookkeeper.rpc.contract.offer_messages import AdoptRequest
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.storage.tablet.sorting.entries import RowWords
 from bookkeeper.storage.wal import Block
-from bookkeeper.storage.wal.blocks.shares import LogShares
+from bookkeeper.storage.wal.blocks.target_shares import LogShares
 from bookkeeper.tserver.bulk.bulk_loader import with_log as _with_log
 from bookkeeper.tserver.bulk.relay_log import RelayLogs, seal
 from bookkeeper.tserver.bulk.segment_offers import Standing
@@ -118,7 +118,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     ),
     "taken-logs-go-at-once": (
         "bookkeeper.master.gc.gc_runner",
-        "is_of_taken",
+        "is_relay_log",
         lambda uri: False,  # noqa: ARG005
         "R4: a put that comes late names a log that was collected, and its files never reach the peers",
     ),
@@ -159,7 +159,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "of equal timestamps, what was written before an import hides it",
     ),
     "a-log-is-one-targets": (
-        "bookkeeper.storage.wal.blocks.shares",
+        "bookkeeper.storage.wal.blocks.target_shares",
         "LogShares.counting",
         _counting_all_records,
         "the lag of a table counts the records of others in the same log",

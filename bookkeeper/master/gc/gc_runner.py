@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from bookkeeper.bulk.import_log import is_of_taken
+from bookkeeper.bulk.import_log import is_relay_log
 from bookkeeper.clock import Clock
 from bookkeeper.master.books import remover
 from bookkeeper.master.books.remover import MissingFile
@@ -179,7 +179,7 @@ class GcRunner:
         now_ns, flight_ns = self.clock.boot_ns(), self.flight_ms * 1_000_000
         unnamed: dict[str, int] = {}
         for uri in uris:
-            if is_of_taken(uri):
+            if is_relay_log(uri):
                 unnamed[uri] = self.unnamed.get(uri, now_ns)
                 if not is_over(unnamed[uri], now_ns, flight_ns):
                     continue

@@ -27,7 +27,7 @@ from bookkeeper.bulk import part_of_segment, read_inputs, segment_entry
 from bookkeeper.bulk.import_log import ImportLogs
 from bookkeeper.bulk.log_segments import link_log_segments
 from bookkeeper.bulk.manifest import Imported
-from bookkeeper.bulk.segment_conversion import Place, convert
+from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.errors import PermanentError, TransientError, UnavailableError
 from bookkeeper.master.fate.engine import Args, Call, Done, Failed, Next, Outcome, Step, Wait, shared
@@ -123,7 +123,7 @@ class ImportDirectory:
         ops = SegmentOps()
         try:
             make_directory(directory, ops)
-            imported = self._converted(call, Place(directory, self._settings(call), ops))
+            imported = self._converted(call, SegmentDirectory(directory, self._settings(call), ops))
             imported.write(directory, ops)
         except PermanentError:
             shutil.rmtree(directory.parent, ignore_errors=True)
@@ -136,7 +136,7 @@ class ImportDirectory:
         table = self.context.config().table(text(call.state, "table_id"))
         return TabletSettings(compression=parse_properties(table.properties).compression)
 
-    def _converted(self, call: Call, place: Place) -> Imported:
+    def _converted(self, call: Call, place: SegmentDirectory) -> Imported:
         """Write the segments and, for a replicated table, the logs."""
         config = self.context.config()
         table = config.table(text(call.state, "table_id"))

@@ -30,7 +30,7 @@ would bring back records that one half has compacted away, by the other half's r
 
 **Rule R18.** A split gives the tablet's high-waters to each part. Merged tablets may have different ones: the highest
 would hide a gap of one tablet, and the lowest would store records of another one twice. So the merged tablet has the
-lowest, and the rows beyond it with their offsets (``FlushState.ahead``).
+lowest, and the rows beyond it with their offsets (``FlushState.partial_high_waters``).
 
 **Rule R24.** A tablet's next record comes after the last records of all tablets that it was made of
 (``FlushState.last_wals``); sequence numbers and server times continue above the highest.
@@ -306,12 +306,12 @@ def _both(one: SegmentEntry, two: SegmentEntry) -> SegmentEntry:
 def part_state(facts: TabletFacts, extent: Extent, serial: int) -> FlushState:
     """The flush state of a part of a tablet: that of the tablet, with the part's own segments."""
     flush = facts.flush or EMPTY_FLUSH_STATE
-    ahead = {stream: clip_ahead(parts, extent.rows) for stream, parts in flush.ahead.items()}
+    ahead = {stream: clip_ahead(parts, extent.rows) for stream, parts in flush.partial_high_waters.items()}
     return replace(
         flush,
         flush_id=keys.first_flush_id(serial),
         segments=tuple(_parts(facts, extent)),
-        ahead={stream: parts for stream, parts in ahead.items() if parts},
+        partial_high_waters={stream: parts for stream, parts in ahead.items() if parts},
         origin_intervals={root: held.inside(extent.rows) for root, held in flush.origin_intervals.items()},
     )
 
@@ -335,7 +335,7 @@ def joined_state(parts: Sequence[TabletFacts], segments: Iterable[str], serial: 
         last_wals=joined_last_wals(state for _, state in states),
         segments=tuple(segments),
         compacted=min(state.compacted for _, state in states),
-        ahead=ahead,
+        partial_high_waters=ahead,
         origin_intervals=joined_roots(state.origin_intervals for _, state in states),
     )
 
@@ -365,7 +365,7 @@ def rows_ahead(
 ) -> tuple[PartialHighWater, ...]:
     """Rows with more of a stream than the common high-water: their records up to there must not be stored again."""
     found = [PartialHighWater(rows, state.high_water.get(stream, 0)) for rows, state in states]
-    found += [part for _, state in states for part in state.ahead.get(stream, ())]
+    found += [part for _, state in states for part in state.partial_high_waters.get(stream, ())]
     return tuple(part for part in found if part.offset > common)
 
 

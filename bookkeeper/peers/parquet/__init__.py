@@ -1,8 +1,8 @@
 """The replica system ``parquet``: a peer that is a directory on any filesystem, and a change log in it.
 
-Arrives: messages of streams, like at any peer. Leaves: Parquet files, one row a record, that DuckDB, Spark and others
-read while they appear. Survives a crash: every file, whole; there is nothing else to remember, because the files are
-their own books. Reading order: ``layout``, ``records``, ``store``, ``system``.
+Messages of streams become Parquet files with one row for each record. DuckDB, Spark and others may read the directory
+at any time: each file is complete, also after a crash. The files are the only state. Reading order: ``layout``,
+``records``, ``file_store``, ``system``.
 """
 
 from bookkeeper.peers.parquet.system import ParquetSystem

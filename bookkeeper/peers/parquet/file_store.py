@@ -1,10 +1,9 @@
-"""Files of the change log: they appear complete and durable, or not at all.
+"""Files of the change log: each appears complete and durable, or not at all.
 
-Arrives: paths below the root, whole contents. Leaves: a file that is there for every reader. Survives a crash: files
-whose :meth:`Store.create` returned; besides them at most temporary files in a directory that no reader opens.
+A crash leaves the files whose :meth:`Store.create` returned, and temporary files in a directory that no reader opens.
 
-A local directory takes names exclusively, by a link. Other filesystems of ``pyarrow.fs`` do not: a file is written
-under a temporary name and moved, and the last writer of a name wins.
+A local directory takes names exclusively, by a link. Other filesystems of ``pyarrow.fs`` can't: the store writes a file
+under a temporary name and moves it, and the last writer of a name wins.
 """
 
 from __future__ import annotations
@@ -34,25 +33,25 @@ class Store(Protocol):
 
     @property
     def exclusive(self) -> bool:
-        """Whether of two writers that create one name at the same time only one can."""
+        """Whether only one of two writers can create the same name at the same time."""
 
     def prepare(self) -> None:
         """Make the directory, and within it what :meth:`create` needs; idempotent."""
 
     def names(self, directory: str) -> list[str]:
-        """What lies in a directory, durably; nothing when there is none."""
+        """The names in a directory, durable on return; none when there is no directory."""
 
     def read(self, path: str) -> bytes | None:
         """A small file, or None when there is none."""
 
     def metadata(self, path: str) -> Mapping[bytes, bytes]:
-        """What a Parquet file's footer says besides its schema; raises CorruptionError when it is none."""
+        """The key-value metadata in a Parquet file's footer; raises CorruptionError when it is no Parquet file."""
 
     def create(self, path: str, content: pa.Buffer | bytes) -> bool:
-        """Make a file, complete and durable; False, and nothing is changed, when the name is taken already."""
+        """Make a file, complete and durable; returns False, and changes nothing, when the name is taken."""
 
     def sweep(self, before_ms: int) -> None:
-        """Delete temporary files that are older than a wall time; a sender that still writes one fails, and tries
+        """Delete temporary files that are older than a wall time; a sender that still writes one fails and tries
         again.
         """
 
@@ -79,7 +78,7 @@ def open_store(quorum: str, roots: FileRoots) -> Store:
 
 @contextmanager
 def unavailable(where: str) -> Iterator[None]:
-    """Any failure of a filesystem may pass: the sender tries again later, and shows the reason meanwhile."""
+    """Turn any failure of a filesystem into UnavailableError: the sender shows it and tries again later."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
@@ -88,8 +87,8 @@ def unavailable(where: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class LocalStore:
-    """A directory that this machine has mounted. Names are taken by links, which the filesystem must know. ``roots``:
-    where it may lie, checked with each call, because a symbolic link may change at any time.
+    """A directory that this machine has mounted. Its filesystem must support links. ``roots``: the directories
+    that may contain it, checked with each call, because a symbolic link may change at any time.
     """
 
     root: Path
@@ -98,7 +97,7 @@ class LocalStore:
     roots: FileRoots = ANYWHERE
 
     def _at(self, path: str) -> Path:
-        """Where a path leads now. Raises RefusedError when that is below no root."""
+        """The file that a path leads to now. Raises RefusedError when it is below no root."""
         return self.roots.resolve(self.root / path)
 
     def prepare(self) -> None:
@@ -107,17 +106,17 @@ class LocalStore:
             make_directory(self._at(UNFINISHED), self.ops)
 
     def names(self, directory: str) -> list[str]:
-        """See :class:`Store`; each directory on the way is synced, for a name may be younger than its maker's death."""
+        """See :class:`Store`; syncs each directory of the path, because a writer may have died before its sync."""
         with unavailable(f"{self.root / directory} can't be listed"):
             listed = self._at(directory)
             if not listed.is_dir():
                 return []
             found = [entry.name for entry in listed.iterdir()]
-            place = self.root
-            sync_directory(place, self.ops)
+            synced = self.root
+            sync_directory(synced, self.ops)
             for part in Path(directory).parts:
-                place = place / part
-                sync_directory(place, self.ops)
+                synced = synced / part
+                sync_directory(synced, self.ops)
             return found
 
     def read(self, path: str) -> bytes | None:
@@ -157,23 +156,23 @@ class LocalStore:
                     continue
 
     def _make_directories(self, directory: Path) -> None:
-        """Those that are missing, as open to others as the root is: readers of the change log are other programs."""
-        missing = [place for place in (directory, *directory.parents) if not place.exists()]
+        """Make missing directories, with the permissions of the root: readers of the change log are other programs."""
+        missing = [folder for folder in (directory, *directory.parents) if not folder.exists()]
         make_directory(directory, self.ops)
         mode = stat.S_IMODE(self.root.stat().st_mode)
-        for place in missing:
-            place.chmod(mode)
+        for folder in missing:
+            folder.chmod(mode)
 
     def _write(self, temporary: Path, content: pa.Buffer | bytes) -> None:
         with temporary.open("xb", buffering=0) as file:
             os.fchmod(file.fileno(), shared_mode(self.root))
-            with memoryview(content) as rest:
-                write_all(file.fileno(), [rest], self.ops)
+            with memoryview(content) as view:
+                write_all(file.fileno(), [view], self.ops)
             self.ops.fsync(file.fileno())
 
 
 def take_name(temporary: Path, target: Path, ops: FileOps) -> bool:
-    """Rule R18: the name is taken by one writer only, and never given up; returns whether by this one."""
+    """Rule R18: one writer takes a name and never gives it up. Returns whether this one did."""
     try:
         ops.link(temporary, target)
     except FileExistsError:
@@ -183,7 +182,7 @@ def take_name(temporary: Path, target: Path, ops: FileOps) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RemoteStore:
-    """A directory behind ``pyarrow.fs``. Two writers of one name may both believe to have made it."""
+    """A directory behind ``pyarrow.fs``. Two writers of one name may both get True from :meth:`create`."""
 
     filesystem: pyarrow.fs.FileSystem
     root: str

@@ -70,7 +70,7 @@ class Run:
 
 
 def check_table(name: str) -> str:
-    """A name that can be part of a path; raises InvalidInputError."""
+    """The name, if it can be part of a path; raises InvalidInputError."""
     if _TABLE_NAME.fullmatch(name) is None:
         raise InvalidInputError(
             f"{name!r} can't be the name of a table in a directory: use letters, digits, '_', '.' and '-', or name "
@@ -85,12 +85,12 @@ def stream_id(stream: StreamKey) -> str:
 
 
 def table_directory(table: str) -> str:
-    """Where the days of a table are."""
+    """The directory of a table's days."""
     return f"table_name={check_table(table)}"
 
 
 def stream_directory(stream: StreamKey, day: str) -> str:
-    """Where the files of a stream with blocks of one day are."""
+    """The directory of a stream's files with blocks of one day."""
     return f"{table_directory(stream.target_table_id)}/day={day}/stream={stream_id(stream)}"
 
 
@@ -115,7 +115,7 @@ def parts_of(message: Message) -> list[Part]:
 
 
 def first_run(parts: Sequence[Part], to_offset: int, one_block: bool) -> Run:
-    """The file that begins with the first of ``parts``, which are all that is wanted up to ``to_offset``.
+    """The file that begins with the first of ``parts``, which are all blocks for the target up to ``to_offset``.
 
     It ends before the first block of another day, or behind one block. ``to_offset`` then is that of its last block.
     """

@@ -1,7 +1,7 @@
-"""Files of a change log as bytes: from a run of blocks to a Parquet file with its footer.
+"""Encodes files of a change log: a run of blocks becomes a Parquet file with its footer.
 
-Arrives: blocks as they travel. Leaves: one row a record, in the order of offsets, whole in memory (a message has a few
-megabytes). No record is touched in Python. Nothing here survives a crash.
+A file has one row for each record, in the order of offsets. All of it is in memory, because a message has a few
+megabytes. No record becomes a Python object.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ CHANGE_SCHEMA = pa.schema(
         pa.field("_run", pa.string(), nullable=False),
     ]
 )
-"""A mutation, and where it comes from.
+"""A mutation and its source.
 
-``_written``: when the source wrote it. ``_sequence``: its number in its tablet there; of equal timestamps the higher
-wins. ``_source``, ``_table_id``, ``_file``, ``_offset``: instance, table and log there, and the record's place in it:
-together they name a record. ``_run`` is empty except for what was sent again on purpose.
+``_written``: the time at which the source wrote it. ``_sequence``: its number in its tablet there; of equal timestamps
+the higher wins. ``_source``, ``_table_id``, ``_file``, ``_offset``: instance, table and log there, and the offset in
+the log; together they identify a record. ``_run`` is empty, except for records that were sent again on purpose.
 """
 
-_PLACE = b"bookkeeper.stream", b"bookkeeper.first", b"bookkeeper.to", b"bookkeeper.format"
+_FOOTER_KEYS = b"bookkeeper.stream", b"bookkeeper.first", b"bookkeeper.to", b"bookkeeper.format"
 
 
 def encode_run(stream: StreamKey, run: Run) -> pa.Buffer:
-    """The file of a run; raises CorruptionError when a block is none."""
+    """The file of a run; raises CorruptionError for a damaged block."""
     table = pa.Table.from_batches([change_batch(stream, part) for part in run.parts], CHANGE_SCHEMA)
     values = (stream.encode(), str(run.first), str(run.to_offset), FILE_FORMAT)
-    fields = dict(zip(_PLACE, (value.encode() for value in values), strict=True))
+    fields = dict(zip(_FOOTER_KEYS, (value.encode() for value in values), strict=True))
     sink = pa.BufferOutputStream()
     pq.write_table(
         table.replace_schema_metadata(fields),
@@ -69,7 +69,7 @@ def change_batch(stream: StreamKey, part: Part) -> pa.RecordBatch:
     if rows != part.block.record_count or rows != len(positions):
         raise CorruptionError(
             f"the block at offset {part.block.first_offset} of {stream.file} announces {part.block.record_count} "
-            f"records, holds {rows} and places {len(positions)}"
+            f"records, holds {rows} and has positions of {len(positions)}"
         )
     written = pa.scalar(facts.write_time_ms, pa.timestamp("ms", "UTC"))
     return pa.RecordBatch.from_arrays(
@@ -88,11 +88,11 @@ def change_batch(stream: StreamKey, part: Part) -> pa.RecordBatch:
 
 
 def covered_to(metadata: Mapping[bytes, bytes], stream: StreamKey, path: str) -> int:
-    """Up to where a file has everything of its stream, by its footer; raises CorruptionError for a foreign file."""
+    """The offset up to which a file has all of its stream, by its footer; raises CorruptionError for a foreign file."""
     try:
-        found, first, to_offset, _ = (metadata[key].decode() for key in _PLACE)
+        found, first, to_offset, _ = (metadata[key].decode() for key in _FOOTER_KEYS)
         if found == stream.encode() and int(to_offset) >= int(first):
             return int(to_offset)
     except (KeyError, ValueError) as error:
-        raise CorruptionError(f"{path} is no file of a change log: its footer does not say of which stream") from error
+        raise CorruptionError(f"{path} is no file of a change log: its footer names no stream") from error
     raise CorruptionError(f"{path} has another stream than its path says ({found}): was it moved?")

@@ -57,7 +57,7 @@ class ParquetSystem:
     opener: Callable[[str, FileRoots], Store] = open_store
     name: str = "parquet"
     roots: FileRoots = field(default_factory=FileRoots)
-    """None, until :meth:`use_roots` names some."""
+    """Empty until :meth:`use_roots`."""
 
     def use_roots(self, roots: FileRoots) -> None:
         """See :class:`bookkeeper.peers.extensions.FileSystemPeer`."""
@@ -134,18 +134,18 @@ def read_identity(store: Store, quorum: str) -> DirectoryIdentity:
 class ParquetSession:
     """One stream on its way into the directory.
 
-    All records for the target up to the offset ``known`` are in files. ``seen``: this session saw or made those files.
-    Then the next block, if it is there, has a file of its own name. A fact beyond ``known`` means that other sessions
-    wrote, and one of them may have put the next block into a file with earlier ones: this session reads the directory
-    again.
+    All records for the target up to ``covered_offset`` are in files. ``has_read_files``: this session read or made
+    them. Then the next block, if it is there, has a file of its own name. A fact beyond ``covered_offset`` means that
+    other sessions wrote, and one of them may have put the next block into a file with earlier ones: this session reads
+    the directory again.
     """
 
     store: Store
     peer: Peer
     stream: StreamKey
     one_block: bool
-    known: int = 0
-    seen: bool = False
+    covered_offset: int = 0
+    has_read_files: bool = False
     sends: int = 0
 
     def ship(self, message: Message) -> Acked:
@@ -157,27 +157,27 @@ class ParquetSession:
         self.sends += 1
         total = sum(part.block.record_count for part in parts)
         applied = 0
-        while parts := [part for part in parts if part.block.last_offset > self.known]:
+        while parts := [part for part in parts if part.block.last_offset > self.covered_offset]:
             applied += self._add_next(parts, message.to_offset)
-        self.known = max(self.known, message.to_offset)
+        self.covered_offset = max(self.covered_offset, message.to_offset)
         return Acked(message.to_offset, applied, total - applied)
 
     def close(self) -> None:
         """See the protocol; there is nothing to release."""
 
     def _take_fact(self, acked_offset: int) -> None:
-        if acked_offset > self.known:
-            self.known, self.seen = acked_offset, False
+        if acked_offset > self.covered_offset:
+            self.covered_offset, self.has_read_files = acked_offset, False
 
     def _check_claim(self, after_offset: int) -> None:
         """Rule R19: the records between the fact and the claim must be there."""
-        if after_offset > self.known:
-            self.known = max(self.known, self._high_water())
-        if after_offset > self.known:
+        if after_offset > self.covered_offset:
+            self.covered_offset = max(self.covered_offset, self._high_water())
+        if after_offset > self.covered_offset:
             raise GapError(
-                f"parquet://{self.peer.quorum} has {self.stream.file} up to {self.known}, the message begins behind "
-                f"{after_offset}",
-                {"high_water": str(self.known)},
+                f"parquet://{self.peer.quorum} has {self.stream.file} up to {self.covered_offset}, the message begins "
+                f"behind {after_offset}",
+                {"high_water": str(self.covered_offset)},
             )
 
     def _add_next(self, parts: Sequence[Part], to_offset: int) -> int:
@@ -186,21 +186,21 @@ class ParquetSession:
         """
         run = layout.first_run(parts, to_offset, self.one_block)
         directory = layout.stream_directory(self.stream, run.day)
-        if not self.seen:
-            self.known, self.seen = max(self.known, self._covered(directory)), True
+        if not self.has_read_files:
+            self.covered_offset, self.has_read_files = max(self.covered_offset, self._covered(directory)), True
             return 0
         path = f"{directory}/{layout.file_name(run.first)}"
         if self.store.create(path, records.encode_run(self.stream, run)):
-            self.known = run.to_offset
+            self.covered_offset = run.to_offset
             return run.records
         covered = records.covered_to(self.store.metadata(path), self.stream, path)
         if covered < run.parts[0].block.last_offset:
             raise CorruptionError(f"{path} ends within a block, at offset {covered}: it can't be of this log")
-        self.known = covered
+        self.covered_offset = covered
         return 0
 
     def _covered(self, directory: str) -> int:
-        """Up to where the files in a directory of this stream reach; 0 when there are none."""
+        """The offset up to which the files in a directory of this stream reach; 0 without files."""
         last = layout.last_file(self.store.names(directory))
         if last is None:
             return 0

@@ -232,10 +232,10 @@ class RangeStream:
     def _part(self, block: Block, current: Range) -> Part | None:
         header = block.header
         decision = filters.decide(header, current.target, current.peer_instance_id)
-        if decision.share is filters.Share.NOTHING:
+        if decision.selection is filters.Selection.NOTHING:
             return None
         first, last = block.first_offset, block.last_offset
-        if decision.share is filters.Share.WHOLE:
+        if decision.selection is filters.Selection.WHOLE:
             payload = pa.py_buffer(block.payload)
             block_origins = message_origins.block_origins_of(header, current, None)
             block_part = MessageBlock(

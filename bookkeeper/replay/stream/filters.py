@@ -22,7 +22,7 @@ from bookkeeper.storage.wal import BlockHeader, Group, block_target_from_pb, sha
 RowIndices = npt.NDArray[np.int64]
 
 
-class Share(Enum):
+class Selection(Enum):
     """How much of a block a target gets."""
 
     NOTHING = "nothing"
@@ -32,22 +32,22 @@ class Share(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``families`` are those to ship when the share is FAMILIES."""
+    """``families`` are those to ship when the selection is FAMILIES."""
 
-    share: Share
+    selection: Selection
     families: frozenset[bytes] = frozenset()
 
 
-NOTHING = Decision(Share.NOTHING)
-WHOLE = Decision(Share.WHOLE)
+NOTHING = Decision(Selection.NOTHING)
+WHOLE = Decision(Selection.WHOLE)
 
 
 def decide(header: BlockHeader, target: TargetKey, peer_instance_id: str) -> Decision:
-    """The share of the block that goes to ``target`` at the peer of that instance id."""
+    """The selection of the block for ``target`` at the peer of that instance id."""
     block_target = block_target_for(header, target)
     if block_target is None or would_loop(header.provenance, peer_instance_id):
         return NOTHING
-    return share_of(header.groups, block_target)
+    return decision_of(header.groups, block_target)
 
 
 def block_target_for(header: BlockHeader, target: TargetKey) -> BlockTarget | None:
@@ -71,7 +71,7 @@ def would_loop(provenance: Collection[str], peer_instance_id: str) -> bool:
     return peer_instance_id in provenance
 
 
-def share_of(groups: Sequence[Group], block_target: BlockTarget) -> Decision:
+def decision_of(groups: Sequence[Group], block_target: BlockTarget) -> Decision:
     """All if every group in the block is for the target, nothing if none is, else the families of those that are."""
     if block_target.groups is None:
         return WHOLE
@@ -79,7 +79,7 @@ def share_of(groups: Sequence[Group], block_target: BlockTarget) -> Decision:
     if len(wanted) == len(groups):
         return WHOLE
     families = frozenset(family for group in wanted for family in group.families)
-    return Decision(Share.FAMILIES, families) if families else NOTHING
+    return Decision(Selection.FAMILIES, families) if families else NOTHING
 
 
 def provenance_for(header: BlockHeader, own_instance_id: str) -> tuple[str, ...]:

@@ -44,15 +44,15 @@ def due_merges(segments: Iterable[SegmentRef], properties: TableProperties, *, f
     by_group: dict[str, list[SegmentRef]] = {}
     for ref in segments:
         by_group.setdefault(ref.group, []).append(ref)
-    left_alone = properties.segments_max * WHILE_FILLING if filling else 0
-    chosen = [(pick(refs, properties), refs) for _, refs in sorted(by_group.items()) if len(refs) > left_alone]
+    tolerated = properties.segments_max * WHILE_FILLING if filling else 0
+    chosen = [(pick(refs, properties), refs) for _, refs in sorted(by_group.items()) if len(refs) > tolerated]
     return [Merge(tuple(inputs), len(inputs) == len(refs)) for inputs, refs in chosen if inputs]
 
 
 def pick(refs: Sequence[SegmentRef], properties: TableProperties) -> list[SegmentRef]:
     """Segments of one group to merge: as many as have ``ratio`` times the bytes of their largest together, so that a
-    record is rewritten a logarithmic number of times; else the smallest ones while there are too many. None, or two at
-    least.
+    record is rewritten a logarithmic number of times; else the smallest ones while there are too many. Returns none, or
+    at least two.
     """
     ordered = sorted(refs, key=lambda ref: (ref.bytes, ref.uri))
     for count in range(min(len(ordered), INPUTS_MAX), 1, -1):
@@ -72,10 +72,10 @@ def families_outside(families: Iterable[Collection[bytes] | None]) -> frozenset[
     to be listed).
     """
     found: set[bytes] = set()
-    for held in families:
-        if held is None:
+    for listed in families:
+        if listed is None:
             return None
-        found.update(held)
+        found.update(listed)
     return frozenset(found)
 
 
@@ -105,13 +105,13 @@ class MergeRetention:
 class MergeFilter:
     """Selects the entries to retain of one round after the other; carries the counts of the last cell over."""
 
-    def __init__(self, keeping: MergeRetention) -> None:
-        self._keeping = keeping
+    def __init__(self, retention: MergeRetention) -> None:
+        self._retention = retention
         self._partial_cell: PartialCell | None = None
 
     def keep(self, merged: Round) -> Mask:
         """The entries to retain, in order."""
-        partial_cell, retention = self._partial_cell, self._keeping.retention
+        partial_cell, retention = self._partial_cell, self._retention.retention
         if partial_cell is not None and partial_cell.cell != merged.first:
             partial_cell = None
         times = merged.in_order(times_of(merged.entries))
@@ -120,5 +120,5 @@ class MergeFilter:
         if retention.oldest_ms is not None:
             hiding &= times >= retention.oldest_ms
         self._partial_cell = PartialCell(merged.last, int(ranks.index[-1]) + 1, 0, not ranks.visible[-1])
-        mask: Mask = counted_versions(ranks, times, retention) | self._keeping.deletes(merged, hiding)
+        mask: Mask = counted_versions(ranks, times, retention) | self._retention.deletes(merged, hiding)
         return mask

@@ -34,7 +34,7 @@ def split_by_group(batch: pa.RecordBatch, groups: GroupMap) -> dict[str, pa.Reco
 
 @dataclass(frozen=True, slots=True)
 class SegmentOutput:
-    """Where segments go. ``new_path`` gives a fresh final name in the tablet's directory each time."""
+    """The destination of new segments. ``new_path`` returns a new final name in the tablet's directory each time."""
 
     groups: GroupMap
     new_path: Callable[[], Path]

@@ -151,7 +151,7 @@ class TabletData:
 
     @property
     def active_bytes(self) -> int:
-        """The part of :attr:`memory_bytes` that the next flush would take: what to compare with the flush limit."""
+        """The part of :attr:`memory_bytes` that the next flush would take; the flush limit bounds it."""
         return self._state.active.bytes
 
     @property
@@ -274,8 +274,8 @@ class TabletData:
         return written
 
     def finish_flush(self, frozen: FrozenMemtable, segments: Sequence[NewSegment]) -> None:
-        """Let readers use the segments instead of the memtable, at one moment. Call when the books name them; again
-        is harmless. Raises InvalidInputError when ``frozen`` is not what this tablet is flushing.
+        """Let readers use the segments instead of the memtable, at one moment. Call it once the books name them; a
+        second call is harmless. Raises InvalidInputError when this tablet flushes another memtable.
         """
         opened = tuple(Segment(segment, self._cache) for segment in segments)
         with self._lock:

@@ -1,8 +1,6 @@
-"""What bounds a tablet's memory, its files and its pages.
+"""Bounds of a tablet's memory, files and pages, and of the batches that it takes.
 
-Arrives: numbers from the site's settings. Leaves: frozen values handed to the rest of the room. Nothing here
-survives a crash; files written under other settings stay readable. Defaults are
-measured: ``tests/benchmarks/tablet.py``.
+Files that were written under other settings stay readable. The defaults are measured (``tests/benchmarks/tablet.py``).
 """
 
 from __future__ import annotations
@@ -12,8 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Largest parts of one record that are accepted, in bytes, and most records of one batch; ``message_bytes_max``:
-    what the compressed batches of one message take.
+    """Largest parts of a record, in bytes, and most records of a batch. ``message_bytes_max``: most bytes of all
+    compressed batches of one message, decompressed.
     """
 
     row_bytes_max: int = 64 * 1024
@@ -23,10 +21,10 @@ class BatchLimits:
     batch_records_max: int = 1 << 20
     message_bytes_max: int = 1 << 25
     future_ms: int = 0
-    """How far a timestamp may lie ahead of the clock; 0 = any."""
+    """ms by which a timestamp may be ahead of the clock; 0 = any."""
 
     def latest_ms(self, now_ms: int) -> int | None:
-        """The greatest timestamp that is taken at this time; None = any."""
+        """The greatest timestamp that is accepted at this time; None = any."""
         return now_ms + self.future_ms if self.future_ms else None
 
 
@@ -35,7 +33,7 @@ class TabletSettings:
     """Bounds of one tablet's data."""
 
     young_blocks_max: int = 64
-    """Unsorted blocks kept before they are sorted into one run: more means slower scans, fewer means more sorting."""
+    """Unsorted blocks that become one sorted run: more make scans slower, fewer cost more sorting."""
 
     run_records_max: int = 1 << 18
     """A run of this many records is never merged with others in memory again."""
@@ -44,7 +42,7 @@ class TabletSettings:
     """As ``run_records_max``, in bytes; also bounds what one sort copies."""
 
     small_runs_max: int = 8
-    """Runs below the two bounds kept before they are merged into one."""
+    """Runs below the two bounds that are merged into one."""
 
     row_group_records: int = 4096
     """Records of a Parquet row group: what one point read decodes."""
@@ -53,13 +51,13 @@ class TabletSettings:
     """A row group ends earlier when its records hold this many bytes."""
 
     compression: str = "lz4"
-    """Of segments: a codec of Parquet."""
+    """The codec of segments, one of Parquet's."""
 
     cache_bytes_max: int = 64 << 20
-    """Decoded row groups kept by a tablet that was not handed a shared cache."""
+    """Bytes of decoded row groups in the cache of a tablet that has one of its own."""
 
     page_bytes_max: int = 16 << 20
-    """Larger pages are cut to this, whatever a scan asks for."""
+    """Most bytes of a page; a scan's larger request is cut to it."""
 
     page_examined_records_max: int = 1 << 18
-    """Records looked at for one page; then it ends, perhaps empty, with a position to go on from."""
+    """Most records that a page examines; then it ends, perhaps empty, with the position of the next page."""

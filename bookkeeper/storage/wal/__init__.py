@@ -17,7 +17,7 @@ from bookkeeper.storage.wal.blocks.block_messages import (
     target_from_pb,
 )
 from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader, Group, Predecessor
-from bookkeeper.storage.wal.blocks.shares import LogShares
+from bookkeeper.storage.wal.blocks.target_shares import LogShares
 from bookkeeper.storage.wal.reading.block_reader import first_block_behind, read_blocks, read_headers, read_headers_at
 from bookkeeper.storage.wal.reading.log_formats import BlockAt
 from bookkeeper.storage.wal.reading.wal_recovery import (

@@ -1,9 +1,9 @@
 """``~recv_``: the index of received streams. Its offsets are hints: the truth lies in block headers (rule R18).
 
-That there is a cell is more than a hint: the tserver writes it before it accepts a stream's first message, and it goes
-for good when the stream has ended (R20). So a high-water without a cell is of a stream that never comes back; a tserver
-that finds one, in a flush state or in a log, drops it. Such are the high-waters of a tablet that no tserver served when
-its streams ended.
+The existence of a cell is more than a hint: the tserver writes it before it accepts a stream's first message, and it
+goes for good when the stream has ended (R20). So a high-water without a cell is of a stream that never comes back; a
+tserver that finds one, in a flush state or in a log, drops it. A tablet that no tserver served when its streams ended
+has such high-waters.
 
 The index has one cell a stream, at a rank that rises with the offset, and writes offsets at most every
 :data:`INTERVAL_MS`. An offset that is lost in a crash costs an operator's view only. Rules: R18 and R20.

@@ -65,7 +65,7 @@ class TabletUse:
         self.barriers = (*self.barriers, *barriers_of(block))
 
     def undo_start(self, before: TabletUse) -> None:
-        """The cells of :meth:`start` are not in the books: they are as ``before`` says."""
+        """The cells of :meth:`start` are not in the books: restore the state ``before``."""
         self.logged, self.replicated, self.barriers = before.logged, before.replicated, before.barriers
 
     def append(self, block: Block) -> None:
@@ -126,7 +126,8 @@ def first_use_values(wal: str, use: TabletUse, replicated: bool, status: Replica
 @dataclass(slots=True)
 class TableShares:
     """Each target's share of a log, for one table: in the header of the last block with targets up to an offset
-    (``wal.shares``). No reader requests an offset below the durable one, so one sync's blocks are enough to remember.
+    (``wal.blocks.target_shares``). No reader requests an offset below the durable one, so one sync's blocks are enough
+    to remember.
     """
 
     _headers: deque[BlockHeader] = field(default_factory=deque)

@@ -1,11 +1,11 @@
 """The bulk loader: imported segments become part of a tablet, atomically and once.
 
-Arrives: the master's order: files on disk, the stream that stands for their import and, of a replicated table, the log
-of the same records. Leaves: links in the tablet's directory, and one row put of the tablet: the segments' cells, a
-state that names them and has the stream (R18: the put is the durable step that applies and remembers), and the log's
-`repl:` cell, which is CLOSED from the start. So no imported record shows that is not on its way to the peers. A crash
-leaves the put, or nothing but links without a reference. A repeated order finds the stream and changes nothing, even
-after a compaction of the segments. The books refuse an order that comes when the import is over, as they refuse a
+The master's order names files on disk, the stream that stands for their import and, for a replicated table, a log of
+the same records. The loader links the files into the tablet's directory. Then it makes one row put: the segments'
+cells, a state that names them and has the stream (R18: the put applies and remembers in one durable step), and the
+log's `repl:` cell, which is CLOSED from the start. So readers see no imported record that is not on its way to the
+peers. A crash leaves the put, or only links without a reference. A repeated order finds the stream and changes nothing,
+even after a compaction of the segments. The books refuse an order that comes when the import is over, as they refuse a
 message of a stream that is over (R20).
 
 The files of another cluster's import (``segment_receiver``) come the same way, as all of a stream whose records may
@@ -105,16 +105,16 @@ def with_log(
     put: RowPut, log: ImportedLog | None, after: Iterable[WalPosition], shares: Iterable[TargetShare]
 ) -> RowPut:
     """The row put of an import together with the status of its log: CLOSED from the start, needed = its length, and
-    behind the tablet's last record (R24). So the books say what a peer does not have as soon as the records show here.
+    behind the tablet's last record (R24). So the books have a peer's lag as soon as readers see the records.
     """
     if log is None:
         return put
-    barriers = [barrier_at(1, place) for place in after]
+    barriers = [barrier_at(1, last) for last in after]
     status = combiners.close(open_status(log.created_ms, Reach(log.offset, log.position), barriers, shares))
     return RowPut(put.key, {**put.values, keys.repl_column(log.uri): values.encode_status(status)})
 
 
-def shares_of(log: ImportedLog | None, table_id: str) -> tuple[TargetShare, ...]:
+def target_shares_of(log: ImportedLog | None, table_id: str) -> tuple[TargetShare, ...]:
     """Each target's share of an import's log. Raises CorruptionError, NotFoundError, UnavailableError."""
     return () if log is None else last_shares(log.uri, table_id)
 
@@ -126,7 +126,7 @@ def shifted(segments: Sequence[SegmentRef], next_seq: int, flush_id: int) -> lis
 
 
 def through_of(request: AdoptRequest) -> int:
-    """The high-water of the stream that says "all of it"."""
+    """The high-water of a stream whose import is complete."""
     return IMPORTED if request.through is None else request.through
 
 
@@ -213,7 +213,7 @@ class BulkLoader:
         nudge: Callable[[], None],
         die: Die,
     ) -> None:
-        """``nudge`` tells the master that there are records to replicate."""
+        """``nudge`` informs the master of records to replicate."""
         self._tablets = tablets
         self._index = index
         self._relay_logs = relay_logs
@@ -251,7 +251,7 @@ class BulkLoader:
                 raise RefusedError(f"the import {request.stream.file} is over: nothing more of it is taken")
             self._tablets.flush(tablet)
             with self._relay_logs.log_of(request, wanted, view) as own:
-                shares = shares_of(own.log, request.extent.table_id)
+                shares = target_shares_of(own.log, request.extent.table_id)
                 with self._tablets.closed(tablet):
                     self._take(tablet, wanted, replace(request, log=own.log), forgotten_count, own, shares)
         LOG.info("tablet %s took %d imported segments of %s", tablet.extent, len(wanted), request.stream.file)

@@ -1,6 +1,6 @@
-"""Whether a source file is taken as segments. Pure decisions.
+"""Decisions about offers: whether tablets take a source file as segments. Pure.
 
-Arrives: an offer, the table's configuration here, the standing of each tablet. Leaves: a reason to decline, or none. A
+An offer, the table's configuration here and the standing of each tablet give a reason to decline, or none. A
 declined file comes as records, in the same stream with the same offsets, so either form may go on where the other one
 stopped: a tablet that took the segments has all of the stream and drops its records (R18); a tablet with some of the
 records takes no segments. Rules: R13 and R18.
@@ -21,7 +21,7 @@ from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import Root, root_of
 from bookkeeper.rpc.contract.offer_messages import RelayFacts, SegmentsOffer
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
-from bookkeeper.tserver.receive.share_decision import check_offset
+from bookkeeper.tserver.receive.slice_decision import check_offset
 from bookkeeper.tserver.tablets.block_targets import TableView
 
 FILE_SEQ_MAX = 1 << 40
@@ -135,7 +135,7 @@ def relay_facts_of(offer: SegmentsOffer) -> RelayFacts:
 
 
 def decode_root(raw: str) -> Root:
-    """Raises CorruptionError."""
+    """The root in an offer. Raises CorruptionError."""
     try:
         return Root.decode(raw)
     except ValueError as error:
@@ -148,7 +148,9 @@ def first_root(stream: StreamKey, relay: RelayFacts | None) -> Root:
     return root_of(stream) if raw is None else decode_root(raw)
 
 
-def shares_of(files: Sequence[OfferedFile], extents: Iterable[Extent]) -> dict[Extent, dict[int, SegmentEntry]]:
+def segments_by_tablet(
+    files: Sequence[OfferedFile], extents: Iterable[Extent]
+) -> dict[Extent, dict[int, SegmentEntry]]:
     """The files that each tablet refers to, by their numbers, with the rows that lie in it; only tablets with some."""
     found: dict[Extent, dict[int, SegmentEntry]] = {}
     for extent in extents:

@@ -1,13 +1,12 @@
-"""Segment transfer, the receiving side: the segments of another cluster's import come, are checked, and tablets take
-them without rewriting.
+"""The receiving side of a segment transfer: tablets take another cluster's segments, checked, without rewriting them.
 
-Arrives: offers, parts of files, and the order to take them. Leaves: tablets that refer to the files under names of
-their own, with the high-water of all the stream, in one row put for each tablet (R18; see ``bulk_loader``). A crash
-keeps the tablets that took their share. The others take theirs when the file is offered again, or get it as records:
-a tablet drops what comes again, and the sender's fact stays where it was until all tablets have it (R19).
+The input is offers, parts of files, and the order to take them. One row put for each tablet refers to the files under
+names of its own, with the high-water of the complete stream (R18; see ``bulk_loader``). A crash may leave some tablets
+with their files and others without. The others take theirs when the sender offers the file again, or get its records:
+a tablet drops repeated records, and the sender's fact stays where it was until all tablets have them (R19).
 
 A file that crosses the borders of tablets is taken by each of them, which reads its own rows. The tserver that receives
-a file decodes it once, before it tells any tablet (``storage.tablet.segments.segment_check``): so the file has the
+a file decodes it once, before any tablet takes it (``storage.tablet.segments.segment_check``): so the file has the
 records that its offer describes. Rules: R13, R14, R18, R20 and R21.
 """
 
@@ -55,7 +54,7 @@ from bookkeeper.tserver.bulk.segment_offers import (
     reason_of_tablets,
     reason_to_decline,
     relay_facts_of,
-    shares_of,
+    segments_by_tablet,
     standing_of,
 )
 from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads, Upload
@@ -68,7 +67,7 @@ LOG = logging.getLogger(__name__)
 
 RECEIVED_TAIL_BYTES_MAX = 16 << 20
 """Most bytes behind the row groups of a received file: ten times what its index, filter and footer take when an import
-made it (``offers.FILE_RECORDS_MAX``).
+made it (``segment_offers.FILE_RECORDS_MAX``).
 """
 
 CALLS_MAX = 16
@@ -131,7 +130,7 @@ class SegmentReceiver:
         self._uploads.put(part)
 
     def take(self, token: str, stream: StreamKey) -> OfferAnswer:
-        """Have every tablet take its share of the files; returns when all have it durably. Raises RefusedError,
+        """Have every tablet take its rows of the files; returns when all have them durably. Raises RefusedError,
         NotFoundError, InvalidInputError, TransientError.
         """
         self._admission.admit_token(token, stream)
@@ -150,7 +149,9 @@ class SegmentReceiver:
     def _standings(self, offer: SegmentsOffer, files: Sequence[OfferedFile]) -> list[Standing]:
         """The standing of each tablet that the files reach."""
         tablets = self._tablets.of_table(offer.stream.target_table_id)
-        waits = [self._calls.submit(self._standing, tablets[extent], offer) for extent in shares_of(files, tablets)]
+        waits = [
+            self._calls.submit(self._standing, tablets[extent], offer) for extent in segments_by_tablet(files, tablets)
+        ]
         try:
             return [wait.result() for wait in waits]
         except BookkeeperError:
@@ -158,8 +159,9 @@ class SegmentReceiver:
             raise
 
     def _standing(self, tablet: Located, offer: SegmentsOffer) -> Standing:
-        """Ask for an empty range behind the file's end: the tablet declines it unless it has all before (R19). Records
-        of another path are known of a tablet of this server only (R22); others decline when the files are here.
+        """Send an empty range behind the file's end: the tablet declines it unless it has all records before (R19). The
+        records of another path are visible at a tablet of this server only (R22); other tablets decline the files
+        later.
         """
         end = offer.to_offset
         probe = ApplyRequest(tablet.extent, offer.stream, offer.provenance, 0, end, end, ())
@@ -178,8 +180,8 @@ class SegmentReceiver:
     def _take_all(self, upload: Upload) -> list[BookkeeperError]:
         """Every tablet at once; waits for all of them."""
         tablets = self._tablets.of_table(upload.stream.target_table_id)
-        shares = shares_of(upload.offered, tablets)
-        waits = [self._calls.submit(self._order, tablets[extent], upload, share) for extent, share in shares.items()]
+        by_tablet = segments_by_tablet(upload.offered, tablets)
+        waits = [self._calls.submit(self._order, tablets[extent], upload, files) for extent, files in by_tablet.items()]
         errors = []
         for wait in waits:
             try:
@@ -188,9 +190,9 @@ class SegmentReceiver:
                 errors.append(error)
         return errors
 
-    def _order(self, tablet: Located, upload: Upload, share: Mapping[int, SegmentEntry]) -> None:
+    def _order(self, tablet: Located, upload: Upload, files: Mapping[int, SegmentEntry]) -> None:
         uris = upload.uris
-        segments = tuple(ImportedSegment(uris[number], entry.encode()) for number, entry in share.items())
+        segments = tuple(ImportedSegment(uris[number], entry.encode()) for number, entry in files.items())
         request = AdoptRequest(tablet.extent, upload.stream, segments, through=upload.to_offset, relay=upload.relay)
         if self._tablets.is_here(tablet):
             self._loader.adopt(request)
@@ -209,7 +211,7 @@ def check_received(path: Path, offered: OfferedFile, bounds: Bounds) -> None:
 
 
 def declined_or_raise(errors: Sequence[BookkeeperError]) -> OfferAnswer:
-    """The answer when some tablets did not take their shares: the sender ships records instead, unless an error may
+    """The answer when some tablets did not take their files: the sender ships records instead, unless an error may
     pass or would stop records, too. Raises such an error.
     """
     again = [error for error in errors if isinstance(error, TransientError)]

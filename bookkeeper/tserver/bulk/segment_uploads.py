@@ -1,7 +1,7 @@
 """Uploads: the files of segment transfers, until tablets have names of their own for them.
 
-Arrives: offers, and the parts of their files in order. Leaves: complete files, compared with the offer, in a directory
-of this session. The files of a crashed tserver have no reference; the master removes the directory when the session is
+The parts of offered files come in order. The complete files are compared with the offer, in a directory of this
+session. The files of a crashed tserver have no reference; the master removes the directory when the session is
 over (``master.gc.orphan_files``). Memory is one part, disk is bounded, and an idle upload goes after a while. Law: L7.
 """
 
@@ -141,7 +141,7 @@ class SegmentUploads:
         self._ops = ops or FileOps()
         self._lock = threading.Lock()
         self._checking = threading.Lock()
-        """One file at a time is decoded: however many come, memory is that of one row group."""
+        """Its holder decodes a file: so memory is that of one row group, however many files come."""
         self._uploads: dict[StreamKey, Upload] = {}
         self._thread = BackgroundThread("incoming", clock, die)
 
@@ -197,7 +197,7 @@ class SegmentUploads:
                 self._append(upload, file, content, received + len(content) == size)
 
     def _append(self, upload: Upload, file: _File, content: memoryview, is_last: bool) -> None:
-        """Removes the upload when this raises, so no tablet takes a file that was not checked."""
+        """Append a part. An error removes the upload, so no tablet takes an unchecked file."""
         try:
             self._write(file.path, content, is_last)
             file.appended(content)

@@ -28,7 +28,9 @@ class EndedError(Exception):
 
 
 class ActiveWal:
-    """See above. Every method that touches the file raises EndedError once ``die`` was called and returned."""
+    """The log that a tserver writes now. Every method that touches the file raises EndedError once ``die`` was called
+    and returned.
+    """
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class ActiveWal:
                 self._unsynced_since_ns = self._clock.boot_ns()
 
     def sync(self) -> None:
-        """Make everything durable that was written at the call, pass the fence, and tell the listener."""
+        """Make everything durable that was written at the call, pass the fence, and notify the listener."""
         began_ns, synced = self._clock.boot_ns(), self._wal.synced_position
         with self._fatal("the log can't be synced"):
             self._wal.sync()
@@ -120,7 +122,7 @@ class ActiveWal:
 
     # ---- while no other thread appends or syncs
 
-    def do_what_is_due(self) -> None:
+    def do_due_work(self) -> None:
         """Sync records that were only written for long; end a log that is long or old."""
         if self.syncs_in_ms() <= 0:
             self.sync()

@@ -1,6 +1,6 @@
 """Group commit: many submissions, one log, one sync a group; while one group is synced, the next is written.
 
-Survives a crash: every write acknowledged at sync; those acknowledged at flush, if only the process died.
+A crash loses no write that was acknowledged at sync; the end of the process alone loses none acknowledged at flush.
 
 The way of a group: reserve disk for all of it → prepare all, in order → put first uses into the books (rule R12) →
 answer the head of the group, as far as it asks for ``log`` or less → write → one ``fdatasync`` if a submission asks for
@@ -197,7 +197,7 @@ class GroupCommitter:
         if self._failure is not None:
             raise EndedError(self._failure)
         if not group.taken:
-            self._wal.do_what_is_due()
+            self._wal.do_due_work()
             if (roll := self._queue.take_roll()) is not None:
                 self._roll(roll)
                 return True

@@ -24,7 +24,7 @@ class WalOpener:
         keep_free_bytes: int,
         announce: Callable[[str, int], None],
     ) -> None:
-        """``keep_free_bytes`` of the disk stay free. ``announce`` gets the URI of each new log and when it was made."""
+        """``keep_free_bytes`` of the disk stay free. ``announce`` gets the URI and creation time of each new log."""
         self._directory = directory
         self._instance_id = instance_id
         self._session_id = session_id

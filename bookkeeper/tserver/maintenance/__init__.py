@@ -1,4 +1,4 @@
-"""What happens to served tablets beside reads and writes.
+"""Maintenance of served tablets: loads and unloads, sorting, flushes, compactions.
 
 ``loader`` loads and unloads tablets, ``tablet_opener`` opens one from its row, and ``sealed_logs`` finds its blocks in
 sealed logs. ``sorter`` sorts memtables, ``flush_schedule`` chooses those that are due, ``flusher`` writes them as

@@ -21,8 +21,8 @@ REASON_MAX = 200
 
 
 @contextmanager
-def contained(extent: Extent, what: str) -> Iterator[None]:
-    """Turn an undeclared error of ``what`` (a noun: a flush, a load) of one tablet into a CorruptionError. Its cause is
+def contained(extent: Extent, work: str) -> Iterator[None]:
+    """Turn an undeclared error of ``work`` (a noun: a flush, a load) of one tablet into a CorruptionError. Its cause is
     in the tablet's files or books, and it comes again until these change.
     """
     try:
@@ -30,13 +30,13 @@ def contained(extent: Extent, what: str) -> Iterator[None]:
     except BookkeeperError:
         raise
     except Exception as error:
-        LOG.exception("%s of tablet %s failed unexpectedly", what, extent)
-        raise undeclared(extent, what, error) from error
+        LOG.exception("%s of tablet %s failed unexpectedly", work, extent)
+        raise undeclared(extent, work, error) from error
 
 
-def undeclared(extent: Extent, what: str, error: Exception) -> BaseException:
+def undeclared(extent: Extent, work: str, error: Exception) -> BaseException:
     """The declared error for one that the code does not expect."""
     return CorruptionError(
-        f"{what} of tablet {extent} failed unexpectedly ({type(error).__name__}: {str(error)[:REASON_MAX]}); the log "
+        f"{work} of tablet {extent} failed unexpectedly ({type(error).__name__}: {str(error)[:REASON_MAX]}); the log "
         "of its tserver says more; restore its files or books from a copy, or copy the table from a peer"
     )

@@ -1,4 +1,4 @@
-"""Which tablets are flushed next: the fullest ones, those that need an old log, and how long a failed one waits.
+"""The choice of tablets to flush: the fullest ones, and those that need an old log; failed ones wait.
 
 :class:`FlushSchedule` belongs to the thread of the flusher; other threads call only ``fills``, ``memtable_bytes``
 and ``flush_done``.
@@ -27,7 +27,7 @@ FILLING_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class FlushLimits:
-    """When a tablet is flushed: bytes in its memtable, bytes of all memtables, ms since a log it needs was sealed."""
+    """Limits at which a tablet is flushed: bytes in its memtable, in all of them, ms since a needed log was sealed."""
 
     memtable_bytes: int
     total_bytes: int
@@ -88,7 +88,7 @@ class FlushSchedule:
         self._memory_used_ns = clock.boot_ns()
 
     def memtable_bytes(self, tablet: ServedTablet) -> int:
-        """A memtable of this size is full."""
+        """The size of a full memtable."""
         return tablet.data.properties.memtable_bytes or self._limits.memtable_bytes
 
     def due(self, tablets: Iterable[ServedTablet], current_log: str) -> list[DueFlush]:
@@ -111,7 +111,7 @@ class FlushSchedule:
         self._memory_used_ns = self._clock.boot_ns()
 
     def memory_is_idle(self) -> bool:
-        """Whether no flush has come for a while; True once in each such while."""
+        """Whether no flush has come for :data:`MEMORY_IDLE_MS`; True once for each such period."""
         now_ns = self._clock.boot_ns()
         is_idle = now_ns - self._memory_used_ns >= MEMORY_IDLE_MS * 1_000_000
         if is_idle:
@@ -132,7 +132,7 @@ class FlushSchedule:
         return full_ns is not None and self._clock.boot_ns() - full_ns < FILLING_MS * 1_000_000
 
     def _memories(self, tablets: Mapping[bytes, ServedTablet], current_log: str) -> dict[bytes, TabletMemory]:
-        """How full the tablets are, and since when this thread has seen the logs that they need as sealed."""
+        """The memory of the tablets, and the time since this thread first saw their needed logs sealed."""
         now_ns = self._clock.boot_ns()
         needed = {
             row: [log for log in tablet.flushes.needed_logs() if log != current_log] for row, tablet in tablets.items()

@@ -49,14 +49,14 @@ class Flusher:
         self,
         registry: Registry,
         path: CommitPath,
-        keeper: WalBookkeeper,
+        bookkeeper: WalBookkeeper,
         books: TabletBooks,
         schedule: FlushSchedule,
         thread: BackgroundThread,
     ) -> None:
         self._registry = registry
         self._path = path
-        self._keeper = keeper
+        self._bookkeeper = bookkeeper
         self._books = books
         self._schedule = schedule
         self._thread = thread
@@ -95,7 +95,7 @@ class Flusher:
             if not self._registry.holds(tablet):
                 return
             self.complete(tablet)
-            self._path.begin_flush(FlushBarrier(self._path.context, tablet, self._keeper.release))
+            self._path.begin_flush(FlushBarrier(self._path.context, tablet, self._bookkeeper.release))
             self.complete(tablet)
 
     def complete(self, tablet: ServedTablet) -> None:
@@ -146,11 +146,11 @@ class Flusher:
     # ---- the thread
 
     def start(self) -> None:
-        """Begin to flush what is due."""
+        """Start the thread."""
         self._thread.start(self._flush_due, TICK_MS)
 
     def hurry(self) -> None:
-        """Something may be due; returns at once."""
+        """Wake the thread, because a flush may be due; returns at once."""
         self._thread.wake()
 
     def close(self) -> None:

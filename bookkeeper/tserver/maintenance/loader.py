@@ -1,9 +1,9 @@
 """Loads and unloads tablets: the order of the steps, each of which can be repeated.
 
-The master orders it. To load: the row must give the tablet to this session; take the next serial; replay the logs that
-the row names, which must be sealed; serve (``tablet_opener`` has all but the last step). To unload: take no more
-writes; flush; serve no longer. The books survive a crash, and decide then which step comes next. Rules: R1, R7, R15,
-R18 and R24.
+The master gives the orders. To load: the row must assign the tablet to this session; take the next serial; replay the
+logs that the row names, which must be sealed; serve (``tablet_opener`` has all but the last step). To unload: take no
+more writes; flush; serve no longer. The books survive a crash, and decide then which step comes next. Rules: R1, R7,
+R15, R18 and R24.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Loader:
         self,
         registry: Registry,
         path: CommitPath,
-        keeper: WalBookkeeper,
+        bookkeeper: WalBookkeeper,
         flusher: Flusher,
         opener: TabletOpener,
     ) -> None:
         self._registry = registry
         self._path = path
-        self._keeper = keeper
+        self._bookkeeper = bookkeeper
         self._flusher = flusher
         self._opener = opener
         self._lock = threading.Lock()
@@ -64,8 +64,8 @@ class Loader:
                 return
             if current is not None:
                 self._leave(current)
-            if self._keeper.has_used_current(load_plan.tablet_key(assignment.extent)):
-                self._path.roll()  # a tablet comes to each log once: its first block there says after which log (R24)
+            if self._bookkeeper.has_used_current(load_plan.tablet_key(assignment.extent)):
+                self._path.roll()  # a tablet comes to each log once: its first block there names the log before (R24)
             tablet = self._opener.open(assignment.extent, row)
             self._registry.add(tablet)
             self._opener.configure(tablet)  # again: from here on, changes of the configuration reach it
@@ -84,7 +84,7 @@ class Loader:
             if discard:
                 with tablet.flushes.lock:
                     self._registry.remove(tablet)
-                self._keeper.forget(tablet.key)
+                self._bookkeeper.forget(tablet.key)
             else:
                 self._leave(tablet)
             LOG.info("tablet %s is served no longer%s", extent, ", its data is dropped" if discard else "")
@@ -129,6 +129,6 @@ class Loader:
             yield row
 
 
-def is_deposed(epoch: int, known: int) -> bool:
-    """Rule R7: a master of a later reign was heard of already."""
-    return epoch < known
+def is_deposed(epoch: int, latest: int) -> bool:
+    """Rule R7: whether a master of a later reign has given an order."""
+    return epoch < latest

@@ -25,7 +25,7 @@ Positions = Mapping[tuple[str, bytes | None], "array[int]"]
 
 
 def positions_of(extent: Extent, positions: Positions) -> Iterable[int]:
-    """The blocks that a tablet wrote under this extent; recovery reads no block of the tablets that it was made of."""
+    """The positions of the blocks that a tablet wrote under this extent; recovery reads no other tablet's block."""
     return positions.get(tablet_key(extent), ())
 
 
@@ -38,7 +38,7 @@ class SealedLogs:
     _lock: threading.Lock = field(default_factory=lambda: threading.Lock())
     _indexes: dict[str, tuple[Positions, int]] = field(default_factory=dict)
 
-    def wanted(self, extent: Extent, log: LogToRead) -> Iterator[BlockAt]:
+    def missing_blocks(self, extent: Extent, log: LogToRead) -> Iterator[BlockAt]:
         """The blocks of a sealed log that a tablet lacks, in order. Raises CorruptionError, NotFoundError,
         TransientError.
         """

@@ -27,9 +27,9 @@ class TabletBooks:
         self._persistence.check()
         self._metadata.put(puts, rank)
 
-    def put_surely(self, what: str, put: RowPut, rank: int) -> None:
-        """Try until the books have the row. Raises BookkeeperError: nobody knows whether they have it."""
-        self._persistence.retry(what, lambda: self._metadata.put([put], rank))
+    def put_surely(self, work: str, put: RowPut, rank: int) -> None:
+        """Try until the books have the row. Raises BookkeeperError: the books may have it or not."""
+        self._persistence.retry(work, lambda: self._metadata.put([put], rank))
 
     def delete(self, cells: Sequence[CellKey], rank: int) -> None:
         """Delete cells up to a rank. Raises TransientError."""

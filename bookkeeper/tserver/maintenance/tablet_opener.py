@@ -103,7 +103,7 @@ class TabletOpener:
         logs = recovery_plan(row)
         for log in logs:
             check_sealed(log.uri)
-        blocks = partial(wanted_blocks, self._sealed_logs, extent)
+        blocks = partial(missing_blocks, self._sealed_logs, extent)
         found = replay_order((log.uri, block) for log in logs for block in blocks(log))
         recovered = Recovered.start(row.flush)
         data = self._maker.data(row)
@@ -124,7 +124,7 @@ class TabletOpener:
         return tablet
 
     def _claim(self, extent: Extent, row_key: bytes) -> TabletRow:
-        """Check that the tablet is this session's and take the next serial, before anything is served."""
+        """Check that the books assign the tablet to this session, and take the next serial before it is served."""
         self._session.check()
         cells = self._metadata.get(row_key, TABLET_FAMILIES)
         found = parse_tablet(cells) if cells is not None and keys.is_tablet(cells) else None
@@ -138,7 +138,7 @@ class TabletOpener:
         """The row without logs that were collected before their `log:` cell came."""
         void = {uri for uri in row.logs if load_plan.is_void_use(path_of(uri).exists(), partial(self._is_marked, uri))}
         for uri in void:
-            LOG.info("%s: the use of %s came after nobody needed it any more, and is passed over", row.extent, uri)
+            LOG.info("tablet %s ignores a late use of %s: that log was not needed any more", row.extent, uri)
         return replace(row, logs=tuple(uri for uri in row.logs if uri not in void)) if void else row
 
     def _is_marked(self, uri: str) -> bool:
@@ -162,14 +162,14 @@ def check_sealed(uri: str) -> None:
     raise UnavailableError(f"{uri} is needed for recovery and has no seal yet: recover it, then load again")
 
 
-def wanted_blocks(logs: SealedLogs, extent: Extent, log: LogToRead) -> Iterator[Block]:
+def missing_blocks(logs: SealedLogs, extent: Extent, log: LogToRead) -> Iterator[Block]:
     """The blocks of a sealed log that the tablet lacks. Raises CorruptionError, NotFoundError, TransientError."""
-    for at in logs.wanted(extent, log):
-        yield whole_block(extent, at.load())
+    for at in logs.missing_blocks(extent, log):
+        yield checked_block(extent, at.load())
 
 
-def whole_block(extent: Extent, block: Block) -> Block:
-    """The block, whose rows all lie in the extent. Raises CorruptionError when some do not."""
+def checked_block(extent: Extent, block: Block) -> Block:
+    """The block. Raises CorruptionError unless all its rows lie in the extent."""
     header = block.header
     if not (extent.contains(header.min_row) and extent.contains(header.max_row)):
         raise CorruptionError(

@@ -1,8 +1,8 @@
 """Duplicates by origin (R22): of the blocks of a message, the records that no other path has brought yet.
 
-Arrives: a tablet's blocks, each with the origins of its records, and the intervals of these origins that the tablet
-has. Leaves: the blocks without known records, the intervals with them, and the origins for the header of the new block,
-which survives a crash. Pure, whole columns at a time; single records are compared only where two paths meet.
+The input is a tablet's blocks, with the origins of their records, and the tablet's intervals of these origins. The
+result is the new records, the intervals with them, and the origins for the header of the new block, which survives a
+crash. Pure. The functions use complete columns, and compare single records only where two paths meet.
 
 No record is lost or applied twice: every applied record lies in a claim that is remembered with it, so it is known
 afterwards; and a claim names only records that are in its block, or that its tablet has applied before. The high-water
@@ -58,10 +58,11 @@ def new_records(
     blocks: Sequence[ReceivedBlock],
     rows: RowRange,
     intervals_of: IntervalsOf,
-    begins: Callable[[Root], int],
+    span_start: Callable[[Root], int],
     now_ms: int,
 ) -> NewRecords:
-    """The new records of a message for the tablet of these rows. ``begins``: see :meth:`OriginIntervals.begins`.
+    """The new records of a message for the tablet of these rows. ``span_start``: see
+    :meth:`OriginIntervals.span_start`.
 
     All blocks are compared with the intervals before the message: a log has a record once.
     """
@@ -76,7 +77,7 @@ def new_records(
         new = part.runs - before.runs_of(part.rows, part.family)
         intervals[claim.root] = after = before.taking(part, now_ms)
         if len(new):
-            since = max(begins(claim.root), after.runs_of(part.rows, part.family).start_of(new.first))
+            since = max(span_start(claim.root), after.runs_of(part.rows, part.family).start_of(new.first))
             claims.append(Claim(claim.root, replace(part, runs=new), since))
     return NewRecords(tuple(block for block in fresh if block is not None), intervals, tuple(claims), partial)
 
@@ -96,7 +97,7 @@ def claims_in(blocks: Sequence[ReceivedBlock], rows: RowRange) -> list[Claim]:
 
 
 def since_of(claims: Sequence[Claim]) -> int:
-    """The offset from which on none of them leaves out a record; 0 when one does not know."""
+    """The offset from which on none of the claims leaves out a record; 0 when one claim has no such offset."""
     return max(claim.since for claim in claims) if all(claim.since for claim in claims) else 0
 
 
@@ -127,12 +128,12 @@ def known_records(
     """For each record whether another path has brought it; None when no interval meets the block."""
     if not any(part.runs.meets(runs) for root, runs in block_origins.records for part in intervals_of(root).parts):
         return None
-    known = np.zeros(block.share.batch.num_rows, bool)
+    known = np.zeros(block.records.batch.num_rows, bool)
     start = 0
     for root, runs in block_origins.present:
         stop = start + runs.total
         for part in intervals_of(root).parts:
-            known[start:stop] |= in_part(block.share.batch.slice(start, stop - start), runs, part)
+            known[start:stop] |= in_part(block.records.batch.slice(start, stop - start), runs, part)
         start = stop
     return known
 

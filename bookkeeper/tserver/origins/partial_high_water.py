@@ -1,9 +1,9 @@
 """Rows of a tablet that have more of a stream than the tablet's high-water: those of a tablet that was merged into it.
 
 Arrives: the partial high-waters that a merge left in ``tablet:flush``, and replicated blocks. Leaves: the records of
-those blocks that are new to their rows. ``FlushState.ahead`` survives a crash. The tablet's high-water is the offset
-that all its rows have (R18), so a range is judged by it (R19); a partial high-water ends when the tablet's high-water
-has passed it. Pure.
+those blocks that are new to their rows. ``FlushState.partial_high_waters`` survives a crash. The tablet's high-water is
+the offset that all its rows have (R18), so a range is judged by it (R19); a partial high-water ends when the tablet's
+high-water has passed it. Pure.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import PartialHighWater, RowRange
-from bookkeeper.tserver.tablets.tablet import ReceivedBlock, share_of
+from bookkeeper.tserver.tablets.tablet import ReceivedBlock, tablet_records
 
 
 def unknown_parts(
     blocks: Sequence[ReceivedBlock], partial_high_waters: Iterable[PartialHighWater]
 ) -> tuple[ReceivedBlock, ...]:
-    """The blocks without the records that their rows have already. Raises InvalidInputError, as ``share_decision``
+    """The blocks without the records that their rows have already. Raises InvalidInputError, as ``slice_decision``
     does, for a block that straddles a partial high-water.
     """
     parts = list(partial_high_waters)
@@ -49,7 +49,7 @@ def without_rows(block: ReceivedBlock, known: Sequence[RowRange]) -> ReceivedBlo
     """The records of other rows, in order; None when there is none."""
     if not known:
         return block
-    rows = block.share.batch.column("row")
+    rows = block.records.batch.column("row")
     new = np.ones(len(rows), bool)
     for found in known:
         new &= ~lie_in(rows, found)
@@ -58,13 +58,13 @@ def without_rows(block: ReceivedBlock, known: Sequence[RowRange]) -> ReceivedBlo
 
 def filtered(block: ReceivedBlock, mask: npt.NDArray[np.bool_]) -> ReceivedBlock | None:
     """The records for which the mask is true, with their origins; None when there is none."""
-    batch = block.share.batch.filter(pa.array(mask))
-    if batch.num_rows == block.share.batch.num_rows:
+    batch = block.records.batch.filter(pa.array(mask))
+    if batch.num_rows == block.records.batch.num_rows:
         return block
     if not batch.num_rows:
         return None
     block_origins = None if block.block_origins is None else block.block_origins.of(mask)
-    return ReceivedBlock(block.first_offset, block.last_offset, share_of(batch), block_origins)
+    return ReceivedBlock(block.first_offset, block.last_offset, tablet_records(batch), block_origins)
 
 
 def lie_in(rows: pa.Array, found: RowRange) -> npt.NDArray[np.bool_]:

@@ -1,6 +1,6 @@
-"""Admission: whether a message of another cluster may be taken at all.
+"""Admission of messages from other clusters, by stream, table, provenance and offsets.
 
-It owns the open streams and their cells in the books, and the announced logs. Rules: R20 to R23.
+It uses the open streams and their cells in the books, and the announced logs. Rules: R20 to R23.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bookkeeper.rpc.contract.messages import ApplyRequest, ReplicateRequest
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
 from bookkeeper.tserver.receive.receive_streams import Streams
-from bookkeeper.tserver.receive.share_decision import check_range
+from bookkeeper.tserver.receive.slice_decision import check_range
 from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.write.configuration import Configuration
@@ -49,7 +49,7 @@ def refuse_long(stream: StreamKey) -> None:
 
 
 class Admission:
-    """Thread-safe."""
+    """Admits messages, slices and segments. Thread-safe."""
 
     def __init__(
         self,
@@ -103,17 +103,18 @@ class Admission:
         check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
         return view
 
-    def admit_share(self, request: ApplyRequest) -> None:
-        """The same for a tablet's share that another tserver of this cluster sends; that one checked the token."""
+    def admit_slice(self, request: ApplyRequest) -> None:
+        """:meth:`admit_message` for a slice from another tserver of this cluster, which has checked the token."""
         check_provenance(request.provenance, request.stream, self._own_instance_id)
         if request.extent.table_id != request.stream.target_table_id:
             raise InvalidInputError(f"tablet {request.extent} is not of table {request.stream.target_table_id}")
         check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
 
     def admit_to_tablet(self, tablet: ServedTablet, stream: StreamKey, logs: Collection[RootLog]) -> int:
-        """Rule R20: a tablet without a high-water of the stream asks the books whether the stream is over. So a message
-        is harmless however late it comes, out of a process that was stopped on either side. ``logs``: those that the
-        message brings records of; they are announced (R22) for open streams only, because a later cell would stay.
+        """Rule R20: for a tablet without a high-water of the stream, the books decide whether the stream is over. So a
+        message is harmless however late it comes, out of a process that was stopped on either side. ``logs``: those
+        that the message brings records of; they are announced (R22) for open streams only, because a later cell would
+        stay.
 
         Returns how many streams the tablet had forgotten before. Raises RefusedError, TransientError.
         """

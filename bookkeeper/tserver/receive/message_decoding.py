@@ -11,7 +11,7 @@ from bookkeeper.origins import Root, Runs, root_of
 from bookkeeper.rpc.contract.messages import ApplyRequest, ReplicateRequest, SourceBlock
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, exact_claims, parse_block_origins, record_count
-from bookkeeper.tserver.tablets.tablet import ReceivedBlock, share_of
+from bookkeeper.tserver.tablets.tablet import ReceivedBlock, tablet_records
 from bookkeeper.tserver.write.decompression import DecompressionBudget
 from bookkeeper.tserver.write.request_decoder import decode_records
 
@@ -64,7 +64,7 @@ def received_block(
     if not batch.num_rows:
         return None
     block_origins = None if own is None else origins_of_block(block, own, straight)
-    return ReceivedBlock(block.first_offset, block.last_offset, share_of(batch), block_origins)
+    return ReceivedBlock(block.first_offset, block.last_offset, tablet_records(batch), block_origins)
 
 
 def origins_of_block(block: SourceBlock, own: Root, straight: bool) -> BlockOrigins | None:
@@ -84,12 +84,12 @@ def origins_of_block(block: SourceBlock, own: Root, straight: bool) -> BlockOrig
     return found
 
 
-def limits_of_shares(limits: BatchLimits) -> BatchLimits:
-    """The limits of a tablet's share of a message: its rows and values may be as long as they are, because the tserver
-    that received the message has checked them and their timestamps.
+def limits_of_slices(limits: BatchLimits) -> BatchLimits:
+    """The limits of a slice from another tserver: none for rows, columns and values, because the tserver that received
+    the message has checked them and their timestamps.
 
-    Two tservers may have different settings for a while. If each of them checked its share, one would take its half of
-    a block, and the other one would refuse its half for good; a retry out of quarantine, which is a run of its own,
-    would be applied to the first one twice (R18).
+    Two tservers may have different settings for a while. If each of them checked its slice, one would take its half of
+    a block, and the other one would refuse its half for good. A retry out of quarantine, which is a run of its own,
+    would then be applied to the first one twice (R18).
     """
     return replace(limits, row_bytes_max=NO_LIMIT, column_bytes_max=NO_LIMIT, value_bytes_max=NO_LIMIT)

@@ -19,8 +19,8 @@ from bookkeeper.tserver.write.commit_path import CommitPath
 def durable_offset(acked: int, after: int, to: int) -> int:
     """The offset up to which every tablet is durable once the tablets with records in ``(after, to]`` took them.
 
-    The others were not asked. Records between ``acked`` and ``after`` may be missing there, so such an answer proves
-    nothing beyond ``acked``.
+    The other tablets were not checked. Records between ``acked`` and ``after`` may be missing there, so the answer
+    proves nothing beyond ``acked``.
     """
     return to if after <= acked else acked
 
@@ -56,7 +56,7 @@ class OrderedMessage:
 
 
 class MessageOrder:
-    """Thread-safe."""
+    """Orders the messages of each stream. Thread-safe."""
 
     def __init__(self, streams: Streams, tablets: ReceivingTablets, path: CommitPath) -> None:
         self._streams = streams
@@ -65,8 +65,8 @@ class MessageOrder:
 
     @contextmanager
     def ordered(self, message: MessageRange, tablets: Sequence[Located]) -> Iterator[OrderedMessage]:
-        """The message in its order, while its shares are applied. ``tablets``: of its shares. The end of the block
-        tells the message behind it what is durable. Raises GapError, TransientError.
+        """The message in its order, while its slices are applied. ``tablets``: those of its slices. The end of the
+        block gives the durable offset to the message behind it. Raises GapError, TransientError.
         """
         in_front = self._in_front(message)
         acked_offset = self._needed_fact(message, tablets, in_front)
@@ -92,7 +92,7 @@ class MessageOrder:
         return self._streams.in_front(message.stream_session, message.after_offset)
 
     def _needed_fact(self, message: MessageRange, tablets: Sequence[Located], in_front: Turn | None) -> int:
-        """A tablet of this server that got a share of the message in front takes this one behind it. Any other tablet
+        """A tablet of this server that got a slice of the message in front takes this one behind it. Any other tablet
         does not have the offset that this one claims (R19): it needs the fact that everything in front is durable.
         """
         if in_front is None or (tablets and all(tablet.extent in in_front.extents for tablet in tablets)):

@@ -4,7 +4,7 @@ A sender that meets an unknown token opens its stream again. A message whose tok
 bounds how late a message can arrive (R20). Time is the boot clock: a suspended machine counts.
 
 Each tablet decides on its own whether it applies a message (R19). A message waits here for the one in front of it only
-because the tablets would decline it otherwise; it often comes first, for the two are on connections of their own.
+because the tablets would decline it otherwise. It often comes first, because each has a connection of its own.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bookkeeper.errors import OverloadedError, StreamExpiredError
 from bookkeeper.model import Extent, StreamKey
 
 IN_FRONT_WAIT_MS = 2_000
-"""A message waits so long until the one in front of it is handed over, then it goes on alone."""
+"""ms that a message waits until the one in front of it is handed over; then it goes on alone."""
 
 
 @dataclass(slots=True)
 class Turn:
-    """A message that was handed to its tablets. ``extents``: the tablets of this server that got a share of it.
+    """A message that was handed to its tablets. ``extents``: the tablets of this server that got a slice of it.
 
     ``durable_to``: the offset up to which every tablet is durable; the sender's own fact when the message failed.
     """
@@ -85,7 +85,7 @@ def refuse_more(open_count: int, peer_count: int, limits: StreamLimits) -> None:
 
 
 def is_expired(used_ns: int, now_ns: int, idle_timeout_ms: int) -> bool:
-    """Rule R20: idle for longer than the timeout."""
+    """Rule R20: whether a session was idle for longer than the timeout."""
     return now_ns - used_ns > idle_timeout_ms * 1_000_000
 
 
@@ -105,7 +105,7 @@ class Streams:
         make_token: Callable[[], str] = new_token,
         waiting_max: int = 8,
     ) -> None:
-        """``waiting_max``: threads that may wait for the message in front of theirs, fewer than may take that one."""
+        """``waiting_max``: threads that may wait for the message in front of theirs; others stay free to take it."""
         self._clock = clock
         self._idle_timeout_ms = idle_timeout_ms
         self._limits = limits

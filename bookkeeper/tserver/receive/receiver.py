@@ -1,14 +1,14 @@
-"""The way of a message from another cluster, from top to bottom.
+"""The steps of a message from another cluster, from top to bottom.
 
 In the thread of the call (:meth:`Receiver.replicate`):
 
 1. Admit: the provenance, the token of the stream, the table, the offsets (R20, R21, R23).
-2. Decode the blocks and check them, and split them by tablet.
-3. Order: wait for the message in front of it, if that is on its way, too (R19).
-4. Apply each tablet's share, here or at the tserver of the tablet, and wait until all are durable.
+2. Decode the blocks, check them, and split them into a slice for each tablet.
+3. Order: wait for the message in front, if it is on its way, too (R19).
+4. Apply each slice, here or at the tserver of its tablet, and wait until all are durable.
 5. Answer: the offset up to which every tablet is durable.
 
-In the commit thread of the tablet's server (:meth:`ShareApply.prepare`):
+In the commit thread of the tablet's server (:meth:`SliceApply.prepare`):
 
 1. Check that the tablet takes writes and still has the stream (R20).
 2. Drop the blocks below the high-water, and decline a gap (R18, R19).
@@ -44,29 +44,29 @@ from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.origins import origin_dedup
 from bookkeeper.tserver.origins.partial_high_water import unknown_parts
 from bookkeeper.tserver.receive.admission import Admission
-from bookkeeper.tserver.receive.message_decoding import PeerLimits, decode_blocks, limits_of_shares
+from bookkeeper.tserver.receive.message_decoding import PeerLimits, decode_blocks, limits_of_slices
 from bookkeeper.tserver.receive.message_order import MessageOrder, MessageRange
-from bookkeeper.tserver.receive.received_share import Applied, ReceivedRange
-from bookkeeper.tserver.receive.share_decision import Accept, Decision, Gap, decide
-from bookkeeper.tserver.receive.share_delivery import ShareDelivery, range_of
-from bookkeeper.tserver.tablets.tablet import Moment, ReceivedBlock, ServedTablet, Share, Undo
+from bookkeeper.tserver.receive.slice_decision import Accept, Decision, Gap, decide
+from bookkeeper.tserver.receive.slice_delivery import SliceDelivery, range_of
+from bookkeeper.tserver.receive.tablet_slice import Applied, ReceivedRange
+from bookkeeper.tserver.tablets.tablet import Moment, ReceivedBlock, ServedTablet, TabletRecords, Undo
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write import write_guards
 from bookkeeper.tserver.write.commit_path import CommitPath
 from bookkeeper.tserver.write.write_context import WriteContext
 
 ROOM_WAIT_MS = 1_500
-"""A share waits so long for room in a tablet's memory, less than the message behind it waits for this one."""
+"""ms that a slice waits for room in a tablet's memory; less than the message behind it waits for this one."""
 
 
 class Receiver:
-    """Takes the messages of other clusters, and the shares that other tservers of this cluster hand on."""
+    """Takes the messages of other clusters, and the slices that other tservers of this cluster forward."""
 
     def __init__(
         self,
         admission: Admission,
         order: MessageOrder,
-        delivery: ShareDelivery,
+        delivery: SliceDelivery,
         local: LocalApply,
         limits: PeerLimits,
     ) -> None:
@@ -87,16 +87,16 @@ class Receiver:
         """
         table = self._admission.admit_message(request)
         blocks = decode_blocks(request, self._limits.batch, self._limits.latest_ms())
-        shares = self._delivery.split(table.table_id, blocks)
-        with self._order.ordered(message_range(request), [share.tablet for share in shares]) as message:
-            applied = self._delivery.deliver(request, shares, message)
+        slices = self._delivery.split(table.table_id, blocks)
+        with self._order.ordered(message_range(request), [one.tablet for one in slices]) as message:
+            applied = self._delivery.deliver(request, slices, message)
         self._admission.note_durable(request.stream, message.durable_to)
         return answer(message.durable_to, applied)
 
     def apply_replicated(self, request: ApplyRequest) -> ReplicateResult:
-        """One tablet's share of a message that another tserver has split. Raises what :meth:`replicate` does."""
-        self._admission.admit_share(request)
-        blocks = tuple(decode_blocks(request, limits_of_shares(self._limits.batch)))
+        """Apply one slice of a message that another tserver has split. Raises the errors of :meth:`replicate`."""
+        self._admission.admit_slice(request)
+        blocks = tuple(decode_blocks(request, limits_of_slices(self._limits.batch)))
         refuse_outside(request, blocks)
         applied = self._local.begin(request.extent, range_of(request, blocks))()
         return answer(applied.high_water, [applied])
@@ -115,14 +115,14 @@ def answer(offset: int, applied: Sequence[Applied]) -> ReplicateResult:
 
 
 def refuse_outside(request: ApplyRequest, blocks: Sequence[ReceivedBlock]) -> None:
-    """Raise InvalidInputError when a block has rows outside of the tablet of its share."""
+    """Raise InvalidInputError when a block has rows outside of the slice's tablet."""
     for block in blocks:
-        if not (request.extent.contains(block.share.min_row) and request.extent.contains(block.share.max_row)):
+        if not (request.extent.contains(block.records.min_row) and request.extent.contains(block.records.max_row)):
             raise InvalidInputError(f"a block of {request.stream.file} does not lie in tablet {request.extent}")
 
 
 class LocalApply:
-    """Applies shares to the tablets of this server."""
+    """Applies slices to the tablets of this server."""
 
     def __init__(self, registry: Registry, flusher: Flusher, admission: Admission, path: CommitPath) -> None:
         self._registry = registry
@@ -131,7 +131,7 @@ class LocalApply:
         self._path = path
 
     def begin(self, extent: Extent, received: ReceivedRange) -> Callable[[], Applied]:
-        """Submit a share, and return the wait for its outcome. Raises NotServingError, OverloadedError, RefusedError
+        """Submit a slice, and return the wait for its outcome. Raises NotServingError, OverloadedError, RefusedError
         when the stream is over (R20), other TransientErrors.
         """
         tablet = self._registry.serving(extent)
@@ -139,7 +139,7 @@ class LocalApply:
         forgotten_count = self._admission.admit_to_tablet(
             tablet, received.stream, origin_dedup.logs_in(received.blocks)
         )
-        future = self._path.submit(ShareApply(self._path.context, tablet, received, forgotten_count))
+        future = self._path.submit(SliceApply(self._path.context, tablet, received, forgotten_count))
         return lambda: cast("Applied", self._path.wait_for(future, "a replicated range"))
 
 
@@ -153,30 +153,30 @@ def was_forgotten(has_stream: bool, forgotten_before: int, forgotten_now: int) -
     return not has_stream and forgotten_before != forgotten_now
 
 
-def join_shares(blocks: Sequence[ReceivedBlock]) -> Share:
-    """The records of some blocks as one, in order, for one WAL block (R18). Raises InvalidInputError when a column of
-    them is longer than 2 GiB: the sender halves its message then.
+def joined_records(blocks: Sequence[ReceivedBlock]) -> TabletRecords:
+    """The records of some blocks, in order, for one WAL block (R18). Raises InvalidInputError when a column is longer
+    than 2 GiB: the sender halves its message then.
     """
-    shares = [block.share for block in blocks]
-    if len(shares) == 1:
-        return shares[0]
+    parts = [block.records for block in blocks]
+    if len(parts) == 1:
+        return parts[0]
     try:
-        batch = pa.concat_batches([share.batch for share in shares])
+        batch = pa.concat_batches([part.batch for part in parts])
     except pa.ArrowInvalid as error:
-        raise InvalidInputError(f"{len(shares)} blocks are too long to be one: {error}; send fewer at once") from error
-    return Share(
+        raise InvalidInputError(f"{len(parts)} blocks are too long to be one: {error}; send fewer at once") from error
+    return TabletRecords(
         batch,
-        sorted({family for share in shares for family in share.families}),
-        min(share.min_row for share in shares),
-        max(share.max_row for share in shares),
+        sorted({family for part in parts for family in part.families}),
+        min(part.min_row for part in parts),
+        max(part.max_row for part in parts),
     )
 
 
-class ShareApply:
-    """The submission of one tablet's share: new records are applied once, however many senders send them at the same
+class SliceApply:
+    """The submission of one slice: its tablet applies new records once, however many senders send them at the same
     time. See :class:`bookkeeper.tserver.commit.submission.Submission`.
 
-    ``forgotten_count``: how many streams the tablet had forgotten before the share was admitted.
+    ``forgotten_count``: how many streams the tablet had forgotten before the slice was admitted.
     """
 
     durability = Durability.SYNC
@@ -184,12 +184,12 @@ class ShareApply:
     def __init__(
         self, context: WriteContext, tablet: ServedTablet, received: ReceivedRange, forgotten_count: int
     ) -> None:
-        self.approx_bytes = sum(int(block.share.batch.nbytes) for block in received.blocks)
+        self.approx_bytes = sum(int(block.records.batch.nbytes) for block in received.blocks)
         self._context = context
         self._tablet = tablet
         self._received = received
         self._forgotten_count = forgotten_count
-        self._joined = join_shares(received.blocks) if received.blocks else None
+        self._joined = joined_records(received.blocks) if received.blocks else None
         self._high_water = 0
         self._undo: Undo | None = None
         self._origins: Mapping[Root, RootIntervals] = {}
@@ -237,8 +237,8 @@ class ShareApply:
         if not isinstance(decision, Accept):
             return None
         tablet, intervals = self._tablet, self._tablet.received.origin_intervals
-        begins = partial(intervals.span_start, span=(moment.wal_uri, moment.since))
-        new = origin_dedup.new_records(decision.blocks, tablet.extent.rows, intervals.of, begins, moment.now_ms)
+        span_start = partial(intervals.span_start, span=(moment.wal_uri, moment.since))
+        new = origin_dedup.new_records(decision.blocks, tablet.extent.rows, intervals.of, span_start, moment.now_ms)
         if not intervals.has_room(new.intervals):
             raise OverloadedError(
                 f"tablet {tablet.extent} remembers too many records of one path only: {self._received.stream.file} "
@@ -255,15 +255,17 @@ class ShareApply:
             return []
         origin = Origin(received.stream, received.after, self._high_water)
         block_origins = origin_dedup.origins_of_header(new, received.stream, bool(moment.view.block_targets))
-        draft, self._undo = tablet.stage(self._share(new.blocks), moment, received.provenance, origin, block_origins)
+        draft, self._undo = tablet.stage(
+            self._records_of(new.blocks), moment, received.provenance, origin, block_origins
+        )
         return [draft]
 
-    def _share(self, blocks: Sequence[ReceivedBlock]) -> Share:
+    def _records_of(self, blocks: Sequence[ReceivedBlock]) -> TabletRecords:
         """The records of the new blocks; usually all of them are new, and they were joined before."""
         received = self._received.blocks
         if self._joined is not None and len(blocks) == len(received) and all(map(is_, blocks, received)):
             return self._joined
-        return join_shares(blocks)
+        return joined_records(blocks)
 
     def applied(self, blocks: list[PlacedBlock]) -> Applied:
         """See the class."""

@@ -53,7 +53,7 @@ def check_chain(table_id: str, tablets: list[Located]) -> None:
 
 
 class ReceivingTablets:
-    """Thread-safe."""
+    """The tablets of each table and their tservers. Thread-safe."""
 
     def __init__(self, metadata: MetadataTable, own_address: str, pool: RpcPool, timeout_ms: float) -> None:
         self._metadata = metadata

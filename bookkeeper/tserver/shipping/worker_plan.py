@@ -17,7 +17,7 @@ from bookkeeper.replay.ranges import Range, RangeError, RangeResult
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
 
 ShareBehind = Callable[[BlockRange], tuple[int, int]]
-"""Of a file up to the end of these blocks: records and bytes for a target; zeros when the blocks do not say it."""
+"""Of a file up to the end of these blocks: records and bytes for a target; zeros when no header has them."""
 
 StreamId = tuple[str, TargetKey, str]
 """File, target and run id ("" but for a run that ships records again on purpose)."""
@@ -31,11 +31,12 @@ PROGRESS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class StreamProgress:
-    """How far a stream is. ``offset``: the peer has all records up to it, durably. ``recorded``: the books say so.
+    """How far a stream is. ``offset``: the peer has all records up to it, durably. ``recorded``: the offset in the
+    books.
 
     They differ only after a gap: then ``offset`` is the high-water that the peer reports (R19). ``position`` is the
     byte position behind ``offset``, 0 = unknown. ``records`` and ``size``: of the file up to ``recorded``, the records
-    and bytes for the target, as the last block for it says.
+    and bytes for the target, by the last block for it.
     """
 
     offset: int

@@ -1,8 +1,8 @@
 """The state of a tablet that this tserver serves.
 
 ``tablet`` joins the parts, ``tablet_registry`` has all served tablets. Each part of the state has one owner:
-``write_state`` (numbers and log of the next record; ``wal_order`` has its rule, R24), ``received_state`` (what came
-from other clusters; ``origin_intervals`` for several paths, R22), ``tablet_flushes`` (what the books say;
-``flushed_logs`` says which logs its segments have already). ``load_plan`` decides what a loading tablet lacks,
+``write_state`` (numbers and log of the next record; ``wal_order`` has its rule, R24), ``received_state`` (progress in
+other clusters' logs; ``origin_intervals`` for several paths, R22), ``tablet_flushes`` (the flush state in the books;
+``flushed_logs`` for the logs that its segments have). ``load_plan`` decides what a loading tablet lacks,
 ``tablet_segments`` which cells of its row name segments, ``block_targets`` which targets each block carries (R5).
 """

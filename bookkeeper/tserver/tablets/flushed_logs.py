@@ -2,7 +2,7 @@
 
 A tserver may die while it announces a first use (rule R12). The put may arrive long after the log was sealed and the
 tablet was flushed, moved, split or merged: it is above every delete of that ``log:`` cell, and about a record that was
-never appended. The next holder then finds a log to replay. So a state says how far it has *every* log for which that
+never appended. The next holder then finds a log to replay. So a state has an offset of *every* log for which that
 may happen: the current log, and any other for as long as a write may be in flight since the holder first knew that the
 log begins no use any more. Splits and merges pass the offsets on.
 

@@ -70,7 +70,7 @@ def check_assignment(row: TabletRow | None, extent: Extent, session_id: str) -> 
     session here and is refused.
     """
     if row is None or row.extent != extent:
-        raise NotFoundError(f"there is no tablet {extent}; the metadata table says {row and row.extent}")
+        raise NotFoundError(f"there is no tablet {extent}; the metadata table has {row and row.extent}")
     if row.session != session_id:
         raise RefusedError(
             f"tablet {extent} is assigned to session {row.session}, not to {session_id}: read its location again"
@@ -129,8 +129,8 @@ def recovery_plan(row: TabletRow) -> list[LogToRead]:
 
 
 def is_void_use(exists: bool, is_marked: Callable[[], bool]) -> bool:
-    """Rule R4: a `log:` cell of a collected log came after the mark that let the log go, and is about nothing (see
-    ``master.gc``). Without the mark the log was lost, and with it what it held.
+    """Rule R4: a `log:` cell of a collected log came after the mark that let the log go, and needs no record (see
+    ``master.gc``). Without the mark the log and its records are lost.
     """
     return not exists and is_marked()
 
@@ -153,7 +153,7 @@ def is_behind(log: LogToRead, header: BlockHeader) -> bool:
 
 
 def replay_order(found: Iterable[tuple[str, Block]]) -> list[tuple[str, Block]]:
-    """Blocks of all logs in the order in which the tablet wrote them: its own sequence numbers say it (R24)."""
+    """Blocks of all logs in the order in which the tablet wrote them: by its own sequence numbers (R24)."""
     return sorted(found, key=lambda item: item[1].header.first_seq)
 
 
@@ -181,9 +181,9 @@ class Recovered:
             flush.last_seq + 1,
             flush.last_time_ms,
             dict(flush.high_water),
-            tuple(WalPosition(*place) for place in flush.last_wals),
+            tuple(WalPosition(*last) for last in flush.last_wals),
             flush=flush,
-            partial_high_waters=dict(flush.ahead),
+            partial_high_waters=dict(flush.partial_high_waters),
             origin_intervals=dict(flush.origin_intervals),
         )
 
@@ -191,7 +191,7 @@ class Recovered:
         """One replayed block, in order; returns the sequence number of its first record.
 
         That is the one in its header, unless records that never reached a log had taken it and a flush made them
-        last: then the next free one, for what the log holds was written later.
+        last: then the next free one, because the log's records were written later.
         """
         header = block.header
         first_seq = max(self.next_seq, header.first_seq)
@@ -206,14 +206,14 @@ class Recovered:
         return first_seq
 
 
-def add_claims(held: dict[Root, RootIntervals], header: BlockHeader, own: Root) -> None:
-    """Rule R22: a block header says, too, which records of each root its tablet has."""
+def add_claims(intervals: dict[Root, RootIntervals], header: BlockHeader, own: Root) -> None:
+    """Rule R22: a block header also has the records of each root that its tablet has."""
     for claim in block_origins_from_pb(header.block_origins, own).claims:
-        held[claim.root] = held.get(claim.root, RootIntervals()).taking(claim.part, header.write_time_ms)
+        intervals[claim.root] = intervals.get(claim.root, RootIntervals()).taking(claim.part, header.write_time_ms)
 
 
 def raise_high_water(high_water: dict[StreamKey, int], stream: StreamKey, to_offset: int) -> None:
-    """Rule R18: a block header is the truth about what its tablet has of a stream."""
+    """Rule R18: a block header decides up to which offset its tablet has a stream."""
     high_water[stream] = max(high_water.get(stream, 0), to_offset)
 
 

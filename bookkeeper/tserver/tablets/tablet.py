@@ -1,9 +1,9 @@
 """A tablet that this tserver serves: its data, and the state that the commit thread needs to write the next block.
 
 Each part of the state has its owner: ``write_state`` numbers and places records, ``received_state`` finds duplicates in
-what other clusters send, ``tablet_flushes`` has what the books say. This module joins them: a draft is staged, then
-applied or taken back; a flush begins at one moment of all three. ``load_plan`` rebuilds all of it from the tablet's row
-and logs.
+messages of other clusters, ``tablet_flushes`` has the state in the books. This module joins them: a draft is staged,
+then applied or taken back; a flush begins at one moment of all three. ``load_plan`` rebuilds all of it from the
+tablet's row and logs.
 
 Only commit threads stage and apply, one at a time. Rules: R13, R18 and R24.
 """
@@ -25,7 +25,7 @@ from bookkeeper.storage.tablet import SegmentRef, TabletData
 from bookkeeper.storage.wal import BlockHeader, DraftBlock, PlacedBlock, origin_to_pb
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins
-from bookkeeper.storage.wal.blocks.shares import note_shares
+from bookkeeper.storage.wal.blocks.target_shares import note_target_records
 from bookkeeper.tserver.tablets.block_targets import TableView, groups_present
 from bookkeeper.tserver.tablets.flushed_logs import FlushedLogs
 from bookkeeper.tserver.tablets.load_plan import Recovered, tablet_key
@@ -38,8 +38,8 @@ _TIMESTAMP = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """One tablet's share of a request: a checked batch, the families in it, and its least and greatest row."""
+class TabletRecords:
+    """Records of one tablet: a checked batch, the families in it, and its least and greatest row."""
 
     batch: pa.RecordBatch
     families: Sequence[bytes]
@@ -53,15 +53,15 @@ class ReceivedBlock:
 
     first_offset: int
     last_offset: int
-    share: Share
+    records: TabletRecords
     block_origins: BlockOrigins | None = None
     """The origins of the records; None: the sender's version does not give them."""
 
 
-def share_of(batch: pa.RecordBatch) -> Share:
-    """The share of a batch of at least one record."""
+def tablet_records(batch: pa.RecordBatch) -> TabletRecords:
+    """The records of a batch that is not empty."""
     low, high = min_max_row(batch)
-    return Share(batch, distinct(batch.column("family")), low, high)
+    return TabletRecords(batch, distinct(batch.column("family")), low, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class ServedTablet:
         """How far it is flushed."""
         return self._flushes
 
-    # ---- whether it takes writes, and what is wrong with it
+    # ---- whether it takes writes, and its problems
 
     @property
     def accepting(self) -> bool:
@@ -215,7 +215,7 @@ class ServedTablet:
 
     def stage(
         self,
-        share: Share,
+        records: TabletRecords,
         moment: Moment,
         provenance: Sequence[str] = (),
         origin: Origin | None = None,
@@ -227,26 +227,26 @@ class ServedTablet:
         header = BlockHeader(
             table_id=self._extent.table_id,
             end_row=self._extent.end_row,
-            groups=groups_present(share.families, moment.view.groups),
+            groups=groups_present(records.families, moment.view.groups),
             block_targets=moment.view.block_targets,
             provenance=provenance,
             origin=None if origin is None else origin_to_pb(origin),
             after=self._write.predecessors_in(moment.wal_uri),
             first_seq=staged.next_seq,
             write_time_ms=time_ms,
-            min_row=share.min_row,
-            max_row=share.max_row,
+            min_row=records.min_row,
+            max_row=records.max_row,
             since=moment.since if origin is None else 0,
             block_origins=block_origins,
         )
-        note_shares(header, share.batch.column("family"), moment.view.peers)
-        self._write.stage(share.batch.num_rows, time_ms, moment.wal_uri)
-        draft = DraftBlock(header, with_timestamps(share.batch, time_ms))
+        note_target_records(header, records.batch.column("family"), moment.view.peers)
+        self._write.stage(records.batch.num_rows, time_ms, moment.wal_uri)
+        draft = DraftBlock(header, with_timestamps(records.batch, time_ms))
         if origin is None:
             return draft, Undo(staged)
         return draft, Undo(staged, origin.stream, self._received.stage_high_water(origin.stream, origin.to_offset))
 
-    def stage_unlogged(self, share: Share, now_ms: int) -> tuple[DraftBlock, Undo]:
+    def stage_unlogged(self, records: TabletRecords, now_ms: int) -> tuple[DraftBlock, Undo]:
         """A draft that no log will have (durability none): it gets only its numbers and its time."""
         staged = self._write.staged
         time_ms = server_time_ms(now_ms, staged.last_time_ms)
@@ -255,11 +255,11 @@ class ServedTablet:
             end_row=self._extent.end_row,
             first_seq=staged.next_seq,
             write_time_ms=time_ms,
-            min_row=share.min_row,
-            max_row=share.max_row,
+            min_row=records.min_row,
+            max_row=records.max_row,
         )
-        self._write.stage(share.batch.num_rows, time_ms, None)
-        return DraftBlock(header, with_timestamps(share.batch, time_ms)), Undo(staged)
+        self._write.stage(records.batch.num_rows, time_ms, None)
+        return DraftBlock(header, with_timestamps(records.batch, time_ms)), Undo(staged)
 
     def stage_high_water(self, stream: StreamKey, to_offset: int) -> Undo:
         """Stage the new high-water of a range that has no new record for this tablet. It counts once its group is
@@ -268,7 +268,7 @@ class ServedTablet:
         return Undo(self._write.staged, stream, self._received.stage_high_water(stream, to_offset))
 
     def take_back(self, undo: Undo) -> None:
-        """The group of a draft failed: the log has nothing of it."""
+        """The group of a draft failed: the log has no record of it."""
         self._write.take_back(undo.written)
         if undo.stream is not None:
             self._received.take_back(undo.stream, undo.high_water)
@@ -325,8 +325,8 @@ class ServedTablet:
             last_seq=self._write.applied_seq,
             last_time_ms=self._write.staged.last_time_ms,
             high_water=dict(self._received.high_water),
-            last_wals=tuple((place.file, place.offset) for place in self._write.last_wals),
-            ahead=dict(self._received.partial_high_waters),
+            last_wals=tuple((last.file, last.offset) for last in self._write.last_wals),
+            partial_high_waters=dict(self._received.partial_high_waters),
             origin_intervals=self._received.origin_intervals.applied(),
         )
         self._received.begin_flush()

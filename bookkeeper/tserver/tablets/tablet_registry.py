@@ -1,7 +1,4 @@
-"""The tablets that this tserver serves. Thread-safe; nothing survives a crash.
-
-Arrives: tablets that were loaded. Leaves: the tablet of an extent, those of a table, all of them.
-"""
+"""The tablets that this tserver serves, by extent and by table. Thread-safe."""
 
 from __future__ import annotations
 

@@ -56,15 +56,15 @@ class DeadSegments:
     rank: int
 
     def marks(self) -> list[RowPut]:
-        """Deletion candidates for the GC, which asks whether another tablet needs a file."""
+        """Deletion candidates for the collector, which checks whether another tablet needs a file."""
         return [RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in self.uris]
 
 
 def dead_segments(row: Row | None, serial: int) -> DeadSegments | None:
     """The cells that may be deleted of a row read with :data:`SEGMENT_FAMILIES`; None when there are none.
 
-    Only by the state of the holder of this ``serial``: one that another holder wrote late may not name what this one
-    reads. Raises CorruptionError.
+    Uses only a state of the holder of this ``serial``: one that another holder wrote late may not name the files that
+    this one reads. Raises CorruptionError.
     """
     cell = None if row is None else row.cells.get(keys.FLUSH)
     if row is None or cell is None or not is_own(cell.rank, serial):

@@ -54,7 +54,7 @@ class WriteState:
         """
         if self._staged.wal_uri == wal_uri:
             return []
-        return [Predecessor(file=place.file, offset=place.offset) for place in predecessors(self._last_wals, wal_uri)]
+        return [Predecessor(file=last.file, offset=last.offset) for last in predecessors(self._last_wals, wal_uri)]
 
     def stage(self, records: int, time_ms: int, wal_uri: str | None) -> None:
         """A draft takes this many sequence numbers; ``wal_uri`` None: no log will have it."""
@@ -73,7 +73,7 @@ class WriteState:
 
     def follow(self, state: FlushState) -> None:
         """Go on behind a state that an import wrote."""
-        self._last_wals = tuple(WalPosition(*place) for place in state.last_wals)
+        self._last_wals = tuple(WalPosition(*last) for last in state.last_wals)
         self._applied_seq = state.last_seq
         self._staged = Staged(state.last_seq + 1, self._staged.last_time_ms, only_wal(self._last_wals))
 

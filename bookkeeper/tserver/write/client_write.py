@@ -13,7 +13,7 @@ from bookkeeper.model import Extent
 from bookkeeper.storage.wal import DraftBlock, PlacedBlock
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.tablets.block_targets import TableView
-from bookkeeper.tserver.tablets.tablet import ServedTablet, Share, Undo
+from bookkeeper.tserver.tablets.tablet import ServedTablet, TabletRecords, Undo
 from bookkeeper.tserver.write import write_guards
 from bookkeeper.tserver.write.request_dedup import NO_ATTEMPT, Attempt
 from bookkeeper.tserver.write.write_context import WriteContext
@@ -25,7 +25,7 @@ class ClientWrite:
     def __init__(
         self,
         context: WriteContext,
-        shares: Sequence[tuple[ServedTablet, Share]],
+        writes: Sequence[tuple[ServedTablet, TabletRecords]],
         durability: Durability | None,
         attempt: Attempt = NO_ATTEMPT,
     ) -> None:
@@ -33,9 +33,9 @@ class ClientWrite:
         self._attempt = attempt
         self.durability = durability or Durability.NONE
         self._requested = durability
-        self.approx_bytes = sum(int(share.batch.nbytes) for _, share in shares)
+        self.approx_bytes = sum(int(records.batch.nbytes) for _, records in writes)
         self._context = context
-        self._shares = shares
+        self._writes = writes
         self._staged: list[tuple[ServedTablet, Undo]] = []
         self._refused: list[Extent] = []
 
@@ -43,21 +43,21 @@ class ClientWrite:
         """See :class:`Submission`. Raises NotFoundError, RefusedError, and ConflictError for a late attempt: its client
         has sent a later one already.
         """
-        for tablet, _ in self._shares:
+        for tablet, _ in self._writes:
             if not self._context.request_dedup.admit(self._attempt, tablet.extent):
                 raise ConflictError(f"attempt {self._attempt.number} is late: the same writer has sent a later one")
-        open_shares = [(tablet, share) for tablet, share in self._shares if tablet.accepting]
-        self._refused = [tablet.extent for tablet, _ in self._shares if not tablet.accepting]
-        moments = [self._context.moment(tablet.extent.table_id, point) for tablet, _ in open_shares]
-        for (tablet, _), moment in zip(open_shares, moments, strict=True):
+        open_writes = [(tablet, records) for tablet, records in self._writes if tablet.accepting]
+        self._refused = [tablet.extent for tablet, _ in self._writes if not tablet.accepting]
+        moments = [self._context.moment(tablet.extent.table_id, point) for tablet, _ in open_writes]
+        for (tablet, _), moment in zip(open_writes, moments, strict=True):
             write_guards.refuse_read_only(moment.view)
             write_guards.refuse_exhausted(tablet.extent, tablet.next_seq)
         if self._requested is None:
             self.durability = max((durability_of(moment.view) for moment in moments), default=Durability.NONE)
         unlogged = self.durability is Durability.NONE and not any(moment.view.block_targets for moment in moments)
         drafts = []
-        for (tablet, share), moment in zip(open_shares, moments, strict=True):
-            draft, undo = tablet.stage_unlogged(share, moment.now_ms) if unlogged else tablet.stage(share, moment)
+        for (tablet, records), moment in zip(open_writes, moments, strict=True):
+            draft, undo = tablet.stage_unlogged(records, moment.now_ms) if unlogged else tablet.stage(records, moment)
             drafts.append(draft)
             self._staged.append((tablet, undo))
         return drafts

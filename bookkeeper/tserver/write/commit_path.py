@@ -44,18 +44,18 @@ class CommitPath:
         """Submit without waiting; the future has the answer of the submission."""
         return self._committer.submit(submission)
 
-    def wait_for(self, future: Future[T], what: str) -> T:
+    def wait_for(self, future: Future[T], request: str) -> T:
         """The answer of :meth:`submit`, or of a future that depends on one. Raises its error, and UnavailableError,
-        which names ``what``, when it takes too long.
+        which names ``request``, when it takes too long.
         """
-        return wait_for(future, self._timeout_ms, what)
+        return wait_for(future, self._timeout_ms, request)
 
     def cross(self, barrier: Submission) -> object:
-        """Put a barrier through; returns its answer when everything before is done."""
+        """Commit a barrier; returns its answer once everything before it is done."""
         return wait_for(self._committer.submit(barrier), self._timeout_ms, "a barrier")
 
     def begin_flush(self, barrier: FlushBarrier) -> None:
-        """Put a flush's barrier through: its point has everything submitted before, and nothing submitted after."""
+        """Commit a flush's barrier: its point has everything submitted before, and nothing submitted after."""
         wait_for(self._committer.submit(barrier, begins_group=True), self._timeout_ms, "the beginning of a flush")
 
     def settle(self) -> None:

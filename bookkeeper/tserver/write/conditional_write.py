@@ -16,7 +16,7 @@ from bookkeeper.storage.tablet import TabletData, VersionFilter
 from bookkeeper.storage.wal import DraftBlock, PlacedBlock
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.tablets.block_targets import TableView
-from bookkeeper.tserver.tablets.tablet import ServedTablet, Share
+from bookkeeper.tserver.tablets.tablet import ServedTablet, TabletRecords
 from bookkeeper.tserver.write import write_guards
 from bookkeeper.tserver.write.client_write import ClientWrite
 from bookkeeper.tserver.write.write_context import WriteContext
@@ -31,13 +31,13 @@ Key = tuple[bytes, bytes, bytes]
 """Family, qualifier, visibility."""
 
 
-def check_conditional(conditions: Collection[Condition], share: Share) -> None:
+def check_conditional(conditions: Collection[Condition], records: TabletRecords) -> None:
     """Raise InvalidInputError unless there are conditions, not too many, and records of one row."""
     if not 1 <= len(conditions) <= CONDITIONS_MAX:
         raise InvalidInputError(f"a conditional write has 1 to {CONDITIONS_MAX} conditions, not {len(conditions)}")
-    if share.min_row != share.max_row:
+    if records.min_row != records.max_row:
         raise InvalidInputError(
-            f"a conditional write is of one row, not of {share.min_row!r} to {share.max_row!r}: send one a row"
+            f"a conditional write is of one row, not of {records.min_row!r} to {records.max_row!r}: send one a row"
         )
 
 
@@ -83,16 +83,16 @@ class ConditionalWrite:
         self,
         context: WriteContext,
         tablet: ServedTablet,
-        share: Share,
+        records: TabletRecords,
         conditions: Sequence[Condition],
         durability: Durability | None,
     ) -> None:
         """See :func:`check_conditional`. Has to begin a group."""
-        self._write = ClientWrite(context, [(tablet, share)], durability)
+        self._write = ClientWrite(context, [(tablet, records)], durability)
         self.approx_bytes = self._write.approx_bytes
         self._context = context
         self._tablet = tablet
-        self._row = share.min_row
+        self._row = records.min_row
         self._conditions = conditions
         self._holds = False
 

@@ -14,7 +14,7 @@ from bookkeeper.errors import UnavailableError
 
 
 class ConfigBarrier:
-    """Thread-safe."""
+    """The operations that run now. Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -17,7 +17,7 @@ def is_too_much(message_bytes: int, limits: BatchLimits) -> bool:
 
 
 class DecompressionBudget:
-    """Of one message; used in one thread."""
+    """The budget of one message; one thread uses it."""
 
     def __init__(self, limits: BatchLimits) -> None:
         self._limits = limits

@@ -8,7 +8,7 @@ from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import BatchLimits, check_batch, check_labels
 from bookkeeper.storage.wal import decode_batch
-from bookkeeper.tserver.tablets.tablet import Share, share_of
+from bookkeeper.tserver.tablets.tablet import TabletRecords, tablet_records
 from bookkeeper.tserver.write.decompression import DecompressionBudget
 
 
@@ -37,11 +37,11 @@ def decode_labelled(
     return batch
 
 
-def share_for(extent: Extent, batch: pa.RecordBatch) -> Share:
-    """As :func:`share_of`; raises InvalidInputError when a row lies outside the extent."""
-    share = share_of(batch)
-    if not (extent.contains(share.min_row) and extent.contains(share.max_row)):
+def records_for_tablet(extent: Extent, batch: pa.RecordBatch) -> TabletRecords:
+    """As :func:`tablet_records`; raises InvalidInputError when a row lies outside the extent."""
+    records = tablet_records(batch)
+    if not (extent.contains(records.min_row) and extent.contains(records.max_row)):
         raise InvalidInputError(
-            f"rows {share.min_row!r} to {share.max_row!r} do not all lie in tablet {extent}: locate the table again"
+            f"rows {records.min_row!r} to {records.max_row!r} do not all lie in tablet {extent}: locate the table again"
         )
-    return share
+    return records

@@ -31,7 +31,7 @@ def has_same_targets(one: TableView, other: TableView) -> bool:
 
 
 class WriteContext:
-    """See above."""
+    """The state of one tserver's writes."""
 
     def __init__(self, clock: Clock, view: ConfigView) -> None:
         self.clock = clock

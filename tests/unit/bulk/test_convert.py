@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bookkeeper.bulk import link_segments, segment_entry, segment_ref
-from bookkeeper.bulk.segment_conversion import Place
+from bookkeeper.bulk.segment_conversion import SegmentDirectory
 from bookkeeper.bulk.segment_conversion import convert as run_convert
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
@@ -26,7 +26,7 @@ GROUPS = GroupMap({"geo": [b"g"]})
 
 def _convert(place: Path, batches: list[pa.RecordBatch]) -> list[SegmentRef]:
     place.mkdir(exist_ok=True)
-    where = Place(place, TabletSettings(), SegmentOps())
+    where = SegmentDirectory(place, TabletSettings(), SegmentOps())
     return run_convert(batches, EXTENTS, GROUPS, where, lambda: None)
 
 

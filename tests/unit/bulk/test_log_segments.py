@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.bulk import part_of_segment, segment_entry
 from bookkeeper.bulk.log_segments import MANIFEST_SUFFIX, Lengths, link_log_segments, read_segmented_log, sha256_of
-from bookkeeper.bulk.segment_conversion import Place, convert
+from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
 from bookkeeper.errors import CorruptionError
 from bookkeeper.model import Extent, LocalityGroup, RowRange
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
@@ -24,7 +24,7 @@ RECORDS = [Record(b"a", b"f", b"q", b"", 5, False, b"1"), Record(b"zz", b"g", b"
 def _kept(place: Path) -> tuple[str, list[SegmentRef], Lengths]:
     """A log, which may be anything here, and its segments beside it."""
     (place / "made").mkdir()
-    where = Place(place / "made", TabletSettings(), SegmentOps())
+    where = SegmentDirectory(place / "made", TabletSettings(), SegmentOps())
     refs = convert([to_batch(RECORDS)], [Extent("1", None, None)], GROUPS, where, lambda: None)
     log = place / "name.wal"
     log.write_bytes(b"records")
@@ -66,7 +66,7 @@ def test_a_tablet_refers_to_its_rows_of_a_file_and_to_no_file_without_any(tmp_pa
         [to_batch([RECORDS[0], Record(b"m", b"f", b"q", b"", 5, False, b"3")])],
         [Extent("1", None, None)],
         GROUPS,
-        Place(tmp_path, TabletSettings(), SegmentOps()),
+        SegmentDirectory(tmp_path, TabletSettings(), SegmentOps()),
         lambda: None,
     )[0]
     entry = segment_entry(ref)

@@ -23,9 +23,9 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.model import PartialHighWater, StreamKey
 from bookkeeper.tserver.origins.partial_high_water import unknown_parts
-from bookkeeper.tserver.receive.share_decision import Accept, Gap, decide
+from bookkeeper.tserver.receive.slice_decision import Accept, Gap, decide
 from bookkeeper.tserver.tablets.load_plan import drop_reached
-from bookkeeper.tserver.tablets.tablet import ReceivedBlock, share_of
+from bookkeeper.tserver.tablets.tablet import ReceivedBlock, tablet_records
 from bookkeeper.tserver.tablets.wal_order import WalPosition, predecessors
 from tests.support.border_world import (
     STREAM,
@@ -228,14 +228,14 @@ class Receiving:
             return
         if isinstance(decision, Accept):
             self.taken += [
-                value for block in decision.blocks for value in block.share.batch.column("value").to_pylist()
+                value for block in decision.blocks for value in block.records.batch.column("value").to_pylist()
             ]
         self.high_water = decision.high_water
         drop_reached(self.ahead, STREAM, decision.high_water)
 
 
 def _sent(first: int, row: bytes) -> ReceivedBlock:
-    return ReceivedBlock(first, first + 9, share_of(records([(row, b"%d" % first)], timestamp=1)))
+    return ReceivedBlock(first, first + 9, tablet_records(records([(row, b"%d" % first)], timestamp=1)))
 
 
 SENT = [_sent(1, b"a"), _sent(11, b"p"), _sent(21, b"a"), _sent(31, b"p"), _sent(41, b"a")]
@@ -252,7 +252,7 @@ def _over_a_merge() -> list[bytes]:
     _make(stage.table, made)
     flush = _facts(stage.table, b"1<").flush
     assert flush is not None
-    tablet = Receiving(flush.high_water[STREAM], dict(flush.ahead))
+    tablet = Receiving(flush.high_water[STREAM], dict(flush.partial_high_waters))
     tablet.receive(30, 50, SENT[3:])
     tablet.receive(0, 50, SENT)
     return sorted([*had, *tablet.taken])

@@ -49,7 +49,7 @@ ANY = st.one_of(
         last_wals=st.lists(st.tuples(TEXT, COUNTS), max_size=3).map(tuple),
         segments=st.lists(TEXT, max_size=3).map(tuple),
         compacted=COUNTS,
-        ahead=st.dictionaries(
+        partial_high_waters=st.dictionaries(
             STREAMS, st.lists(st.builds(PartialHighWater, RANGES, COUNTS), max_size=2).map(tuple), max_size=2
         ),
     ),

@@ -11,7 +11,7 @@ import pytest
 import combiners
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
-from bookkeeper.replay.stream.filters import Share, decide
+from bookkeeper.replay.stream.filters import Selection, decide
 from bookkeeper.storage.wal import read_blocks, read_seal
 from combiners import ReplicationStatus
 from tests.support.books import sqlite_books
@@ -39,7 +39,7 @@ def pull(books: MetadataTable, file: str) -> list[bytes]:
     if open_range is None:
         return []
     blocks = list(read_blocks(file, *open_range))
-    wanted = [block for block in blocks if decide(block.header, TO_EAST, EAST).share is Share.WHOLE]
+    wanted = [block for block in blocks if decide(block.header, TO_EAST, EAST).selection is Selection.WHOLE]
     done = ReplicationStatus(replication_finished_offset=open_range[1])
     put = RowPut(keys.repl_row(file), {keys.done_column(TO_EAST): values.encode_status(done)})
     books.put([put], keys.done_rank(open_range[1]))

@@ -14,7 +14,7 @@ from tests.unit.tserver.bulk import test_segment_offers as offer_laws
 from tests.unit.tserver.origins import test_origin_dedup as path_laws
 from tests.unit.tserver.receive import test_receive_streams as stream_laws
 from tests.unit.tserver.receive import test_receiver as receiver_laws
-from tests.unit.tserver.receive import test_share_decision as receiving_laws
+from tests.unit.tserver.receive import test_slice_decision as receiving_laws
 from tests.unit.tserver.tablets import test_block_targets as stamp_laws
 from tests.unit.tserver.tablets import test_load_plan as loading_laws
 from tests.unit.tserver.tablets import test_tablet as tablet_laws

@@ -1,5 +1,5 @@
 """Scans: pages of merged cells.
 
-``scan`` makes a page. It asks ``cell_versions`` which versions count, ``visibility`` which labels the reader may see,
-and ends the page with a ``scan_position``, from which the next page starts.
+``scan`` makes a page. ``cell_versions`` selects the versions that count, ``visibility`` the labels that the reader may
+see, and ``scan_position`` is the end of a page, from which the next one starts.
 """

@@ -41,7 +41,7 @@ _FIXED_BYTES = 8 + 1 + 5 * 4
 """Of a record: timestamp, delete and the lengths of five binary columns."""
 
 _RECORD_BYTES_GUESS = 128
-"""For the first round of a page; later rounds use the sizes of earlier ones."""
+"""Assumed in the first round of a page; later rounds use the sizes of earlier ones."""
 _ROUND_RECORDS_MIN = 64
 _ROUND_BYTES = 16 << 20
 _ROUND_MARGIN = 1.2

@@ -1,7 +1,7 @@
-"""Decoded row groups, kept while they are used: the pages of one scan would else decode the same groups again.
+"""A cache of decoded row groups, so that the pages of one scan do not decode the same groups again.
 
-Arrives: a segment's path and a row group's number. Leaves: the decoded block. Bounded by bytes, least recently used
-goes first, shared by any number of threads and tablets; two threads that miss at once decode twice.
+Its bytes are bounded; the least recently used group goes first. Any number of threads and tablets use it. Two threads
+that miss at once decode twice.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class BlockCache:
     """A least-recently-used map of decoded row groups, and the threads that read ahead."""
 
     def __init__(self, bytes_max: int, readers: int = 2) -> None:
-        """``readers``: threads that read ahead; 0 = nothing is read ahead. They start when first needed."""
+        """``readers``: threads that read ahead; 0 = none. They start with the first prefetch."""
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._blocks: OrderedDict[BlockKey, SortedBlock] = OrderedDict()
-        self._coming: dict[BlockKey, Future[SortedBlock]] = {}
-        self._coming_max = 16 * readers
+        self._prefetches: dict[BlockKey, Future[SortedBlock]] = {}
+        self._prefetches_max = 16 * readers
         self._readers = ThreadPoolExecutor(readers, "read-ahead") if readers else None
         self.bytes = 0
 
@@ -37,25 +37,25 @@ class BlockCache:
             if block is not None:
                 self._blocks.move_to_end(key)
                 return block
-            coming = self._coming.get(key)
-        if coming is not None and not coming.cancel():
-            return coming.result()
+            prefetch = self._prefetches.get(key)
+        if prefetch is not None and not prefetch.cancel():
+            return prefetch.result()
         return self._load(key, load)
 
     def prefetch(self, key: BlockKey, load: Callable[[], SortedBlock]) -> None:
-        """Begin to load a block in the background, unless enough is under way. An error is kept for nobody: the
-        ``get`` that meets it raises it, a later one loads again.
+        """Begin to load a block in the background, unless enough is under way. The ``get`` that waits
+        for this load raises its error; a later one loads again.
         """
         with self._lock:
-            full = len(self._coming) >= self._coming_max
-            if self._readers is None or full or key in self._blocks or key in self._coming:
+            full = len(self._prefetches) >= self._prefetches_max
+            if self._readers is None or full or key in self._blocks or key in self._prefetches:
                 return
-            coming = self._coming[key] = self._readers.submit(self._load, key, load)
-        coming.add_done_callback(lambda _: self._arrived(key))
+            prefetch = self._prefetches[key] = self._readers.submit(self._load, key, load)
+        prefetch.add_done_callback(lambda _: self._end_prefetch(key))
 
-    def _arrived(self, key: BlockKey) -> None:
+    def _end_prefetch(self, key: BlockKey) -> None:
         with self._lock:
-            del self._coming[key]
+            del self._prefetches[key]
 
     def _load(self, key: BlockKey, load: Callable[[], SortedBlock]) -> SortedBlock:
         block = load()

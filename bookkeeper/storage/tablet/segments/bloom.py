@@ -1,7 +1,7 @@
-"""Which rows a segment certainly does not hold: a Bloom filter over the rows.
+"""A Bloom filter over the rows of a segment, in the segment's tail.
 
-Arrives: rows, whole columns of them when a segment is written, one when it is asked. Leaves: bytes in the segment's
-tail, and answers. Pure. A point read then decodes one row group of one segment instead of one of each segment.
+A point read skips the segments that certainly lack its row. So it decodes one row group of one segment, and not one of
+each segment. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROBE_BITS = 6
 """All bits of a row are in one 64-bit word: with 16 bits a row about 1 % false answers, and one memory access."""
 
 HASHED_WORDS = 3
-"""Of each end of a row."""
+"""Words that are hashed, from each end of a row."""
 
 _MASK = (1 << 64) - 1
 _SEED = 0x9E3779B97F4A7C15
@@ -44,8 +44,8 @@ def _mix_one(value: int) -> int:
 
 
 def hash_rows(rows: pa.Array) -> Hashes:
-    """64-bit hashes of a binary column: of length, the first and the last HASHED_WORDS words of each row. Part of the
-    format, like :func:`hash_row`, its twin for one row. Longer rows that differ only in between look alike.
+    """64-bit hashes of rows: of each row's length, and its first and last HASHED_WORDS words. Rows that differ only
+    between these have the same hash. Part of the format, as is :func:`hash_row`, which hashes one row.
     """
     reader = WordReader(rows)
     hashes = _mix(reader.lengths.astype(np.uint64) + np.uint64(_SEED))
@@ -112,6 +112,6 @@ def holds_all(filter_bytes: bytes, hashes: Hashes) -> bool:
 def may_hold(filter_bytes: bytes, value: int) -> bool:
     """False when no row of hash ``value`` is among those the filter was built for."""
     size = len(filter_bytes) // 8
-    place = ((value >> 32) * size) >> 32
-    word = int.from_bytes(filter_bytes[place * 8 : place * 8 + 8], "little")
+    index = ((value >> 32) * size) >> 32
+    word = int.from_bytes(filter_bytes[index * 8 : index * 8 + 8], "little")
     return all(word >> (value >> probe * PROBE_BITS & 63) & 1 for probe in range(PROBES))

@@ -1,8 +1,4 @@
-"""Which locality group a family belongs to.
-
-Arrives: the configured groups of a table, and record batches. Leaves: the groups present in a batch (for block
-headers) and masks (for filters). Pure; nothing survives a crash. Rule: R13.
-"""
+"""Locality groups: the group of each family, the groups present in a batch, and masks for filters. Pure. Rule: R13."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from bookkeeper.storage.columns import distinct
 
 
 def mask_for_groups(batch: pa.RecordBatch, families: Collection[bytes]) -> pa.BooleanArray:
-    """One boolean a record: is its family one of ``families``? Combine with ``batch.filter``."""
+    """For each record whether its family is one of ``families``; for ``batch.filter``."""
     return family_mask(batch.column("family"), families)
 
 
@@ -49,7 +45,7 @@ class GroupMap:
         return MappingProxyType(self._groups)
 
     def group_of(self, family: bytes) -> str:
-        """Name of the group that holds ``family``."""
+        """Name of the group of ``family``."""
         return self._group_of.get(family, DEFAULT_GROUP)
 
     def by_group(self, families: Collection[bytes]) -> dict[str, list[bytes]]:

@@ -1,8 +1,7 @@
-"""The pages of a Parquet column chunk, by their headers: what decoding them takes, known before anything is decoded.
+"""The sizes of a Parquet column chunk, by the headers of its pages, before anything is decoded.
 
-Arrives: the bytes of a column chunk. Leaves: the number of values and the bytes after decompression; or ValueError for
-pages that a segment's writer does not write. Decoders give memory to what a page header announces, and some encodings
-make gigabytes of a kilobyte, so only two are taken: plain values, and a dictionary of plain values with indices. Pure.
+A decoder allocates the memory that a page header announces, and some encodings turn a kilobyte into gigabytes. So only
+the two encodings of a segment's writer are accepted: plain values, and a dictionary of plain values with indices. Pure.
 Layout: the Parquet format, ``PageHeader`` in ``parquet.thrift``, in Thrift's compact protocol.
 """
 
@@ -11,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 Fields = dict[int, "int | Fields | None"]
-"""Fields of a Thrift struct by their ids; None stands for bytes that nobody asks for."""
+"""Fields of a Thrift struct by their ids; None: a value that no caller uses."""
 
 PAGES_MAX = 64
-"""Of a column chunk; a writer makes one or two, and each costs as much as thousands of values."""
+"""Most pages of a column chunk. A writer makes one or two; each costs as much as thousands of values."""
 
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY = range(1, 9)
 _STRUCT = 12
@@ -39,8 +38,8 @@ class ChunkSize:
 
 
 def size_of_chunk(chunk: memoryview, *, has_dictionary: bool) -> ChunkSize:
-    """What the pages of a column chunk announce. ``has_dictionary``: it begins with a dictionary page. Raises
-    ValueError for anything that is not such pages from the first byte to the last.
+    """The sizes that the pages of a column chunk announce. ``has_dictionary``: the chunk begins with a dictionary page.
+    Raises ValueError unless the chunk consists of such pages, from its first byte to its last.
     """
     at = values = size = pages = 0
     while at < len(chunk):
@@ -82,7 +81,7 @@ def _number(fields: Fields, name: int) -> int:
 
 
 def _read_struct(content: memoryview, at: int, depth: int) -> tuple[Fields, int]:
-    """The struct at ``at``, and where it ends."""
+    """The struct at ``at``, and the position behind it."""
     if not depth:
         raise ValueError("a page header of too many levels")
     fields: Fields = {}
@@ -124,9 +123,9 @@ def _byte(content: memoryview, at: int) -> tuple[int, int]:
 
 def _varint(content: memoryview, at: int) -> tuple[int, int]:
     value = 0
-    for place in range(_VARINT_BYTES_MAX):
+    for index in range(_VARINT_BYTES_MAX):
         byte, at = _byte(content, at)
-        value |= (byte & 0x7F) << (7 * place)
+        value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return value, at
     raise ValueError("a number of too many bytes in a page header")

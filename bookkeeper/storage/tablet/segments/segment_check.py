@@ -1,8 +1,8 @@
-"""Whether a segment from elsewhere is what it says: every record is decoded before its file may become a tablet's.
+"""The check of a segment from another cluster or an export: it decodes every record before a tablet may take the file.
 
-Arrives: a file of another cluster or of an export, and the numbers that came with it. Leaves: nothing; or
-CorruptionError with the first thing that is not so. A segment of this tablet store's own writer passes, and nothing
-else does: readers, merges and counters go by the numbers of a segment without looking at its records.
+The check compares the file with the numbers that came with it, and raises CorruptionError with the first difference. A
+segment of this project's writer passes, and no other file does, because readers, merges and counters use the numbers of
+a segment without its records.
 
 Checked are: bytes behind the row groups, pages and sizes of each row group before it is decoded; the checksums; the
 order of all entries; rows, families and the locality group; least and greatest sequence number; the number of records;
@@ -41,8 +41,8 @@ _PHYSICAL = {pa.binary(): "BYTE_ARRAY", pa.int64(): "INT64", pa.bool_(): "BOOLEA
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a segment may hold. ``tail_bytes_max``: bytes behind its row groups. ``groups``: its families belong to its
-    locality group by these; None = not asked. ``timestamp_max``: in ms; None = any.
+    """Bounds of a segment's content. ``tail_bytes_max``: bytes behind its row groups. ``groups``: the locality groups
+    of its families; None = not checked. ``timestamp_max``: in ms; None = any.
     """
 
     limits: BatchLimits
@@ -53,13 +53,15 @@ class Bounds:
 
     @property
     def entry_bytes_max(self) -> int:
-        """Of one entry."""
+        """Most bytes of one entry."""
         limits = self.limits
         return limits.row_bytes_max + 3 * limits.column_bytes_max + limits.value_bytes_max + int(FIXED_BYTES) + 1
 
     @property
     def group_bytes_max(self) -> int:
-        """Of a row group's entries: it ends before the entry that would make it too large, and has one at least."""
+        """Most bytes of a row group's entries: it ends before the entry that would make it too large, and has one at
+        least.
+        """
         return self.settings.row_group_bytes + self.entry_bytes_max
 
 
@@ -100,18 +102,18 @@ class _Check:
     # ---- before decoding
 
     def form(self) -> None:
-        """The columns are of the types that a writer gives them, and the row groups lie side by side."""
+        """Check that the columns have the types of a writer, and that row groups do not overlap."""
         schema = self._tail.footer.schema
-        for place, known in enumerate(ENTRY_SCHEMA):
-            column = schema.column(place)
+        for position, expected in enumerate(ENTRY_SCHEMA):
+            column = schema.column(position)
             levels = column.max_definition_level, column.max_repetition_level
-            if (column.physical_type, levels) != (_PHYSICAL[known.type], (int(known.nullable), 0)):
-                raise ValueError(f"its column {known.name} is of type {column.physical_type} with levels {levels}")
+            if (column.physical_type, levels) != (_PHYSICAL[expected.type], (int(expected.nullable), 0)):
+                raise ValueError(f"its column {expected.name} is of type {column.physical_type} with levels {levels}")
         index = self._tail.index
         starts, sizes, records = (index.column(name).to_numpy() for name in ("start", "bytes", "records"))
         ends = starts + sizes
         if starts[0] < 4 or bool((starts[1:] < ends[:-1]).any()) or ends[-1] > self._tail.start:
-            raise ValueError("its row groups lie one in the other")
+            raise ValueError("its row groups overlap")
         most = self._bounds.settings.row_group_records
         if bool((records < 1).any()) or bool((records > most).any()):
             raise ValueError(f"a row group has {records.max()} records: there are 1 to {most}")
@@ -119,7 +121,7 @@ class _Check:
             raise ValueError(f"its index has {records.sum()} records, {self._ref.records} were stated")
 
     def row_group(self, number: int) -> None:
-        """One row group, with its order behind the one before."""
+        """Check one row group, and its order behind the one before."""
         index = self._tail.index
         start, size, records = (index.column(name)[number].as_py() for name in ("start", "bytes", "records"))
         most = PAGES_PER_CONTENT * self._bounds.group_bytes_max
@@ -150,7 +152,7 @@ class _Check:
     def _order(self, number: int, block: SortedBlock) -> None:
         stated = self._tail.first_keys[number], self._tail.last_keys[number]
         if not equals_stated((block.first_key, block.last_key), stated):
-            raise ValueError(f"row group {number} does not begin and end where its index says")
+            raise ValueError(f"row group {number} begins or ends with another key than in its index")
         if not self._last_key < block.first_key or not is_in_order(block.batch):
             raise ValueError(f"row group {number} is not in order")
         self._last_key = block.last_key
@@ -175,7 +177,7 @@ class _Check:
     # ---- behind the last row group
 
     def totals(self) -> None:
-        """The totals over all row groups."""
+        """Check the totals over all row groups."""
         stated = self._ref.first_seq + self._ref.shift, self._ref.last_seq + self._ref.shift
         if not equals_stated(self._seqs, stated):
             raise ValueError(f"its sequence numbers are {self._seqs}, {stated} were stated")
@@ -199,8 +201,8 @@ def is_in_order(entries: pa.RecordBatch) -> bool:
     if not bool((order.indices == np.arange(entries.num_rows)).all()):
         return False
     same = ~order.starts[1:]
-    for place in (TIMESTAMP, SEQ):
-        numbers = entries.column(place).to_numpy()
+    for column in (TIMESTAMP, SEQ):
+        numbers = entries.column(column).to_numpy()
         same &= numbers[1:] == numbers[:-1]
     return not bool(same.any())
 
@@ -222,12 +224,12 @@ def _variable_bytes(chunk: pa.Array) -> int:
 
 
 def _page_bytes(row_group: pq.RowGroupMetaData, content: bytes, start: int, records: int) -> int:
-    """Bytes that the pages of a row group take. Raises ValueError when it is not what a writer writes."""
+    """Bytes that the pages of a row group take. Raises ValueError when no writer makes such a row group."""
     if row_group.num_rows != records:
         raise ValueError(f"a row group has {row_group.num_rows} records in the footer, {records} in the index")
     view, total, at = memoryview(content), 0, 0
-    for place in range(row_group.num_columns):
-        column = row_group.column(place)
+    for number in range(row_group.num_columns):
+        column = row_group.column(number)
         has_dictionary = bool(column.has_dictionary_page)
         first = (column.dictionary_page_offset if has_dictionary else column.data_page_offset) - start
         end = first + column.total_compressed_size

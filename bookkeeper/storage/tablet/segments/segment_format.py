@@ -6,7 +6,7 @@
 
 Any Parquet reader finds the footer from the end and never sees the tail. ``index`` has one line a row group: the keys
 of its first and last entry, its byte range and the CRC-32C of that range (see ``segment_index``). ``trailer`` is
-fixed-size and holds the CRC-32C of filter and index and of the footer, so nothing is parsed before it was checked.
+fixed-size and holds the CRC-32C of filter and index and of the footer, so a reader checks bytes before it parses them.
 Segments are immutable: a file has its final name only when all of it is durable.
 """
 
@@ -45,8 +45,8 @@ _MERGED = "c"
 
 
 def merged_prefix(holder: int) -> str:
-    """How the names of segments begin that a compaction writes, ``holder`` being the first flush id of its tablet's
-    holder; those of a flush begin with its id.
+    """The beginning of the names of a compaction's segments. ``holder``: the first flush id of the tablet's holder. The
+    names of a flush's segments begin with its id.
     """
     return f"{_MERGED}{holder:010d}"
 
@@ -60,7 +60,7 @@ def parse_name(name: str) -> tuple[int, bool] | None:
 
 
 def unique_part(uri: str) -> str:
-    """What tells a file from all others: the end of its name. Links of one file to several tablets share it."""
+    """The end of a file's name, which no other file has; links to the file from several tablets have it, too."""
     name = uri.rpartition("/")[2]
     return name.partition("-")[2] or name
 
@@ -73,9 +73,9 @@ _Row = bytes
 
 @dataclass(frozen=True, slots=True)
 class SegmentRef:
-    """One segment as the books know it. ``first_seq`` and ``last_seq`` bound the sequence numbers of its entries.
-    ``ranges``: the rows of the file that count in this tablet, () = all; several tablets may share a file. ``shift``:
-    what is added to each sequence number in the file, the same wherever the file is named.
+    """A segment as the books have it. ``first_seq`` and ``last_seq`` bound the sequence numbers of its entries.
+    ``ranges``: the rows of the file that count in this tablet, () = all; several tablets may share a file. ``shift``
+    is added to each sequence number in the file, the same for each tablet that names the file.
     """
 
     uri: str

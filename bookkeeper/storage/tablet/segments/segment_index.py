@@ -1,15 +1,14 @@
 """The index of a segment: a line for each row group, as bytes of one form.
 
-Arrives: lines of a writer, bytes of a file. Leaves: bytes; or the lines, when the bytes are exactly what a writer would
-have written for them, else ValueError. Reading takes no more memory than the bytes themselves: nothing is compressed
-and no length is believed. Pure.
+Decoding accepts only the bytes that a writer makes of the same lines; other bytes are a ValueError. It takes no more
+memory than the bytes themselves: nothing is compressed, and each length is checked before it is used. Pure.
 
 ::
 
     number of lines (4 bytes) | the columns of INDEX_SCHEMA one behind the other
 
-A column of integers is its values; a column of bytes is its offsets, one more than there are lines and 4 bytes each,
-and then the bytes. Everything is little-endian.
+A column of integers has its values. A column of bytes has its offsets, one more than lines and 4 bytes each, and then
+the bytes. Numbers are little-endian.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Reading segments: nothing is parsed before its checksum was compared.
+"""The reader of segments: it compares a checksum before it parses the bytes.
 
-Arrives: a reference from the books. Leaves: the segment's blocks, one a row group, as a merge source. Every file is
-opened for each read and closed again, so a tablet may have any number of segments. What is not exactly as it was
-written, or is missing, is a CorruptionError that names the file and the reason.
+A reference from the books leads to the file. The reader is a merge source with one block for each row group. It opens
+the file for each read and closes it again, so a tablet may have any number of segments. A file that is missing, or not
+exactly as it was written, is a CorruptionError that names the file and the reason.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from bookkeeper.storage.wal.wal_files import path_of
 
 
 def matches(content: bytes, check: int) -> bool:
-    """Whether bytes are what was written; only then may they be parsed (L7)."""
+    """Whether bytes have their checksum; only then may they be parsed (L7)."""
     return crc32c(content) == check
 
 
 class _Window(io.RawIOBase):
-    """A file of ``size`` bytes of which only those that :meth:`show` was given last can be read."""
+    """A file of ``size`` bytes, of which only those of the last :meth:`show` can be read."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class _Decoder:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What a segment says of itself, checked. ``start``: where the row groups end; ``size``: of the file."""
+    """The checked footer, filter and index of a segment. ``start``: end of the row groups; ``size``: of the file."""
 
     footer: pq.FileMetaData
     filter_bytes: bytes
@@ -111,10 +111,10 @@ Chunks = Mapping[str, pa.Array]
 
 
 class Segment:
-    """A segment file. Thread-safe; reads nothing until asked."""
+    """A segment file. Thread-safe; the first call that needs the file opens it."""
 
     def __init__(self, ref: SegmentRef, cache: BlockCache, tail_bytes_max: int | None = None) -> None:
-        """``tail_bytes_max``: what lies behind the row groups is read only if it is no more; None = no limit."""
+        """``tail_bytes_max``: more bytes behind the row groups are refused unread; None = no limit."""
         self.ref = ref
         self.path = path_of(ref.uri)
         self._cache = cache
@@ -122,7 +122,7 @@ class Segment:
         self._lock = threading.Lock()
         self._loaded: Tail | None = None
         self._idle: deque[_Decoder] = deque(maxlen=1)
-        """A decoder that nobody uses now: to make one takes as long as to decode a fifth of a row group."""
+        """A decoder that no thread uses: making one takes as long as decoding a fifth of a row group."""
 
     def may_hold(
         self, families: Collection[bytes] | None, low: bytes, high: bytes | None, only_row: int | None
@@ -188,7 +188,7 @@ class Segment:
         return content
 
     def tail(self) -> Tail:
-        """What the segment says of itself. Raises CorruptionError, IncompatibleError, UnavailableError."""
+        """The footer, filter and index, read once. Raises CorruptionError, IncompatibleError, UnavailableError."""
         tail = self._loaded
         if tail is None:
             with self._lock:
@@ -233,7 +233,7 @@ class Segment:
         return size
 
     def _parse_tail(self, filter_bytes: bytes, index_bytes: bytes, footer: bytes, start: int, size: int) -> Tail:
-        """Checksums hold: from here on a mismatch means other software, or another file than the books mean."""
+        """The checksums match: any other mismatch means other software, or another file than the one in the books."""
         try:
             metadata = pq.read_metadata(pa.BufferReader(segment_format.PARQUET_MAGIC + footer))
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -250,12 +250,12 @@ class Segment:
             raise corrupt(self.path, f"it has {metadata.num_rows} records, the books say {self.ref.records}")
         index = self._index(index_bytes)
         if index.num_rows != metadata.num_row_groups or not index.num_rows:
-            raise corrupt(self.path, "its index does not go with its footer")
+            raise corrupt(self.path, "its index does not match its footer")
         if not lies_within(index, start):
             raise corrupt(self.path, "its index names bytes that it does not have")
         first_keys, last_keys = (_keys(index, prefix, self.ref.shift) for prefix in ("first_", "last_"))
         if (first_keys[0][0], last_keys[-1][0]) != (self.ref.min_row, self.ref.max_row):
-            raise corrupt(self.path, "its first and last row are not those that the books say")
+            raise corrupt(self.path, "its first and last row differ from those in the books")
         families = self._families_in(named.get(segment_format.FAMILIES_KEY))
         return Tail(
             footer=metadata,
@@ -272,7 +272,7 @@ class Segment:
         try:
             return decode_index(content)
         except (pa.ArrowException, ValueError) as error:
-            raise corrupt(self.path, f"its index is none: {error}") from error
+            raise corrupt(self.path, f"its index does not parse: {error}") from error
 
     def _families_in(self, listed: bytes | None) -> frozenset[bytes] | None:
         if listed is None:
@@ -280,7 +280,7 @@ class Segment:
         try:
             return frozenset(base64.b64decode(text, validate=True) for text in _texts(listed))
         except (ValueError, RecursionError) as error:
-            raise corrupt(self.path, f"its list of families is none: {error}") from error
+            raise corrupt(self.path, f"its list of families does not parse: {error}") from error
 
     def content(self, number: int) -> bytes:
         """The bytes of a row group, checked. Raises CorruptionError, UnavailableError."""
@@ -292,18 +292,18 @@ class Segment:
         return content
 
     def chunks(self, number: int, content: bytes) -> Chunks:
-        """A row group decoded of :meth:`content`. Raises CorruptionError."""
+        """The columns of a row group, decoded from :meth:`content`. Raises CorruptionError."""
         tail = self.tail()
         try:
             chunks = self._decode(tail, number, content, tail.index.column("start")[number].as_py())
         except (pa.ArrowException, OSError) as error:
             raise corrupt(self.path, f"row group {number} can't be decoded: {error}") from error
         if any(len(chunk) != tail.index.column("records")[number].as_py() for chunk in chunks.values()):
-            raise corrupt(self.path, f"row group {number} has not the records that its index says")
+            raise corrupt(self.path, f"row group {number} has another number of records than in its index")
         return chunks
 
     def block_of(self, chunks: Chunks) -> SortedBlock:
-        """The entries of a row group that was decoded."""
+        """The entries of a decoded row group."""
         constants = {name: value for name, chunk in chunks.items() if (value := only_value(chunk)) is not None}
         columns = [
             column_of(constants[name], len(chunk)) if name in constants else _plain(chunk)
@@ -331,7 +331,7 @@ class Segment:
 
 
 def lies_within(index: pa.RecordBatch, size: int) -> bool:
-    """Whether an index leads to bytes of its file only: as many are asked for at once as it says."""
+    """Whether an index names only bytes of its file: a read allocates as many bytes as a line names."""
     starts, lengths = (index.column(name).to_pylist() for name in ("start", "bytes"))
     return all(start >= 0 and 0 < length <= size - start for start, length in zip(starts, lengths, strict=True))
 
@@ -344,8 +344,8 @@ def _texts(raw: bytes) -> list[str]:
 
 
 def only_value(chunk: pa.Array) -> bytes | bool | None:
-    """The value that all entries have in a column, as most families, and no deletes; None: they differ, or nobody
-    knows without looking at each.
+    """The one value of a column, as mostly in families; False for a column without deletes. None: the values differ, or
+    only a check of each would show.
     """
     if pa.types.is_boolean(chunk.type):
         return None if chunk.true_count else False
@@ -360,7 +360,7 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def shifted(seq: pa.Array, shift: int) -> pa.Array:
-    """Sequence numbers as the tablet counts them."""
+    """The tablet's sequence numbers: those of the file, plus the shift."""
     return pc.add(seq, shift) if shift else seq
 
 

@@ -1,4 +1,4 @@
-"""Writing segments: sorted entries in, one durable immutable file out.
+"""The writer of segments: sorted entries become one durable, immutable file.
 
 A file has a temporary name until it is complete and synced; then it is renamed. A crash before the rename leaves a
 temporary file that no reader opens; a crash after it leaves a file that the books do not name. ``leftovers`` finds
@@ -31,7 +31,7 @@ from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from bookkeeper.storage.wal.wal_files import FileOps, sync_directory, uri_of, write_all
 
 VALUES_PER_BATCH = 1 << 16
-"""Values that Parquet encodes at once: a row group's columns whole, a quarter faster than in parts."""
+"""Values that Parquet encodes at once: complete columns of a row group, a quarter faster than parts."""
 
 ENCODING_BYTES_MAX = 8 << 20
 """Bytes of the row groups that wait for the encoder, if they are several. Batches have many row groups, and their keys
@@ -61,7 +61,7 @@ _DICTIONARY = pa.dictionary(pa.int32(), pa.binary())
 _WRITTEN_SCHEMA = pa.schema(
     [f.with_type(_DICTIONARY) if f.name in segment_format.DICTIONARY_COLUMNS else f for f in ENTRY_SCHEMA]
 )
-"""The same bytes in the file; Parquet need not look for the distinct values where there is one, as mostly."""
+"""The same bytes in the file. Where a column has one value, as mostly, Parquet need not search for distinct ones."""
 
 
 def _constants(entries: pa.RecordBatch) -> frozenset[str]:
@@ -85,7 +85,7 @@ def _dictionary_of(column: pa.Array, constant: bool) -> pa.DictionaryArray:
 
 
 def _parquet_writer(sink: pa.NativeFile, compression: str, first: pa.RecordBatch) -> pq.ParquetWriter:
-    """``first``: what will be written first; it decides whether values are compressed. Pages have no checksums: the
+    """``first``: the first entries to write; they decide whether values are compressed. Pages have no checksums: the
     index has one of each row group, and of more bytes.
     """
     codecs = dict.fromkeys(ENTRY_SCHEMA.names, compression)
@@ -103,7 +103,7 @@ def _parquet_writer(sink: pa.NativeFile, compression: str, first: pa.RecordBatch
 
 
 def _tail(filter_bytes: bytes, index: pa.RecordBatch, footer: bytes) -> list[bytes]:
-    """What lies between the row groups and the Parquet footer."""
+    """The bytes between the row groups and the Parquet footer."""
     index_bytes = encode_index(index)
     check = crc32c(filter_bytes + index_bytes)
     trailer = TRAILER.pack(segment_format.TRAILER_MAGIC, len(filter_bytes), len(index_bytes), check, crc32c(footer))
@@ -122,7 +122,7 @@ class SegmentWriter:
     """One segment under construction, as ``<final name>.tmp``: ``add`` in key order, ``finish``, :func:`publish`.
 
     Row groups are encoded in a thread of its own while the caller prepares the next ones; ``finish`` and ``discard``
-    end it. What it raises, a later call raises.
+    end it. A later call raises the thread's error.
     """
 
     def __init__(self, path: Path, group: str, settings: TabletSettings, ops: SegmentOps) -> None:
@@ -154,15 +154,19 @@ class SegmentWriter:
         constants = _constants(entries)
         low = 0
         while low < entries.num_rows:
-            rest = entries.slice(low, self._settings.row_group_records - self._waiting_records)
-            fits = entries_within(rest, self._settings.row_group_bytes - self._waiting_bytes)
-            part = rest.slice(0, max(1, fits))
+            remaining = entries.slice(low, self._settings.row_group_records - self._waiting_records)
+            fits = entries_within(remaining, self._settings.row_group_bytes - self._waiting_bytes)
+            part = remaining.slice(0, max(1, fits))
             self._waiting.append(part)
             self._waiting_records += part.num_rows
             self._waiting_bytes += int(entry_bytes(part))
             low += part.num_rows
             is_full = self._waiting_bytes >= self._settings.row_group_bytes
-            if is_full or part.num_rows < rest.num_rows or self._waiting_records == self._settings.row_group_records:
+            if (
+                is_full
+                or part.num_rows < remaining.num_rows
+                or self._waiting_records == self._settings.row_group_records
+            ):
                 self._write_row_group(constants if len(self._waiting) == 1 else None)
 
     def _note(self, entries: pa.RecordBatch) -> None:
@@ -183,7 +187,7 @@ class SegmentWriter:
         self._encoded.append((size, self._encoder.submit(self._encode, group, written)))
 
     def _settle(self, left_bytes: int) -> None:
-        """Wait until no more than so much is left to encode; raises what encoding raised."""
+        """Wait until at most ``left_bytes`` wait to be encoded. Raises the encoder's error."""
         while self._encoded and sum(size for size, _ in self._encoded) > left_bytes:
             _, encoded = self._encoded.popleft()
             encoded.result()

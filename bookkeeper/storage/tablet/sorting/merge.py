@@ -155,7 +155,7 @@ class Cursor:
         return block.records if self._stop is None else block.bisect(self._stop, low)
 
     def next_block(self) -> tuple[SortedBlock, int] | None:
-        """The block behind the one at hand, and the end of what counts in it; None when there is none."""
+        """The block behind the current one, and the end of its entries that count; None when there is none."""
         if self.block is None or self.high < self.block.records or not self._counts(self._index + 1):
             return None
         if self._next is None:
@@ -163,20 +163,20 @@ class Cursor:
         return self._next, self._end(self._next, 0)
 
     def ends_with(self, block: SortedBlock, high: int) -> bool:
-        """Whether nothing counts behind the first ``high`` entries of the current block, or of the one behind it."""
+        """Whether no entry counts behind the first ``high`` entries of the current block, or of the one behind it."""
         index = self._index if block is self.block else self._index + 1
         if high < block.records:
             return high == (self.high if block is self.block else self._end(block, 0))
         return not self._counts(index + 1)
 
     def _counts(self, index: int) -> bool:
-        """Whether there is such a block, and it may have something that counts."""
+        """Whether there is such a block, and it may have an entry that counts."""
         if index >= self._source.block_count:
             return False
         return self._stop is None or self._source.first_key(index) <= self._stop
 
     def count_merged(self, records: int) -> None:
-        """So many more entries of this source are merged: :meth:`read_ahead` depends on it."""
+        """Count merged entries of this source, for :meth:`read_ahead`."""
         self._merged += records
 
     def prefetch(self) -> None:
@@ -250,9 +250,9 @@ class _Window:
     def take(self, horizon: Position, behind: Position) -> list[_Slice]:
         """The entries up to ``horizon``; moves the cursor behind ``behind``."""
         taken: list[_Slice] = []
-        whole = self.last_row < horizon[0] or (self.last_row == horizon[0] and self.last_key <= horizon)
+        is_complete = self.last_row < horizon[0] or (self.last_row == horizon[0] and self.last_key <= horizon)
         for part in self.slices:
-            high = part.high if whole else part.up_to(horizon)
+            high = part.high if is_complete else part.up_to(horizon)
             if high > part.low:
                 taken.append(_Slice(part.block, part.low, high))
                 self.cursor.count_merged(high - part.low)
@@ -273,11 +273,11 @@ class Round:
     constants: ConstantColumns
     """Columns of one value."""
     marks: Mask | None = None
-    """``starts``, where they came with the order."""
+    """``starts``, if they were computed with the order."""
 
     @functools.cached_property
     def starts(self) -> Mask:
-        """Of each entry, in order: is it the first of its cell? A flush never asks."""
+        """For each entry in order: whether it is the first of its cell. A flush does not use it."""
         return cell_starts(self.entries) if self.marks is None else self.marks
 
     @property
@@ -311,7 +311,7 @@ class Round:
         return values if self.order is None else values[self.order.indices]
 
 
-def _share(cursor: Cursor, block: SortedBlock, records: int, all_records: int, bytes_max: int) -> int:
+def _window_entries(cursor: Cursor, block: SortedBlock, records: int, all_records: int, bytes_max: int) -> int:
     """Entries of a cursor's window when keys of all sources are mixed evenly, with a margin for chance.
 
     Without the margin the least last key of the windows would lie far before the end of most.
@@ -327,7 +327,7 @@ def _open_windows(cursors: Sequence[Cursor], records: int, bytes_max: int) -> tu
     """
     windows: list[_Window] = []
     nearest: _Window | None = None  # of those behind which their sources go on
-    furthest: _Window | None = None  # of the others: they bound nothing, but what comes behind them can wait
+    furthest: _Window | None = None  # of the others: they end no round, but cursors behind them can wait
     all_records = sum(cursor.records for cursor in cursors)
     unread = sorted((c for c in cursors if c.block is None), key=lambda c: c.floor)
     for cursor in [*(c for c in cursors if c.block is not None), *unread]:
@@ -338,7 +338,9 @@ def _open_windows(cursors: Sequence[Cursor], records: int, bytes_max: int) -> tu
             cursor.load()
             if cursor.block is None:
                 continue
-        window = _Window.open(cursor, cursor.block, _share(cursor, cursor.block, records, all_records, bytes_max))
+        window = _Window.open(
+            cursor, cursor.block, _window_entries(cursor, cursor.block, records, all_records, bytes_max)
+        )
         windows.append(window)
         if window.is_last:
             furthest = window if furthest is None or furthest.ends_before(window) else furthest

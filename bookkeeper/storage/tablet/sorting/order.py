@@ -33,7 +33,7 @@ FEW = 48
 
 @dataclass(frozen=True, slots=True)
 class CellOrder:
-    """``indices`` put entries in order; ``starts[i]`` tells whether the i-th in order is the first of its cell.
+    """``indices`` put entries in order; ``starts[i]``: whether the i-th in order is the first of its cell.
     ``was_sorted``: the entries are in order already.
     """
 
@@ -43,7 +43,7 @@ class CellOrder:
 
 
 def adjacent_equal(array: pa.Array) -> Mask:
-    """For each value but the first: does it equal the one before?"""
+    """For each value but the first: whether it equals the one before."""
     equal = pc.equal(array.slice(1), array.slice(0, len(array) - 1))
     mask: Mask = equal.to_numpy(zero_copy_only=False)
     return mask
@@ -188,7 +188,7 @@ def sort_entries(entries: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def cell_starts(entries: pa.RecordBatch) -> Mask:
-    """For entries that are in order: is each the first of its cell?"""
+    """For each of some entries in order: whether it is the first of its cell."""
     starts = np.ones(entries.num_rows, bool)
     if entries.num_rows < 2:
         return starts

@@ -23,7 +23,7 @@ def take_records(
     batch: pa.RecordBatch, indices: npt.NDArray[np.int64], constants: ConstantColumns = NO_CONSTANTS
 ) -> pa.RecordBatch:
     """The records at ``indices``, in this order; equal to ``batch.take(indices)``. ``constants``: columns of one value;
-    with any, there are no more places than records.
+    with any, ``indices`` has at most as many elements as the batch has records.
     """
     taken = pa.array(indices)
     if len(indices) < FEW:

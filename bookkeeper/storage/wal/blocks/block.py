@@ -152,7 +152,7 @@ class PlacedBlock:
 
     @property
     def header(self) -> BlockHeader:
-        """The draft's header; its ``first_offset`` is not set, ask the block."""
+        """The draft's header; its ``first_offset`` is not set, the block's is."""
         return self.draft.header
 
     @property

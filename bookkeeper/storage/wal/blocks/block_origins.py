@@ -182,7 +182,7 @@ def block_origins_from_pb(message: pb.BlockOrigins, own: Root) -> BlockOrigins:
             for family in claim.families or (None,)
         )
     except (ValueError, OverflowError, IndexError) as error:
-        raise CorruptionError(f"a block does not say where its records were written: {error}") from error
+        raise CorruptionError(f"the origins of a block are damaged: {error}") from error
     return BlockOrigins(records, claims, message.partial)
 
 

@@ -50,7 +50,7 @@ def _fits(size: _Size, limits: MergeLimits) -> bool:
 
 
 def header_bytes(header: BlockHeader) -> int:
-    """Most bytes of a header, with the sums of its targets, which are added later (``shares``)."""
+    """Most bytes of a header, with the sums of its targets, which are added later (``target_shares``)."""
     return header.ByteSize() + SHARE_BYTES_MAX * len(header.block_targets)
 
 
@@ -131,13 +131,13 @@ def _block(run: Sequence[PlacedBlock]) -> Block:
     header.max_row = max(draft.header.max_row for draft in run)
     header.write_time_ms = max(draft.header.write_time_ms for draft in run)
     if any(draft.header.target_records for draft in run):
-        header.target_records[:] = map(sum, zip(*map(_shares_alone, run), strict=True))
+        header.target_records[:] = map(sum, zip(*map(_records_by_target, run), strict=True))
     _merge_groups(header, [draft.header for draft in run[1:]])
     batch = pa.concat_batches([draft.batch for draft in run])
     return Block(header, encode_batch(batch, header.compression))
 
 
-def _shares_alone(draft: PlacedBlock) -> Sequence[int]:
+def _records_by_target(draft: PlacedBlock) -> Sequence[int]:
     return draft.header.target_records or [draft.batch.num_rows] * len(draft.header.block_targets)
 
 

@@ -78,7 +78,7 @@ class WalWriter:
         self.created_time_ms = header.created_time_ms
         self._written = self._synced = _Reach(0, position)
         self._cached_from = position
-        self._is_read_on = False
+        self._has_targets = False
         """Whether replication reads this log: it has a block with a target."""
 
     @property
@@ -187,7 +187,7 @@ class WalWriter:
             buffers += pack_frame(BLOCK_MAGIC, header, payload, at)
             position += frame_bytes(len(header), payload.size)
             offset = block.last_offset
-            self._is_read_on = self._is_read_on or bool(block.header.block_targets)
+            self._has_targets = self._has_targets or bool(block.header.block_targets)
         with self._io("appended to") as fd:
             write_all(fd, buffers, self._ops)
         self._written = _Reach(offset, position)
@@ -208,7 +208,7 @@ class WalWriter:
         """Free the page cache's memory of durable blocks that only a recovery would read: it displaces pages that scans
         read, and on a virtual machine that has to grow for it, each new page costs more than writing it.
         """
-        if not self._is_read_on and position - self._cached_from >= UNCACHED_BYTES:
+        if not self._has_targets and position - self._cached_from >= UNCACHED_BYTES:
             self._ops.uncache(fd, position)
             self._cached_from = position
 

@@ -37,10 +37,18 @@ def state(
     last_time_ms: int = 900,
     wals: Sequence[tuple[str, int]] = (("w1", 9),),
     through: Mapping[str, int] | None = None,
-    ahead: Mapping[StreamKey, tuple[PartialHighWater, ...]] | None = None,
+    partial_high_waters: Mapping[StreamKey, tuple[PartialHighWater, ...]] | None = None,
 ) -> FlushState:
     return FlushState(
-        77, through or {}, last_seq, last_time_ms, high_water or {}, tuple(wals), tuple(segments), 0, ahead or {}
+        77,
+        through or {},
+        last_seq,
+        last_time_ms,
+        high_water or {},
+        tuple(wals),
+        tuple(segments),
+        0,
+        partial_high_waters or {},
     )
 
 
@@ -106,7 +114,7 @@ def test_merged_are_the_tablets_with_rows_in_the_range(
 
 
 def test_facts_have_the_content_of_a_row_and_survive_encoding() -> None:
-    known = state({STREAM: 4}, ["s1"], ahead={STREAM: (PartialHighWater(RowRange(b"c", None), 9),)})
+    known = state({STREAM: 4}, ["s1"], partial_high_waters={STREAM: (PartialHighWater(RowRange(b"c", None), 9),)})
     found = facts(b"c", b"m", known, {"s1": entry(b"d", b"e", RowRange(b"c", b"m"))}, ["late"])
     assert split_rules.facts_of(row_of(found)) == found
     assert split_rules.decode_facts(split_rules.encode_facts([found, facts(b"m", None)])) == [found, facts(b"m", None)]  # type: ignore[arg-type]
@@ -162,7 +170,7 @@ def test_of_merged_tablets_one_may_know_nothing_yet() -> None:
     found = flush_in(change, b"1<")
     assert (found.last_seq, found.last_time_ms, found.last_wals) == (9, 900, (("w1", 9),))
     assert found.high_water.get(STREAM, 0) == 0, "the other one has nothing of the stream"
-    assert found.ahead[STREAM] == (PartialHighWater(RowRange(b"m", None), 40),)
+    assert found.partial_high_waters[STREAM] == (PartialHighWater(RowRange(b"m", None), 40),)
     assert flush_in(split_rules.merge_change([facts(None, b"m"), facts(b"m", None)], 4), b"1<").last_seq == 0
 
 
@@ -222,9 +230,10 @@ def test_a_tablet_that_was_never_flushed_is_split_as_well() -> None:
 
 def test_r18_rows_that_are_ahead_stay_so_in_the_half_that_has_them() -> None:
     ahead = {STREAM: (PartialHighWater(RowRange(b"k", b"p"), 60),), OTHER: (PartialHighWater(RowRange(b"t", None), 9),)}
-    change = split_rules.split_change(facts(None, None, state({STREAM: 40, OTHER: 1}, ahead=ahead)), [b"m"], 4, "s-7")
-    assert flush_in(change, b"1;m").ahead == {STREAM: (PartialHighWater(RowRange(b"k", b"m"), 60),)}
-    assert flush_in(change, b"1<").ahead == {
+    flush = state({STREAM: 40, OTHER: 1}, partial_high_waters=ahead)
+    change = split_rules.split_change(facts(None, None, flush), [b"m"], 4, "s-7")
+    assert flush_in(change, b"1;m").partial_high_waters == {STREAM: (PartialHighWater(RowRange(b"k", b"m"), 60),)}
+    assert flush_in(change, b"1<").partial_high_waters == {
         STREAM: (PartialHighWater(RowRange(b"m", b"p"), 60),),
         OTHER: (PartialHighWater(RowRange(b"t", None), 9),),
     }
@@ -272,7 +281,7 @@ def test_r24_of_two_places_in_one_log_the_later_one_counts() -> None:
 def test_r18_a_merged_tablet_has_the_common_high_water_and_the_rows_beyond_it() -> None:
     found = flush_in(split_rules.merge_change([LEFT, RIGHT], 4), b"1<")
     assert found.high_water == {STREAM: 40, OTHER: 0}
-    assert found.ahead == {
+    assert found.partial_high_waters == {
         STREAM: (PartialHighWater(RowRange(b"m", None), 70),),
         OTHER: (PartialHighWater(RowRange(b"m", None), 5),),
     }
@@ -281,7 +290,7 @@ def test_r18_a_merged_tablet_has_the_common_high_water_and_the_rows_beyond_it() 
 def test_r18_nothing_is_ahead_when_all_have_the_same() -> None:
     parts = [facts(None, b"m", state({STREAM: 40})), facts(b"m", None, state({STREAM: 40}))]
     found = flush_in(split_rules.merge_change(parts, 4), b"1<")
-    assert (found.high_water, found.ahead) == ({STREAM: 40}, {})
+    assert (found.high_water, found.partial_high_waters) == ({STREAM: 40}, {})
 
 
 def test_one_file_of_two_tablets_counts_for_the_rows_of_both() -> None:
@@ -374,7 +383,7 @@ def _after(change: Change) -> list[TabletFacts]:
 def _written(tablet: TabletFacts, uri: str, rows: Sequence[bytes], offset: int) -> TabletFacts:
     """A flush after a range of the stream up to ``offset``."""
     assert tablet.flush is not None
-    flush = replace(tablet.flush, high_water={STREAM: offset}, ahead={})
+    flush = replace(tablet.flush, high_water={STREAM: offset}, partial_high_waters={})
     return replace(tablet, flush=flush, segments={**tablet.segments, uri: entry(rows[0], rows[-1])})
 
 
@@ -386,7 +395,7 @@ def _counts(known: SegmentEntry, row: bytes) -> bool:
 def _known_of(tablet: TabletFacts, row: bytes) -> int:
     """Up to which offset the row has the stream."""
     assert tablet.flush is not None
-    ahead = [part.offset for part in tablet.flush.ahead.get(STREAM, ()) if part.rows.contains(row)]
+    ahead = [part.offset for part in tablet.flush.partial_high_waters.get(STREAM, ()) if part.rows.contains(row)]
     return max([tablet.flush.high_water[STREAM], *ahead])
 
 

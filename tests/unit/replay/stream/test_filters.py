@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bookkeeper.errors import RefusedError
 from bookkeeper.model import BlockTarget, StreamKey, TargetKey
 from bookkeeper.replay.stream import filters
-from bookkeeper.replay.stream.filters import NOTHING, WHOLE, Share
+from bookkeeper.replay.stream.filters import NOTHING, WHOLE, Selection
 from bookkeeper.tserver.receive.admission import check_provenance
 from tests.support.faults import fault
 from tests.support.wal_files import EAST, TO_EAST, Spec, block, records
@@ -67,7 +67,7 @@ def test_a_block_without_a_wanted_group_does_not_travel() -> None:
 
 def test_of_a_mixed_block_the_families_of_wanted_groups_travel() -> None:
     decision = _decide(Spec([b"r"], groups=GROUPS, block_targets=[BlockTarget(TO_EAST, ("a",))]))
-    assert decision == filters.Decision(Share.FAMILIES, frozenset({b"a1", b"a2"})), (
+    assert decision == filters.Decision(Selection.FAMILIES, frozenset({b"a1", b"a2"})), (
         "a block of several groups does not travel in its wanted families"
     )
 

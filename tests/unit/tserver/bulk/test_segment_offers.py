@@ -42,7 +42,7 @@ from bookkeeper.tserver.bulk.segment_offers import (
     reason_of_tablets,
     reason_to_decline,
     relay_facts_of,
-    shares_of,
+    segments_by_tablet,
 )
 from bookkeeper.tserver.bulk.segment_receiver import declined_or_raise
 from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
@@ -116,8 +116,8 @@ def test_each_tablet_refers_to_the_files_that_reach_it() -> None:
     files = [OfferedFile(_entry(1, b"a", b"c"), ""), OfferedFile(_entry(1, b"b", b"z"), "")]
     first, second, third = Extent("1", b"b", None), Extent("1", b"m", b"b"), Extent("1", b"n", b"m")
     last = Extent("1", None, b"z")
-    found = shares_of(files, [first, second, third, last])
-    assert {extent: sorted(share) for extent, share in found.items()} == {first: [0, 1], second: [0, 1], third: [1]}
+    found = segments_by_tablet(files, [first, second, third, last])
+    assert {extent: sorted(parts) for extent, parts in found.items()} == {first: [0, 1], second: [0, 1], third: [1]}
     assert found[second][0].ranges == (RowRange(b"b", b"m"),)
 
 

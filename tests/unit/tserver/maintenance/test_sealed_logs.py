@@ -48,7 +48,7 @@ def walks() -> _Walks:
 
 
 def _offsets(logs: SealedLogs, tablet: Extent, uri: str, after: int = 0) -> list[int]:
-    return [at.load().last_offset for at in logs.wanted(tablet, LogToRead(uri, after))]
+    return [at.load().last_offset for at in logs.missing_blocks(tablet, LogToRead(uri, after))]
 
 
 def test_each_tablet_gets_the_blocks_it_lacks_and_the_log_is_walked_once(tmp_path: Path, walks: _Walks) -> None:

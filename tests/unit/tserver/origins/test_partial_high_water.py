@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import PartialHighWater, RowRange, StreamKey
 from bookkeeper.tserver.origins.partial_high_water import unknown_parts, without_rows
-from bookkeeper.tserver.receive.share_decision import Accept, Gap, decide
+from bookkeeper.tserver.receive.slice_decision import Accept, Gap, decide
 from bookkeeper.tserver.tablets.load_plan import drop_reached
-from bookkeeper.tserver.tablets.tablet import ReceivedBlock, share_of
+from bookkeeper.tserver.tablets.tablet import ReceivedBlock, tablet_records
 from tests.support.tservers import records
 
 STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
@@ -21,11 +21,13 @@ LETTERS = [bytes([letter]) for letter in b"abcdef"]
 
 
 def block(first: int, *rows: bytes) -> ReceivedBlock:
-    return ReceivedBlock(first, first + len(rows) - 1, share_of(records([(row, b"v") for row in rows], timestamp=1)))
+    return ReceivedBlock(
+        first, first + len(rows) - 1, tablet_records(records([(row, b"v") for row in rows], timestamp=1))
+    )
 
 
 def rows_of(blocks: tuple[ReceivedBlock, ...]) -> list[list[bytes]]:
-    return [found.share.batch.column("row").to_pylist() for found in blocks]
+    return [found.records.batch.column("row").to_pylist() for found in blocks]
 
 
 def test_records_go_only_to_rows_that_lack_them() -> None:
@@ -41,7 +43,7 @@ def test_a_block_of_which_nothing_is_new_is_left_out() -> None:
 def test_a_share_says_what_is_left_in_it() -> None:
     left = without_rows(block(1, b"d", b"a", b"c"), [RowRange(b"b", None)])
     assert left is not None
-    assert (left.share.min_row, left.share.max_row, left.share.families) == (b"a", b"a", [b"f"])
+    assert (left.records.min_row, left.records.max_row, left.records.families) == (b"a", b"a", [b"f"])
     whole = block(1, b"a")
     assert without_rows(whole, [RowRange(b"b", None)]) is whole
 
@@ -78,7 +80,7 @@ class Tablet:
         if isinstance(decision, Gap):
             return False
         if isinstance(decision, Accept):
-            self.taken += [(b.first_offset, row) for b in decision.blocks for row in b.share.batch["row"].to_pylist()]
+            self.taken += [(b.first_offset, row) for b in decision.blocks for row in b.records.batch["row"].to_pylist()]
         self.high_water = decision.high_water
         drop_reached(self.ahead, STREAM, decision.high_water)
         return True
@@ -106,8 +108,8 @@ def test_r18_whatever_is_sent_again_each_row_of_a_merged_tablet_gets_each_record
     had = [
         (found.first_offset, row)
         for found in blocks
-        for row in found.share.batch.column("row").to_pylist()
+        for row in found.records.batch.column("row").to_pylist()
         if any(rows.contains(row) and found.last_offset <= offset for rows, offset in parts)
     ]
-    everything = [(b.first_offset, row) for b in blocks for row in b.share.batch.column("row").to_pylist()]
+    everything = [(b.first_offset, row) for b in blocks for row in b.records.batch.column("row").to_pylist()]
     assert sorted([*had, *tablet.taken]) == sorted(everything)

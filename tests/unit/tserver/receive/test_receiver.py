@@ -21,8 +21,8 @@ from bookkeeper.storage.wal import decode_batch, encode_batch
 from bookkeeper.tserver.receive import admission, message_order
 from bookkeeper.tserver.receive.message_decoding import received_block
 from bookkeeper.tserver.receive.receiving_tablets import Located, check_chain
-from bookkeeper.tserver.receive.share_delivery import part_by_tablet, source_block, worst_of
-from bookkeeper.tserver.write.request_decoder import decode_records, share_for
+from bookkeeper.tserver.receive.slice_delivery import part_by_tablet, source_block, worst_of
+from bookkeeper.tserver.write.request_decoder import decode_records, records_for_tablet
 from tests.support import tservers
 from tests.support.must_raise import must_raise
 
@@ -69,8 +69,8 @@ def test_blocks_are_parted_by_tablet_and_keep_their_offsets() -> None:
     assert block is not None
     parts = part_by_tablet([block], [LEFT, RIGHT])
     (left,), (right,) = parts[LEFT], parts[RIGHT]
-    assert left.share.batch.column("row").to_pylist() == [b"a"]
-    assert right.share.batch.column("row").to_pylist() == [b"z", b"y"]
+    assert left.records.batch.column("row").to_pylist() == [b"a"]
+    assert right.records.batch.column("row").to_pylist() == [b"z", b"y"]
     assert (left.first_offset, left.last_offset) == (right.first_offset, right.last_offset) == (4, 6)
     forwarded = source_block(right, Root("east", "file:///1.wal", "7"))
     assert (forwarded.record_count, forwarded.min_row, forwarded.max_row) == (2, b"y", b"z")
@@ -102,7 +102,7 @@ def test_a_replicated_record_without_a_timestamp_is_refused() -> None:
 def test_a_write_outside_its_tablet_is_refused_whole() -> None:
     batch = decode_records(encode_batch(tservers.records([(b"a", b""), (b"n", b"")])).to_pybytes(), LIMITS)
     with pytest.raises(InvalidInputError):
-        share_for(LEFT, batch)
+        records_for_tablet(LEFT, batch)
 
 
 def test_r16_tablets_that_do_not_join_up_are_not_used() -> None:

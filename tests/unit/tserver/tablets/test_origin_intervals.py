@@ -15,8 +15,8 @@ from bookkeeper.metadata.origin_intervals_json import decode_origin_intervals, e
 from bookkeeper.model import RowRange
 from bookkeeper.origins import Part, Root, RootIntervals, RootLog, Runs, joined_roots, root_of
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, exact_claims
-from bookkeeper.tserver.receive.received_share import ReceivedRange
-from bookkeeper.tserver.receive.receiver import ShareApply
+from bookkeeper.tserver.receive.receiver import SliceApply
+from bookkeeper.tserver.receive.tablet_slice import ReceivedRange
 from bookkeeper.tserver.tablets import origin_intervals as bounds
 from bookkeeper.tserver.tablets.origin_intervals import OriginIntervals
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock
@@ -162,13 +162,13 @@ def test_r22_at_the_bound_a_message_is_refused_whole_and_taken_later(
 ) -> None:
     (block,) = RANGE.blocks
     sections = ((root_of(STREAM), Runs.of((1, 1))),)
-    told = ReceivedBlock(1, 1, block.share, BlockOrigins(sections, exact_claims(sections)))
+    told = ReceivedBlock(1, 1, block.records, BlockOrigins(sections, exact_claims(sections)))
     received = ReceivedRange(STREAM, ("east",), 0, 0, 1, (told,))
     tablet = served(tmp_path)
     monkeypatch.setattr(bounds, "RUNS_MAX", 0)
     with pytest.raises(OverloadedError, match="waits for the other paths"):
-        ShareApply(context(), tablet, received, 0).prepare(POINT)
+        SliceApply(context(), tablet, received, 0).prepare(POINT)
     assert (tablet.received.staged_high_water(STREAM), tablet.next_seq) == (0, 1)
     monkeypatch.setattr(bounds, "RUNS_MAX", 1)
-    (draft,) = ShareApply(context(), tablet, received, 0).prepare(POINT)
+    (draft,) = SliceApply(context(), tablet, received, 0).prepare(POINT)
     assert draft.header.origin.to_offset == 1

@@ -9,7 +9,14 @@ from bookkeeper.storage.tablet import GroupMap, TabletData
 from bookkeeper.storage.wal import DraftBlock, PlacedBlock, block_target_to_pb
 from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.tablets.load_plan import Recovered
-from bookkeeper.tserver.tablets.tablet import Moment, ServedTablet, Share, Tenure, share_of, with_timestamps
+from bookkeeper.tserver.tablets.tablet import (
+    Moment,
+    ServedTablet,
+    TabletRecords,
+    Tenure,
+    tablet_records,
+    with_timestamps,
+)
 from bookkeeper.tserver.tablets.wal_order import WalPosition
 from tests.support.tservers import records
 
@@ -19,8 +26,8 @@ TARGET = block_target_to_pb(BlockTarget(TargetKey("east", "r1", "1", 1), None))
 VIEW = TableView("1", "t", True, GroupMap({"a": [b"f"]}), (TARGET,), ("instance-east",))
 
 
-def share(*rows: bytes, timestamp: int | None = None) -> Share:
-    return share_of(records([(row, b"v") for row in rows], timestamp=timestamp))
+def row_records(*rows: bytes, timestamp: int | None = None) -> TabletRecords:
+    return tablet_records(records([(row, b"v") for row in rows], timestamp=timestamp))
 
 
 def at(wal: str, now_ms: int = 1_000) -> Moment:
@@ -44,7 +51,7 @@ class Served:
         self.offset = 0
 
     def write(self, wal: str, *rows: bytes) -> DraftBlock:
-        draft, _ = self.tablet.stage(share(*rows), at(wal))
+        draft, _ = self.tablet.stage(row_records(*rows), at(wal))
         self.tablet.apply(placed(draft, wal, self.offset + 1))
         self.offset += len(rows)
         return draft
@@ -81,7 +88,7 @@ def test_r24_a_merged_tablet_comes_after_all_that_it_was_made_of(tmp_path: Path)
 
 def test_r24_a_block_that_was_given_up_leaves_its_predecessor_to_the_next(tmp_path: Path) -> None:
     served = Served(tmp_path, Recovered(last_wals=(WalPosition("w0", 9),)))
-    _, undo = served.tablet.stage(share(b"a"), at("w1"))
+    _, undo = served.tablet.stage(row_records(b"a"), at("w1"))
     served.tablet.take_back(undo)
     draft = served.write("w1", b"a")
     assert (after(draft), draft.header.first_seq) == ([("w0", 9)], 1)
@@ -89,8 +96,8 @@ def test_r24_a_block_that_was_given_up_leaves_its_predecessor_to_the_next(tmp_pa
 
 def test_the_server_time_never_goes_back(tmp_path: Path) -> None:
     tablet = Served(tmp_path).tablet
-    late, _ = tablet.stage(share(b"a"), at("w", now_ms=50))
-    early, _ = tablet.stage(share(b"a"), at("w", now_ms=20))
+    late, _ = tablet.stage(row_records(b"a"), at("w", now_ms=50))
+    early, _ = tablet.stage(row_records(b"a"), at("w", now_ms=20))
     assert late.batch.column("timestamp").to_pylist() == early.batch.column("timestamp").to_pylist() == [50]
     assert early.header.write_time_ms == 50
 
@@ -101,7 +108,7 @@ def test_only_missing_timestamps_are_filled() -> None:
 
 def test_r18_what_is_in_flight_counts_and_what_is_given_up_does_not(tmp_path: Path) -> None:
     tablet = Served(tmp_path).tablet
-    draft, first = tablet.stage(share(b"a", timestamp=1), at("w"), ["east"], Origin(STREAM, 0, 4))
+    draft, first = tablet.stage(row_records(b"a", timestamp=1), at("w"), ["east"], Origin(STREAM, 0, 4))
     assert tablet.received.staged_high_water(STREAM) == 4
     second = tablet.stage_high_water(STREAM, 9)
     assert tablet.received.staged_high_water(STREAM) == 9
@@ -130,7 +137,7 @@ def test_r20_what_is_given_up_when_the_message_before_it_is_applied_leaves_nothi
 def test_a_flush_holds_what_was_applied_and_nothing_that_is_only_staged(tmp_path: Path) -> None:
     served = Served(tmp_path)
     served.write("w1", b"a", b"b")
-    served.tablet.stage(share(b"c", timestamp=1), at("w1"), ["east"], Origin(STREAM, 0, 4))
+    served.tablet.stage(row_records(b"c", timestamp=1), at("w1"), ["east"], Origin(STREAM, 0, 4))
     point = served.tablet.begin_flush("w1", 0)
     assert point is not None
     state = point.state
@@ -169,9 +176,9 @@ def test_nothing_new_needs_no_flush(tmp_path: Path) -> None:
 
 def test_unlogged_records_are_numbered_and_in_no_log(tmp_path: Path) -> None:
     tablet = Served(tmp_path).tablet
-    draft, _ = tablet.stage_unlogged(share(b"a"), 5)
+    draft, _ = tablet.stage_unlogged(row_records(b"a"), 5)
     tablet.apply(PlacedBlock("", 0, draft))
     assert tablet.flushes.needed_logs() == {}
     assert tablet.last_wals == ()
-    following, _ = tablet.stage(share(b"b"), at("w"))
+    following, _ = tablet.stage(row_records(b"b"), at("w"))
     assert following.header.first_seq == 2

@@ -1,5 +1,5 @@
-"""The commit thread's answers to a replicated range (R20), beyond the judgement in ``test_share_decision``; the writes
-that it takes back; the shares that become one block.
+"""The commit thread's answers to a replicated range (R20), beyond the judgement in ``test_slice_decision``; the writes
+that it takes back; the records that become one block.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from bookkeeper.errors import InvalidInputError, UnavailableError
 from bookkeeper.model import MUTATION_SCHEMA, Extent, StreamKey
 from bookkeeper.storage.tablet import GroupMap, TabletData
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
-from bookkeeper.tserver.receive.received_share import ReceivedRange
-from bookkeeper.tserver.receive.receiver import ShareApply, join_shares
+from bookkeeper.tserver.receive.receiver import SliceApply, joined_records
+from bookkeeper.tserver.receive.tablet_slice import ReceivedRange
 from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
 from bookkeeper.tserver.tablets.load_plan import Recovered
-from bookkeeper.tserver.tablets.tablet import ReceivedBlock, ServedTablet, Share, Tenure, share_of
+from bookkeeper.tserver.tablets.tablet import ReceivedBlock, ServedTablet, TabletRecords, Tenure, tablet_records
 from bookkeeper.tserver.write.client_write import ClientWrite
 from bookkeeper.tserver.write.write_context import WriteContext
 from tests.support.must_raise import must_raise
@@ -31,7 +31,7 @@ POINT = AppendPoint("w1", 1)
 STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
 OTHER = replace(STREAM, file="file:///2.wal")
 VIEW = TableView("1", "t", True, GroupMap({}), ())
-RANGE = ReceivedRange(STREAM, ("east",), 0, 0, 1, (ReceivedBlock(1, 1, share_of(records([(b"a", b"v")]))),))
+RANGE = ReceivedRange(STREAM, ("east",), 0, 0, 1, (ReceivedBlock(1, 1, tablet_records(records([(b"a", b"v")]))),))
 
 
 def served(directory: Path, recovered: Recovered | None = None) -> ServedTablet:
@@ -44,11 +44,11 @@ def context() -> WriteContext:
 
 def test_r20_a_message_that_saw_its_stream_in_the_books_before_it_was_forgotten_is_not_taken(tmp_path: Path) -> None:
     tablet = served(tmp_path)
-    late = ShareApply(context(), tablet, RANGE, tablet.received.forgotten_count)
+    late = SliceApply(context(), tablet, RANGE, tablet.received.forgotten_count)
     tablet.received.forget_stream(STREAM)
     with must_raise(UnavailableError, "R20: a message of a stream that was forgotten is taken"):
         late.prepare(POINT)
-    (draft,) = ShareApply(context(), tablet, RANGE, tablet.received.forgotten_count).prepare(POINT)
+    (draft,) = SliceApply(context(), tablet, RANGE, tablet.received.forgotten_count).prepare(POINT)
     assert draft.header.origin.to_offset == 1
 
 
@@ -56,28 +56,28 @@ def test_a_tablet_that_knows_the_stream_does_not_care_what_else_was_forgotten(tm
     tablet = served(tmp_path, Recovered(high_water={STREAM: 0, OTHER: 5}))
     asked = tablet.received.forgotten_count
     tablet.received.forget_stream(OTHER)
-    assert ShareApply(context(), tablet, RANGE, asked).prepare(POINT)
+    assert SliceApply(context(), tablet, RANGE, asked).prepare(POINT)
 
 
 def test_a_write_that_is_given_up_gives_back_the_numbers_of_all_its_shares_of_a_tablet(tmp_path: Path) -> None:
     tablet = served(tmp_path)
-    shares = [share_of(records(rows)) for rows in ([(b"a", b"1")], [(b"b", b"2"), (b"c", b"3")])]
-    write = ClientWrite(context(), [(tablet, share) for share in shares], Durability.SYNC)
+    parts = [tablet_records(records(rows)) for rows in ([(b"a", b"1")], [(b"b", b"2"), (b"c", b"3")])]
+    write = ClientWrite(context(), [(tablet, part) for part in parts], Durability.SYNC)
     assert [draft.header.first_seq for draft in write.prepare(POINT)] == [1, 2]
     assert tablet.next_seq == 4
     write.failed(UnavailableError("the books do not answer"))
     assert tablet.next_seq == 1
 
 
-# ---- shares that become one
+# ---- records that become one block
 
 
 def block_of(batch: pa.RecordBatch, first: int) -> ReceivedBlock:
-    return ReceivedBlock(first, first + batch.num_rows - 1, Share(batch, [b"f"], b"r", b"r"))
+    return ReceivedBlock(first, first + batch.num_rows - 1, TabletRecords(batch, [b"f"], b"r", b"r"))
 
 
 def test_shares_are_joined_in_order() -> None:
-    whole = join_shares([block_of(records([(b"b", b"1"), (b"c", b"2")]), 1), block_of(records([(b"a", b"3")]), 3)])
+    whole = joined_records([block_of(records([(b"b", b"1"), (b"c", b"2")]), 1), block_of(records([(b"a", b"3")]), 3)])
     assert whole.batch.column("row").to_pylist() == [b"b", b"c", b"a"]
 
 
@@ -89,4 +89,4 @@ def test_shares_of_more_than_two_gigabytes_are_refused_and_not_cut() -> None:
     others = [records([(b"r", b"v")]).column(name) for name in MUTATION_SCHEMA.names[:-1]]
     batch = pa.RecordBatch.from_arrays([*others, value], schema=MUTATION_SCHEMA)
     with pytest.raises(InvalidInputError, match="too long to be one"):
-        join_shares([block_of(batch, 1), block_of(batch, 2)])
+        joined_records([block_of(batch, 1), block_of(batch, 2)])

@@ -127,9 +127,9 @@ HELD: list[tuple[str, list[list[Entry]], dict[str, Any], str]] = [
     ("a family is not listed", [[entry(b"a", 1), entry(b"b", 2, family=b"g")]], {}, "list of families"),
     ("a family is not there", TWO, {"families": (b"f", b"g")}, "list of families"),
     ("the filter hides a row", TWO, {"filtered": [b"a", b"b"]}, "filter hides"),
-    ("the index begins elsewhere", TWO, {"change_line": changed("last_row", b"a")}, "where its index says"),
+    ("the index begins elsewhere", TWO, {"change_line": changed("last_row", b"a")}, "another key than in its index"),
     ("the index has other numbers", TWO, {"change_line": changed("records", 1)}, "records"),
-    ("the index leads elsewhere", TWO, {"change_line": changed("start", 5)}, "checksum|one in the other"),
+    ("the index leads elsewhere", TWO, {"change_line": changed("start", 5)}, "checksum|overlap"),
     ("values have a dictionary", TWO, {"options": {"use_dictionary": True}}, "not where a writer puts it"),
     (
         "values share their beginnings",

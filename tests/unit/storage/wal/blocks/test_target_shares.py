@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.model import BlockTarget, TargetKey, TargetShare
 from bookkeeper.storage.wal import Block, BlockHeader, Group, block_target_to_pb, shares_from_pb
-from bookkeeper.storage.wal.blocks.shares import LogShares, note_shares
+from bookkeeper.storage.wal.blocks.target_shares import LogShares, note_target_records
 
 EAST, NORTH = TargetKey("east", "r1", "1", 1), TargetKey("north", "r1", "1", 2)
 OTHER = TargetKey("east", "r2", "2", 3)
@@ -35,7 +35,7 @@ def _block(
         provenance=provenance,
         groups=[Group(name=name, families=found) for name, found in present.items() if found],
     )
-    note_shares(
+    note_target_records(
         header, pa.array(families, pa.binary()), [PEERS[block_target.target.cluster] for block_target in block_targets]
     )
     return Block(header, pa.py_buffer(b"x" * size))

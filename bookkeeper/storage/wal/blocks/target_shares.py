@@ -1,7 +1,7 @@
-"""Each target's share of a log: counted when blocks are formed, and written into their headers as running sums. Pure.
+"""Target shares: the records and bytes of a log that are for each target, as running sums in block headers. Pure.
 
-A header has the sums up to and with its block. So one header tells how much of the log a target needs, or has; a reader
-that begins in the middle, a recovery and a repeated range add up nothing again. Rules: R1 and R13.
+A header has the sums up to and with its block. So one header has the amount that a target needs, or has finished. A
+reader that begins in the middle, a recovery and a repeated range add up nothing again. Rules: R1 and R13.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LogShares:
             if not header.block_targets:
                 continue
             sums = []
-            for block_target, own in zip(header.block_targets, shares_alone(header), strict=True):
+            for block_target, own in zip(header.block_targets, records_by_target(header), strict=True):
                 target = (
                     block_target.cluster,
                     block_target.remote_table_id,
@@ -51,22 +51,22 @@ class LogShares:
         return LogShares(totals)
 
 
-def shares_alone(header: BlockHeader) -> Sequence[int]:
+def records_by_target(header: BlockHeader) -> Sequence[int]:
     """Each target's number of records, of a block that has no sums yet."""
     return header.target_records or [header.record_count] * len(header.block_targets)
 
 
-def note_shares(header: BlockHeader, families: pa.Array, peers: Sequence[str]) -> None:
+def note_target_records(header: BlockHeader, families: pa.Array, peers: Sequence[str]) -> None:
     """Write into a new block's header how many records each of its targets gets: those of the target's locality groups
     (R13), and none when the data has been at the peer (R21). ``families`` is the column; ``peers`` are the targets'
     instance ids, in the order of the targets. The header has no numbers when each target gets all records.
     """
     if header.provenance or not all(block_target.all_groups for block_target in header.block_targets):
-        header.target_records[:] = own_records(header, families, peers)
+        header.target_records[:] = target_records(header, families, peers)
 
 
-def own_records(header: BlockHeader, families: pa.Array, peers: Sequence[str]) -> list[int]:
-    """The numbers of :func:`note_shares`."""
+def target_records(header: BlockHeader, families: pa.Array, peers: Sequence[str]) -> list[int]:
+    """The numbers of :func:`note_target_records`."""
     return [
         0 if peer in header.provenance else records_of_groups(header, block_target, families)
         for peer, block_target in zip(peers, header.block_targets, strict=True)

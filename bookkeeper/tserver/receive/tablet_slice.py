@@ -1,4 +1,4 @@
-"""The values that the steps of receiving hand on: a message's share of one tablet, and its outcome there."""
+"""A tablet's slice of a message, and its outcome: the values that the steps of receiving pass on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 
 @dataclass(frozen=True, slots=True)
 class ReceivedRange:
-    """One tablet's share of ``(after, to]`` of a source file."""
+    """The range ``(after, to]`` of a source file, with one tablet's records."""
 
     stream: StreamKey
     provenance: tuple[str, ...]
@@ -23,24 +23,24 @@ class ReceivedRange:
 
 
 @dataclass(frozen=True, slots=True)
-class TabletShare:
-    """A tablet and its part of a message's blocks."""
+class TabletSlice:
+    """A tablet and its slice of a message's blocks."""
 
     tablet: Located
     blocks: tuple[ReceivedBlock, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class FailedShare:
-    """A share that its tablet did not take, and the reason."""
+class FailedSlice:
+    """A slice that its tablet did not take, and the reason."""
 
-    share: TabletShare
+    tablet_slice: TabletSlice
     error: BookkeeperError
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The outcome of a share at its tablet: records written now, and records that were here already."""
+    """The outcome of a slice at its tablet: records written now, and records that were here already."""
 
     high_water: int
     applied: int

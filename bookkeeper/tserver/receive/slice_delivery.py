@@ -1,6 +1,6 @@
-"""Delivery of a message's shares: each to the tserver of its tablet, all at once.
+"""Delivery of a message's slices: each to the tserver of its tablet, all at once.
 
-A share of a tablet that is away for a moment is tried again (``share_retry``). A message whose tablets were split or
+The slice of a tablet that is away for a moment is tried again (``slice_retry``). A message whose tablets were split or
 merged meanwhile fails, and its sender sends it again.
 """
 
@@ -21,20 +21,20 @@ from bookkeeper.storage.tablet import indices_by_tablet, take_sorted
 from bookkeeper.storage.wal import encode_batch
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_to_pb
 from bookkeeper.tserver.receive.message_order import OrderedMessage
-from bookkeeper.tserver.receive.received_share import Applied, FailedShare, ReceivedRange, TabletShare
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
-from bookkeeper.tserver.receive.share_retry import ShareRetry, Tried
-from bookkeeper.tserver.tablets.tablet import ReceivedBlock, share_of
+from bookkeeper.tserver.receive.slice_retry import SliceRetry, Tried
+from bookkeeper.tserver.receive.tablet_slice import Applied, FailedSlice, ReceivedRange, TabletSlice
+from bookkeeper.tserver.tablets.tablet import ReceivedBlock, tablet_records
 
 FORWARDS_MAX = 16
 """Calls to other tservers under way at once; a message with more tablets elsewhere waits for them in turn."""
 
 Apply = Callable[[Extent, ReceivedRange], Callable[[], Applied]]
-"""Begins to apply a share to a tablet of this server, and returns the wait for its outcome."""
+"""Begins to apply a slice to a tablet of this server, and returns the wait for its outcome."""
 
 
 def worst_of(errors: Sequence[BookkeeperError]) -> BookkeeperError:
-    """The one error that tells the sender what to do: read on from the lowest gap, or try again, or give up."""
+    """The error for the sender: the lowest gap to read on from; else one to try again; else the first."""
     gaps = [error for error in errors if isinstance(error, GapError)]
     if gaps:
         return min(gaps, key=lambda error: error.high_water)
@@ -59,8 +59,8 @@ def part_by_tablet(
     """Each tablet's part of each block, at the block's offsets. Raises NotServingError for a row in no extent."""
     parts: dict[Extent, list[ReceivedBlock]] = {}
     for block in blocks:
-        rows = (block.share.min_row, block.share.max_row)
-        for extent, row_indices in indices_by_tablet(block.share.batch, extents, rows):
+        rows = (block.records.min_row, block.records.max_row)
+        for extent, row_indices in indices_by_tablet(block.records.batch, extents, rows):
             part = block if row_indices is None else _part_of(block, row_indices)
             parts.setdefault(extent, []).append(part)
     return {extent: tuple(blocks_there) for extent, blocks_there in parts.items()}
@@ -68,30 +68,30 @@ def part_by_tablet(
 
 def _part_of(block: ReceivedBlock, row_indices: npt.NDArray[np.int64]) -> ReceivedBlock:
     block_origins = None if block.block_origins is None else replace(block.block_origins, row_indices=row_indices)
-    share = share_of(take_sorted(block.share.batch, row_indices))
-    return ReceivedBlock(block.first_offset, block.last_offset, share, block_origins)
+    records = tablet_records(take_sorted(block.records.batch, row_indices))
+    return ReceivedBlock(block.first_offset, block.last_offset, records, block_origins)
 
 
 def source_block(block: ReceivedBlock, own: Root) -> SourceBlock:
     """A tablet's part of a block, for the tserver that holds the tablet. ``own``: the root of the stream."""
-    share = block.share
+    records = block.records
     return SourceBlock(
         first_offset=block.first_offset,
         last_offset=block.last_offset,
-        records=encode_batch(share.batch),
-        record_count=share.batch.num_rows,
-        min_row=share.min_row,
-        max_row=share.max_row,
+        records=encode_batch(records.batch),
+        record_count=records.batch.num_rows,
+        min_row=records.min_row,
+        max_row=records.max_row,
         block_origins=None
         if block.block_origins is None
         else block_origins_to_pb(block.block_origins, own).SerializeToString(),
     )
 
 
-class ShareDelivery:
-    """Thread-safe."""
+class SliceDelivery:
+    """Splits messages and delivers their slices. Thread-safe."""
 
-    def __init__(self, tablets: ReceivingTablets, retry: ShareRetry, apply_here: Apply) -> None:
+    def __init__(self, tablets: ReceivingTablets, retry: SliceRetry, apply_here: Apply) -> None:
         """``apply_here``: for the tablets of this server."""
         self._tablets = tablets
         self._retry = retry
@@ -103,8 +103,8 @@ class ShareDelivery:
         self._retry.close()
         self._forwards.shutdown()
 
-    def split(self, table_id: str, blocks: Sequence[ReceivedBlock]) -> list[TabletShare]:
-        """The share of each tablet that the blocks reach. Raises NotFoundError, TransientError."""
+    def split(self, table_id: str, blocks: Sequence[ReceivedBlock]) -> list[TabletSlice]:
+        """A slice for each tablet that the blocks reach. Raises NotFoundError, TransientError."""
         if not blocks:
             return []
         tablets = self._tablets.of_table(table_id)
@@ -113,72 +113,72 @@ class ShareDelivery:
         except NotServingError:
             self._tablets.forget(table_id)
             raise
-        return [TabletShare(tablets[extent], found) for extent, found in parts.items()]
+        return [TabletSlice(tablets[extent], found) for extent, found in parts.items()]
 
     def deliver(
-        self, request: ReplicateRequest, shares: Sequence[TabletShare], message: OrderedMessage
+        self, request: ReplicateRequest, slices: Sequence[TabletSlice], message: OrderedMessage
     ) -> list[Applied]:
-        """Have every tablet take its share, and wait for all of them; then raise the error that matters most. The next
-        message of the stream may go as soon as all shares have begun.
+        """Have every tablet take its slice, wait for all of them, then raise the error that matters most. The next
+        message of the stream may go once all slices have begun.
         """
         began_ns = self._retry.now_ns()
         request = replace(request, acked_offset=message.acked_offset)
-        results, failed = self._try_all(request, shares, message.hand_over)
+        results, failed = self._try_all(request, slices, message.hand_over)
         more, failed = self._retry.until_taken(began_ns, failed, lambda again: self._try_again(request, again))
         if failed:
-            raise worst_of([share.error for share in failed])
+            raise worst_of([one.error for one in failed])
         return results + more
 
     def _try_all(
-        self, request: ReplicateRequest, shares: Sequence[TabletShare], all_begun: Callable[[], None]
+        self, request: ReplicateRequest, slices: Sequence[TabletSlice], all_started: Callable[[], None]
     ) -> Tried:
-        """Begin every share, call ``all_begun``, then wait for all."""
-        waits: list[tuple[TabletShare, Callable[[], Applied]]] = []
-        failed: list[FailedShare] = []
+        """Begin every slice, call ``all_started``, then wait for all."""
+        waits: list[tuple[TabletSlice, Callable[[], Applied]]] = []
+        failed: list[FailedSlice] = []
         results: list[Applied] = []
-        for share in shares:
+        for tablet_slice in slices:
             try:
-                waits.append((share, self._begin(request, share)))
+                waits.append((tablet_slice, self._begin(request, tablet_slice)))
             except BookkeeperError as error:
-                failed.append(FailedShare(share, error))
-        all_begun()
-        for share, wait in waits:
+                failed.append(FailedSlice(tablet_slice, error))
+        all_started()
+        for tablet_slice, wait in waits:
             try:
                 results.append(wait())
             except BookkeeperError as error:
-                failed.append(FailedShare(share, error))
+                failed.append(FailedSlice(tablet_slice, error))
         if failed:
             self._tablets.forget(request.stream.target_table_id)
         return results, failed
 
-    def _try_again(self, request: ReplicateRequest, failed: Sequence[FailedShare]) -> Tried:
-        """The same shares where their tablets are now. A tablet that was split or merged meanwhile fails the message:
+    def _try_again(self, request: ReplicateRequest, failed: Sequence[FailedSlice]) -> Tried:
+        """The same slices where their tablets are now. A tablet that was split or merged meanwhile fails the message:
         it has to be split by tablet anew.
         """
         try:
             tablets = self._tablets.of_table(request.stream.target_table_id)
         except TransientError as error:
-            return [], [replace(share, error=error) for share in failed]
-        if any(one.share.tablet.extent not in tablets for one in failed):
-            raise worst_of([share.error for share in failed])
-        shares = [TabletShare(tablets[one.share.tablet.extent], one.share.blocks) for one in failed]
-        return self._try_all(request, shares, lambda: None)
+            return [], [replace(one, error=error) for one in failed]
+        if any(one.tablet_slice.tablet.extent not in tablets for one in failed):
+            raise worst_of([one.error for one in failed])
+        slices = [TabletSlice(tablets[one.tablet_slice.tablet.extent], one.tablet_slice.blocks) for one in failed]
+        return self._try_all(request, slices, lambda: None)
 
-    def _begin(self, request: ReplicateRequest, share: TabletShare) -> Callable[[], Applied]:
-        if self._tablets.is_here(share.tablet):
-            return self._apply_here(share.tablet.extent, range_of(request, share.blocks))
-        return self._forwards.submit(self._forward, request, share).result
+    def _begin(self, request: ReplicateRequest, tablet_slice: TabletSlice) -> Callable[[], Applied]:
+        if self._tablets.is_here(tablet_slice.tablet):
+            return self._apply_here(tablet_slice.tablet.extent, range_of(request, tablet_slice.blocks))
+        return self._forwards.submit(self._forward, request, tablet_slice).result
 
-    def _forward(self, request: ReplicateRequest, share: TabletShare) -> Applied:
-        result = self._tablets.tserver(share.tablet).apply_replicated(
+    def _forward(self, request: ReplicateRequest, tablet_slice: TabletSlice) -> Applied:
+        result = self._tablets.tserver(tablet_slice.tablet).apply_replicated(
             ApplyRequest(
-                extent=share.tablet.extent,
+                extent=tablet_slice.tablet.extent,
                 stream=request.stream,
                 provenance=request.provenance,
                 acked_offset=request.acked_offset,
                 after_offset=request.after_offset,
                 to_offset=request.to_offset,
-                blocks=tuple(source_block(block, root_of(request.stream)) for block in share.blocks),
+                blocks=tuple(source_block(block, root_of(request.stream)) for block in tablet_slice.blocks),
             )
         )
         return Applied(result.acked_offset, result.records_applied, result.records_dropped)

@@ -1,7 +1,7 @@
-"""The decision of a receiving tablet about its share of a message: accept, duplicate or gap.
+"""The decision of a receiving tablet about its slice of a message: accept, duplicate or gap.
 
-Arrives: the tablet's high-water of one stream, and a message that covers ``(after, to]`` of the source file. Leaves: a
-:class:`Decision`. The commit thread puts the accepted blocks into one WAL block, whose header has their part of the
+The input is the tablet's high-water of the stream, and a message that covers ``(after, to]`` of the source file. The
+commit thread puts the accepted blocks into one WAL block, whose header has their part of the
 stream, and that header is the high-water (R18). Pure; the simulation drives the same functions. Rules: R18 and R19.
 """
 
@@ -40,14 +40,16 @@ class Accept(Generic[BlockT]):
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """Nothing of it is new to this tablet; ``high_water`` counts the range's end, also when it was empty (R19)."""
+    """The tablet has all records of the slice; ``high_water`` counts the range's end, also when it was empty (R19)."""
 
     high_water: int
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The range starts above ``high_water`` + 1: decline, and tell the sender the offset to continue from (R19)."""
+    """The range starts above ``high_water`` + 1: decline; the answer has the offset from which the sender goes on
+    (R19).
+    """
 
     high_water: int
 

@@ -1,10 +1,10 @@
-"""Retries of a message's shares whose tablets are away for a moment, so that the peer need not send the message again.
+"""Retries of a message's slices whose tablets are away for a moment, so that the peer need not send the message again.
 
-A tablet is away while its tserver was killed, while it moves, or while it loads. The other shares of the message are
+A tablet is away while its tserver was killed, while it moves, or while it loads. The other slices of the message are
 durable by then, so a peer that sends the whole message again sends most of it for nothing. The message therefore waits
-in its call until the tablets are back. Two bounds keep such messages from the threads that others need: the time that a
-message waits, and the number of messages that wait at once. A message beyond either bound is answered with its error,
-and the peer sends it again. A share may come twice, as a message may: the tablet drops the repeat (R18).
+in its call until the tablets are back. Two bounds leave threads for other messages: the time that a message waits, and
+the number of messages that wait at once. A message beyond either bound is answered with its error,
+and the peer sends it again. A slice may come twice, as a message may: the tablet drops the repeat (R18).
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from collections.abc import Callable, Sequence
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, NoSpaceError, NotServingError, UnavailableError
-from bookkeeper.tserver.receive.received_share import Applied, FailedShare
+from bookkeeper.tserver.receive.tablet_slice import Applied, FailedSlice
 
 WAIT_MS = 5_000
-"""A message waits so long for its tablets: longer than a killed tserver's tablets are away, far less than a peer waits
+"""ms that a message waits for its tablets: longer than a killed tserver's tablets are away, far less than a peer waits
 for an answer (``replay.message_timeout_ms``).
 """
 
 PAUSE_MS = 100
-"""Between two tries."""
+"""ms between two tries."""
 
 
-Tried = tuple[list[Applied], list[FailedShare]]
-"""The shares that were applied, and those that failed."""
+Tried = tuple[list[Applied], list[FailedSlice]]
+"""The outcomes of applied slices, and the failed slices."""
 
 
 def is_away(error: BookkeeperError) -> bool:
-    """Whether a tablet with this error may take the same share in a moment. A full disk takes longer than that."""
+    """Whether a tablet with this error may take the same slice in a moment. A full disk takes longer than that."""
     return isinstance(error, NotServingError | UnavailableError) and not isinstance(error, NoSpaceError)
 
 
-def waits_for_tablets(failed: Sequence[FailedShare]) -> bool:
-    """Whether every failed share is of a tablet that is away: any other error decides the answer at once."""
-    return bool(failed) and all(is_away(share.error) for share in failed)
+def waits_for_tablets(failed: Sequence[FailedSlice]) -> bool:
+    """Whether every failed slice is of a tablet that is away: any other error decides the answer at once."""
+    return bool(failed) and all(is_away(one.error) for one in failed)
 
 
-class ShareRetry:
-    """Thread-safe. ``messages_max``: messages that wait at once; 0 lets none wait."""
+class SliceRetry:
+    """Retries slices. Thread-safe. ``messages_max``: messages that wait at once; 0 lets none wait."""
 
     def __init__(self, clock: Clock, messages_max: int) -> None:
         self._clock = clock
@@ -57,9 +57,9 @@ class ShareRetry:
         return self._clock.boot_ns()
 
     def until_taken(
-        self, began_ns: int, failed: list[FailedShare], again: Callable[[Sequence[FailedShare]], Tried]
+        self, began_ns: int, failed: list[FailedSlice], again: Callable[[Sequence[FailedSlice]], Tried]
     ) -> Tried:
-        """Try ``failed`` with ``again`` until every share is applied, an error decides, or the message, which is here
+        """Try ``failed`` with ``again`` until every slice is applied, an error decides, or the message, which is here
         since ``began_ns``, has waited for :data:`WAIT_MS`.
         """
         results: list[Applied] = []

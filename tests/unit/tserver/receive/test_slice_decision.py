@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.tserver.receive.share_decision import Accept, Duplicate, Gap, decide
+from bookkeeper.tserver.receive.slice_decision import Accept, Duplicate, Gap, decide
 
 
 @dataclass(frozen=True)
