@@ -1,5 +1,5 @@
-"""The fault switches of operations that are taken over, splits and merges above all, and of what holders of a tablet
-hand on (see ``faults``): module, attribute, broken variant, rule.
+"""Fault switches of operations that another master takes over, such as splits and merges, and of a tablet's state that
+passes to its next holder (see ``faults``).
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ BORDER_FAULTS: dict[str, Fault] = {
     "operations-begin-anew": Fault(
         fate_store.parse_record,
         _at_its_first_step,
-        "a master that takes over does again what was done",
+        "a master that takes over repeats finished steps",
     ),
     "remnants-are-tablets": Fault(
         keys.is_tablet,
         lambda row: True,  # noqa: ARG005
-        "R16: what stays of a merged tablet breaks the chain for ever",
+        "R16: the remnant of a merged tablet breaks the chain for ever",
     ),
     "only-the-own-row-is-asked": Fault(
         books_cycle.predecessor_rows,
         lambda table, table_id: [],  # noqa: ARG005
-        "R24: a tablet's record overtakes what it was split from wrote to another log",
+        "R24: a tablet's record overtakes one that its parent wrote to another log",
     ),
     "references-go-first": Fault(
         split_rules.in_order,
@@ -61,27 +61,27 @@ BORDER_FAULTS: dict[str, Fault] = {
     "serials-begin-again": Fault(
         split_rules.next_serial,
         lambda rows: 2,  # noqa: ARG005
-        "R1: what is written to a row that comes back stays hidden below what was deleted there",
+        "R1: a write to a row that comes back stays hidden below an older delete",
     ),
     "highest-of-merged-counts": Fault(
         split_rules.common_high_water,
         max,
-        "R18: a merged tablet takes what one of its parts lacks for a duplicate",
+        "R18: a merged tablet drops records as duplicates that one of its parts lacks",
     ),
     "nothing-is-ahead": Fault(
         split_rules.rows_ahead,
         lambda states, stream, common: (),  # noqa: ARG005
-        "R18: a merged tablet takes again what one of its parts has",
+        "R18: a merged tablet applies records again that one of its parts has",
     ),
     "one-predecessor-is-enough": Fault(
         split_rules.joined_places,
         lambda states: list(states)[-1].last_wals,
-        "R24: a merged tablet's record overtakes what one of its parts wrote to another log",
+        "R24: a merged tablet's record overtakes one that a part of it wrote to another log",
     ),
     "logs-of-parents-are-replayed": Fault(
         sealed_logs.positions_of,
         _of_the_table,
-        "R15: half of a tablet that was split replays what the whole had flushed",
+        "R15: half of a split tablet replays records that its parent had flushed",
     ),
     "whoever-holds-it-takes-it": Fault(
         request_dedup.is_for_another,
@@ -96,7 +96,7 @@ BORDER_FAULTS: dict[str, Fault] = {
     "rows-ahead-do-not-count": Fault(
         partial_high_water.known_rows,
         lambda block, ahead: [],  # noqa: ARG005
-        "R18: a merged tablet takes again what one of its parts has",
+        "R18: a merged tablet applies records again that one of its parts has",
     ),
     "parking-is-optional": Fault(
         load_plan.assigned_to,

@@ -1,4 +1,4 @@
-"""Broken variants of what a client remembers and calls bring: name, module, attribute, variant, what it breaks."""
+"""Fault switches of the client: its caches, its retries and the records that a call returns (see ``faults``)."""
 
 from __future__ import annotations
 

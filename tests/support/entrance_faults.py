@@ -1,4 +1,4 @@
-"""Broken variants of who may come in: name, module, attribute, variant, what it breaks."""
+"""Fault switches of access: secrets, handshakes, rights, certificates, viewers of the monitor (see ``faults``)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENTRANCE_FAULTS: dict[str, Fault] = {
     "roots-are-everywhere": Fault(
         file_roots.is_in,
         lambda found, root: True,  # noqa: ARG005
-        "who may use a cluster reads and writes all that its processes may",
+        "a user of a cluster reads and writes all files that its processes may",
     ),
     "directories-stay-open": Fault(
         private_files.is_open,
@@ -40,37 +40,37 @@ ENTRANCE_FAULTS: dict[str, Fault] = {
     "any-proof-will-do": Fault(
         handshake.is_proof,
         lambda expected, received: True,  # noqa: ARG005
-        "who knows the id of a secret comes in without the secret, and stands for a server too",
+        "the id of a secret is enough to connect without the secret, and to pose as a server",
     ),
     "nobody-is-asked": Fault(
         admission.asks_for_secret,
         lambda entrance: False,  # noqa: ARG005
-        "a server that should ask for a secret asks nobody",
+        "a server that should ask for a secret accepts all callers",
     ),
     "proofs-are-the-same": Fault(
         handshake.client_proof,
         lambda key, transcript: handshake.server_proof(key, transcript),
-        "a server's own proof, sent back to it, lets a stranger in",
+        "a caller without a secret gets in by sending the server's own proof back",
     ),
     "nonces-repeat": Fault(
         handshake.new_nonce,
         lambda: bytes(32),
-        "what was overheard once lets a stranger in",
+        "a recorded handshake lets a caller without a secret in",
     ),
     "tags-are-not-looked-at": Fault(
         FrameTags.check,
         lambda self, frame: frame[:-16],  # noqa: ARG005
-        "who passes a handshake on makes calls of its own on the connection, and changes answers",
+        "a relay of a handshake makes calls of its own on the connection, and changes answers",
     ),
     "frames-have-no-numbers": Fault(
         frame_tags._Nonces.take,
         lambda self: bytes(12),  # noqa: ARG005
-        "who passes frames on repeats some of them",
+        "a relay repeats frames",
     ),
     "everything-is-offered": Fault(
         access.meant_for,
         lambda instance_id, secrets: secrets,  # noqa: ARG005
-        "whoever answers at an address is offered, and proven, what is meant for others",
+        "any server at an address is offered, and sees proofs of, the secrets for other instances",
     ),
     "any-target-will-do": Fault(
         admission.refuse_other_target,
@@ -80,22 +80,22 @@ ENTRANCE_FAULTS: dict[str, Fault] = {
     "any-instance-will-do": Fault(
         rpc_pool.refuse_other_instance,
         lambda hello, instance_id: None,  # noqa: ARG005
-        "R23: who took the address of a peer, and asks for no secret, gets what was meant for that peer",
+        "R23: a server at the address of a peer that asks for no secret gets the data for that peer",
     ),
     "proofs-hold-on-any-channel": Fault(
         handshake.transcript_of,
         lambda channel, messages, nonce, chosen: b"".join((*messages, nonce, chosen)),  # noqa: ARG005
-        "who has a certificate passes a handshake on from one TLS connection to another one",
+        "a holder of a certificate relays a handshake from one TLS connection to another one",
     ),
     "callers-believe-any-proof": Fault(
         channel.is_from_server,
         lambda key, transcript, proof: True,  # noqa: ARG005
-        "whoever answers at an address is believed to have the secret",
+        "any server at an address counts as holder of the secret",
     ),
     "everywhere-is-loopback": Fault(
         exposure.is_loopback,
         lambda host: True,  # noqa: ARG005
-        "a cluster listens beyond its machine without TLS, and nobody is told",
+        "a cluster listens beyond its machine without TLS and without a warning",
     ),
     "every-secret-opens-everything": Fault(
         rights.may_call,
@@ -115,7 +115,7 @@ ENTRANCE_FAULTS: dict[str, Fault] = {
     "any-name-will-do": Fault(
         rpc_pool.refuse_wrong_instance,
         lambda hello, secret, offers: None,  # noqa: ARG005
-        "R23: who has one secret of this cluster's stands for another peer",
+        "R23: a holder of one secret of this cluster poses as another peer",
     ),
     "secrets-pass-hands": Fault(
         dispatch.refuse_contradicting_hello,
@@ -130,7 +130,7 @@ ENTRANCE_FAULTS: dict[str, Fault] = {
     "silent-guests-stay": Fault(
         RpcServer._end_surplus_handshakes,
         lambda self: None,  # noqa: ARG005
-        "handshakes that nobody ends take the places of others",
+        "unfinished handshakes take the slots of other connections",
     ),
     "silent-clients-keep-their-slots": Fault(
         connection_limiter.surplus_connection,
@@ -145,12 +145,12 @@ ENTRANCE_FAULTS: dict[str, Fault] = {
     "any-certificate-will-do": Fault(
         tls.expect_certificate,
         _believe,
-        "whoever answers at an address is believed",
+        "a client accepts any server at an address",
     ),
     "forgotten-secrets-stay": Fault(
         rpc_server.is_forgotten,
         lambda admitted, accepted: False,  # noqa: ARG005
-        "who was turned away stays as long as it likes",
+        "a connection stays open after its secret was removed",
     ),
     "lengths-are-believed": Fault(
         wire._end_of,
@@ -165,17 +165,17 @@ ENTRANCE_FAULTS: dict[str, Fault] = {
     "viewers-come-in-everywhere": Fault(
         secret_store.opens_ports,
         lambda kind: True,  # noqa: ARG005
-        "who may look at the monitor comes in at the ports of processes",
+        "a viewer of the monitor gets in at the ports of processes",
     ),
     "the-monitor-asks-nobody": Fault(
         auth_middleware.accepted_by,
         lambda viewers: None,  # noqa: ARG005
-        "whoever reaches the monitor's port may look",
+        "any client that reaches the monitor's port sees its pages",
     ),
     "any-token-will-do": Fault(
         viewers.is_same,
         lambda expected, shown: bool(shown),  # noqa: ARG005
-        "who shows something that looks like a token may look",
+        "any text in place of a token opens the monitor",
     ),
     "tokens-stay-in-the-address": Fault(
         auth_middleware.address_without_token,
@@ -195,11 +195,11 @@ ENTRANCE_FAULTS: dict[str, Fault] = {
     "strangers-hear-more": Fault(
         app.visible_part,
         lambda request, view, verdict: view,  # noqa: ARG005
-        "health and readiness tell whoever asks what only viewers may know",
+        "health and readiness show details to clients that are no viewers",
     ),
     "every-refusal-is-logged": Fault(
         admission.is_quiet,
         lambda logged_ns, now_ns: False,  # noqa: ARG005
-        "a stranger that knocks on and on fills the log",
+        "refused connections without end fill the log",
     ),
 }

@@ -1,6 +1,7 @@
-"""Fault switches: each replaces one small function by a variant that breaks a rule: a test then shows its law at work.
+"""Fault switches: each replaces one small function by a variant that breaks a rule, and a test shows the failure.
 
 A switch is a name in :data:`FAULTS`. ``with fault("late-renewal-counts"): ...`` runs with the broken variant.
+:class:`tests.support.replacement.Fault` says how a switch names its function.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def end_of(uri: str) -> int:
 
 @contextmanager
 def fault(name: str) -> Iterator[None]:
-    """Run with the broken variant, or with several, ``one and another``: of rules that each keep a law alone."""
+    """Run with a broken variant, or with several, ``one and another``, if each of their rules alone keeps a law."""
     with ExitStack() as broken:
         for switch in map(FAULTS.__getitem__, name.split(" and ")):
             broken.enter_context(replaced(switch.target, switch.broken))
@@ -99,7 +100,7 @@ FAULTS: dict[str, Fault] = {
     "lease-not-looked-at": Fault(
         lease.is_intact,
         lambda found, written: True,  # noqa: ARG005
-        "R15: nobody can tell when the lease of a process ends, for as long as that process lives",
+        "R15: other processes can't tell when the lease of a live process ends",
     ),
     "retries-outlive-the-order-to-end": Fault(
         SessionRetries.stop,
@@ -109,7 +110,7 @@ FAULTS: dict[str, Fault] = {
     "damage-is-waited-for": Fault(
         tablet_extents.is_unservable,
         lambda since_ns, now_ns: False,  # noqa: ARG005
-        "whoever needs a tablet that a damaged file keeps away hears nothing of it for minutes",
+        "a client waits minutes for a tablet that can't be loaded because a file is damaged",
     ),
     "death-not-written-down": Fault(
         EmbeddedCoordination._write_dead,
@@ -124,18 +125,18 @@ FAULTS: dict[str, Fault] = {
     "unreadable-means-empty": Fault(
         config_tree.parse_config,
         lambda generation, entries: ClusterConfig(generation, None, {}, {}),  # noqa: ARG005
-        "R6: a configuration that does not parse counts as nothing configured",
+        "R6: a configuration that does not parse counts as an empty one",
     ),
     # ---- metadata table
     "newest-write-wins": Fault(
         Binding(sqlite_store, "PUT_SQL"),
         "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, 0, ?, 0)",
-        "a late writer turns a cell back, and shows what was deleted",
+        "a late writer turns a cell back, and deleted cells come back",
     ),
     "deletes-leave-no-tombstone": Fault(
         Binding(sqlite_store, "DELETE_SQL"),
         "DELETE FROM cells WHERE row = ? AND family = ? AND qualifier = ? AND rank <= ? AND ? IS NOT NULL",
-        "R4: a write that was in flight brings back what was removed",
+        "R4: a write that was in flight brings a removed cell back",
     ),
     "closed-ranks-like-open": Fault(
         keys.closed_rank,
@@ -151,12 +152,12 @@ FAULTS: dict[str, Fault] = {
     "sync-counts-what-came-meanwhile": Fault(
         WalWriter.sync,
         sync_counting_later_blocks,
-        "L1: what was written while another group was synced is acknowledged without a sync",
+        "L1: a block that is written during the sync of another group is acknowledged without a sync",
     ),
     "books-not-asked": Fault(
         GroupCommitter._books_agree,
         lambda self, ready, blocks: True,  # noqa: ARG005
-        "R12: a write is acknowledged that the books do not know: readable here, never shipped",
+        "R12: a write is acknowledged before the books know its log: it is readable here and never shipped",
     ),
     "no-fence": Fault(
         ActiveWal.check_fence,
@@ -166,7 +167,7 @@ FAULTS: dict[str, Fault] = {
     "seal-not-looked-at": Fault(
         seal.is_fenced,
         lambda path: False,  # noqa: ARG005
-        "R15: an owner acknowledges what it wrote behind the seal",
+        "R15: an owner acknowledges records that it wrote behind the seal",
     ),
     "counted-without-fence": Fault(
         seal.raise_fence,
@@ -191,12 +192,12 @@ FAULTS: dict[str, Fault] = {
     "read-past-the-seal": Fault(
         log_formats.readable_bytes,
         lambda source, seal: source.size,  # noqa: ARG005
-        "R15: what a zombie wrote behind the seal is shipped",
+        "R15: records that a zombie wrote behind the seal are shipped",
     ),
     "none-is-never-logged": Fault(
         submission_queue.effective_durability,
         lambda asked, drafts: asked,  # noqa: ARG005
-        "a peer would get what the primary never logged, or nothing at all",
+        "a replicated write that asks for no log never reaches the peer",
     ),
     "everything-merges": Fault(
         block_merge.mergeable,
@@ -207,12 +208,12 @@ FAULTS: dict[str, Fault] = {
     "conditions-see-the-past": Fault(
         submission_queue.has_to_begin,
         lambda entry: False,  # noqa: ARG005
-        "a condition is judged without what was written just before it",
+        "a condition ignores a write just before it",
     ),
     "flushes-begin-anywhere": Fault(
         CommitPath.begin_flush,
         lambda self, barrier: self.cross(barrier),
-        "R12, R15: a flush deletes the cell of a log that holds what was written and not applied when it began",
+        "R12, R15: a flush deletes the cell of a log whose last records were not applied when the flush began",
     ),
     "conditions-are-replicated": Fault(
         write_guards.refuse_conditional,
@@ -227,7 +228,7 @@ FAULTS: dict[str, Fault] = {
     "marks-of-ended-streams-stay": Fault(
         load_plan.forgotten_streams,
         lambda high_water, indexed: [],  # noqa: ARG005
-        "R20: what is remembered of streams that are over grows for ever",
+        "R20: the high-waters of ended streams stay and grow in number for ever",
     ),
     "high-water-does-not-count": Fault(
         share_decision.known_through,
@@ -252,7 +253,7 @@ FAULTS: dict[str, Fault] = {
     "proven-for-those-not-asked": Fault(
         message_order.durable_offset,
         lambda acked, after, to: to,  # noqa: ARG005
-        "R19: an answer claims for all tablets what one of them has",
+        "R19: an answer claims for all tablets the records that one of them has",
     ),
     "handed-over-counts-as-proven": Fault(
         MessageOrder._fact,
@@ -262,12 +263,12 @@ FAULTS: dict[str, Fault] = {
     "memory-takes-all": Fault(
         flush_schedule.has_room,
         lambda memory_bytes, memtable_bytes: True,  # noqa: ARG005
-        "what a peer sends faster than it can be flushed fills the memory",
+        "a peer that sends faster than the tserver flushes fills the memory",
     ),
     "unknown-fields-are-passed-over": Fault(
         strict_json.read_fields,
         lambda raw, what, *names: {name: read_object(raw, what)[name] for name in names},
-        "L7: a value that a newer version wrote is rewritten without what this one does not know",
+        "L7: a value of a newer version is rewritten without the fields that this version does not know",
     ),
     "own-data-is-welcome": Fault(
         admission.check_provenance,
@@ -312,17 +313,17 @@ FAULTS: dict[str, Fault] = {
     "refused-uses-stay-marked": Fault(
         WalBooks.give_up,
         lambda self: None,  # noqa: ARG005
-        "R12: what is written when the books' disk has room again has no cell",
+        "R12: the first write after the books' disk has room again has no cell",
     ),
     "enabling-needs-no-cell": Fault(
         wal_cells.needs_first_use,
         lambda use, header: use is None or not use.logged,  # noqa: ARG005
-        "R12: what follows an enable in one log has no cell",
+        "R12: records that follow an enable in the same log have no cell",
     ),
     "written-counts-as-synced": Fault(
         WalBooks.appended,
         append_counting_as_synced,
-        "R15: the peer gets what the primary loses in a crash",
+        "R15: the peer gets records that the primary loses in a crash",
     ),
     "a-flush-keeps-the-log-cell": Fault(
         WalBooks.release,

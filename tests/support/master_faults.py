@@ -1,4 +1,4 @@
-"""The master's fault switches (see ``faults``): module, attribute, broken variant, and the rule that it breaks."""
+"""Fault switches of the master (see ``faults``)."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ _remembered: dict[str, Any] = {}
 
 
 def forget_everything() -> None:
-    """Begin anew, for variants that remember what they should not."""
+    """Clear the memory of the variants that wrongly remember earlier calls."""
     _remembered.clear()
 
 
-def _who_is_there_from_now_on(system: ParquetSystem, quorum: str) -> Identity:
+def _identify_with_a_new_identity(system: ParquetSystem, quorum: str) -> Identity:
     system.opener(quorum, system.roots).prepare()
     system.opener(quorum, system.roots).create(
         IDENTITY_FILE, DirectoryIdentity(str(uuid.uuid4()), one_block=False).encode()
@@ -116,7 +116,7 @@ def _only_the_first(_file: bytes, barriers: tuple[FileBarrier, ...]) -> tuple[Fi
     return barriers[:BARRIERS_MAX]
 
 
-def _of_whoever_wrote_it(_file: bytes, barriers: tuple[FileBarrier, ...]) -> tuple[FileBarrier, ...]:
+def _joined_over_all_logs(_file: bytes, barriers: tuple[FileBarrier, ...]) -> tuple[FileBarrier, ...]:
     written_by_all = {barrier.file: coarser_barriers(barrier.file, barriers) for barrier in barriers}
     return tuple(sorted(b for file, kept in written_by_all.items() for b in kept if b.file == file))
 
@@ -136,13 +136,13 @@ MASTER_FAULTS: dict[str, Fault] = {
     ),
     "a-question-makes-a-peer": Fault(
         ParquetSystem.identify,
-        _who_is_there_from_now_on,
+        _identify_with_a_new_identity,
         "R23: a question makes an empty directory a peer",
     ),
     "unknown-is-nothing": Fault(
         knowledge.expect_known,
         lambda knowledge: knowledge,
-        "a master that has read nothing yet says that nothing waits",
+        "a master that has not read the books yet reports that no file waits",
     ),
     "loads-do-not-rest": Fault(
         LoadRetries.may_try,
@@ -166,7 +166,7 @@ MASTER_FAULTS: dict[str, Fault] = {
     ),
     "barriers-of-any-log-become-one": Fault(
         barriers.coarser_barriers,
-        _of_whoever_wrote_it,
+        _joined_over_all_logs,
         "R24: two tservers' logs that exchanged tablets wait for each other, for ever",
     ),
     "queues-look-at-ages-only": Fault(
@@ -192,7 +192,7 @@ MASTER_FAULTS: dict[str, Fault] = {
     "needed-deleted-for-good": Fault(
         Books._delete,
         _delete_for_good,
-        "R2: what a later leader wrote is hidden, and the file is stuck",
+        "R2: a later leader's write is hidden, and the file is stuck",
     ),
     "done-goes-with-needed": Fault(
         remover.needed_cells,
@@ -202,7 +202,7 @@ MASTER_FAULTS: dict[str, Fault] = {
     "books-of-missing-files-stay": Fault(
         remover.is_void,
         lambda missing, now_ns, flight_ns: False,  # noqa: ARG005
-        "R4: a write that came after everything was over is never removed",
+        "R4: a write that comes after the file was removed stays for ever",
     ),
     "marks-go-with-their-file": Fault(
         orphan_files.is_over,
@@ -222,7 +222,7 @@ MASTER_FAULTS: dict[str, Fault] = {
     "incarnations-share-cells": Fault(
         keys._target,
         _without_incarnation,
-        "R5: a target that is enabled again counts as shipped what its old self got",
+        "R5: a target that is enabled again counts the records of its earlier incarnation as shipped",
     ),
     "configuration-is-remembered": Fault(
         ReignStores.config,
@@ -272,12 +272,12 @@ MASTER_FAULTS: dict[str, Fault] = {
     "tables-without-rows-are-whole": Fault(
         snapshot.missing_tables,
         lambda online, seen: [],  # noqa: ARG005
-        "R16: books that were emptied name nothing, and everything goes",
+        "R16: emptied books name no file, and all files are deleted",
     ),
     "what-was-read-is-not-proven": Fault(
         books_proof.is_proof,
         lambda held, number: True,  # noqa: ARG005
-        "L2: a table that was replaced while it was read names nothing, and everything goes",
+        "L2: a table that was replaced while it was read names no file, and all files are deleted",
     ),
     "waits-count-as-work": Fault(
         gc_pace.worked_ms,
@@ -307,12 +307,12 @@ MASTER_FAULTS: dict[str, Fault] = {
     "quarantine-keeps-silently": Fault(
         RetentionReasons.quarantined,
         lambda keeper, key: None,  # noqa: ARG005
-        "an operator can ask for whom a file is kept, whatever keeps it",
+        "an operator asks why a file is retained, and quarantine is missing in the answer",
     ),
     "the-monitor-never-rests": Fault(
         sampler.pause_ms,
         lambda interval_ms, took_ms: interval_ms,  # noqa: ARG005
-        "docs/monitor.md: whoever looks must not take the master's time",
+        "docs/monitor.md: the monitor takes the master's time",
     ),
     "streams-are-forgotten-at-once": Fault(
         streams.grace_left_ms,
@@ -327,12 +327,12 @@ MASTER_FAULTS: dict[str, Fault] = {
     "splits-of-any-length": Fault(
         table_lifecycle.check_splits,
         lambda rows: None,  # noqa: ARG005
-        "bad input changes nothing: a table is left half made when its rows turn out to be too long for the books",
+        "a table is left half made when its split rows turn out to be too long for the books",
     ),
     "namesakes-are-welcome": Fault(
         clusters.refuse_namesake,
         lambda config, found: None,  # noqa: ARG005
-        "R23: a cluster meets another one with its own name, and nobody can tell them apart",
+        "R23: two clusters of one name meet, and no log or page tells them apart",
     ),
     "barriers-do-not-hold": Fault(
         assigner.is_passed,
@@ -392,7 +392,7 @@ MASTER_FAULTS: dict[str, Fault] = {
     "passed-without-a-row": Fault(
         quarantined_ranges.write_rows,
         lambda table, reign, ranges: None,  # noqa: ARG005
-        "a range that fails for good is passed, and nothing remembers it",
+        "a range that fails for good is passed, and the books have no record of it",
     ),
     "a-try-under-way-counts": Fault(
         Shipment.press,
@@ -427,7 +427,7 @@ MASTER_FAULTS: dict[str, Fault] = {
     "a-doubt-is-a-failure": Fault(
         engine.in_doubt,
         lambda running: RefusedError(f"{running.op.type} has failed"),
-        "who is told that an operation failed finds it done",
+        "the caller is told that an operation failed, and finds it done",
     ),
     "locks-do-not-exclude": Fault(
         engine.first_of_each_lock,

@@ -1,4 +1,4 @@
-"""Broken variants of what bounds memory (see ``faults``): name, module, attribute, variant, what it breaks."""
+"""Fault switches of the bounds of memory (see ``faults``)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MEMORY_FAULTS: dict[str, Fault] = {
     "budgets-are-words": Fault(
         budget.exceeds,
         lambda counted_bytes, more_bytes, limit_bytes: False,  # noqa: ARG005
-        "whoever has a secret fills the memory of a process with frames that are never whole",
+        "a holder of a secret fills the memory of a process with incomplete frames",
     ),
     "each-batch-has-its-own-budget": Fault(
         decompression.is_too_much,
@@ -47,6 +47,6 @@ MEMORY_FAULTS: dict[str, Fault] = {
     "rights-come-last": Fault(
         dispatch.refuse_unauthorized_call,
         lambda service, method, state: None,  # noqa: ARG005
-        "arguments are received and parsed for callers who may not make the call",
+        "arguments are received and parsed for callers that may not make the call",
     ),
 }

@@ -1,4 +1,4 @@
-"""The fault switches of workers, shipping and replica systems (see ``faults``): module, attribute, variant, rule."""
+"""Fault switches of workers, shipping and replica systems (see ``faults``)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _take_answer = RangeStream._take_answer
 
 
 def take_fact_blindly(session: ParquetSession, acked_offset: int) -> None:
-    """Go on behind a fact as if nobody else had been at work."""
+    """Continue behind an acknowledged offset without reading the records of other senders."""
     session.known, session.seen = max(session.known, acked_offset), True
 
 
 def settle_the_newest(stream: RangeStream) -> None:
-    """Take the answer to the last message on its way as if there were none in front of it."""
+    """Take the answer to the newest message as if no other message were in flight."""
     stream._in_flight.rotate(1)
     _take_answer(stream)
 
@@ -58,7 +58,7 @@ SHIPPING_FAULTS: dict[str, Fault] = {
     "progress-is-not-remembered": Fault(
         progress.missing_part,
         lambda r, acked: r,  # noqa: ARG005
-        "a killed tserver makes the next worker send again what its last run shipped",
+        "after a tserver is killed, the next worker ships the records of the last run again",
     ),
     "a-peer-with-less-is-not-believed": Fault(
         progress.is_progress_valid,
@@ -75,7 +75,7 @@ SHIPPING_FAULTS: dict[str, Fault] = {
         lambda header, target: next(
             (BlockTarget(target, None) for s in header.block_targets if s.cluster == target.cluster), None
         ),
-        "R5: a target that was disabled and enabled again gets what was written for its old self",
+        "R5: a target that was disabled and enabled again gets records of its earlier incarnation",
     ),
     "files-for-every-target": Fault(
         segment_transfer.wanted_segments,
@@ -115,7 +115,7 @@ SHIPPING_FAULTS: dict[str, Fault] = {
     "any-cluster-will-do": Fault(
         bookkeeper.expect_instance,
         lambda peer, address, hello: None,  # noqa: ARG005
-        "R23: data goes to whoever answers at the address",
+        "R23: data goes to any server that answers at the address",
     ),
     "sent-counts-as-finished": Fault(
         worker_plan.advance,
@@ -147,12 +147,12 @@ SHIPPING_FAULTS: dict[str, Fault] = {
     "nobody-looks-what-is-there": Fault(
         ParquetSession._covered,
         lambda self, directory: 0,  # noqa: ARG005
-        "R18: a sender believes that nothing of its stream is in a change log",
+        "R18: a sender takes the change log for empty of its stream",
     ),
     "facts-are-not-looked-behind": Fault(
         ParquetSession._take_fact,
         take_fact_blindly,
-        "R18: a sender that learns of others does not look at what they put into a change log",
+        "R18: a sender that learns of other senders does not read their records in the change log",
     ),
     "runs-where-the-last-writer-wins": Fault(
         layout.first_run,

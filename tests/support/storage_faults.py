@@ -1,4 +1,4 @@
-"""The fault switches of segments, scans and compactions (see ``faults``): module, attribute, broken variant, rule."""
+"""Fault switches of segments, scans, compactions, imports and stores (see ``faults``)."""
 
 from __future__ import annotations
 
@@ -98,22 +98,22 @@ STORAGE_FAULTS: dict[str, Fault] = {
     "any-time-will-do": Fault(
         batch_routing.is_too_late,
         lambda newest_ms, latest_ms: False,  # noqa: ARG005
-        "a delete of a user or a peer, with a time that nobody lives to see, hides a cell for ever",
+        "a delete with a time in the far future hides a cell for ever",
     ),
     "imports-are-taken-again": Fault(
         bulk_loader.is_taken,
         lambda tablet, key: False,  # noqa: ARG005
-        "R18: what was deleted since an import comes back when its order is repeated",
+        "R18: cells that were deleted since an import come back when its order is repeated",
     ),
     "mixtures-are-taken": Fault(
         bulk_loader.refuse_mixture,
         lambda tablet, request: None,  # noqa: ARG005
-        "R18: what was deleted since it came as records comes back with the file",
+        "R18: cells that came as records and were deleted since come back with the file",
     ),
     "targets-are-overlooked": Fault(
         relay_log.needs_log,
         lambda view: False,  # noqa: ARG005
-        "R13: what a table takes as a file never reaches its own peers",
+        "R13: a file that a table takes never reaches the table's own peers",
     ),
     "taken-logs-are-sealed-at-once": Fault(
         RelayLogs._write,
@@ -123,12 +123,12 @@ STORAGE_FAULTS: dict[str, Fault] = {
     "parts-go-on-as-wholes": Fault(
         bulk_loader.refuse_parts,
         lambda view, request, wanted: None,  # noqa: ARG005
-        "R13: files that can not go on as they are keep their records from coming",
+        "R13: the records of a file that can't be relayed as a file never come",
     ),
     "nobody-knows-what-a-file-has-passed": Fault(
         relay_log.describe,
         lambda header, request, root: None,  # noqa: ARG005
-        "R21: what went round comes back",
+        "R21: a file comes back to the cluster that it began at",
     ),
     "taken-logs-go-at-once": Fault(
         import_log.is_of_taken,
@@ -138,12 +138,12 @@ STORAGE_FAULTS: dict[str, Fault] = {
     "nobody-waits-at-the-gate": Fault(
         ConfigBarrier.settle,
         lambda self, timeout_ms: None,  # noqa: ARG005
-        "R14: a file is taken, and goes to nobody, after its table's replication was enabled",
+        "R14: a file that is taken after its table's replication was enabled reaches no peer",
     ),
     "some-is-nothing": Fault(
         segment_offers.standing_of,
         lambda high_water, has_partial, through: Standing.ALL if high_water >= through else Standing.NOTHING,  # noqa: ARG005
-        "R18: what came as records comes again with the file",
+        "R18: entries that came as records come again with the file",
     ),
     "damage-on-the-way-counts": Fault(
         segment_uploads.is_intact,
@@ -163,7 +163,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
     "imports-have-no-place": Fault(
         bulk_loader.shifted,
         lambda segments, next_seq, flush_id: [replace(ref, flush_id=flush_id) for ref in segments],  # noqa: ARG005
-        "of equal timestamps, what was written before an import hides it",
+        "an older write hides an imported cell of the same timestamp",
     ),
     "a-log-is-one-targets": Fault(
         LogShares.counting,
@@ -173,12 +173,12 @@ STORAGE_FAULTS: dict[str, Fault] = {
     "imports-show-before-they-travel": Fault(
         bulk_loader.with_log,
         lambda put, log, after, shares: put,  # noqa: ARG005
-        "never: an import shows that is missing at the peers, unsaid",
+        "an import is visible here, its log is not in the books, and the peers never get it",
     ),
     "imports-wait-for-nothing": Fault(
         bulk_loader.with_log,
         lambda put, log, after, shares: _with_log(put, log, (), shares),  # noqa: ARG005
-        "R24: an import overtakes what was written before it",
+        "R24: an import overtakes older writes",
     ),
     "damaged-logs-are-nobodys": Fault(
         placement.uses_any,
@@ -188,7 +188,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
     "cut-logs-are-short-logs": Fault(
         wal_recovery.refuse_less,
         lambda uri, end, promised: None,  # noqa: ARG005
-        "L1: acknowledged records are gone with the end of a log, and nobody says so",
+        "L1: acknowledged records are lost silently with the end of a log",
     ),
     "lost-stores-are-new": Fault(
         books.check_books,
@@ -198,7 +198,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
     "owners-are-not-asked": Fault(
         owner.is_owned_by,
         lambda owner, instance_id: True,  # noqa: ARG005
-        "L2: a cluster takes another one's books for its own, and deletes what they do not name",
+        "L2: a cluster takes another one's books for its own, and deletes the files that they do not name",
     ),
     "older-books-are-believed": Fault(
         owner.is_older,
@@ -213,12 +213,12 @@ STORAGE_FAULTS: dict[str, Fault] = {
     "proofs-last-for-ever": Fault(
         hbase_pool.is_check_valid,
         lambda checked_ns, now_ns: checked_ns is not None,  # noqa: ARG005
-        "L2: behind a connection that goes on, a table is dropped and made anew, and nobody notices",
+        "L2: a table is dropped and created again behind an open connection, unnoticed",
     ),
     "cells-are-believed": Fault(
         sqlite_cells.is_sound,
         lambda record: True,  # noqa: ARG005
-        "L7: a flipped bit in the books passes silently, and a file goes that nobody has",
+        "L7: a flipped bit in the books passes silently, and a file is deleted that no peer has",
     ),
     "long-rows-end-with-their-first-part": Fault(
         sqlite_cells.read_parts,
@@ -238,7 +238,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
     "journals-end-where-they-are-bad": Fault(
         sqlite_file.first_bad_frame,
         lambda raw: None,  # noqa: ARG005
-        "L1: what was committed behind a bad frame is passed over silently",
+        "L1: commits behind a bad frame are skipped silently",
     ),
     "any-log-will-do": Fault(
         log_formats.check_own,
@@ -253,12 +253,12 @@ STORAGE_FAULTS: dict[str, Fault] = {
     "one-tablet-is-all": Fault(
         containment.undeclared,
         lambda extent, what, error: error,  # noqa: ARG005
-        "an error that nobody foresaw in one tablet ends the tserver of all",
+        "an unexpected error in one tablet ends the tserver of all",
     ),
     "files-are-not-decoded": Fault(
         segment_receiver.check_received,
         lambda path, offered, bounds: None,  # noqa: ARG005
-        "L7: what a peer says of a file is in the books, and nobody has looked",
+        "L7: a peer's statements about a file are in the books, unchecked",
     ),
     "any-number-is-given": Fault(
         segment_offers.leaves_numbers,
@@ -273,7 +273,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
     "numbers-of-files-are-believed": Fault(
         segment_check.equals_stated,
         lambda found, said: True,  # noqa: ARG005
-        "R18: a peer's file uses up the numbers of a tablet, which nobody can write to any more",
+        "R18: a peer's file uses up the sequence numbers of a tablet, which then refuses all writes",
     ),
     "any-size-is-decoded": Fault(
         segment_check.is_too_large,
@@ -283,7 +283,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
     "the-wall-clock-is-believed": Fault(
         SteadyWall.wall_ms,
         lambda self: self._clock.wall_ms(),
-        "a clock that jumps ahead and back loses what was young",
+        "young data is lost when the clock jumps ahead and back",
     ),
     "checksums-not-compared": Fault(
         segment_reader.matches,
@@ -308,7 +308,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
     "a-part-forgets-deletes": Fault(
         compaction.families_outside,
         lambda families: frozenset(),  # noqa: ARG005
-        "L1: what was deleted comes back from an older segment",
+        "L1: deleted cells come back from an older segment",
     ),
     "deletes-hide-nothing": Fault(
         scan.are_deletes,
@@ -328,7 +328,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
     "every-segment-cell-counts": Fault(
         load_plan.is_live,
         lambda uri, state: True,  # noqa: ARG005
-        "R1: what an earlier holder flushed late, or a compaction replaced, is read beside what stands for it",
+        "R1: a late flush of an earlier holder, or a segment that a compaction replaced, is read again",
     ),
     "late-states-decide": Fault(
         tablet_segments.is_own,
@@ -348,12 +348,12 @@ STORAGE_FAULTS: dict[str, Fault] = {
     "labels-are-for-show": Fault(
         Authorizations.mask,
         lambda self, entries: None,  # noqa: ARG005
-        "a cell is shown to somebody who may not see it",
+        "a cell is shown to a user who may not see it",
     ),
     "labels-are-not-read": Fault(
         visibility.check_labels,
         lambda batch: None,  # noqa: ARG005
-        "L7: a label that nobody can satisfy, or understand, is taken silently",
+        "L7: a label that does not parse is taken silently",
     ),
     "authorizations-for-the-asking": Fault(
         authorizations.lacking,
