@@ -1,20 +1,27 @@
-"""The fault switches of operations that are taken over, splits and merges above all, and of what holders of a tablet
-hand on (see ``faults``): module, attribute, broken variant, rule.
+"""Fault switches of operations that another master takes over, such as splits and merges, and of a tablet's state that
+passes to its next holder (see ``faults``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
+from bookkeeper.master.books import books_cycle
+from bookkeeper.master.fate import fate_store
 from bookkeeper.master.fate.fate_store import FIRST_STEP, FateRecord
 from bookkeeper.master.fate.fate_store import parse_record as _parse_record
+from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.split_rules import Change, Write
 from bookkeeper.master.splits.split_rules import in_order as _in_order
+from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.model import Extent
+from bookkeeper.tserver.maintenance import sealed_logs
 from bookkeeper.tserver.maintenance.sealed_logs import Positions
+from bookkeeper.tserver.origins import partial_high_water
+from bookkeeper.tserver.tablets import flushed_logs, load_plan
+from bookkeeper.tserver.write import request_dedup
+from tests.support.replacement import Fault
 
 
 def _at_its_first_step(row: Row) -> FateRecord | None:
@@ -30,82 +37,69 @@ def _of_the_table(extent: Extent, positions: Positions) -> list[int]:
     return sorted(at for (table_id, _), found in positions.items() if table_id == extent.table_id for at in found)
 
 
-BORDER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
-    "operations-begin-anew": (
-        "bookkeeper.master.fate.fate_store",
-        "parse_record",
+BORDER_FAULTS: dict[str, Fault] = {
+    "operations-begin-anew": Fault(
+        fate_store.parse_record,
         _at_its_first_step,
-        "a master that takes over does again what was done",
+        "a master that takes over repeats finished steps",
     ),
-    "remnants-are-tablets": (
-        "bookkeeper.metadata.keys",
-        "is_tablet",
+    "remnants-are-tablets": Fault(
+        keys.is_tablet,
         lambda row: True,  # noqa: ARG005
-        "R16: what stays of a merged tablet breaks the chain for ever",
+        "R16: the remnant of a merged tablet breaks the chain for ever",
     ),
-    "only-the-own-row-is-asked": (
-        "bookkeeper.master.books.books_cycle",
-        "predecessor_rows",
+    "only-the-own-row-is-asked": Fault(
+        books_cycle.predecessor_rows,
         lambda table, table_id: [],  # noqa: ARG005
-        "R24: a tablet's record overtakes what it was split from wrote to another log",
+        "R24: a tablet's record overtakes one that its parent wrote to another log",
     ),
-    "references-go-first": (
-        "bookkeeper.master.splits.split_rules",
-        "in_order",
+    "references-go-first": Fault(
+        split_rules.in_order,
         _backwards,
         "R16: a scan reads a row when a reference has gone from it, and has passed the row where it comes",
     ),
-    "serials-begin-again": (
-        "bookkeeper.master.splits.split_rules",
-        "next_serial",
+    "serials-begin-again": Fault(
+        split_rules.next_serial,
         lambda rows: 2,  # noqa: ARG005
-        "R1: what is written to a row that comes back stays hidden below what was deleted there",
+        "R1: a write to a row that comes back stays hidden below an older delete",
     ),
-    "highest-of-merged-counts": (
-        "bookkeeper.master.splits.split_rules",
-        "common_high_water",
+    "highest-of-merged-counts": Fault(
+        split_rules.common_high_water,
         max,
-        "R18: a merged tablet takes what one of its parts lacks for a duplicate",
+        "R18: a merged tablet drops records as duplicates that one of its parts lacks",
     ),
-    "nothing-is-ahead": (
-        "bookkeeper.master.splits.split_rules",
-        "rows_ahead",
+    "nothing-is-ahead": Fault(
+        split_rules.rows_ahead,
         lambda states, stream, common: (),  # noqa: ARG005
-        "R18: a merged tablet takes again what one of its parts has",
+        "R18: a merged tablet applies records again that one of its parts has",
     ),
-    "one-predecessor-is-enough": (
-        "bookkeeper.master.splits.split_rules",
-        "joined_last_wals",
+    "one-predecessor-is-enough": Fault(
+        split_rules.joined_last_wals,
         lambda states: list(states)[-1].last_wals,
-        "R24: a merged tablet's record overtakes what one of its parts wrote to another log",
+        "R24: a merged tablet's record overtakes one that a part of it wrote to another log",
     ),
-    "logs-of-parents-are-replayed": (
-        "bookkeeper.tserver.maintenance.sealed_logs",
-        "positions_of",
+    "logs-of-parents-are-replayed": Fault(
+        sealed_logs.positions_of,
         _of_the_table,
-        "R15: half of a tablet that was split replays what the whole had flushed",
+        "R15: half of a split tablet replays records that its parent had flushed",
     ),
-    "whoever-holds-it-takes-it": (
-        "bookkeeper.tserver.write.request_dedup",
-        "is_for_another",
+    "whoever-holds-it-takes-it": Fault(
+        request_dedup.is_for_another,
         lambda meant, placed: False,  # noqa: ARG005
         "a write that its client gave up lands after a later one, when the tablet was elsewhere and came back",
     ),
-    "late-uses-are-not-expected": (
-        "bookkeeper.tserver.tablets.flushed_logs",
-        "may_come_late",
+    "late-uses-are-not-expected": Fault(
+        flushed_logs.may_come_late,
         lambda over_since_ns, now_ns, flight_ns: False,  # noqa: ARG005
         "R4: a tablet is loaded, and a late first use makes it replay a log that its segments hold",
     ),
-    "rows-ahead-do-not-count": (
-        "bookkeeper.tserver.origins.partial_high_water",
-        "known_rows",
+    "rows-ahead-do-not-count": Fault(
+        partial_high_water.known_rows,
         lambda block, ahead: [],  # noqa: ARG005
-        "R18: a merged tablet takes again what one of its parts has",
+        "R18: a merged tablet applies records again that one of its parts has",
     ),
-    "parking-is-optional": (
-        "bookkeeper.tserver.tablets.load_plan",
-        "assigned_to",
+    "parking-is-optional": Fault(
+        load_plan.assigned_to,
         lambda location: location.session,
         "R7: a tablet is loaded while its borders are changed",
     ),

@@ -1,38 +1,53 @@
-"""The master's fault switches (see ``faults``): module, attribute, broken variant, and the rule that it breaks."""
+"""Fault switches of the master (see ``faults``)."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bookkeeper.coordination.config_tree import ClusterConfig, read_config
 from bookkeeper.errors import RefusedError
+from bookkeeper.master.books import books_cycle, remover, wal_closer, work_maker
 from bookkeeper.master.books.books_cycle import Books
+from bookkeeper.master.calls import peer_masters
+from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.cycle import assigner, cycle, knowledge
 from bookkeeper.master.cycle.work_dispatch import WorkDispatcher
+from bookkeeper.master.fate import engine, fate_store
+from bookkeeper.master.gc import gc_pace, gc_rules, gc_runner, orphan_files
+from bookkeeper.master.gc.retention_reasons import RetentionReasons
+from bookkeeper.master.index import barriers, file_entry, snapshot
 from bookkeeper.master.index.barriers import BARRIERS_MAX, FileBarrier, coarser_barriers
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Report, Shipment, Shipments
+from bookkeeper.master.operations import clusters, export, streams, table_lifecycle
+from bookkeeper.master.placement import placement, tablet_balance
+from bookkeeper.master.placement.load_retries import LoadRetries
+from bookkeeper.master.quarantine import quarantined_ranges
+from bookkeeper.master.reign import books_proof, leader
 from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.keys import _utf8
 from bookkeeper.metadata.metadata_table import MAX_RANK, CellKey, Row
 from bookkeeper.model import Target, TargetKey
+from bookkeeper.monitor import sampler
 from bookkeeper.peers.parquet.layout import IDENTITY_FILE
 from bookkeeper.peers.parquet.system import DirectoryIdentity, ParquetSystem, read_identity
 from bookkeeper.peers.protocol import Identity
+from tests.support.replacement import Fault
 
 _remembered: dict[str, Any] = {}
 
 
 def forget_everything() -> None:
-    """Begin anew, for variants that remember what they should not."""
+    """Clear the memory of the variants that wrongly remember earlier calls."""
     _remembered.clear()
 
 
-def _who_is_there_from_now_on(system: ParquetSystem, quorum: str) -> Identity:
+def _identify_with_a_new_identity(system: ParquetSystem, quorum: str) -> Identity:
     system.opener(quorum, system.roots).prepare()
     system.opener(quorum, system.roots).create(
         IDENTITY_FILE, DirectoryIdentity(str(uuid.uuid4()), one_block=False).encode()
@@ -101,7 +116,7 @@ def _only_the_first(_file: bytes, barriers: tuple[FileBarrier, ...]) -> tuple[Fi
     return barriers[:BARRIERS_MAX]
 
 
-def _of_whoever_wrote_it(_file: bytes, barriers: tuple[FileBarrier, ...]) -> tuple[FileBarrier, ...]:
+def _joined_over_all_logs(_file: bytes, barriers: tuple[FileBarrier, ...]) -> tuple[FileBarrier, ...]:
     written_by_all = {barrier.file: coarser_barriers(barrier.file, barriers) for barrier in barriers}
     return tuple(sorted(b for file, kept in written_by_all.items() for b in kept if b.file == file))
 
@@ -113,370 +128,309 @@ def _believe_all_reports(
         self.shipping.report(report, self.clock.boot_ns())
 
 
-MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
-    "a-defined-place-begins-anew": (
-        "bookkeeper.master.operations.clusters",
-        "may_prepare",
+MASTER_FAULTS: dict[str, Fault] = {
+    "a-defined-place-begins-anew": Fault(
+        clusters.may_prepare,
         lambda config, alias: True,  # noqa: ARG005
         "R23: a directory that replaced the peer's gets an identity of its own",
     ),
-    "a-question-makes-a-peer": (
-        "bookkeeper.peers.parquet.system",
-        "ParquetSystem.identify",
-        _who_is_there_from_now_on,
+    "a-question-makes-a-peer": Fault(
+        ParquetSystem.identify,
+        _identify_with_a_new_identity,
         "R23: a question makes an empty directory a peer",
     ),
-    "unknown-is-nothing": (
-        "bookkeeper.master.replication_report",
-        "expect_known",
+    "unknown-is-nothing": Fault(
+        knowledge.expect_known,
         lambda knowledge: knowledge,
-        "a master that has read nothing yet says that nothing waits",
+        "a master that has not read the books yet reports that no file waits",
     ),
-    "loads-do-not-rest": (
-        "bookkeeper.master.placement.load_retries",
-        "LoadRetries.may_try",
+    "loads-do-not-rest": Fault(
+        LoadRetries.may_try,
         lambda self, row: True,  # noqa: ARG005
         "a tablet that can't be loaded has its logs read again in each cycle",
     ),
-    "barriers-beyond-a-few-are-dropped": (
-        "bookkeeper.master.index.barriers",
-        "coarser_barriers",
+    "barriers-beyond-a-few-are-dropped": Fault(
+        barriers.coarser_barriers,
         _only_the_first,
         "R24: of a log with many tablets, some ship before the records that were written before theirs",
     ),
-    "each-target-has-a-tserver": (
-        "bookkeeper.master.cycle.assigner",
-        "flying_at",
+    "each-target-has-a-tserver": Fault(
+        assigner.flying_at,
         lambda world, entry: (),  # noqa: ARG005
         "one tserver ships a file to all targets (ACCUMULO-378, Choose local TabletServer)",
     ),
-    "older-logs-are-not-waited-for": (
-        "bookkeeper.master.cycle.assigner",
-        "older_are_over",
+    "older-logs-are-not-waited-for": Fault(
+        assigner.older_are_over,
         lambda file, target, files, shipping: True,  # noqa: ARG005
         "R24: of many logs, some ship before the records that were written before theirs",
     ),
-    "barriers-of-any-log-become-one": (
-        "bookkeeper.master.index.barriers",
-        "coarser_barriers",
-        _of_whoever_wrote_it,
+    "barriers-of-any-log-become-one": Fault(
+        barriers.coarser_barriers,
+        _joined_over_all_logs,
         "R24: two tservers' logs that exchanged tablets wait for each other, for ever",
     ),
-    "queues-look-at-ages-only": (
-        "bookkeeper.master.cycle.assigner",
-        "may_go",
+    "queues-look-at-ages-only": Fault(
+        assigner.may_go,
         lambda key, files, shipping: True,  # noqa: ARG005
         "R24: a queue is full of logs that wait for one that does not fit, for ever",
     ),
-    "exports-are-believed": (
-        "bookkeeper.master.operations.export",
-        "is_damaged",
+    "exports-are-believed": Fault(
+        export.is_damaged,
         lambda found, wanted: False,  # noqa: ARG005
         "L7: a damaged file of an export becomes part of a table",
     ),
-    "imports-under-way-are-over": (
-        "bookkeeper.master.gc.gc_runner",
-        "living",
+    "imports-under-way-are-over": Fault(
+        gc_runner.living,
         lambda sessions, operations: frozenset(sessions),  # noqa: ARG005
         "R17: the log of an import goes before the tablet that takes the import refers to it",
     ),
-    "reports-count-for-ever": (
-        "bookkeeper.master.cycle.work_dispatch",
-        "WorkDispatcher.absorb",
+    "reports-count-for-ever": Fault(
+        WorkDispatcher.absorb,
         _believe_all_reports,
         "R11: a file that is gone is tried again and again, and holds back its peer's others",
     ),
-    "needed-deleted-for-good": (
-        "bookkeeper.master.books.books_cycle",
-        "Books._delete",
+    "needed-deleted-for-good": Fault(
+        Books._delete,
         _delete_for_good,
-        "R2: what a later leader wrote is hidden, and the file is stuck",
+        "R2: a later leader's write is hidden, and the file is stuck",
     ),
-    "done-goes-with-needed": (
-        "bookkeeper.master.books.remover",
-        "needed_cells",
+    "done-goes-with-needed": Fault(
+        remover.needed_cells,
         _cells_of_both_sides,
         "R3: the finished offset, written again at its rank, stays hidden: stuck",
     ),
-    "books-of-missing-files-stay": (
-        "bookkeeper.master.books.remover",
-        "is_void",
+    "books-of-missing-files-stay": Fault(
+        remover.is_void,
         lambda missing, now_ns, flight_ns: False,  # noqa: ARG005
-        "R4: a write that came after everything was over is never removed",
+        "R4: a write that comes after the file was removed stays for ever",
     ),
-    "marks-go-with-their-file": (
-        "bookkeeper.master.gc.gc_runner",
-        "is_over",
+    "marks-go-with-their-file": Fault(
+        orphan_files.is_over,
         lambda since_ns, now_ns, flight_ns: True,  # noqa: ARG005
         "R4: a use that comes after its log was collected looks like a log that was lost",
     ),
-    "missing-is-void-at-once": (
-        "bookkeeper.master.books.remover",
-        "is_void",
+    "missing-is-void-at-once": Fault(
+        remover.is_void,
         lambda missing, now_ns, flight_ns: True,  # noqa: ARG005
         "R4: books of a file that was made after the listing are purged",
     ),
-    "one-target-for-a-remote-table": (
-        "bookkeeper.master.index.file_entry",
-        "configured_targets",
+    "one-target-for-a-remote-table": Fault(
+        file_entry.configured_targets,
         _one_for_each_remote_table,
         "R5: of two tables that map to one remote table, the second is lost",
     ),
-    "incarnations-share-cells": (
-        "bookkeeper.metadata.keys",
-        "_target",
+    "incarnations-share-cells": Fault(
+        keys._target,
         _without_incarnation,
-        "R5: a target that is enabled again counts as shipped what its old self got",
+        "R5: a target that is enabled again counts the records of its earlier incarnation as shipped",
     ),
-    "configuration-is-remembered": (
-        "bookkeeper.master.reign.reign_stores",
-        "ReignStores.config",
+    "configuration-is-remembered": Fault(
+        ReignStores.config,
         _remembered_config,
         "R6: a target that was enabled meanwhile does not count, and its data goes",
     ),
-    "one-look-is-enough": (
-        "bookkeeper.master.books.remover",
-        "saw_closed_before",
+    "one-look-is-enough": Fault(
+        remover.saw_closed_before,
         lambda entry, cycle: entry.is_closed(),  # noqa: ARG005
         "R7: a deposed leader deletes by a configuration older than the file",
     ),
-    "no-look-is-enough": (
-        "bookkeeper.master.books.remover",
-        "is_orphan",
+    "no-look-is-enough": Fault(
+        remover.is_orphan,
         lambda file, previous: True,  # noqa: ARG005
         "R7: a row is taken for a leftover although its file was there a moment ago",
     ),
-    "ranks-above-are-not-seen": (
-        "bookkeeper.master.reign.leader",
-        "is_foreign",
+    "ranks-above-are-not-seen": Fault(
+        leader.is_foreign,
         lambda epoch, own_epoch: False,  # noqa: ARG005
         "R8: after the epoch counter began again, a leader's writes are hidden",
     ),
-    "every-target-ever-counts": (
-        "bookkeeper.master.index.file_entry",
-        "configured_targets",
+    "every-target-ever-counts": Fault(
+        file_entry.configured_targets,
         _every_target_ever,
         "R9: a file waits for ever for a target that is no longer configured",
     ),
-    "unconfigured-columns-stay": (
-        "bookkeeper.master.books.work_maker",
-        "is_unconfigured",
+    "unconfigured-columns-stay": Fault(
+        work_maker.is_unconfigured,
         lambda column, configured: False,  # noqa: ARG005
         "R9: columns of targets that are no longer configured stay",
     ),
-    "nobody-closes": (
-        "bookkeeper.master.books.wal_closer",
-        "needs_closing",
+    "nobody-closes": Fault(
+        wal_closer.needs_closing,
         lambda is_sealed, owner_is_dead: False,  # noqa: ARG005
         "R10: the file of a dead tserver stays OPEN, and is kept for ever",
     ),
-    "all-are-confirmed": (
-        "bookkeeper.master.calls.tservers",
-        "TServers.unconfirmed",
+    "all-are-confirmed": Fault(
+        TServers.unconfirmed,
         lambda self, generation: [],  # noqa: ARG005
         "R14: enable returns while a tserver writes under the old configuration",
     ),
-    "broken-chains-pass": (
-        "bookkeeper.master.index.snapshot",
-        "verify_chain",
+    "broken-chains-pass": Fault(
+        snapshot.verify_chain,
         lambda before, after, online: None,  # noqa: ARG005
         "R16: a reference that a merge moved is missed, and its file goes early",
     ),
-    "tables-without-rows-are-whole": (
-        "bookkeeper.master.index.snapshot",
-        "missing_tables",
+    "tables-without-rows-are-whole": Fault(
+        snapshot.missing_tables,
         lambda online, seen: [],  # noqa: ARG005
-        "R16: books that were emptied name nothing, and everything goes",
+        "R16: emptied books name no file, and all files are deleted",
     ),
-    "what-was-read-is-not-proven": (
-        "bookkeeper.master.reign.books_proof",
-        "is_proof",
+    "what-was-read-is-not-proven": Fault(
+        books_proof.is_proof,
         lambda held, number: True,  # noqa: ARG005
-        "L2: a table that was replaced while it was read names nothing, and everything goes",
+        "L2: a table that was replaced while it was read names no file, and all files are deleted",
     ),
-    "waits-count-as-work": (
-        "bookkeeper.master.gc.gc_pace",
-        "worked_ms",
+    "waits-count-as-work": Fault(
+        gc_pace.worked_ms,
         lambda took_ms, computed_ms: took_ms,  # noqa: ARG005
         "the collector rests nine times as long as an outage lasted",
     ),
-    "newborns-go": (
-        "bookkeeper.master.gc.gc_rules",
-        "is_collectable_log",
+    "newborns-go": Fault(
+        gc_rules.is_collectable_log,
         lambda log, referenced, live: log.uri not in referenced,  # noqa: ARG005
         "R17: a log is deleted between its creation and its first reference",
     ),
-    "one-table's-word-is-enough": (
-        "bookkeeper.master.books.books_cycle",
-        "is_known_of",
+    "one-table's-word-is-enough": Fault(
+        file_entry.is_known_of,
         lambda entry, table_id: entry is not None,  # noqa: ARG005
         "R24: a record overtakes one in a log that the scan knew of another table only",
     ),
-    "replication-needs-no-log": (
-        "bookkeeper.master.gc.gc_rules",
-        "references",
+    "replication-needs-no-log": Fault(
+        gc_rules.references,
         _needed_by_tablets,
         "R17: a log goes when no tablet needs it any more, though a peer lacks some of it",
     ),
-    "only-sealed-logs-go": (
-        "bookkeeper.master.gc.gc_rules",
-        "is_collectable_log",
+    "only-sealed-logs-go": Fault(
+        gc_rules.is_collectable_log,
         _only_sealed,
         "R17: the log of a dead tserver whose table was deleted is kept for ever",
     ),
-    "quarantine-keeps-silently": (
-        "bookkeeper.master.gc.retention_reasons",
-        "RetentionReasons.quarantined",
+    "quarantine-keeps-silently": Fault(
+        RetentionReasons.quarantined,
         lambda keeper, key: None,  # noqa: ARG005
-        "an operator can ask for whom a file is kept, whatever keeps it",
+        "an operator asks why a file is retained, and quarantine is missing in the answer",
     ),
-    "the-monitor-never-rests": (
-        "bookkeeper.monitor.sampler",
-        "pause_ms",
+    "the-monitor-never-rests": Fault(
+        sampler.pause_ms,
         lambda interval_ms, took_ms: interval_ms,  # noqa: ARG005
-        "docs/monitor.md: whoever looks must not take the master's time",
+        "docs/monitor.md: the monitor takes the master's time",
     ),
-    "streams-are-forgotten-at-once": (
-        "bookkeeper.master.operations.streams",
-        "grace_left_ms",
+    "streams-are-forgotten-at-once": Fault(
+        streams.grace_left_ms,
         lambda since_ns, now_ns, grace_ms: 0,  # noqa: ARG005
         "R20: a message that was on its way is applied again",
     ),
-    "a-cluster-is-its-own-peer": (
-        "bookkeeper.master.calls.peer_masters",
-        "refuse_self",
+    "a-cluster-is-its-own-peer": Fault(
+        peer_masters.refuse_self,
         lambda found, own_instance_id: found,  # noqa: ARG005
         "R23: a cluster replicates to itself",
     ),
-    "splits-of-any-length": (
-        "bookkeeper.master.operations.table_lifecycle",
-        "check_splits",
+    "splits-of-any-length": Fault(
+        table_lifecycle.check_splits,
         lambda rows: None,  # noqa: ARG005
-        "bad input changes nothing: a table is left half made when its rows turn out to be too long for the books",
+        "a table is left half made when its split rows turn out to be too long for the books",
     ),
-    "namesakes-are-welcome": (
-        "bookkeeper.master.operations.clusters",
-        "refuse_namesake",
+    "namesakes-are-welcome": Fault(
+        clusters.refuse_namesake,
         lambda config, found: None,  # noqa: ARG005
-        "R23: a cluster meets another one with its own name, and nobody can tell them apart",
+        "R23: two clusters of one name meet, and no log or page tells them apart",
     ),
-    "barriers-do-not-hold": (
-        "bookkeeper.master.cycle.assigner",
-        "is_passed",
+    "barriers-do-not-hold": Fault(
+        assigner.is_passed,
         lambda barrier, target, files, shipping: True,  # noqa: ARG005
         "R24: a delete overtakes its put",
     ),
-    "whole-files-wait": (
-        "bookkeeper.master.cycle.assigner",
-        "barrier_limit",
+    "whole-files-wait": Fault(
+        assigner.barrier_limit,
         _whole_files_wait,
         "R24: two tablets that swap servers wait for each other for ever",
     ),
-    "unknown-logs-are-passed": (
-        "bookkeeper.master.books.books_cycle",
-        "found_outstanding",
+    "unknown-logs-are-passed": Fault(
+        books_cycle.found_outstanding,
         lambda logs, table_id, files: True,  # noqa: ARG005
         "R24: a log is shipped before another one that is younger than the scan, and that it has to wait for",
     ),
-    "unsafe-offsets-travel": (
-        "bookkeeper.master.index.barriers",
-        "barriers_are_complete_to",
+    "unsafe-offsets-travel": Fault(
+        barriers.barriers_are_complete_to,
         lambda known_before, needed: needed,  # noqa: ARG005
         "R24: a record is shipped before the barrier in front of it was seen",
     ),
-    "backing-off-is-optional": (
-        "bookkeeper.master.cycle.assigner",
-        "peer_allowance",
+    "backing-off-is-optional": Fault(
+        assigner.peer_allowance,
         lambda world, cluster: world.limits.peer_max,  # noqa: ARG005
         "an offline peer is tried all the time",
     ),
-    "unsealed-tablets-move": (
-        "bookkeeper.master.placement.tablet_balance",
-        "is_free",
+    "unsealed-tablets-move": Fault(
+        tablet_balance.is_free,
         lambda tablet, live, unsealed: tablet.session not in live,  # noqa: ARG005
         "R15: a tablet is loaded before its last log is sealed, without its last writes",
     ),
-    "every-change-needs-a-full-look": (
-        "bookkeeper.master.cycle.cycle",
-        "concerns_tablets_only",
+    "every-change-needs-a-full-look": Fault(
+        cycle.concerns_tablets_only,
         lambda before, after: False,  # noqa: ARG005
         "a new table costs the master in proportion to all tablets",
     ),
-    "everybody-gets-everything": (
-        "bookkeeper.master.placement.return_wait",
-        "missing_sessions",
+    "everybody-gets-everything": Fault(
+        tablet_balance.missing_sessions,
         lambda tablets, live: 0,  # noqa: ARG005
         "the first tserver that is back after an outage of all gets all tablets",
     ),
-    "nothing-is-uneven": (
-        "bookkeeper.master.placement.tablet_moves",
-        "is_uneven",
+    "nothing-is-uneven": Fault(
+        tablet_balance.is_uneven,
         lambda tablets, live: False,  # noqa: ARG005
         "tablets stay where an outage has put them",
     ),
-    "two-homes-in-a-put": (
-        "bookkeeper.master.placement.placement",
-        "one_for_each_tablet",
+    "two-homes-in-a-put": Fault(
+        placement.one_for_each_tablet,
         list,
         "R1: the books and the order name two tservers",
     ),
-    "loads-before-answers": (
-        "bookkeeper.master.placement.placement",
-        "may_load",
+    "loads-before-answers": Fault(
+        placement.may_load,
         lambda live, held: True,  # noqa: ARG005
         "R7: two tservers hold a tablet, one by order of a deposed master",
     ),
-    "passed-without-a-row": (
-        "bookkeeper.master.quarantine.quarantined_ranges",
-        "write_rows",
+    "passed-without-a-row": Fault(
+        quarantined_ranges.write_rows,
         lambda table, reign, ranges: None,  # noqa: ARG005
-        "a range that fails for good is passed, and nothing remembers it",
+        "a range that fails for good is passed, and the books have no record of it",
     ),
-    "a-try-under-way-counts": (
-        "bookkeeper.master.index.shipments",
-        "Shipment.press",
+    "a-try-under-way-counts": Fault(
+        Shipment.press,
         Shipment.clear_error,
         "a range that a person has seen to waits again, for a try that had begun before",
     ),
-    "quarantine-keeps-nothing": (
-        "bookkeeper.master.gc.gc_rules",
-        "quarantined_files",
+    "quarantine-keeps-nothing": Fault(
+        gc_rules.quarantined_files,
         lambda rows: set(),  # noqa: ARG005
         "R17: a file goes while a range of it waits to be shipped again",
     ),
-    "failures-are-kept-for-ever": (
-        "bookkeeper.master.fate.engine",
-        "excess_failures",
+    "failures-are-kept-for-ever": Fault(
+        engine.excess_failures,
         lambda kept, most: 0,  # noqa: ARG005
         "failed operations pile up in the books",
     ),
-    "the-age-of-logs-does-not-count": (
-        "bookkeeper.master.cycle.assigner",
-        "queue_key",
+    "the-age-of-logs-does-not-count": Fault(
+        assigner.queue_key,
         lambda entry, target, sequential: (0, entry.file, target),  # noqa: ARG005
         "sequential hands out the logs of a target in order of creation",
     ),
-    "nothing-is-shared": (
-        "bookkeeper.master.fate.engine",
-        "is_blocked",
+    "nothing-is-shared": Fault(
+        engine.is_blocked,
         lambda lock, held: lock.removeprefix("shared ") in {known.removeprefix("shared ") for known in held},
         "an import that waits for a tablet keeps imports into all other tables waiting",
     ),
-    "late-operations-count": (
-        "bookkeeper.master.fate.fate_store",
-        "came_late",
+    "late-operations-count": Fault(
+        fate_store.came_late,
         lambda record, taken_over: False,  # noqa: ARG005
         "an operation that was asked for again is executed a second time when the master changes, days later",
     ),
-    "a-doubt-is-a-failure": (
-        "bookkeeper.master.fate.engine",
-        "doubt_error",
+    "a-doubt-is-a-failure": Fault(
+        engine.doubt_error,
         lambda running: RefusedError(f"{running.op.type} has failed"),
-        "who is told that an operation failed finds it done",
+        "the caller is told that an operation failed, and finds it done",
     ),
-    "locks-do-not-exclude": (
-        "bookkeeper.master.fate.engine",
-        "first_of_each_lock",
+    "locks-do-not-exclude": Fault(
+        engine.first_of_each_lock,
         lambda ordered: ordered,
         "two operations change one table at a time",
     ),

@@ -42,7 +42,7 @@ class Loader:
     """Batches that were acknowledged: exactly these count."""
     retries: int = 0
     """Writers that gave up; what they left in doubt was sent again."""
-    in_doubt: bool = False
+    doubt_error: bool = False
     """Batch number ``acknowledged`` was sent and not acknowledged."""
     expectation: Expectation = field(init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition)
@@ -96,15 +96,15 @@ class Loader:
         """Use one writer; False when it gave up. A batch in doubt is sent again before anything else, even now that
         the thread is to end: it may be there in part.
         """
-        in_doubt = self.in_doubt
+        doubt_error = self.doubt_error
         try:
             with self.client.writer(self.workload.table) as writer:
-                while in_doubt or not self._stop.is_set():
-                    self.in_doubt = True
+                while doubt_error or not self._stop.is_set():
+                    self.doubt_error = True
                     writer.add_all(map(mutation_of, self.workload.batch(self.acknowledged)))
                     writer.flush()
                     with self._changed:
-                        self.in_doubt = in_doubt = False
+                        self.doubt_error = doubt_error = False
                         self.acknowledged += 1
                         self._changed.notify_all()
                     self.clock.wait(self._stop, self.pause_ms)

@@ -10,6 +10,7 @@ import errno
 import mmap
 import os
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,7 @@ def lose_power(paths: Sequence[Path]) -> None:
 def with_pause(label: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, as a step of its own."""
 
+    @wraps(function)
     def paused(*arguments: Any, **options: Any) -> Any:
         names = [_name(str(a)) for a in arguments if isinstance(a, str | Path)]
         kernel().pause(f"{label} {' '.join(names)}")

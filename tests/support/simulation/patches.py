@@ -1,27 +1,72 @@
 """The edges of the product that a simulation replaces, and nothing else.
 
-A line an edge: where it is looked up, what stands there. Switches of ``tests.support.faults`` are laid over these.
+One line an edge: the module that uses it and its name there, and its replacement. A switch of ``tests.support.faults``
+that is turned in a simulation also replaces the edges that wrap its function.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import random
+import threading
+import uuid
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
+from bookkeeper.bulk import import_log
+from bookkeeper.clock import thread_cpu_ns
 from bookkeeper.config import Settings
+from bookkeeper.master import leadership
+from bookkeeper.master import process as master_process
+from bookkeeper.master import service as master_service
+from bookkeeper.master.books import books_cycle, tserver_recovery
+from bookkeeper.master.calls import tservers
+from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.cycle import work_dispatch
+from bookkeeper.master.fate import engine
 from bookkeeper.master.fate.engine import FateEngine
+from bookkeeper.master.gc import gc_pace, gc_runner
+from bookkeeper.master.operations import bulk_import
 from bookkeeper.master.placement.placement import Placement
-from bookkeeper.security.access import Entrance
-from bookkeeper.storage.wal import delete_log, file_summary, read_blocks, read_headers, read_seal, recover
-from bookkeeper.storage.wal.writing.seal import is_fenced, raise_fence
+from bookkeeper.metadata.flight import books_flight_ms
+from bookkeeper.peers import bookkeeper as peers_bookkeeper
+from bookkeeper.peers.segment_files import missing_parts
+from bookkeeper.replay.stream import range_shipping
+from bookkeeper.rpc.dispatch import caller
+from bookkeeper.rpc.rpc_pool import RpcPool
+from bookkeeper.rpc.rpc_server import RpcServer
+from bookkeeper.runtime import session_retries, threads
+from bookkeeper.runtime.process_exit import end_process
+from bookkeeper.security.access import Entrance, entrance_of
+from bookkeeper.storage.tablet.compaction import due_merges
+from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.wal import wal_files
+from bookkeeper.storage.wal.reading import wal_recovery
+from bookkeeper.storage.wal.reading.block_reader import read_blocks, read_headers
+from bookkeeper.storage.wal.reading.wal_recovery import delete_log, file_summary, recover
+from bookkeeper.storage.wal.wal_files import FileOps, map_file
+from bookkeeper.storage.wal.writing import wal_writer
+from bookkeeper.storage.wal.writing.seal import is_fenced, raise_fence, read_seal
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
+from bookkeeper.tserver import assembly
+from bookkeeper.tserver import process as tserver_process
+from bookkeeper.tserver import service as tserver_service
 from bookkeeper.tserver.assembly import commit_limits
+from bookkeeper.tserver.bulk import bulk_loader, relay_log, segment_receiver, segment_uploads
+from bookkeeper.tserver.bulk.bulk_loader import Follow
+from bookkeeper.tserver.bulk.segment_uploads import Upload
+from bookkeeper.tserver.commit import active_wal, submission_queue, wal_opener
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
+from bookkeeper.tserver.maintenance import compactor, tablet_opener
+from bookkeeper.tserver.receive import receive_streams, slice_delivery, slice_retry
+from bookkeeper.tserver.write import configuration
+from tests.support.replacement import Binding, Target, replaced
 from tests.support.simulation import network, primitives
 from tests.support.simulation.disk import SimFileOps, read_file, with_pause
 from tests.support.simulation.imports import NewbornWriter, NotedFollow, SimUpload, SimUuid, small_parts_of
@@ -36,18 +81,14 @@ ROOMS = ("master", "tserver")
 """Rooms whose threads, locks and conditions are those of tasks."""
 
 
-def threaded() -> list[str]:
+def threaded() -> list[ModuleType]:
     """Every module of these rooms and of ``runtime`` that uses threads."""
-    found = [
-        "runtime.session_retries",
-        "runtime.threads",
-    ]
+    found: list[ModuleType] = [session_retries, threads]
     for room in ROOMS:
         package = importlib.import_module(f"bookkeeper.{room}")
         walked = pkgutil.walk_packages(package.__path__, f"bookkeeper.{room}.")
         names = sorted(info.name for info in walked if not info.name.endswith("__main__"))
-        modules = [(name, importlib.import_module(name)) for name in names]
-        found += [name.removeprefix("bookkeeper.") for name, module in modules if hasattr(module, "threading")]
+        found += [module for module in map(importlib.import_module, names) if hasattr(module, "threading")]
     return found
 
 
@@ -73,84 +114,77 @@ def write_ahead(settings: Settings) -> CommitLimits:
     return replace(commit_limits(settings), ahead_bytes_min=1)
 
 
-def edges() -> list[tuple[str, str, Any]]:
-    """Module below ``bookkeeper``, name there, replacement."""
-    found: list[tuple[str, str, Any]] = [(module, "threading", SimThreading) for module in threaded()]
-    found += [
-        ("bulk.import_log", "WalWriter", NewbornWriter),
-        ("tserver.commit.submission_queue", "Future", SimFuture),
-        ("tserver.commit.active_wal", "is_fenced", with_pause("look for a fence of", is_fenced)),
-        ("storage.wal.reading.wal_recovery", "FileOps", SimFileOps),
-        ("storage.wal.reading.wal_recovery", "map_file", read_file),
-        ("storage.wal.reading.wal_recovery", "raise_fence", with_pause("raise the fence of", raise_fence)),
-        ("storage.wal.writing.wal_writer", "FileOps", SimFileOps),
-        ("storage.wal.wal_files", "map_file", read_file),
-        ("master.fate.engine", "FAILED_RETENTION_NS", 5_000_000_000),
-        ("runtime.threads", "end_process", primitives.end_process),
-        ("master.leadership", "KeyedExecutors", SimExecutors),
-        ("master.leadership", "FateEngine", SimFateEngine),
-        ("master.leadership", "FATE_THREADS", 2),
-        ("master.leadership", "Placement", SimPlacement),
-        ("master.leadership", "SESSIONS_POLL_MS", 400),
-        ("master.gc.gc_pace", "thread_cpu_ns", lambda: 0),
-        ("master.leadership", "books_flight_ms", lambda _settings: FLIGHT_MS),
-        ("master.operations.bulk_import", "uuid", SimUuid),
-        ("master.process", "CAMPAIGN_AGAIN_MS", 500),
-        ("master.process", "RpcServer", network.SimServer),
-        ("master.process", "RpcPool", network.SimPool),
-        ("master.process", "entrance_of", lambda _settings: Entrance()),
-        ("master.service", "caller", network.caller),
-        ("master.cycle.work_dispatch", "RESEND_NS", 5_000_000_000),
-        ("master.books.books_cycle", "read_seal", with_pause("read the seal of", read_seal)),
-        ("master.books.books_cycle", "recover", with_pause("recover", watched_recover(recover))),
-        ("master.books.books_cycle", "file_summary", with_pause("count", file_summary)),
-        ("master.books.tserver_recovery", "recover", with_pause("recover", watched_recover(recover))),
-        ("master.gc.gc_runner", "delete_log", with_pause("delete", watched_delete(delete_log))),
-        ("master.calls.tservers", "ThreadPoolExecutor", SimExecutor),
-        ("master.calls.tservers", "TServers.entries_of", with_pause("list logs of", TServers.entries_of)),
-        ("tserver.process", "RpcServer", network.SimServer),
-        ("tserver.process", "RpcPool", network.SimPool),
-        ("tserver.process", "entrance_of", lambda _settings: Entrance()),
-        ("tserver.commit.wal_opener", "WalWriter", SimWalWriter),
-        ("tserver.assembly", "commit_limits", write_ahead),
-        ("tserver.process", "random", primitives.SimRandomModule),
-        ("tserver.process", "LEASE_CHECK_MS", 1_000),
-        ("tserver.assembly", "books_flight_ms", lambda _settings: FLIGHT_MS),
-        ("tserver.assembly", "SEALED_LOG_AGE_MS", 1_000),
-        ("tserver.maintenance.compactor", "due_merges", eager_merges),
-        ("tserver.maintenance.compactor", "CHECK_INTERVAL_MS", 5_000),
-        ("tserver.maintenance.compactor", "TICK_MS", 2_000),
-        ("tserver.write.configuration", "CHECK_INTERVAL_MS", 1_000),
-        ("tserver.service", "caller", network.caller),
-        ("tserver.receive.slice_delivery", "ThreadPoolExecutor", SimExecutor),
-        ("tserver.receive.slice_retry", "WAIT_MS", 400),
-        ("tserver.receive.receive_streams", "Future", SimFuture),
-        ("tserver.bulk.bulk_loader", "Follow", NotedFollow),
-        ("tserver.bulk.bulk_loader", "uuid", SimUuid),
-        ("tserver.bulk.segment_uploads", "Upload", SimUpload),
-        ("tserver.bulk.segment_uploads", "uuid", SimUuid),
-        ("tserver.bulk.relay_log", "uuid", SimUuid),
-        ("tserver.bulk.segment_receiver", "ThreadPoolExecutor", SimExecutor),
-        ("tserver.maintenance.tablet_opener", "TabletData", SimTabletData),
-        ("tserver.maintenance.tablet_opener", "read_headers", with_pause("read", read_headers)),
-        ("tserver.maintenance.tablet_opener", "read_seal", with_pause("read the seal of", read_seal)),
-        ("peers.bookkeeper", "Future", SimFuture),
-        ("peers.bookkeeper", "missing_parts", small_parts_of),
-        ("peers.bookkeeper", "RpcPool", network.SimPool),
-        ("peers.bookkeeper", "ThreadPoolExecutor", SimExecutor),
-        ("replay.stream.range_shipping", "read_blocks", with_pause("read", read_blocks)),
-    ]
-    return found
+EDGES: tuple[tuple[Target, Any], ...] = (
+    *((Binding(module, threading), SimThreading) for module in threaded()),
+    (Binding(import_log, WalWriter), NewbornWriter),
+    (Binding(submission_queue, Future), SimFuture),
+    (Binding(active_wal, is_fenced), with_pause("look for a fence of", is_fenced)),
+    (Binding(wal_recovery, FileOps), SimFileOps),
+    (Binding(wal_recovery, map_file), read_file),
+    (Binding(wal_recovery, raise_fence), with_pause("raise the fence of", raise_fence)),
+    (Binding(wal_writer, FileOps), SimFileOps),
+    (Binding(wal_files, map_file), read_file),
+    (Binding(engine, "FAILED_RETENTION_NS"), 5_000_000_000),
+    (Binding(threads, end_process), primitives.end_process),
+    (Binding(leadership, KeyedExecutors), SimExecutors),
+    (Binding(leadership, FateEngine), SimFateEngine),
+    (Binding(leadership, "FATE_THREADS"), 2),
+    (Binding(leadership, Placement), SimPlacement),
+    (Binding(leadership, "SESSIONS_POLL_MS"), 400),
+    (Binding(gc_pace, thread_cpu_ns), lambda: 0),
+    (Binding(leadership, books_flight_ms), lambda _settings: FLIGHT_MS),
+    (Binding(bulk_import, uuid), SimUuid),
+    (Binding(master_process, "CAMPAIGN_AGAIN_MS"), 500),
+    (Binding(master_process, RpcServer), network.SimServer),
+    (Binding(master_process, RpcPool), network.SimPool),
+    (Binding(master_process, entrance_of), lambda _settings: Entrance()),
+    (Binding(master_service, caller), network.caller),
+    (Binding(work_dispatch, "RESEND_NS"), 5_000_000_000),
+    (Binding(books_cycle, read_seal), with_pause("read the seal of", read_seal)),
+    (Binding(books_cycle, recover), with_pause("recover", watched_recover(recover))),
+    (Binding(books_cycle, file_summary), with_pause("count", file_summary)),
+    (Binding(tserver_recovery, recover), with_pause("recover", watched_recover(recover))),
+    (Binding(gc_runner, delete_log), with_pause("delete", watched_delete(delete_log))),
+    (Binding(tservers, ThreadPoolExecutor), SimExecutor),
+    (TServers.entries_of, with_pause("list logs of", TServers.entries_of)),
+    (Binding(tserver_process, RpcServer), network.SimServer),
+    (Binding(tserver_process, RpcPool), network.SimPool),
+    (Binding(tserver_process, entrance_of), lambda _settings: Entrance()),
+    (Binding(wal_opener, WalWriter), SimWalWriter),
+    (Binding(assembly, commit_limits), write_ahead),
+    (Binding(tserver_process, random), primitives.SimRandomModule),
+    (Binding(tserver_process, "LEASE_CHECK_MS"), 1_000),
+    (Binding(assembly, books_flight_ms), lambda _settings: FLIGHT_MS),
+    (Binding(assembly, "SEALED_LOG_AGE_MS"), 1_000),
+    (Binding(compactor, due_merges), eager_merges),
+    (Binding(compactor, "CHECK_INTERVAL_MS"), 5_000),
+    (Binding(compactor, "TICK_MS"), 2_000),
+    (Binding(configuration, "CHECK_INTERVAL_MS"), 1_000),
+    (Binding(tserver_service, caller), network.caller),
+    (Binding(slice_delivery, ThreadPoolExecutor), SimExecutor),
+    (Binding(slice_retry, "WAIT_MS"), 400),
+    (Binding(receive_streams, Future), SimFuture),
+    (Binding(bulk_loader, Follow), NotedFollow),
+    (Binding(bulk_loader, uuid), SimUuid),
+    (Binding(segment_uploads, Upload), SimUpload),
+    (Binding(segment_uploads, uuid), SimUuid),
+    (Binding(relay_log, uuid), SimUuid),
+    (Binding(segment_receiver, ThreadPoolExecutor), SimExecutor),
+    (Binding(tablet_opener, TabletData), SimTabletData),
+    (Binding(tablet_opener, read_headers), with_pause("read", read_headers)),
+    (Binding(tablet_opener, read_seal), with_pause("read the seal of", read_seal)),
+    (Binding(peers_bookkeeper, Future), SimFuture),
+    (Binding(peers_bookkeeper, missing_parts), small_parts_of),
+    (Binding(peers_bookkeeper, RpcPool), network.SimPool),
+    (Binding(peers_bookkeeper, ThreadPoolExecutor), SimExecutor),
+    (Binding(range_shipping, read_blocks), with_pause("read", read_blocks)),
+)
 
 
 @contextmanager
 def simulated() -> Iterator[None]:
     """Run with simulated edges."""
     with ExitStack() as stack:
-        for module, name, replacement in edges():
-            *holders, attribute = name.split(".")
-            holder: Any = importlib.import_module(f"bookkeeper.{module}")
-            for part in holders:
-                holder = getattr(holder, part)
-            stack.enter_context(patch.object(holder, attribute, replacement))
+        for target, replacement in EDGES:
+            stack.enter_context(replaced(target, replacement))
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from bookkeeper.storage.wal import Block, Seal, WalWriter
@@ -29,6 +30,7 @@ class SimWalWriter(WalWriter):
 def watched_recover(recover: Callable[..., Seal]) -> Callable[..., Seal]:
     """The product's recovery; what it cut off is told."""
 
+    @wraps(recover)
     def watched(uri: str, *arguments: Any, **options: Any) -> Seal:
         seal = recover(uri, *arguments, **options)
         Watch.ledger.cut(uri, Watch.instance_of(uri), Watch.machine_of(uri), seal.offset)
@@ -40,6 +42,7 @@ def watched_recover(recover: Callable[..., Seal]) -> Callable[..., Seal]:
 def watched_delete(delete: Callable[..., None]) -> Callable[..., None]:
     """The product's deletion; it is judged first."""
 
+    @wraps(delete)
     def watched(uri: str, *arguments: Any) -> None:
         Watch.deleting(uri)
         delete(uri, *arguments)

@@ -229,12 +229,6 @@ def test_every_switch_turns_some_test_red() -> None:
     assert unused(FAULTS, "\n".join(tests)) == [], "write the red twins of these switches, or take them away"
 
 
-@pytest.mark.parametrize("switch", FAULTS)
-def test_a_switch_replaces_a_function_that_exists(switch: str) -> None:
-    holder, name = FAULTS[switch].holder()
-    assert hasattr(holder, name), f"{FAULTS[switch].module} has no {FAULTS[switch].attribute}"
-
-
 def test_a_switch_that_no_test_names_is_found() -> None:
     source = 'fault("no-fences"), fault("one and no-lease-margin")'
     assert unused(["no-fence", "no-lease-margin"], source) == ["no-fence"]
