@@ -10,7 +10,7 @@ import pytest
 from shell.commands import commands
 from shell.completion import Candidate, candidates
 from shell.interactive import table_defaults
-from shell.names import Known, Names
+from shell.names import ClusterNames, NameCache
 from shell.parameters import CLUSTER, TABLE
 from shell.shell_session import Session
 
@@ -18,7 +18,7 @@ from shell.shell_session import Session
 @pytest.fixture
 def session() -> Session:
     session = Session("nowhere:1", as_json=False)
-    session.names = Names(lambda: Known("west", ("cities", "countries", "it's"), ("east", "elsewhere")))
+    session.names = NameCache(lambda: ClusterNames("west", ("cities", "countries", "it's"), ("east", "elsewhere")))
     return session
 
 

@@ -34,7 +34,7 @@ def test_a_monitor_that_asks_nobody_has_no_token(tmp_path: Path) -> None:
     assert quick("monitor", home).out == "http://[::1]:9100/\n"
     answer = quick("monitor", home, "--token")
     assert (answer.code, answer.out) == (ExitCode.FAILED, "")
-    assert "asks for none" in answer.err
+    assert "monitor.authentication is none" in answer.err
 
 
 def test_without_a_port_or_a_secret_it_says_what_to_do(tmp_path: Path, home: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from bookkeeper.errors import UnavailableError
-from shell.names import FRESH_MS, Known, Names
+from shell.names import FRESH_MS, ClusterNames, NameCache
 
 LONG_MS = 60_000.0
 
@@ -30,46 +30,46 @@ class Cluster:
     """Answers, when it may, with the number of the question as its only table."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.reads = 0
         self.reachable = True
         self.may_answer = threading.Event()
         self.may_answer.set()
 
-    def ask(self) -> Known:
-        self.asked += 1
+    def read(self) -> ClusterNames:
+        self.reads += 1
         assert self.may_answer.wait(LONG_MS / 1000)
         if not self.reachable:
             raise UnavailableError("nobody answers")
-        return Known("west", (f"t{self.asked}",))
+        return ClusterNames("west", (f"t{self.reads}",))
 
 
 def test_an_answer_holds_for_a_while() -> None:
     cluster, clock = Cluster(), SteppedClock()
-    names = Names(cluster.ask, clock)
-    assert names.look(LONG_MS) == Known("west", ("t1",))
+    names = NameCache(cluster.read, clock)
+    assert names.get(LONG_MS) == ClusterNames("west", ("t1",))
     clock.now_ns += (FRESH_MS - 1) * 1_000_000
-    assert names.look(LONG_MS).tables == ("t1",)
+    assert names.get(LONG_MS).tables == ("t1",)
     clock.now_ns += 1_000_000
-    assert names.look(LONG_MS).tables == ("t2",)
+    assert names.get(LONG_MS).tables == ("t2",)
 
 
 def test_who_looks_does_not_wait_for_a_cluster_that_hangs() -> None:
     cluster = Cluster()
     cluster.may_answer.clear()
-    names = Names(cluster.ask, SteppedClock())
-    assert names.look(1) == names.look(0) == Known()
-    assert cluster.asked == 1
+    names = NameCache(cluster.read, SteppedClock())
+    assert names.get(1) == names.get(0) == ClusterNames()
+    assert cluster.reads == 1
     cluster.may_answer.set()
-    assert names.look(LONG_MS).tables == ("t1",)
+    assert names.get(LONG_MS).tables == ("t1",)
 
 
 def test_what_was_known_stays_when_nobody_answers_any_more() -> None:
     cluster, clock = Cluster(), SteppedClock()
-    names = Names(cluster.ask, clock)
-    names.look(LONG_MS)
+    names = NameCache(cluster.read, clock)
+    names.get(LONG_MS)
     cluster.reachable = False
     clock.now_ns += FRESH_MS * 1_000_000
-    assert names.look(LONG_MS) == Known("west", ("t1",))
+    assert names.get(LONG_MS) == ClusterNames("west", ("t1",))
     cluster.reachable = True
     clock.now_ns += FRESH_MS * 1_000_000
-    assert names.look(LONG_MS).tables == ("t3",)
+    assert names.get(LONG_MS).tables == ("t3",)

@@ -13,7 +13,7 @@ from shell.replication_properties import (
     GROUP_PREFIX,
     PeerChange,
     TargetChange,
-    is_of_site,
+    are_site_properties,
     peer_changes,
     site_values,
     table_values,
@@ -47,10 +47,10 @@ def test_what_the_site_has_not_is_refused() -> None:
         peer_changes({}, ["instance.cluster.south.zookeepers"], PEERS)
     with pytest.raises(InvalidInputError, match="comes twice"):
         peer_changes({"instance.cluster.east.zookeepers": "h:1"}, ["instance.cluster.east.zookeepers"], PEERS)
-    assert not is_of_site(["table.versions.max"])
-    assert not is_of_site([])
+    assert not are_site_properties(["table.versions.max"])
+    assert not are_site_properties([])
     with pytest.raises(InvalidInputError, match="two commands"):
-        is_of_site(["table.versions.max", "instance.replication.name"])
+        are_site_properties(["table.versions.max", "instance.replication.name"])
 
 
 def test_a_target_of_all_groups_is_shown_at_each() -> None:

@@ -26,8 +26,8 @@ def test_a_long_word_is_cut_in_its_middle_and_its_length_is_told() -> None:
 
 def test_a_part_of_a_word_is_cut_too() -> None:
     word = "good," + "b" * 3_000 + ",good"
-    told = shortened(f"the split {'b' * 3_000} is too long", [word])
-    assert told == f"the split {'b' * 120}…(3000 characters)…{'b' * 40} is too long"
+    message = shortened(f"the split {'b' * 3_000} is too long", [word])
+    assert message == f"the split {'b' * 120}…(3000 characters)…{'b' * 40} is too long"
 
 
 @given(TEXT, TEXT, st.integers(10, 300), st.sampled_from([str, repr, lambda text: repr(text.encode())]))
@@ -35,11 +35,11 @@ def test_whatever_is_quoted_in_whichever_way_is_cut(before: str, piece: str, tim
     assert callable(quote)
     word = piece * times
     quoted = quote(word)
-    told = shortened(f"{before}: {quoted}!", [word])
+    message = shortened(f"{before}: {quoted}!", [word])
     if len(quoted) > 2 * QUOTED_MAX and len(word) > QUOTED_MAX:
-        assert len(told) <= len(before) + QUOTED_MAX + 30
-    assert told.startswith(before[:1])
-    assert told.endswith("!")
+        assert len(message) <= len(before) + QUOTED_MAX + 30
+    assert message.startswith(before[:1])
+    assert message.endswith("!")
 
 
 def test_escaped_bytes_are_known_again() -> None:
@@ -49,7 +49,7 @@ def test_escaped_bytes_are_known_again() -> None:
 
 
 def test_a_message_is_bounded_whatever_it_says() -> None:
-    told = shortened("files: " + "f " * 50_000, [])
-    assert len(told) <= MESSAGE_MAX
-    assert told.startswith("files: f f")
-    assert "(100007 characters)" in told
+    message = shortened("files: " + "f " * 50_000, [])
+    assert len(message) <= MESSAGE_MAX
+    assert message.startswith("files: f f")
+    assert "(100007 characters)" in message

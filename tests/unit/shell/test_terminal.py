@@ -42,7 +42,7 @@ def test_tab_completes_though_the_cluster_is_away(terminal: Terminal) -> None:
     terminal.press("help repli\t")
     terminal.expect("help replication")
     terminal.press("wa\t\r")
-    terminal.expect("Exit code 4 when the time is over")
+    terminal.expect("Exit code 4 if the time limit comes first")
     terminal.press("scan \tx\r")  # no name is known
     terminal.expect(f"no master of {AWAY} says who leads")
 
@@ -89,6 +89,6 @@ def test_the_history_is_there_in_the_next_shell(tmp_path: Path) -> None:
 def test_a_history_that_can_not_be_kept_is_told_and_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with shell(AWAY, tmp_path / "file") as terminal:
-        terminal.expect("the history is not kept")
+        terminal.expect("no history of commands")
         terminal.press("help insert\r")
         terminal.expect("Write one cell")

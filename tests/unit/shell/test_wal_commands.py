@@ -60,7 +60,7 @@ def test_blocks_are_lines_with_all_that_their_headers_say(log: Path, capsys: pyt
     assert lines[3].split()[:6] == ["1-3", "3", "t1", "(last)", "geo=f", "east:r1:t1:1"]
     assert lines[4].split()[:6] == ["4-4", "1", "t2", "(last)", "default=f", "-"]
     assert lines[4].split()[-2:] == [NORTH, "-"]
-    assert lines[-1] == "3 blocks, up to offset 6, all whole"
+    assert lines[-1] == "3 blocks, up to offset 6, all complete"
 
 
 def test_json_has_one_object_a_line(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,7 +140,7 @@ def test_a_torn_tail_is_said_out_loud_and_is_no_error(tmp_path: Path, capsys: py
     code, lines, err = show(capsys, path)
     assert (code, err) == (ExitCode.OK, "")
     assert "not sealed" in lines[0]
-    assert lines[-1].startswith("2 blocks, up to offset 4, all whole; torn tail: ")
+    assert lines[-1].startswith("2 blocks, up to offset 4, all complete; torn tail: ")
     tail = show_json(capsys, path)[-1]
     assert tail["tail_bytes"] == path.stat().st_size - tail["end_position"] > 0
 
@@ -149,7 +149,7 @@ def test_bytes_behind_the_seal_are_no_part_of_the_log(log: Path, capsys: pytest.
     log.write_bytes(log.read_bytes() + b"late")
     code, lines, _ = show(capsys, log)
     assert code == ExitCode.OK
-    assert lines[-1] == "3 blocks, up to offset 6, all whole; 4 bytes behind the seal are no part of the log"
+    assert lines[-1] == "3 blocks, up to offset 6, all complete; 4 bytes after the seal are not part of the log"
 
 
 def test_a_log_without_a_whole_header_shows_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,4 +204,4 @@ def test_neither_a_cluster_nor_spark_is_needed(log: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "all whole" in done.stdout
+    assert "all complete" in done.stdout
