@@ -1,4 +1,4 @@
-"""Names are read in the background: no user waits long, and cached names stay."""
+"""A background thread reads names: no user waits long, and cached names stay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONG_MS = 60_000.0
 
 
 class SteppedClock:
-    """Boot time that passes only when told."""
+    """A clock that advances only when a test adds to ``now_ns``."""
 
     def __init__(self) -> None:
         self.now_ns = 1
@@ -27,7 +27,7 @@ class SteppedClock:
 
 
 class Cluster:
-    """Answers, when it may, with the number of the question as its only table."""
+    """A cluster whose one table has the number of the read in its name; it answers while ``may_answer`` is set."""
 
     def __init__(self) -> None:
         self.reads = 0
@@ -43,7 +43,7 @@ class Cluster:
         return ClusterNames("west", (f"t{self.reads}",))
 
 
-def test_an_answer_holds_for_a_while() -> None:
+def test_cached_names_are_fresh_for_a_while() -> None:
     cluster, clock = Cluster(), SteppedClock()
     names = NameCache(cluster.read, clock)
     assert names.get(LONG_MS) == ClusterNames("west", ("t1",))
@@ -53,7 +53,7 @@ def test_an_answer_holds_for_a_while() -> None:
     assert names.get(LONG_MS).tables == ("t2",)
 
 
-def test_who_looks_does_not_wait_for_a_cluster_that_hangs() -> None:
+def test_a_caller_does_not_wait_for_a_cluster_that_hangs() -> None:
     cluster = Cluster()
     cluster.may_answer.clear()
     names = NameCache(cluster.read, SteppedClock())
@@ -63,7 +63,7 @@ def test_who_looks_does_not_wait_for_a_cluster_that_hangs() -> None:
     assert names.get(LONG_MS).tables == ("t1",)
 
 
-def test_what_was_known_stays_when_nobody_answers_any_more() -> None:
+def test_cached_names_stay_when_the_cluster_stops_answering() -> None:
     cluster, clock = Cluster(), SteppedClock()
     names = NameCache(cluster.read, clock)
     names.get(LONG_MS)
