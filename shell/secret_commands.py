@@ -163,12 +163,12 @@ def renew(directory: Path, who: str, as_json: bool) -> None:
 @secret.command()
 @_DIRECTORY
 @click.argument("who", metavar="WHO")
-@click.option("--all", "everything", is_flag=True, help="For a peer: refuse its present secret, too.")
+@click.option("--all", "all_secrets", is_flag=True, help="For a peer: refuse its present secret, too.")
 @_JSON
-def forget(directory: Path, who: str, everything: bool, as_json: bool) -> None:
+def forget(directory: Path, who: str, all_secrets: bool, as_json: bool) -> None:
     """Refuse the secret that WHO had before `secret renew`, and close connections that were opened with it."""
     settings = load_settings(directory)
-    removed = SecretStore(settings.directory).forget(who, everything)
+    removed = SecretStore(settings.directory).forget(who, all_secrets)
     ids = [stored.secret.id for stored in removed]
     text = f"{who} is refused with {', '.join(ids)} from now on" if ids else f"{who} has no previous secret"
     Output(as_json).result(text, {"who": who, "forgotten": ids})

@@ -110,7 +110,11 @@ def change_target(client: Client, output: Output, table: str, change: TargetChan
 
 @click.command()
 @click.option(
-    "-t", "--table", type=parameters.TABLE, metavar="TABLE", help="Properties of this table; default: of the site."
+    "-t",
+    "--table",
+    type=parameters.TABLE,
+    metavar="TABLE",
+    help="Properties of this table; default: the current table, else the site.",
 )
 @click.option(
     "-s", "--set", "changes", type=parameters.key_value, multiple=True, metavar="KEY=VALUE", help="Set a property."

@@ -39,9 +39,10 @@ def tablets(session: Session, output: Output, table: str) -> None:
     """List the tablets of a table: rows, tablet server, state and problem of each.
 
     A tablet has the rows after AFTER, up to and including THROUGH. Its state is "served"; "loading" while its tablet
-    server reads its files; "unassigned" while it waits for the logs of a dead tablet server; or "needs help" when it
-    can't be read or written. The problem then names the next step, and the cluster retries within a minute. A served
-    tablet may have a problem, too; its tablet server retries the failed work every half minute.
+    server reads its files; "unknown" before that server's first report; "unassigned" while it waits for the logs of a
+    dead tablet server; or "needs help" when it can't be read or written. The problem then names the next step, and the
+    cluster retries within a minute. A served tablet may have a problem, too; its tablet server retries the failed work
+    every half minute.
     """
     tables = session.client.tables
     rows = [_tablet_record(found) for found in tables.locate(tables.get(table).table_id)]

@@ -29,7 +29,7 @@ _COLUMNS = (
     ("provenance", 10),
     ("origin", 6),
 )
-"""Columns of the list of blocks with their least widths; the command prints blocks before it knows later widths."""
+"""Columns of the list of blocks with their least widths; a block is printed before later, wider ones are read."""
 
 
 @click.group()

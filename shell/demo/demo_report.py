@@ -38,8 +38,8 @@ def print_report(screen: Screen, measurements: Measurements) -> None:
         for name, v in measurements.comparisons.items()
     ]
     screen.table(("table on", "cells", "missing", "unexpected", "different", "with the input"), rows)
-    for name, verdict in measurements.comparisons.items():
-        for example in verdict.examples:
+    for name, comparison in measurements.comparisons.items():
+        for example in comparison.examples:
             screen.line(f"{name}: {example}")
     screen.line(shipped_text(measurements.totals, measurements.written))
     for reason in measurements.totals.undercount_reasons:
@@ -50,8 +50,8 @@ def print_report(screen: Screen, measurements: Measurements) -> None:
         f"time: start {ready:.1f} s, load {loaded - ready:.1f} s, zero lag {drained - loaded:.1f} s later, "
         f"compare {compared - drained:.1f} s"
     )
-    equal = all(verdict.equal for verdict in measurements.comparisons.values())
-    same = len({verdict.digest for verdict in measurements.comparisons.values()}) == 1
+    equal = all(comparison.equal for comparison in measurements.comparisons.values())
+    same = len({comparison.digest for comparison in measurements.comparisons.values()}) == 1
     if equal:
         screen.line(f"verdict: every cell is right on both clusters, timestamps {'equal' if same else 'NOT equal'} too")
     else:

@@ -93,7 +93,7 @@ def run_demo(directory: Path, plan: Plan, screen: Screen, clock: Clock) -> bool:
     totals = totals_of(read_journal(west.process.settings))
     times_s = (ready_s, loaded_s, drained_s, compared_s)
     print_report(screen, Measurements(comparisons, totals, written, probe.samples_ms, times_s))
-    return all(verdict.equal for verdict in comparisons.values())
+    return all(comparison.equal for comparison in comparisons.values())
 
 
 def connect(clusters: DemoClusters, screen: Screen) -> None:
