@@ -1,8 +1,7 @@
-"""The commands that were typed before, in a file of the user's own.
+"""The history of typed commands, in a private file of the user.
 
-Arrives: lines. Leaves: the same lines in the next shell, the latest :data:`ENTRIES_MAX` of them. The file can be read
-by its owner only, since values are typed into it; a line that begins with a space is not kept at all. Survives a crash:
-every line, from the moment it was entered.
+Only its owner can read the file, since users type values into commands. It keeps the latest :data:`ENTRIES_MAX` lines,
+each from the moment of its entry, but no line that begins with a space.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ _MARK = "\n# "
 
 
 def history_file(environment: Mapping[str, str], home: Path) -> Path:
-    """Where it is: in the user's state directory, ``$XDG_STATE_HOME`` or ``~/.local/state``."""
+    """The path of the file, in the user's state directory: ``$XDG_STATE_HOME`` or ``~/.local/state``."""
     state = environment.get("XDG_STATE_HOME", "")
     base = Path(state) if state.startswith("/") else home / ".local" / "state"
     return base / "tablet-bookkeeper" / "history"
 
 
 class PrivateHistory(FileHistory):
-    """Raises OSError when the file can be neither made nor read."""
+    """A history file of mode 0600. Raises OSError if the file can't be made or read."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -39,13 +38,13 @@ class PrivateHistory(FileHistory):
         super().__init__(path)
 
     def append_string(self, string: str) -> None:
-        """Keep a line, unless it begins with a space."""
+        """Store a line, unless it begins with a space."""
         if not string.startswith(" "):
             super().append_string(string)
 
 
 def _trim(path: Path) -> None:
-    """Keep the latest entries; whole or not at all."""
+    """Drop all but the latest entries, atomically."""
     entries = path.read_text(encoding="utf-8", errors="replace").split(_MARK)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with open(temporary, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as out:

@@ -1,23 +1,17 @@
-"""All commands of the shell, by name.
-
-Arrives: words after ``bookkeeper shell DIR``. Leaves: one command of :mod:`shell.table_commands`,
-:mod:`shell.storage_commands`, :mod:`shell.user_commands`, :mod:`shell.border_commands`, :mod:`shell.data_commands`,
-:mod:`shell.operation_commands`, :mod:`shell.replication_commands` or :mod:`shell.session_commands` run over
-:mod:`bookkeeper.client`.
-"""
+"""All commands of ``bookkeeper shell``, by name, with ``help``."""
 
 from __future__ import annotations
 
 import click
 
 from shell import (
-    border_commands,
     data_commands,
     operation_commands,
     replication_commands,
     session_commands,
     storage_commands,
     table_commands,
+    tablet_commands,
     user_commands,
 )
 from shell.output import Output, Record
@@ -25,17 +19,17 @@ from shell.shell_session import Session, in_session
 
 
 @click.group(name="shell", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, whatever the command.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def commands(as_json: bool) -> None:
-    """Commands of the shell; COMMAND --help tells more about one."""
+    """Commands of the shell; COMMAND --help explains one."""
 
 
-def _names(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
-    """Commands that may follow the words of ``help`` so far."""
+def _names(ctx: click.Context, parameter: click.Parameter, prefix: str) -> list[str]:
+    """Commands that may follow the words of ``help`` before the cursor."""
     group: click.Command | None = commands
     for word in ctx.params.get(parameter.name or "") or ():
         group = group.commands.get(word) if isinstance(group, click.Group) else None
-    return [name for name in group.commands if name.startswith(begun)] if isinstance(group, click.Group) else []
+    return [name for name in group.commands if name.startswith(prefix)] if isinstance(group, click.Group) else []
 
 
 @commands.command(name="help")
@@ -48,15 +42,15 @@ def show_help(session: Session, output: Output, words: tuple[str, ...]) -> None:
         return
     found: click.Command = commands
     for word in words:
-        known = found.commands if isinstance(found, click.Group) else {}
-        if word not in known:
+        subcommands = found.commands if isinstance(found, click.Group) else {}
+        if word not in subcommands:
             raise click.UsageError(f"No such command '{word}'", click.get_current_context())
-        found = known[word]
-    output.done("", _described(found))
+        found = subcommands[word]
+    output.result("", _command_record(found))
 
 
-def _described(command: click.Command) -> Record:
-    """A command for programs: its help, its parameters, the commands below it."""
+def _command_record(command: click.Command) -> Record:
+    """A command as JSON: its help, its options, its subcommands."""
     context = click.Context(command, info_name=command.name)
     return {
         "name": command.name,
@@ -67,7 +61,7 @@ def _described(command: click.Command) -> Record:
             for option in command.params
             if isinstance(option, click.Option)
         ],
-        "commands": [_described(below) for below in command.commands.values()]
+        "commands": [_command_record(subcommand) for subcommand in command.commands.values()]
         if isinstance(command, click.Group)
         else [],
     }
@@ -77,7 +71,7 @@ for _command in (
     *table_commands.COMMANDS,
     *storage_commands.COMMANDS,
     *user_commands.COMMANDS,
-    *border_commands.COMMANDS,
+    *tablet_commands.COMMANDS,
     *data_commands.COMMANDS,
     *replication_commands.COMMANDS,
     *operation_commands.COMMANDS,

@@ -1,7 +1,4 @@
-"""``insert --if-value`` and ``--if-absent``: a cell is written if it is as the user thinks it is.
-
-Arrives: the two switches. Leaves: a condition on the cell that is written, and the error for one that did not hold.
-"""
+"""``insert --if-value`` and ``--if-absent``: conditions on the present value of the cell."""
 
 from __future__ import annotations
 
@@ -17,21 +14,23 @@ from shell.output import parse_bytes
 
 
 class RejectedError(PermanentError):
-    """A condition did not hold, and nothing was written."""
+    """Nothing was written, because a condition was false."""
 
     code = "rejected"
 
 
 def conditional(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the two switches, as ``if_value`` and ``if_absent``."""
-    command = click.option("--if-absent", is_flag=True, help="Only if there is no such cell.")(command)
-    return click.option("--if-value", type=parse_bytes, metavar="VALUE", help="Only if it holds this now.")(command)
+    """Give a command the options, as ``if_value`` and ``if_absent``."""
+    command = click.option("--if-absent", is_flag=True, help="Write only if there is no such cell.")(command)
+    return click.option(
+        "--if-value", type=parse_bytes, metavar="VALUE", help="Write only if the cell has this value now."
+    )(command)
 
 
 def condition_of(
     family: bytes, qualifier: bytes, visibility: bytes, if_value: bytes | None, if_absent: bool
 ) -> Condition | None:
-    """The condition on a cell that the switches ask for, None without one; raises UsageError for both."""
+    """The condition of the options; None without an option. Raises UsageError if both are set."""
     if if_value is not None and if_absent:
         raise click.UsageError("give --if-value or --if-absent, not both", click.get_current_context())
     if if_absent:
@@ -39,7 +38,7 @@ def condition_of(
     return None if if_value is None else equals(family, qualifier, if_value, visibility)
 
 
-def rejected(table: str, condition: Condition) -> RejectedError:
-    """What the user is told when the condition did not hold."""
-    reason = "there is such a cell" if condition.value is None else "the cell does not hold what --if-value says"
-    return RejectedError(f"nothing was written to table {table}: {reason}; scan shows it")
+def rejected_error(table: str, condition: Condition) -> RejectedError:
+    """The error for a condition that was false."""
+    reason = "the cell exists" if condition.value is None else "the cell does not have the value of --if-value"
+    return RejectedError(f"nothing was written to table {table}: {reason}; scan shows the cell")

@@ -1,7 +1,7 @@
-"""Commands about the settings file of a cluster: ``config check`` and ``config show``. Nothing is started or changed.
+"""Commands about the settings file of a cluster: ``config check`` and ``config show``. They start and change nothing.
 
-Arrives: the directory of a cluster. Leaves: every problem with its settings file and its stores, or the settings that
-are in force when its processes start next, each with its unit and meaning.
+``check`` prints every problem of the settings file and the stores that it names. ``show`` prints the settings with
+which processes would start now.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.group()
 def config() -> None:
-    """Look into the settings of a cluster, which need not run."""
+    """Check and print the settings of a cluster; it need not run."""
 
 
 @config.command()
 @_DIRECTORY
 @_JSON
 def check(directory: Path, as_json: bool) -> int:
-    """Check the settings file in DIR, its addresses and its books; exit code 0 when processes would start with them.
+    """Check the settings file in DIR, its addresses and its books.
 
-    Prints a line for each problem: file, key, reason, next step. Exit code 1 when there is one.
+    Exit code 0 when processes would start. Otherwise exit code 1, and a line for each problem: file, key, reason, next
+    step.
     """
     output, problems = Output(as_json), check_settings(directory)
     if not problems:
@@ -52,7 +53,7 @@ def check(directory: Path, as_json: bool) -> int:
         problems = check_exposure(settings) + check_stores(settings)
     file = directory.absolute() / SETTINGS_FILE
     if not problems or as_json:
-        output.done(f"{file}: no problem", {"file": str(file), "problems": [_problem_record(p) for p in problems]})
+        output.result(f"{file}: no problem", {"file": str(file), "problems": [_problem_record(p) for p in problems]})
     else:
         for problem in problems:
             click.echo(f"{file}: {problem.text}; {problem.next_step}")
@@ -60,7 +61,7 @@ def check(directory: Path, as_json: bool) -> int:
 
 
 def check_exposure(settings: Settings) -> list[Problem]:
-    """What keeps processes from listening at the addresses that the settings name."""
+    """Problems with the addresses at which the settings let processes listen."""
     try:
         refuse_plaintext(settings)
     except RefusedError as error:
@@ -70,7 +71,7 @@ def check_exposure(settings: Settings) -> list[Problem]:
 
 
 def check_stores(settings: Settings) -> list[Problem]:
-    """What keeps processes from starting over the stores that the settings name; they may be in use."""
+    """Problems of the stores that the settings name, as a process finds them at its start; they may be in use."""
     if not (settings.coordination_dir / COORDINATION_FILE).is_file():
         reason = f"there is no coordination store in {settings.coordination_dir}"
         return [_problem(settings, "coordination.url", reason, "restore the directory of the cluster")]
@@ -79,7 +80,7 @@ def check_stores(settings: Settings) -> list[Problem]:
             check_books(settings, coordination)
     except BookkeeperError as error:
         reason, _, step = error.message.partition("; ")
-        return [_problem(settings, "metadata.url", reason, step or "see to it that the store answers")]
+        return [_problem(settings, "metadata.url", reason, step or "make the store answer")]
     return []
 
 
@@ -98,14 +99,16 @@ def _problem_record(problem: Problem) -> Record:
 
 @config.command()
 @_DIRECTORY
-@click.option("--all", "everything", is_flag=True, help="Those that have their default too.")
+@click.option("--all", "show_all", is_flag=True, help="Print settings with their default, too.")
 @_JSON
-def show(directory: Path, everything: bool, as_json: bool) -> None:
-    """Print the settings in force in DIR that differ from their default, with unit and meaning."""
+def show(directory: Path, show_all: bool, as_json: bool) -> None:
+    """Print the settings in DIR that differ from their default, with unit and meaning."""
     settings = load_settings(directory)
     rows = [_setting_record(settings, facts) for facts in explain(Sections)]
-    shown = [row for row in rows if everything or row["value"] != row["default"]]
-    Output(as_json).records(shown, ("setting", "value", "unit", "default", "meaning"), "every setting has its default")
+    shown = [row for row in rows if show_all or row["value"] != row["default"]]
+    Output(as_json).records(
+        shown, ("setting", "value", "unit", "default", "meaning"), "all settings have their defaults"
+    )
 
 
 def _setting_record(settings: Settings, facts: SettingFacts) -> Record:

@@ -1,7 +1,6 @@
-"""How commands end: exit codes, and one line on standard error that names the thing, the reason and the next step.
+"""Exit codes of commands, and their error line: the thing, the reason and the next step.
 
-Arrives: whatever a command raised. Leaves: an exit code and at most one line. A defect of the program itself is not
-caught here: its traceback is what its maintainers need.
+A defect of the program itself is not caught here, because its maintainers need the traceback.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ class ExitCode(IntEnum):
 
     OK = 0
     FAILED = 1
-    """A permanent error: trying again unchanged can't succeed."""
+    """A permanent error: the same command fails again."""
     USAGE = 2
-    """The command line is wrong; nothing was done."""
+    """The command line is wrong; the command did nothing."""
     UNAVAILABLE = 3
     """A transient error, such as a cluster that does not answer: try again later."""
     TIMED_OUT = 4
-    """``replication wait`` gave up waiting; replication goes on."""
+    """``replication wait`` reached its time limit; replication continues."""
     INTERRUPTED = 130
     """Ended by Ctrl-C."""
 
@@ -45,18 +44,20 @@ def run(
     as_json: bool = False,
     defaults: Mapping[str, object] | None = None,
 ) -> int:
-    """Run one command line and return its exit code; errors are printed here. ``defaults`` are click's default map."""
+    """Run one command line, print its error if it fails, and return its exit code. ``defaults`` are click's default
+    map.
+    """
     try:
         result = command.main(words, prog_name=command.name, standalone_mode=False, obj=obj, default_map=defaults)
     except click.Abort:
         return ExitCode.INTERRUPTED
     except (click.ClickException, BookkeeperError) as error:
-        return _say(error, words, as_json)
+        return _report(error, words, as_json)
     return result if isinstance(result, int) else ExitCode.OK
 
 
-def told(error: click.ClickException | BookkeeperError) -> tuple[str, str, ExitCode]:
-    """What an error says, its stable code, and the exit code."""
+def describe(error: click.ClickException | BookkeeperError) -> tuple[str, str, ExitCode]:
+    """The message of an error, its stable code, and the exit code."""
     match error:
         case click.UsageError():
             return _usage_text(error), "usage", ExitCode.USAGE
@@ -74,13 +75,13 @@ def _usage_text(error: click.UsageError) -> str:
     return f"{path}: {error.format_message().rstrip('.')}; see: {path} --help" if path else error.format_message()
 
 
-def _say(error: click.ClickException | BookkeeperError, words: Iterable[str], as_json: bool) -> int:
-    message, code, exit_code = told(error)
+def _report(error: click.ClickException | BookkeeperError, words: Iterable[str], as_json: bool) -> int:
+    message, code, exit_code = describe(error)
     line = one_line(message, words)
     click.echo(json.dumps({"error": code, "message": line}) if as_json else f"error: {line}", err=True)
     return exit_code
 
 
 def one_line(message: str, words: Iterable[str]) -> str:
-    """A message on one line, which repeats little of the ``words`` that it is about."""
+    """A message on one line, with long ``words`` of the command line shortened."""
     return shortened(" ".join(message.split()), (" ".join(word.split()) for word in words))

@@ -1,8 +1,7 @@
-"""The shell's loop: one command given on the command line, or commands read line by line.
+"""The shell's loop: one command from the command line, or commands line by line.
 
-Arrives: words, or lines from a terminal, file or pipe. Leaves: an exit code. On a terminal an error or Ctrl-C ends one
-command and the loop goes on; in a script the first failing command ends it with its exit code, so that nothing runs on
-a wrong base.
+On a terminal an error or Ctrl-C ends one command, and the loop continues. In a script the first failing command ends
+the loop with its exit code, so that no later command runs on a wrong base.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from shell.failures import ExitCode, one_line, run
 from shell.shell_session import Session
 
 
-def run_words(cluster: str, words: list[str], as_json: bool, given: CredentialFiles | None = None) -> int:
-    """Run one command, or the loop when there is none; returns the exit code."""
-    with Session(cluster, as_json, given) as session:
+def run_words(cluster: str, words: list[str], as_json: bool, credentials: CredentialFiles | None = None) -> int:
+    """Run one command, or the loop without a command, and return the exit code."""
+    with Session(cluster, as_json, credentials) as session:
         if words:
             return run_command(session, words)
         if not sys.stdin.isatty():
             return _loop(session, sys.stdin, stop_at_error=True)
-        # Imported here: it takes longer than many a command.
+        # Imported here, because the import takes longer than many commands.
         from shell.terminal import terminal_lines
 
         return _loop(session, terminal_lines(commands, session), stop_at_error=False)
@@ -57,7 +56,7 @@ def run_command(session: Session, words: list[str]) -> int:
 
 
 def table_defaults(group: click.Group, table: str) -> dict[str, object]:
-    """Click's default map that gives ``table`` to every command of a group that must have one."""
+    """Click's default map with ``table`` for each command of a group that requires a table."""
     defaults: dict[str, object] = {}
     for name, command in group.commands.items():
         if isinstance(command, click.Group):

@@ -1,7 +1,6 @@
-"""The command ``bookkeeper``: make a cluster, run it, talk to it.
+"""The command ``bookkeeper``, which makes, runs and administers a cluster.
 
-Arrives: a command line. Leaves: output, and an exit code (:class:`shell.failures.ExitCode`). Nothing survives a crash
-here.
+Its exit code is one of :class:`shell.failures.ExitCode`.
 """
 
 from __future__ import annotations
@@ -35,15 +34,17 @@ HELP = {"help_option_names": ["-h", "--help"]}
 def bookkeeper() -> None:
     """Tables on one cluster, replicated to others, with exact books.
 
-    Exit codes: 0 done; 1 permanent error; 2 wrong command line; 3 transient error or no answer, try again later;
-    4 a wait timed out.
+    Exit codes: 0 success; 1 permanent error; 2 wrong command line; 3 transient error or no answer, try again later;
+    4 time limit of a wait.
     """
 
 
 @bookkeeper.command()
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @click.option("--name", required=True, help="Name of the cluster, for people.")
-@click.option("--master-port", type=PORT, help="Port of the master; a free one is chosen and written down otherwise.")
+@click.option(
+    "--master-port", type=PORT, help="Port of the master; default: a free port, which init writes into the settings."
+)
 @click.option("--tservers", type=INT_COUNT, default=1, show_default=True, help="Tablet servers to run.")
 @click.option("--metadata", "metadata_url", metavar="URL", help="hbase://HOST:PORT/PREFIX or sqlite:///FILE.")
 @click.option(
@@ -59,7 +60,7 @@ def init(
     overrides: tuple[tuple[str, str], ...],
     as_json: bool,
 ) -> None:
-    """Make a cluster in DIR; nothing is started."""
+    """Make a cluster in DIR; no process starts."""
     keep_private()
     further = {key: _toml_value(text) for key, text in overrides}
     settings = init_cluster(directory, name, master_port, tservers, metadata_url, further)
@@ -72,38 +73,37 @@ def init(
         "metadata": settings.metadata_url,
     }
     text = f"cluster {name} made in {settings.directory}; its quorum is {settings.master.address}"
-    Output(as_json).done(f"{text}; start it: bookkeeper standalone {directory}", facts)
+    Output(as_json).result(f"{text}; start it: bookkeeper standalone {directory}", facts)
 
 
 @bookkeeper.command()
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 def standalone(directory: Path, as_json: bool) -> None:
-    """Run the cluster in DIR until interrupted: one master, its tablet servers, one replay process.
+    """Run the cluster in DIR until Ctrl-C or SIGTERM: one master, its tablet servers, one replay process.
 
-    Prints a line when the cluster answers and every tablet server is registered, and one whenever a process ended
-    and is started again.
+    It prints a line when the cluster answers with all tablet servers, and a line whenever it restarts a process.
     """
     output = Output(as_json)
     run_standalone(load_settings(directory), lambda text: output.line({"message": text}, text))
 
 
 @bookkeeper.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, whatever the command.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option(
     "--secret-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The secret to show, or a directory of them; else BOOKKEEPER_SECRET_FILE names it, or it is in DIR.",
+    help="The client's secret, or a directory of secrets; default: the secret in DIR, else BOOKKEEPER_SECRET_FILE.",
 )
 @click.option(
     "--tls-ca",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The CA of a cluster that speaks TLS.",
+    help="The CA of a cluster with TLS.",
 )
 @click.option(
-    "--tls-certificate", type=click.Path(path_type=Path), metavar="FILE", help="The own certificate and its key."
+    "--tls-certificate", type=click.Path(path_type=Path), metavar="FILE", help="The client's certificate with its key."
 )
 @click.argument("cluster", metavar="DIR|QUORUM")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
@@ -117,10 +117,10 @@ def shell(
     tls_ca: Path | None,
     tls_certificate: Path | None,
 ) -> None:
-    """Talk to a cluster: one COMMAND, or a loop that reads commands.
+    """Run one COMMAND on a cluster, or a loop that reads commands.
 
-    The cluster is named by its directory, or by the HOST:PORT[,HOST:PORT] of its masters. COMMAND `help` lists all
-    commands. When commands come from a file or pipe, the first that fails ends the loop.
+    The cluster is a directory, or the addresses HOST:PORT[,HOST:PORT] of its masters. COMMAND `help` lists all
+    commands. If commands come from a file or pipe, the first that fails ends the loop.
     """
     ctx.exit(run_words(cluster, list(words), as_json, CredentialFiles(secret_file, tls_ca, tls_certificate)))
 
@@ -132,7 +132,7 @@ bookkeeper.add_command(wal)
 
 
 def _toml_value(text: str) -> object:
-    """A setting as it would stand in the file; what is not TOML is a plain string."""
+    """The value of a setting as TOML; text that is not TOML is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

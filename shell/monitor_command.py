@@ -1,6 +1,6 @@
-"""The command ``monitor``: where a cluster's pages are, with the token that opens them. The cluster need not run.
+"""The command ``monitor``: prints the address of a cluster's pages, with the token that opens them.
 
-Arrives: the directory of a cluster. Leaves: an address, or the token alone, on standard output and nowhere else.
+The cluster need not run. The token goes to standard output and nowhere else.
 """
 
 from __future__ import annotations
@@ -19,28 +19,32 @@ from shell.output import Output
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--token", "token_only", is_flag=True, help="Print the token alone, for Prometheus and other programs.")
+@click.option("--token", "token_only", is_flag=True, help="Print only the token, for Prometheus and other programs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def monitor(directory: Path, token_only: bool, as_json: bool) -> None:
-    """Print the address of the monitor of the cluster in DIR, with the token that lets a browser in.
+    """Print the address of the monitor of the cluster in DIR, with the token that a browser needs.
 
-    Who has the token may look and nothing else. It is made of DIR/secrets/monitor.secret; `secret renew DIR viewers`
-    makes a new one, `secret forget DIR viewers` ends the one before.
+    The token allows its holder to read the monitor, and nothing else. It is made from DIR/secrets/monitor.secret;
+    `secret renew DIR viewers` makes a new token, `secret forget DIR viewers` ends the previous one.
     """
     settings = load_settings(directory)
     url, token = address_of(settings), ""
     if requires_token(settings):
         token = token_of(SecretStore(settings.directory).own("monitor"))
     elif token_only:
-        raise NotFoundError("there is no token, for this monitor asks for none: authentication is none")
-    whole = f"{url}?token={token}" if token else url
-    Output(as_json).done(token if token_only else whole, {"url": whole, "address": url, "token": token or None})
+        raise NotFoundError(
+            "this monitor has no token, because monitor.authentication is none; open its address without a token"
+        )
+    url_with_token = f"{url}?token={token}" if token else url
+    Output(as_json).result(
+        token if token_only else url_with_token, {"url": url_with_token, "address": url, "token": token or None}
+    )
 
 
 def address_of(settings: Settings) -> str:
-    """Where the monitor of the cluster's master answers. Raises NotFoundError when there is none."""
+    """The URL of the monitor of the cluster's master. Raises NotFoundError if the cluster has no monitor."""
     if not settings.monitor.port:
         raise NotFoundError(
-            f"{settings.directory} has no monitor: set monitor.port in its settings, and start it again"
+            f"{settings.directory} has no monitor; set monitor.port in its settings, and restart the cluster"
         )
     return url_of(settings.monitor.host, settings.monitor.port, bool(settings.security.tls_certificate))

@@ -1,7 +1,7 @@
-"""Names that the interactive shell shows and completes: those of the cluster, its tables and its peers.
+"""A cache of the names that the interactive shell shows and completes: of the cluster, its tables and its peers.
 
-Arrives: a function that asks the cluster. Leaves: what it answered when last asked. A prompt must not wait: the cluster
-is asked in the background, and whoever wants names waits for a bounded time, then makes do with what is known.
+A background thread reads the names, so a prompt never waits long for a cluster: a caller waits for a bounded time, and
+then gets the cached names.
 """
 
 from __future__ import annotations
@@ -18,72 +18,72 @@ from bookkeeper.errors import BookkeeperError
 from bookkeeper.security.access import CredentialFiles
 
 FRESH_MS = 3_000
-"""How long an answer is taken for true."""
+"""Age at which cached names are read again."""
 
 WAIT_MS = 500
-"""How long a prompt or a completion waits."""
+"""Longest wait of a prompt or a completion."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """An answer. ``cluster`` is empty as long as nobody answered."""
+class ClusterNames:
+    """Names at one moment; ``cluster`` is empty before the first answer."""
 
     cluster: str = ""
     tables: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
 
 
-class Names:
-    """See the module. Thread-safe."""
+class NameCache:
+    """Names of one cluster, which ``read`` asks of it. Thread-safe."""
 
-    def __init__(self, ask: Callable[[], Known], clock: Clock | None = None) -> None:
-        self._ask = ask
+    def __init__(self, read: Callable[[], ClusterNames], clock: Clock | None = None) -> None:
+        self._read = read
         self._clock = clock or SystemClock()
         self._changed = threading.Condition()
-        self._known = Known()
+        self._names = ClusterNames()
         self._stale_from_ns = 0
-        self._asking = False
+        self._is_reading = False
 
-    def look(self, wait_ms: float = WAIT_MS) -> Known:
-        """What is known, after ``wait_ms`` at most."""
+    def get(self, wait_ms: float = WAIT_MS) -> ClusterNames:
+        """The newest names, after ``wait_ms`` at most."""
         with self._changed:
-            if not self._asking and self._clock.boot_ns() >= self._stale_from_ns:
-                self._asking = True
+            if not self._is_reading and self._clock.boot_ns() >= self._stale_from_ns:
+                self._is_reading = True
                 threading.Thread(target=self._refresh, name="names", daemon=True).start()
-            self._changed.wait_for(lambda: not self._asking, wait_ms / 1000)
-            return self._known
+            self._changed.wait_for(lambda: not self._is_reading, wait_ms / 1000)
+            return self._names
 
     def _refresh(self) -> None:
-        known = self._known
+        names = self._names
         try:
-            with contextlib.suppress(BookkeeperError):  # the next command says why nobody answers
-                known = self._ask()
+            with contextlib.suppress(BookkeeperError):  # the next command reports the error
+                names = self._read()
         finally:
             with self._changed:
-                self._known = known
+                self._names = names
                 self._stale_from_ns = self._clock.boot_ns() + FRESH_MS * 1_000_000
-                self._asking = False
+                self._is_reading = False
                 self._changed.notify_all()
 
 
-def connect(where: str, given: CredentialFiles, budget_ms: float | None = None) -> Client:
-    """A client of the cluster that is named as on a command line; raises BookkeeperError. ``budget_ms``: how long a
-    master is looked for.
+def connect(cluster: str, credentials: CredentialFiles, budget_ms: float | None = None) -> Client:
+    """A client of ``cluster``, a directory or a quorum. It searches for a master for up to ``budget_ms``. Raises
+    BookkeeperError.
     """
     return Client.connect(
-        where,
-        secret_file=given.secret_file,
-        tls_ca=given.tls_ca,
-        tls_certificate=given.tls_certificate,
+        cluster,
+        secret_file=credentials.secret_file,
+        tls_ca=credentials.tls_ca,
+        tls_certificate=credentials.tls_certificate,
         budget_ms=CONNECT_BUDGET_MS if budget_ms is None else budget_ms,
     )
 
 
-def ask_cluster(where: str, given: CredentialFiles | None = None) -> Known:
-    """Ask the cluster that is named as on a command line, once; raises BookkeeperError."""
-    with connect(where, given or CredentialFiles(), 0) as client:
-        return Known(
+def read_names(cluster: str, credentials: CredentialFiles | None = None) -> ClusterNames:
+    """Ask ``cluster``, a directory or a quorum, for its names, once. Raises BookkeeperError."""
+    with connect(cluster, credentials or CredentialFiles(), 0) as client:
+        return ClusterNames(
             client.cluster_name(),
             tuple(sorted(table.name for table in client.tables.list())),
-            tuple(sorted(cluster.name for cluster in client.replication.clusters())),
+            tuple(sorted(peer.name for peer in client.replication.clusters())),
         )

@@ -1,7 +1,4 @@
-"""``operations``: what a master does in several steps, and what it could not do.
-
-Arrives: nothing. Leaves: a call of :mod:`bookkeeper.client`, and what it answered.
-"""
+"""The command ``operations``: operations of several steps, under way or failed."""
 
 from __future__ import annotations
 
@@ -18,10 +15,10 @@ _COLUMNS = ("operation", "kind", "step", "begun", "note")
 @click.command()
 @in_session
 def operations(session: Session, output: Output) -> None:
-    """List operations that are under way, and those that failed a while ago.
+    """List operations that are under way, and those that failed lately.
 
-    An operation outlives its master. One whose step is failed has changed nothing more since; ask again when the reason
-    is gone.
+    If the master dies, the next master continues an operation. A failed operation makes no further change; repeat its
+    command when the reason is gone.
     """
     rows = [
         {
@@ -34,7 +31,7 @@ def operations(session: Session, output: Output) -> None:
         }
         for found in session.client.operations()
     ]
-    output.records(rows, _COLUMNS, "no operation is under way, and none has failed lately")
+    output.records(rows, _COLUMNS, "no operation is under way, and no operation failed lately")
 
 
 COMMANDS = (operations,)

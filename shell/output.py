@@ -1,7 +1,7 @@
-"""What commands print: text for people, JSON for programs; the same facts in both.
+"""The output of commands: text for people, or JSON for programs with the same facts.
 
-Arrives: rows as plain dictionaries. Leaves: text or JSON on standard output. The output is an interface: keys of the
-JSON form are stable. Bytes are shown, and read, as printable ASCII with ``\\xHH`` for everything else.
+The keys of the JSON are an interface and stay. Commands print and read bytes as printable ASCII, with ``\\xHH`` for
+all other bytes.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import click
 from rich.cells import cell_len
 
 Record = Mapping[str, object]
-"""What JSON can hold, by name."""
+"""JSON values by their keys."""
 
 _GAP = "  "
 
 
 def printable(raw: bytes) -> str:
-    r"""Bytes as text: printable ASCII stays, everything else and the backslash become ``\xHH``."""
+    r"""Bytes as text: printable ASCII stays; all other bytes and the backslash become ``\xHH``."""
     return "".join(chr(b) if 0x20 <= b < 0x7F and b != 0x5C else f"\\x{b:02x}" for b in raw)
 
 
 def parse_bytes(text: str) -> bytes:
-    r"""Inverse of :func:`printable` for what a user types: UTF-8, with ``\xHH`` for single bytes."""
+    r"""Typed text as bytes: UTF-8, and ``\xHH`` for a byte; inverse of :func:`printable`. Raises BadParameter."""
     first, *escaped = text.split("\\x")
     result = first.encode()
     for part in escaped:
@@ -37,20 +37,20 @@ def parse_bytes(text: str) -> bytes:
 
 
 def utc(time_ms: int) -> str | None:
-    """ISO 8601 with milliseconds; None for a time that is not set."""
+    """Milliseconds since 1970 as ISO 8601; None for 0, an unset time."""
     if not time_ms:
         return None
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Output:
-    """Prints for one command; ``as_json`` is its ``--json`` switch."""
+    """The printer of one command; ``as_json`` is its option ``--json``."""
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
 
     def records(self, rows: Sequence[Record], columns: Sequence[str], empty: str) -> None:
-        """A list: aligned columns (``empty`` when there is no row), or one JSON array."""
+        """Print a list: aligned columns (``empty`` without a row), or one JSON array."""
         if self.as_json:
             click.echo(json.dumps([dict(row) for row in rows]))
         elif not rows:
@@ -59,16 +59,16 @@ class Output:
             for line in _aligned(rows, columns):
                 click.echo(line)
 
-    def done(self, text: str, facts: Record) -> None:
-        """The end of a command that changed something: one line, or one JSON object."""
+    def result(self, text: str, facts: Record) -> None:
+        """Print the result of a command: one line, or one JSON object."""
         self.line(facts, text)
 
     def warning(self, text: str, facts: Record) -> None:
-        """What makes an answer weaker, on standard error: one line, or one JSON object."""
+        """Print a limit of the answer on standard error: one line, or one JSON object."""
         click.echo(json.dumps({"warning": text, **facts}) if self.as_json else f"warning: {text}", err=True)
 
     def line(self, row: Record, text: str) -> None:
-        """One element of a stream: a line of text, or one JSON object a line."""
+        """Print one element of a stream: a line of text, or one JSON object a line."""
         click.echo(json.dumps(dict(row)) if self.as_json else text)
 
 

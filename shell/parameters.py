@@ -1,7 +1,7 @@
-r"""What users type, turned into values; a mistake is a usage error that names the argument.
+r"""Types of the parameters of commands: they turn typed words into values.
 
-Arrives: words of a command line. Leaves: bytes, rows, groups, properties, columns. ``\xHH`` stands for one byte
-anywhere, so that every key can be typed: a comma inside a name is ``\x2c``, a colon ``\x3a``, an equals sign ``\x3d``.
+A mistake is a usage error that names the argument. ``\xHH`` stands for one byte anywhere, so a user can type every key:
+a comma inside a name is ``\x2c``, a colon ``\x3a``, an equals sign ``\x3d``.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from shell.shell_session import Session
 
 
 class NameType(click.ParamType[str]):
-    """The name of a table or of a peer; the interactive shell completes it with those that there are."""
+    """The name of a table or of a peer; the interactive shell completes it with the existing names."""
 
     def __init__(self, kind: Literal["table", "cluster"]) -> None:
         self.name = kind
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Names that begin with what was typed; none where there is no cluster to ask."""
+        """Names with the prefix ``incomplete``; none without a cluster."""
         del param
         session = ctx.find_object(Session)
         if session is None:
             return []
-        known = session.names.look()
-        names: Sequence[str] = known.tables if self.name == "table" else known.clusters
+        cached = session.names.get()
+        names: Sequence[str] = cached.tables if self.name == "table" else cached.clusters
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
@@ -43,15 +43,15 @@ CLUSTER = NameType("cluster")
 LONG_MAX = 2**63 - 1
 
 LONG = click.IntRange(-LONG_MAX - 1, LONG_MAX)
-"""A number of 64 bits, as timestamps (ms) are."""
+"""A number of 64 bits, such as a timestamp in milliseconds."""
 
 COUNT = click.IntRange(1, LONG_MAX)
-"""How many of something, or which one, from 1."""
+"""A count or an ordinal number of 64 bits, from 1."""
 
 INT_MAX = 2**31 - 1
 
 INT_COUNT = click.IntRange(1, INT_MAX)
-"""The same of 32 bits."""
+"""A count of 32 bits, from 1."""
 
 PORT = click.IntRange(1, 65_535)
 
@@ -59,13 +59,13 @@ SECONDS_MAX = 365 * 86_400
 
 
 class SecondsRange(click.FloatRange):
-    """A time that ends: a number of seconds from 0 to a year."""
+    """A finite time: seconds from 0 to a year."""
 
     def __init__(self) -> None:
         super().__init__(0, SECONDS_MAX)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """As a float; raises a usage error for one that is out of range, or that compares with nothing."""
+        """The seconds as a float. Raises a usage error if they are out of range or not a number."""
         seconds = float(super().convert(value, param, ctx))
         if math.isnan(seconds):
             self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
@@ -77,7 +77,7 @@ SECONDS = SecondsRange()
 
 @dataclass(frozen=True, slots=True)
 class ColumnChoice:
-    """What a scan's ``-c`` asked for: a family, or one column of it."""
+    """A choice of ``scan -c``: a family, or one column of it."""
 
     family: bytes
     qualifier: bytes | None
@@ -89,9 +89,9 @@ def rows(text: str) -> list[bytes]:
 
 
 def row(text: str) -> bytes:
-    """One row, as it is typed: a comma is part of it."""
+    """One row; a comma is part of it."""
     if not text:
-        raise click.BadParameter("a row is not empty")
+        raise click.BadParameter("a row is empty; write at least one byte")
     return parse_bytes(text)
 
 
@@ -112,7 +112,7 @@ def key_value(text: str) -> tuple[str, str]:
 
 
 def names(text: str) -> list[str]:
-    """``a,b,c``: names; nothing at all is none."""
+    """``a,b,c``: names; an empty text has none."""
     return _parts(text, "names") if text else []
 
 
@@ -126,8 +126,8 @@ def _column(text: str) -> ColumnChoice:
     return ColumnChoice(parse_bytes(family), parse_bytes(qualifier) if colon else None)
 
 
-def _parts(text: str, what: str) -> list[str]:
+def _parts(text: str, plural: str) -> list[str]:
     parts = text.split(",")
     if not all(parts):
-        raise click.BadParameter(f"{text!r}: {what} are separated by single commas and none is empty")
+        raise click.BadParameter(f"{text!r}: an empty part; write {plural} with single commas between them")
     return parts

@@ -1,7 +1,6 @@
-"""``replication quarantine list hold retry skip``: ranges of records that fail for good.
+"""``replication quarantine list hold retry skip``: commands about ranges of records with permanent errors.
 
-Arrives: short names of ranges, as ``list`` shows them. Leaves: a call of :mod:`bookkeeper.client`, what it answered,
-and what it means for the order of records.
+Each command prints its effect on the order of records.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ from shell.shell_session import Session, in_session
 
 _COLUMNS = ("range_id", "table", "cluster", "file", "first", "last", "state", "since", "tries", "error")
 
-HELD = (
-    "what follows it in its queue goes on without it, and its file is kept. Later: replication quarantine retry {id} "
-    "(it is shipped behind what followed it), or skip {id}"
+_HELD = (
+    "the queue continues without them, and their file is kept. Later: replication quarantine retry {id} (ships them "
+    "after the records that follow), or skip {id}"
 )
-RETRIED = (
-    "its records came to the peer behind what had followed them: of each cell the newest timestamp still wins, but a "
-    "put may show again whose delete the peer has compacted away, and among equal timestamps the late one wins"
+_RETRIED = (
+    "its records reached the peer after later ones. Of each cell the newest timestamp still wins; among equal "
+    "timestamps the retried record wins; a put is visible again if a compaction on the peer has dropped its delete"
 )
-SKIPPED = "its records are not on the peer, and nothing will bring them there; the log of the master tells which"
+_SKIPPED = "its records never reach the peer; the log of the master names them"
 
 
 @click.group()
 def quarantine() -> None:
-    """Ranges of records that fail for good: what blocks a queue, and what was set aside.
+    """Ranges of records with permanent errors: list, hold, retry or skip them.
 
-    A range is the smallest run of blocks of a log that can't be read, or that a peer refuses for what is in it. By
-    default it blocks its queue until somebody decides; with replication.quarantine = "auto" it is set aside.
+    A range is the smallest run of blocks of a log that can't be read, or that a peer refuses because of its records. By
+    default it blocks its queue until an operator decides; with replication.quarantine = "auto" the master holds it.
     """
 
 
@@ -41,7 +40,7 @@ def quarantine() -> None:
 @click.argument("table", type=parameters.TABLE, required=False)
 @in_session
 def list_ranges(session: Session, output: Output, table: str | None) -> None:
-    """One row for each range: blocking, held, retrying or skipping."""
+    """List the ranges; the state of each is blocking, held, retrying or skipping."""
     rows = [_record(found) for found in session.client.replication.quarantine(table or "")]
     if not output.as_json:
         rows = [{**row, "file": "/".join(str(row["file"]).rsplit("/", 2)[-2:])} for row in rows]
@@ -52,41 +51,41 @@ def list_ranges(session: Session, output: Output, table: str | None) -> None:
 @click.argument("range_id", metavar="RANGE")
 @in_session
 def hold(session: Session, output: Output, range_id: str) -> None:
-    """Let the queue go on without a range that blocks it. The range and its file are kept, to be retried or skipped.
+    """Let a queue continue without the range that blocks it; the range and its file stay until retry or skip.
 
-    Order: what follows the range reaches the peer before it.
+    Order: later records reach the peer before the range.
     """
     found = session.client.replication.hold_range(range_id)
-    text = f"records {found.blocks.first} to {found.blocks.last} are held: {HELD.format(id=range_id)}"
-    output.done(text, _record(found))
+    text = f"records {found.blocks.first} to {found.blocks.last} are held: {_HELD.format(id=range_id)}"
+    output.result(text, _record(found))
 
 
 @quarantine.command()
 @click.argument("range_id", metavar="RANGE")
 @in_session
 def retry(session: Session, output: Output, range_id: str) -> None:
-    """Ship a held range after all; a blocking one is only tried again at once, in its turn.
+    """Ship a held range; retry a blocking range at once, in its order.
 
-    Order: a held range reaches the peer behind what followed it, in a run of its own, so that the peer does not take it
-    for a repeat. Of each cell the newest timestamp wins there, whenever it comes; where the tablet servers chose the
-    timestamps that is the right one. But a put whose delete came meanwhile, and was compacted away on the peer, shows
-    again; and where users gave two records of a cell the same timestamp, the late one wins. A block of which the peer
-    had taken a part is applied whole.
+    Order: a held range reaches the peer after later records, as a stream of its own, so that the peer does not treat it
+    as a repetition. Of each cell the newest timestamp wins; if tablet servers chose the timestamps, this is the right
+    value. A put is visible again if a compaction on the peer has dropped its delete meanwhile. If users gave two
+    records of a cell the same timestamp, the retried one wins. The peer applies all of a block, also a part that it has
+    already.
     """
     blocking = session.client.replication.retry_range(range_id)
     if blocking:
-        output.done(f"range {range_id} is tried again now, in its turn", {"range_id": range_id, "state": "blocking"})
+        output.result(f"range {range_id} is retried now, in its order", {"range_id": range_id, "state": "blocking"})
     else:
-        output.done(f"range {range_id} is shipped: {RETRIED}", {"range_id": range_id, "state": "shipped"})
+        output.result(f"range {range_id} is shipped: {_RETRIED}", {"range_id": range_id, "state": "shipped"})
 
 
 @quarantine.command()
 @click.argument("range_id", metavar="RANGE")
 @in_session
 def skip(session: Session, output: Output, range_id: str) -> None:
-    """Give a range up, blocking or held: the peer never gets it, and its file may go."""
+    """Give up a blocking or held range: the peer never gets it, and its file may be deleted."""
     session.client.replication.skip_range(range_id)
-    output.done(f"range {range_id} is given up: {SKIPPED}", {"range_id": range_id, "state": "skipped"})
+    output.result(f"range {range_id} is given up: {_SKIPPED}", {"range_id": range_id, "state": "skipped"})
 
 
 def _record(found: QuarantinedRange) -> Record:

@@ -1,7 +1,6 @@
-"""Commands about replication: clusters, what goes where, and how far it is.
+"""Commands about replication: peers, targets of tables, progress.
 
-Arrives: names and groups, in the spelling of ACCUMULO-378. Leaves: a call of :mod:`bookkeeper.client`, and what it
-answered: for ``replication status`` one row for each file and target.
+Names of commands and options are those of ACCUMULO-378.
 """
 
 from __future__ import annotations
@@ -47,17 +46,17 @@ def _cluster_record(cluster: ClusterInfo) -> Record:
     "--secret-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="What its operator made for this cluster with: bookkeeper secret make. A copy is kept in DIR/secrets/to.",
+    help="The secret that the peer's operator made with: bookkeeper secret make. A copy goes to DIR/secrets/to.",
 )
 @in_session
 def definecluster(session: Session, output: Output, name: str, quorum: str, secret_file: Path | None) -> None:
-    """Give the cluster whose masters answer at QUORUM (HOST:PORT[,HOST:PORT]) a name here.
+    """Name a peer: the cluster with its masters at QUORUM (HOST:PORT[,HOST:PORT]).
 
-    SYSTEM://ADDRESS is a peer of another replica system: parquet:///PATH a directory. The same again is fine, and may
-    bring another quorum or secret.
+    SYSTEM://ADDRESS is a peer of another replica system, such as a directory, parquet:///PATH. Repeat the command to
+    change the quorum or the secret.
     """
     cluster = session.client.replication.define_cluster(name, quorum, secret_file)
-    output.done(f"cluster {name} is instance {cluster.instance_id} at {cluster.quorum}", _cluster_record(cluster))
+    output.result(f"cluster {name} is instance {cluster.instance_id} at {cluster.quorum}", _cluster_record(cluster))
 
 
 @click.command()
@@ -65,9 +64,9 @@ def definecluster(session: Session, output: Output, name: str, quorum: str, secr
 @click.argument("quorum")
 @in_session
 def deletecluster(session: Session, output: Output, name: str, quorum: str) -> None:
-    """Forget a cluster to which no table replicates."""
+    """Remove a peer to which no table replicates."""
     session.client.replication.delete_cluster(name, quorum)
-    output.done(f"cluster {name} deleted", {"name": name, "quorum": quorum})
+    output.result(f"cluster {name} deleted", {"name": name, "quorum": quorum})
 
 
 @click.command()
@@ -79,7 +78,7 @@ def clusters(session: Session, output: Output) -> None:
 
 
 def _targeting(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that both switches share."""
+    """Give a command the options that enable and disable share."""
     for option in (
         click.argument("cluster", type=parameters.CLUSTER),
         click.option("--all-loc-groups", "-all-loc-groups", "all_groups", is_flag=True, help="Every locality group."),
@@ -91,7 +90,7 @@ def _targeting(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _chosen_groups(groups: Sequence[str], all_groups: bool) -> list[str] | None:
-    """None means every group."""
+    """The groups of the options; None = every group. Raises UsageError without a choice, and for both."""
     if all_groups == bool(groups):
         raise click.UsageError("give either -lg LG (repeatable) or --all-loc-groups", click.get_current_context())
     return None if all_groups else list(groups)
@@ -110,7 +109,7 @@ def _config_record(config: ReplicationConfig) -> Record:
 
 @click.command()
 @_targeting
-@click.option("--remote-table", metavar="NAME", help="Its name on the other cluster; the same name if not given.")
+@click.option("--remote-table", metavar="NAME", help="Name of the table on the peer; default: the same name.")
 @in_session
 def enablereplication(
     session: Session,
@@ -121,7 +120,7 @@ def enablereplication(
     cluster: str,
     remote_table: str | None,
 ) -> None:
-    """Send what is written to TABLE from now on to CLUSTER; when this returns, every tablet server does."""
+    """Send records written to TABLE from now on to CLUSTER; on return every tablet server does so."""
     chosen = _chosen_groups(groups, all_groups)
     changed = session.client.replication.enable(table, cluster, chosen, remote_table)
     _show_change(output, changed, f"table {table} does not replicate to {cluster}")
@@ -133,7 +132,7 @@ def enablereplication(
 def disablereplication(
     session: Session, output: Output, table: str, groups: tuple[str, ...], all_groups: bool, cluster: str
 ) -> None:
-    """Stop sending; what is left of the table's targets there is shown."""
+    """Stop sending groups of TABLE to CLUSTER; print the table's remaining targets there."""
     changed = session.client.replication.disable(table, cluster, _chosen_groups(groups, all_groups))
     _show_change(output, changed, f"table {table} does not replicate to {cluster} any more")
 
@@ -149,21 +148,21 @@ def _show_change(output: Output, changed: ReplicationChange, empty: str) -> None
 
 @click.group()
 def replication() -> None:
-    """How far replication is."""
+    """Show the progress of replication, wait for it, and release blocked records."""
 
 
 @replication.command()
 @click.argument("table", type=parameters.TABLE, required=False)
 @in_session
 def status(session: Session, output: Output, table: str | None) -> None:
-    """One row for each file and target: state, needed, finished, lag, phase, next try, last error."""
+    """Print a row for each log file and target: offsets, lag, phase, next try, last error."""
     report = session.client.replication.report(table or "")
     rows = [_status_record(found) for found in report.targets]
     if not output.as_json:
         rows = [{**row, "file": _short_file(str(row["file"]))} for row in rows]
     if report.problem:
         output.warning(report.problem, {"age_ms": report.age_ms})
-    output.records(rows, _STATUS_COLUMNS, "nothing is to be replicated")
+    output.records(rows, _STATUS_COLUMNS, "no record waits for replication")
 
 
 def _status_record(found: TargetStatus) -> Record:
@@ -192,21 +191,21 @@ def _status_record(found: TargetStatus) -> Record:
 
 
 def _short_file(uri: str) -> str:
-    """The last two parts: the session that wrote the file, and its number."""
+    """The last two parts of a URI: the session that wrote the file, and its number."""
     return "/".join(uri.rsplit("/", 2)[-2:])
 
 
 @replication.command()
 @click.argument("table", type=parameters.TABLE)
-@click.option("--cluster", type=parameters.CLUSTER, default="", metavar="NAME", help="Wait for this one only.")
+@click.option("--cluster", type=parameters.CLUSTER, default="", metavar="NAME", help="Wait only for this peer.")
 @click.option("--timeout", type=parameters.SECONDS, default=600.0, show_default=True, metavar="SECONDS")
 @in_session
 def wait(session: Session, output: Output, table: str, cluster: str, timeout: float) -> None:
-    """Wait until everything written to TABLE before this call is replicated, whatever is written meanwhile.
+    """Wait until the peers have all records written to TABLE before this call; later writes don't count.
 
-    Exit code 4 when the time is over before that.
+    Exit code 4 if the time limit comes first.
     """
-    if cluster and cluster not in {known.name for known in session.client.replication.clusters()}:
+    if cluster and cluster not in {peer.name for peer in session.client.replication.clusters()}:
         raise NotFoundError(f"no cluster {cluster}; clusters lists all clusters")
     left = session.client.replication.wait(table, cluster, timeout_ms=timeout * 1000)
     if left:
@@ -216,7 +215,7 @@ def wait(session: Session, output: Output, table: str, cluster: str, timeout: fl
             f"table {table}: {len(left)} files with up to {records} records are not replicated after {timeout:g} s"
             f"{reason}; see: replication status {table}"
         )
-    output.done(f"table {table} is replicated", {"table": table, "replicated": True})
+    output.result(f"table {table} is replicated", {"table": table, "replicated": True})
 
 
 replication.add_command(quarantine)

@@ -1,9 +1,8 @@
-"""Accumulo's names for what ``definecluster`` and ``enablereplication`` write: pure, both ways.
+"""Accumulo's property names for ``definecluster`` and ``enablereplication``: pure conversions in both directions.
 
 ``instance.replication.name`` is this cluster's name, ``instance.cluster.NAME.zookeepers`` the quorum of a peer, and
-``table.replication.GROUP`` the peers of a locality group. Arrives: what is configured, and names with values as typed.
-Leaves: values to show, or the changes that the commands make: a target begins at a moment and has an incarnation (rules
-R5 and R14), which a value alone can't give it. Source: ACCUMULO-378, "Configuration".
+``table.replication.GROUP`` the peers of a locality group. A changed value becomes the change of a command, because a
+target begins at a moment and has an incarnation (rules R5 and R14). Source: ACCUMULO-378, "Configuration".
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ GROUP_MEANING = "peers of a locality group: enablereplication, disablereplicatio
 
 @dataclass(frozen=True, slots=True)
 class PeerChange:
-    """Define a peer; without a quorum, forget it."""
+    """Define a peer, or remove it if ``quorum`` is None."""
 
     name: str
     quorum: str | None
@@ -35,7 +34,7 @@ class PeerChange:
 
 @dataclass(frozen=True, slots=True)
 class TargetChange:
-    """Send these groups to a peer, or stop that. ``remote_table`` None: the table of the same name there."""
+    """Start or stop to send groups to a peer. ``remote_table`` None: the table of the same name there."""
 
     cluster: str
     groups: tuple[str, ...]
@@ -44,51 +43,56 @@ class TargetChange:
 
 
 def site_values(own_name: str, clusters: Iterable[ClusterInfo]) -> dict[str, str]:
-    """The site's names with their values."""
+    """The properties of the site."""
     return {OWN_NAME: own_name, **{f"{CLUSTER_PREFIX}{one.name}{CLUSTER_SUFFIX}": one.quorum for one in clusters}}
 
 
 def table_values(groups: Iterable[str], targets: Sequence[ReplicationConfig]) -> dict[str, str]:
-    """``groups`` are those that the table names, ``targets`` the table's; a group that goes nowhere is left out."""
-    found = {group: carriers(group, targets) for group in (*groups, DEFAULT_GROUP)}
+    """The properties of a table with these named groups and targets; a group without a peer has none."""
+    found = {group: peers_of_group(group, targets) for group in (*groups, DEFAULT_GROUP)}
     return {f"{GROUP_PREFIX}{group}": ",".join(clusters) for group, clusters in sorted(found.items()) if clusters}
 
 
-def carriers(group: str, targets: Iterable[ReplicationConfig]) -> list[str]:
-    """The peers that get a group; a target that names no group carries all of them."""
+def peers_of_group(group: str, targets: Iterable[ReplicationConfig]) -> list[str]:
+    """The peers that get a group; a target without groups gets all of them."""
     return sorted({target.target.cluster for target in targets if not target.groups or group in target.groups})
 
 
-def is_of_site(names: Sequence[str]) -> bool:
-    """Whether these are the site's. Raises InvalidInputError when some are and others are a table's."""
+def are_site_properties(names: Sequence[str]) -> bool:
+    """Whether these are properties of the site. Raises InvalidInputError if others are of a table."""
     of_site = [name for name in names if name.startswith(SITE_PREFIX)]
     if of_site and len(of_site) < len(names):
-        raise InvalidInputError(f"{', '.join(of_site)} are the site's, the others a table's; use two commands")
+        raise InvalidInputError(f"{', '.join(of_site)} are of the site, the others of a table; use two commands")
     return bool(of_site)
 
 
-def is_of_target(name: str) -> bool:
-    """Whether it says where a table's group goes."""
+def is_group_property(name: str) -> bool:
+    """Whether the property names the peers of a table's group."""
     return name.startswith(GROUP_PREFIX)
 
 
-def peer_changes(changes: Mapping[str, str], removals: Iterable[str], known: Iterable[ClusterInfo]) -> list[PeerChange]:
-    """What the site's names ask for. Raises InvalidInputError, NotFoundError, RefusedError for this cluster's name."""
-    defined = {one.name for one in known}
-    asked = [PeerChange(peer_of(name), quorum) for name, quorum in changes.items()]
+def peer_changes(
+    changes: Mapping[str, str], removals: Iterable[str], clusters: Iterable[ClusterInfo]
+) -> list[PeerChange]:
+    """Changes of peers for changed properties of the site.
+
+    Raises NotFoundError for an unknown peer, RefusedError for this cluster's name, InvalidInputError for other errors.
+    """
+    defined = {one.name for one in clusters}
+    requested = [PeerChange(peer_of(name), quorum) for name, quorum in changes.items()]
     for name in map(peer_of, removals):
         if name not in defined:
             raise NotFoundError(f"no cluster {name}; clusters lists all clusters")
-        asked.append(PeerChange(name, None))
-    refuse_twice([change.name for change in asked])
-    return asked
+        requested.append(PeerChange(name, None))
+    refuse_duplicates([change.name for change in requested])
+    return requested
 
 
 def peer_of(name: str) -> str:
-    """The peer that a site's name is about."""
+    """The peer of a property of the site. Raises RefusedError, InvalidInputError."""
     if name == OWN_NAME:
         raise RefusedError(
-            f"{OWN_NAME} is the setting instance.name: change it in this cluster's bookkeeper.toml and start it again"
+            f"{OWN_NAME} is the setting instance.name: change it in bookkeeper.toml and restart the cluster"
         )
     peer = name.removeprefix(CLUSTER_PREFIX).removesuffix(CLUSTER_SUFFIX)
     if not peer or name != f"{CLUSTER_PREFIX}{peer}{CLUSTER_SUFFIX}":
@@ -101,25 +105,25 @@ def target_changes(
     removals: Iterable[str],
     groups: Iterable[str],
     targets: Sequence[ReplicationConfig],
-    known: Iterable[ClusterInfo],
+    clusters: Iterable[ClusterInfo],
 ) -> list[TargetChange]:
-    """What a table's names ask for: one change for each peer that gets more groups, then for each that gets fewer.
+    """Changes of targets for changed properties of a table: one for each peer with more groups, then with fewer.
 
-    Raises NotFoundError for a group or peer that there is not, InvalidInputError for a name that comes twice.
+    Raises NotFoundError for an unknown group or peer, InvalidInputError for a repeated property.
     """
-    asked = [(name.removeprefix(GROUP_PREFIX), peers_in(peers)) for name, peers in changes.items()]
-    asked += [(name.removeprefix(GROUP_PREFIX), []) for name in removals]
-    refuse_twice([group for group, _ in asked])
-    has = sorted({*groups, DEFAULT_GROUP})
-    defined = {one.name for one in known}
+    requested = [(name.removeprefix(GROUP_PREFIX), peers_in(peers)) for name, peers in changes.items()]
+    requested += [(name.removeprefix(GROUP_PREFIX), []) for name in removals]
+    refuse_duplicates([group for group, _ in requested])
+    table_groups = sorted({*groups, DEFAULT_GROUP})
+    defined = {one.name for one in clusters}
     more: dict[str, list[str]] = {}
     fewer: dict[str, list[str]] = {}
-    for group, peers in asked:
-        if group not in has:
-            raise NotFoundError(f"there is no locality group {group}; the table has {', '.join(has)}")
+    for group, peers in requested:
+        if group not in table_groups:
+            raise NotFoundError(f"no locality group {group}; the table has {', '.join(table_groups)}")
         if missing := sorted(set(peers) - defined):
             raise NotFoundError(f"no cluster {', '.join(missing)}; definecluster NAME QUORUM")
-        before = carriers(group, targets)
+        before = peers_of_group(group, targets)
         for peer in sorted(set(peers) - set(before)):
             more.setdefault(peer, []).append(group)
         for peer in sorted(set(before) - set(peers)):
@@ -131,7 +135,7 @@ def target_changes(
 
 
 def peers_in(text: str) -> list[str]:
-    """``cluster1,cluster2``; nothing at all is none. Raises InvalidInputError."""
+    """``cluster1,cluster2``: peers; an empty text has none. Raises InvalidInputError."""
     peers = [peer.strip() for peer in text.split(",")] if text.strip() else []
     if not all(peers):
         raise InvalidInputError(f"{text!r}: write CLUSTER,CLUSTER")
@@ -139,13 +143,13 @@ def peers_in(text: str) -> list[str]:
 
 
 def remote_table_of(peer: str, targets: Iterable[ReplicationConfig]) -> str | None:
-    """Where other groups of the table go at a peer; None when that is nowhere, or not one table."""
+    """The one table at a peer that gets other groups of the table; None without one, or with several."""
     names = {target.remote_table for target in targets if target.target.cluster == peer}
     return names.pop() if len(names) == 1 else None
 
 
-def refuse_twice(asked: Sequence[str]) -> None:
-    """Raise InvalidInputError when something is set and deleted, or deleted twice."""
-    twice = sorted({one for one in asked if asked.count(one) > 1})
+def refuse_duplicates(requested: Sequence[str]) -> None:
+    """Raise InvalidInputError if a property is set and deleted, or deleted twice."""
+    twice = sorted({one for one in requested if requested.count(one) > 1})
     if twice:
-        raise InvalidInputError(f"{', '.join(twice)} comes twice; say once what it shall be")
+        raise InvalidInputError(f"{', '.join(twice)} comes twice; set or delete it once")

@@ -1,9 +1,7 @@
-"""Commands about a cluster's secrets: ``secret make``, ``tables``, ``list``, ``renew`` and ``forget``. The cluster need
-not run.
+"""Commands about a cluster's secrets: ``secret make``, ``tables``, ``list``, ``renew`` and ``forget``.
 
-Arrives: the directory of a cluster, and for whom a secret is. Leaves: files in ``DIR/secrets``, and where they are;
-what is in them is never printed. Running processes see a change with the next connection, that of tables within a
-second.
+They write files in ``DIR/secrets`` and never print a key. The cluster need not run. Its running processes use a changed
+secret from the next connection on, and changed tables within a second.
 """
 
 from __future__ import annotations
@@ -66,12 +64,12 @@ def make(
     )
     opened = _opened(stored.secret)
     text = f"{name} may replicate to {opened} of {own.name} with {stored.path}: copy it there, and let no other read it"
-    Output(as_json).done(text, _record(stored, settings))
+    Output(as_json).result(text, _record(stored, settings))
 
 
 def _require_one(one: str, has_one: bool, other: str, has_other: bool) -> None:
     if has_one == has_other:
-        raise click.UsageError(f"say either {one} or {other}")
+        raise click.UsageError(f"give either {one} or {other}")
 
 
 def _instance_id(instance: str | None) -> str:
@@ -79,13 +77,13 @@ def _instance_id(instance: str | None) -> str:
     if instance is None:
         return ""
     if not instance:
-        raise click.UsageError("an instance id is not empty")
+        raise click.UsageError("--instance is empty; give an instance_id, or the directory of a cluster")
     directory = Path(instance)
     return load_settings(directory).instance.instance_id if (directory / SETTINGS_FILE).is_file() else instance
 
 
 def _opened(peer_secret: Secret) -> str:
-    """The tables that a peer's secret opens, for people."""
+    """The tables that a peer's secret opens, in words."""
     if peer_secret.all_tables:
         return "every table"
     return f"table {', '.join(peer_secret.tables)}" if peer_secret.tables else "no table"
@@ -95,7 +93,7 @@ def _opened(peer_secret: Secret) -> str:
 @_DIRECTORY
 @click.argument("name")
 @click.option("--add", metavar="TABLE,…", help="Open these tables, too.")
-@click.option("--remove", metavar="TABLE,…", help="Open these tables no more.")
+@click.option("--remove", metavar="TABLE,…", help="Close these tables.")
 @click.option("--set", "exactly", metavar="TABLE,…", help="Open these tables and no others; empty = none.")
 @click.option("--all-tables", is_flag=True, help="Open every table, later ones too.")
 @_JSON
@@ -114,7 +112,7 @@ def tables(
     table continues without a command, after the last record that arrived.
     """
     if sum((add is not None or remove is not None, exactly is not None, all_tables)) != 1:
-        raise click.UsageError("say --add or --remove or both, or --set, or --all-tables")
+        raise click.UsageError("give --add or --remove or both, or --set, or --all-tables")
 
     def change(found: Secret) -> Secret:
         if all_tables:
@@ -122,21 +120,21 @@ def tables(
         if exactly is not None:
             return replace(found, tables=tuple(sorted(set(names(exactly)))), all_tables=False)
         if found.all_tables:
-            raise click.UsageError(f"the secret of {name} opens every table: say --set")
+            raise click.UsageError(f"the secret of {name} opens every table; use --set")
         opened = (set(found.tables) | set(names(add or ""))) - set(names(remove or ""))
         return replace(found, tables=tuple(sorted(opened)))
 
     settings = load_settings(directory)
     stored = SecretStore(settings.directory).change_tables(name, change)
     text = f"{name} may replicate to {_opened(stored.secret)} of {settings.instance.name}"
-    Output(as_json).done(text, _record(stored, settings))
+    Output(as_json).result(text, _record(stored, settings))
 
 
 @secret.command(name="list")
 @_DIRECTORY
 @_JSON
 def list_secrets(directory: Path, as_json: bool) -> None:
-    """List the secrets in DIR, without their keys.
+    """List the secrets in DIR without their keys.
 
     USE is `accepted` for secrets of callers, `shown` for those that this cluster shows to a peer, and `both` for the
     cluster's own.
@@ -159,21 +157,21 @@ def renew(directory: Path, who: str, as_json: bool) -> None:
     settings = load_settings(directory)
     stored = SecretStore(settings.directory).renew(who)
     text = f"the new secret for {who} is in {stored.path}; when all use it: bookkeeper secret forget {directory} {who}"
-    Output(as_json).done(text, _record(stored, settings))
+    Output(as_json).result(text, _record(stored, settings))
 
 
 @secret.command()
 @_DIRECTORY
 @click.argument("who", metavar="WHO")
-@click.option("--all", "everything", is_flag=True, help="For a peer: its present secret, too; the peer is refused.")
+@click.option("--all", "all_secrets", is_flag=True, help="For a peer: refuse its present secret, too.")
 @_JSON
-def forget(directory: Path, who: str, everything: bool, as_json: bool) -> None:
+def forget(directory: Path, who: str, all_secrets: bool, as_json: bool) -> None:
     """Refuse the secret that WHO had before `secret renew`, and close connections that were opened with it."""
     settings = load_settings(directory)
-    removed = SecretStore(settings.directory).forget(who, everything)
+    removed = SecretStore(settings.directory).forget(who, all_secrets)
     ids = [stored.secret.id for stored in removed]
     text = f"{who} is refused with {', '.join(ids)} from now on" if ids else f"{who} has no previous secret"
-    Output(as_json).done(text, {"who": who, "forgotten": ids})
+    Output(as_json).result(text, {"who": who, "forgotten": ids})
 
 
 def _record(stored: StoredSecret, settings: Settings) -> Record:

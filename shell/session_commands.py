@@ -1,7 +1,4 @@
-"""Commands about the conversation itself: ``table notable``.
-
-Arrives: a table's name. Leaves: the session, in which commands that need a table and are given none take that one.
-"""
+"""Commands that change the current table of the session: ``table notable``."""
 
 from __future__ import annotations
 
@@ -16,21 +13,21 @@ from shell.shell_session import Session, in_session
 @click.argument("name", required=False, type=parameters.TABLE)
 @in_session
 def table(session: Session, output: Output, name: str | None) -> None:
-    """Make a table the current one, or say which is.
+    """Make a table the current one, or print the current table.
 
-    Commands that need a table and are given none take the current one, until the shell ends or `notable`.
+    A command that needs a table uses the current one by default, until `notable` or the end of the shell.
     """
     if name is not None:
         session.use_table(session.client.tables.get(name).name)
-    output.done(_text(session), {"table": session.table})
+    output.result(_text(session), {"table": session.table})
 
 
 @click.command()
 @in_session
 def notable(session: Session, output: Output) -> None:
-    """Have no current table any more."""
+    """Unset the current table."""
     session.use_table(None)
-    output.done(_text(session), {"table": session.table})
+    output.result(_text(session), {"table": session.table})
 
 
 def _text(session: Session) -> str:

@@ -1,7 +1,7 @@
-"""What every command of the shell gets: the cluster to talk to, and how to print.
+"""The session of the shell: the cluster, its client, the current table and the form of output of every command.
 
-Arrives: the name of a cluster (a directory or a quorum) and the ``--json`` switches. Leaves: one client, connected when
-a command first needs it, so that a wrong command line is told before an unreachable cluster.
+The client connects when a command first needs it, so the shell reports a wrong command line before an unreachable
+cluster.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ import click
 
 from bookkeeper.client import Client
 from bookkeeper.security.access import CredentialFiles
-from shell.names import Names, ask_cluster, connect
+from shell.names import NameCache, connect, read_names
 from shell.output import Output
 
 
 class Session:
-    """One conversation with one cluster; a context manager that disconnects."""
+    """The state of one shell for one cluster (a directory or a quorum); a context manager that disconnects."""
 
-    def __init__(self, cluster: str, as_json: bool, given: CredentialFiles | None = None) -> None:
+    def __init__(self, cluster: str, as_json: bool, credentials: CredentialFiles | None = None) -> None:
         self.cluster = cluster
         self.as_json = as_json
         self.table: str | None = None
-        """The current table: that of commands which need one and are given none."""
-        self.names = Names(lambda: ask_cluster(cluster, given))
-        self._given = given or CredentialFiles()
+        """The current table: the default of commands that need one."""
+        self.names = NameCache(lambda: read_names(cluster, credentials))
+        self._credentials = credentials or CredentialFiles()
         self._client: Client | None = None
 
     @property
     def client(self) -> Client:
-        """The connected client; raises NotFoundError or TransientError."""
+        """The connected client. Raises NotFoundError, TransientError."""
         if self._client is None:
-            self._client = connect(self.cluster, self._given)
+            self._client = connect(self.cluster, self._credentials)
         return self._client
 
     def use_table(self, name: str | None) -> None:
-        """Make a table the current one; None = there is none."""
+        """Make a table the current one; None = no current table."""
         self.table = name
 
     def __enter__(self) -> Session:
@@ -52,7 +52,7 @@ class Session:
 
 
 def in_session(command: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Give a command the session and an output as its first arguments, and the ``--json`` switch."""
+    """Give a command the session and an output as its first arguments, and the option ``--json``."""
 
     @functools.wraps(command)
     def wrapped(*, as_json: bool, **arguments: object) -> int | None:

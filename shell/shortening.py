@@ -1,7 +1,6 @@
-"""Messages that repeat no more of an input than a person needs to recognise it.
+"""Shortens messages that repeat long inputs.
 
-Arrives: a message and the words of the command line that it is about. Leaves: the same message, where a long run of
-what was typed is cut in its middle, however the message quotes it. Pure.
+It cuts the middle of each long run of a typed word in a message, in every form in which messages quote words. Pure.
 """
 
 from __future__ import annotations
@@ -10,21 +9,21 @@ import re
 from collections.abc import Callable, Iterable
 
 QUOTED_MAX = 200
-"""Characters of one input that a message repeats at most."""
+"""Most characters of one input in a message."""
 
 MESSAGE_MAX = 4_000
-"""Characters of one message."""
+"""Most characters of one message."""
 
 _HEAD, _TAIL = 120, 40
 _WINDOW = QUOTED_MAX // 4
-"""A run of more than QUOTED_MAX characters covers an aligned window of this size, so only those are looked up."""
+"""A run of more than QUOTED_MAX characters covers an aligned window of this size, so a search for windows suffices."""
 
 
 _ESCAPED = re.compile(r"\\x([0-9a-fA-F]{2})")
 
 
 def shortened(message: str, words: Iterable[str]) -> str:
-    """The message with long runs of ``words`` cut, and cut itself when it is still too long."""
+    """The message with long runs of ``words`` cut, and cut itself if it is still too long."""
     typed = "\0".join(form for word in words if len(word) > QUOTED_MAX for form in _forms(word))
     parts: list[str] = []
     done = at = 0
@@ -37,25 +36,25 @@ def shortened(message: str, words: Iterable[str]) -> str:
             parts += [message[done:start], _cut(message[start:end], _HEAD, _TAIL)]
             done = end
         at = end
-    told = "".join(parts) + message[done:]
-    return told if len(told) <= MESSAGE_MAX else _cut(told, MESSAGE_MAX - 2 * QUOTED_MAX, QUOTED_MAX)
+    result = "".join(parts) + message[done:]
+    return result if len(result) <= MESSAGE_MAX else _cut(result, MESSAGE_MAX - 2 * QUOTED_MAX, QUOTED_MAX)
 
 
 def _forms(word: str) -> set[str]:
-    """How messages quote a word: as it is, as text, as bytes, and with ``\\xHH`` read."""
+    """The forms in which messages quote a word: unchanged, as text, as bytes, and with ``\\xHH`` decoded."""
     read = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), word)
     return {form for text in (word, read) for form in (text, repr(text)[1:-1], repr(text.encode())[2:-1])}
 
 
 def _run_around(message: str, at: int, floor: int, typed: str) -> tuple[int, int]:
-    """The longest run around the window at ``at`` that was typed; it begins at ``floor`` or behind it."""
+    """Start and end of the longest typed run around the window at ``at``; it starts at ``floor`` or later."""
     end = _longest(at + _WINDOW, len(message), lambda end: message[at:end] in typed)
     start = -_longest(-at, -floor, lambda start: message[-start:end] in typed)
     return start, end
 
 
 def _longest(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The greatest number up to ``high`` for which ``holds``; it holds for ``low``, and up to some number."""
+    """The greatest number up to ``high`` for which ``holds`` is true; it is true from ``low`` up to some number."""
     while low < high:
         middle = (low + high + 1) // 2
         if holds(middle):

@@ -1,7 +1,4 @@
-"""Commands about tables: ``createtable deletetable tables setgroups getgroups readonly flush``.
-
-Arrives: names and groups as typed. Leaves: a call of :mod:`bookkeeper.client`, and what it answered.
-"""
+"""Commands about tables: ``createtable deletetable tables setgroups getgroups readonly flush``."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ def _table_record(table: TableInfo) -> Record:
 @click.command()
 @click.argument("name")
 @click.option(
-    "--splits", type=parameters.rows, multiple=True, metavar="ROW,ROW", help="Last rows of the first tablets."
+    "--splits", type=parameters.rows, multiple=True, metavar="ROW,ROW", help="Last rows of all tablets but the last."
 )
 @click.option(
     "--group", "groups", type=parameters.group, multiple=True, metavar="NAME=FAM,FAM", help="A locality group."
@@ -46,19 +43,19 @@ def createtable(
     groups: tuple[LocalityGroup, ...],
     properties: tuple[tuple[str, str], ...],
 ) -> None:
-    """Make a table; families that no group names are in the group "default"."""
-    rows = sorted({row for given in splits for row in given})
+    """Make a table; families without a group are in the group "default"."""
+    rows = sorted({row for part in splits for row in part})
     table = session.client.tables.create(name, splits=rows, groups=groups, properties=dict(properties))
-    output.done(f"table {name} created (id {table.table_id}, {len(rows) + 1} tablets)", _table_record(table))
+    output.result(f"table {name} created (id {table.table_id}, {len(rows) + 1} tablets)", _table_record(table))
 
 
 @click.command()
 @click.argument("name", type=parameters.TABLE)
 @in_session
 def deletetable(session: Session, output: Output, name: str) -> None:
-    """Delete a table and its data here; what replication has to ship of it no longer counts."""
+    """Delete a table and its data on this cluster; its records are not replicated any more."""
     session.client.tables.delete(name)
-    output.done(f"table {name} deleted", {"name": name})
+    output.result(f"table {name} deleted", {"name": name})
 
 
 @click.command()
@@ -78,9 +75,9 @@ def tables(session: Session, output: Output) -> None:
 @click.argument("groups", type=parameters.group, nargs=-1, metavar="[NAME=FAM,FAM]...")
 @in_session
 def setgroups(session: Session, output: Output, table: str, groups: tuple[LocalityGroup, ...]) -> None:
-    """Replace the locality groups of a table; none at all puts every family in "default"."""
+    """Replace the locality groups of a table; without groups every family is in "default"."""
     session.client.tables.set_groups(table, groups)
-    output.done(f"table {table} has {len(groups)} named groups", {"name": table, "groups": _group_records(groups)})
+    output.result(f"table {table} has {len(groups)} named groups", {"name": table, "groups": _group_records(groups)})
 
 
 @click.command()
@@ -99,10 +96,10 @@ def getgroups(session: Session, output: Output, table: str) -> None:
 @click.argument("switch", type=click.Choice(["on", "off"]), required=False)
 @in_session
 def readonly(session: Session, output: Output, table: str | None, cluster: bool, switch: str | None) -> None:
-    """Refuse users' writes (on) or take them again (off); without either, tell. Replicated data always comes in.
+    """Refuse users' writes (on), accept them again (off), or print the present state.
 
-    In force on every tablet server when the command returns. Writes, deletes and deletetable are refused; new tables
-    can be made, and everything can be read.
+    On return every tablet server does so. While on, the cluster refuses writes, deletes and deletetable. Reads, new
+    tables and replicated records are not affected.
     """
     if cluster == bool(table):
         raise click.UsageError("give either -t TABLE or --cluster", click.get_current_context())
@@ -110,8 +107,8 @@ def readonly(session: Session, output: Output, table: str | None, cluster: bool,
     if switch is not None:
         tables.set_read_only(switch == "on", table)
     is_on = tables.is_read_only(table)
-    what = "the cluster" if table is None else f"table {table}"
-    output.done(f"{what} {'is read-only' if is_on else 'takes writes'}", {"table": table, "read_only": is_on})
+    subject = "the cluster" if table is None else f"table {table}"
+    output.result(f"{subject} {'is read-only' if is_on else 'takes writes'}", {"table": table, "read_only": is_on})
 
 
 @click.command()
@@ -120,7 +117,7 @@ def readonly(session: Session, output: Output, table: str | None, cluster: bool,
 def flush(session: Session, output: Output, table: str) -> None:
     """Write the memory of a table's tablets to segments."""
     session.client.tables.flush(table)
-    output.done(f"table {table} flushed", {"name": table})
+    output.result(f"table {table} flushed", {"name": table})
 
 
 COMMANDS = (createtable, deletetable, tables, setgroups, getgroups, readonly, flush)

@@ -1,7 +1,6 @@
-"""The shell on a terminal: a prompt, lines that can be edited, history, completion with Tab.
+"""The shell on a terminal: prompt, editable lines, history (:mod:`shell.command_history`), completion with Tab.
 
-Arrives: keys. Leaves: lines, each one command. Ctrl-C drops the line that is being typed, Ctrl-D ends the lines.
-Survives a crash: the history (:mod:`shell.command_history`).
+Ctrl-C drops the typed line, Ctrl-D ends the shell.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from shell.shell_session import Session
 
 
 def terminal_lines(commands: click.Group, session: Session) -> Iterator[str]:
-    """Lines as they are entered; a pasted text of several lines is several commands."""
+    """Lines as a user enters them; a pasted text of several lines is several commands."""
     prompt: PromptSession[str] = PromptSession(
         history=_history(),
         completer=_CommandCompleter(commands, session),
@@ -44,12 +43,12 @@ def terminal_lines(commands: click.Group, session: Session) -> Iterator[str]:
         except EOFError:
             return
         finally:
-            wait_ms = 0  # once is enough: a cluster that did not answer must not slow down every prompt
+            wait_ms = 0  # a cluster without an answer delays only the first prompt
 
 
 def prompt_text(session: Session, wait_ms: float) -> str:
-    """The cluster and the current table; the cluster as it was named on the command line until it answers."""
-    cluster = session.names.look(wait_ms).cluster or session.cluster
+    """The prompt: cluster and current table. Until the cluster answers, its name is that of the command line."""
+    cluster = session.names.get(wait_ms).cluster or session.cluster
     return f"{cluster} {session.table}> " if session.table else f"{cluster}> "
 
 
@@ -58,7 +57,7 @@ def _history() -> History:
     try:
         return PrivateHistory(path)
     except OSError as error:
-        click.echo(f"the history is not kept: {path}: {error.strerror}", err=True)
+        click.echo(f"no history of commands: {path}: {error.strerror}; correct the path or its mode", err=True)
         return InMemoryHistory()
 
 
@@ -68,7 +67,7 @@ class _CommandCompleter(Completer):
         self._session = session
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Words for the end of the line that is before the cursor; a space follows the only one."""
+        """Words that may end the line before the cursor; a space follows a single candidate."""
         del complete_event
         found = candidates(self._commands, document.text_before_cursor, self._session)
         ending = " " if len(found) == 1 else ""

@@ -1,7 +1,4 @@
-"""Commands about users: ``setauths getauths``.
-
-Arrives: names as typed. Leaves: a call of :mod:`bookkeeper.client`, and what it answered.
-"""
+"""Commands about users: ``setauths getauths``."""
 
 from __future__ import annotations
 
@@ -17,20 +14,19 @@ _USER = click.option("-u", "--user", default=ROOT, show_default=True, metavar="N
 
 @click.command()
 @_USER
-@click.option("-s", "--set", "authorizations", type=parameters.names, metavar="A,B", help="What the user may see.")
-@click.option("-c", "--clear", is_flag=True, help="Nothing that has a label.")
+@click.option("-s", "--set", "authorizations", type=parameters.names, metavar="A,B", help="Authorizations of the user.")
+@click.option("-c", "--clear", is_flag=True, help="Remove all authorizations of the user.")
 @in_session
 def setauths(session: Session, output: Output, user: str, authorizations: list[str] | None, clear: bool) -> None:
-    """Replace the authorizations of a user: with which cells that have a visibility label are seen.
+    """Replace the authorizations of a user; they choose the labelled cells that its scans show.
 
-    A user is whoever a client says it is: a client has the rights of the secret that it shows.
+    A user is a name that a client sends. The client's rights come from its secret, not from this name.
     """
     if clear == bool(authorizations):
         raise click.UsageError("give either --set A,B or --clear")
-    wanted = sorted(set(authorizations or ()))
-    session.client.users.set_authorizations(wanted, user)
-    facts = {"user": user, "authorizations": wanted}
-    output.done(f"user {user} has {', '.join(wanted) or 'no authorizations'}", facts)
+    new = sorted(set(authorizations or ()))
+    session.client.users.set_authorizations(new, user)
+    output.result(f"user {user} has {', '.join(new) or 'no authorizations'}", {"user": user, "authorizations": new})
 
 
 @click.command()
@@ -38,8 +34,8 @@ def setauths(session: Session, output: Output, user: str, authorizations: list[s
 @in_session
 def getauths(session: Session, output: Output, user: str) -> None:
     """Print the authorizations of a user."""
-    held = list(session.client.users.authorizations(user))
-    output.line({"user": user, "authorizations": held}, ",".join(held) or f"user {user} has no authorizations")
+    found = list(session.client.users.authorizations(user))
+    output.line({"user": user, "authorizations": found}, ",".join(found) or f"user {user} has no authorizations")
 
 
 COMMANDS = (setauths, getauths)

@@ -1,7 +1,7 @@
-"""Commands about write-ahead logs as files: no cluster is asked, none has to run, and nothing is changed.
+"""Commands about write-ahead logs as files: they need no cluster and change nothing.
 
-Arrives: a path or URI of a log, in whatever state a process or a crash left it. Leaves: what it says of itself, its
-blocks or their records, and what lies behind its end. Damage ends the output with an error that names file and byte.
+A log may be in any state that a process or a crash leaves. Damage ends the output with an error that names file and
+byte.
 """
 
 from __future__ import annotations
@@ -29,63 +29,64 @@ _COLUMNS = (
     ("provenance", 10),
     ("origin", 6),
 )
-"""Columns of the list of blocks with their least widths: a log is printed while it is read, so no width is final."""
+"""Columns of the list of blocks with their least widths; a block is printed before later, wider ones are read."""
 
 
 @click.group()
 def wal() -> None:
-    """Look into write-ahead logs, without a cluster."""
+    """Print write-ahead logs, without a cluster."""
 
 
 @wal.command()
 @click.argument("file")
-@click.option("--from", "first", type=COUNT, default=1, metavar="N", help="First record's offset.")
-@click.option("--to", "last", type=COUNT, metavar="N", help="Last record's offset.")
-@click.option("--limit", type=COUNT, metavar="N", help="At most N blocks, or records.")
-@click.option("--records", "show_records", is_flag=True, help="Print the records, not the blocks.")
+@click.option("--from", "first", type=COUNT, default=1, metavar="N", help="Offset of the first record.")
+@click.option("--to", "last", type=COUNT, metavar="N", help="Offset of the last record.")
+@click.option("--limit", type=COUNT, metavar="N", help="At most N blocks; with --records, N records.")
+@click.option("--records", "show_records", is_flag=True, help="Print records, not blocks.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 def show(file: str, first: int, last: int | None, limit: int | None, show_records: bool, as_json: bool) -> None:
-    """Print the log FILE (a path or URI): where it comes from, each block, its end, and what lies behind it.
+    """Print the log FILE (a path or URI): its origin, each block, its end, and bytes after the end.
 
-    Every block shown is proven by its checksum. A log that is being written, or that a crash cut, is shown up to its
-    last whole block; damage anywhere else is an error (exit code 1), after what came before it.
+    The command checks the checksum of each block that it prints. If a crash cut the log, or its tablet server still
+    writes it, the output ends with the last complete block. Any other damage is an error (exit code 1), after the
+    blocks before it.
     """
     if last is not None and last < first:
         raise click.BadParameter(f"--to {last} is below --from {first}", click.get_current_context())
     output, view = Output(as_json), WalView(_uri(file))
     _show_file(output, view)
-    shown = _Shown(view, first, last, limit)
+    log_range = _LogRange(view, first, last, limit)
     if show_records:
-        for record in shown.record_lines():
+        for record in log_range.record_lines():
             output.line(record, _record_line(record))
     else:
-        _show_blocks(output, shown)
-    _show_end(output, view, shown)
+        _show_blocks(output, log_range)
+    _show_end(output, view, log_range)
 
 
-class _Shown:
-    """The part of a log that was asked for, read once, and counted on the way."""
+class _LogRange:
+    """The requested range of a log; it is read once and counts its blocks."""
 
     def __init__(self, view: WalView, first: int, last: int | None, limit: int | None) -> None:
         self.blocks = self.last_offset = 0
         self.complete = False
-        """Whether the end of the log was reached."""
+        """Whether the range was read up to the end of the log."""
         self._view = view
         self._first = first
         self._last = last
         self._limit = limit
 
     def block_lines(self) -> Iterator[Record]:
-        """One for each block that touches the range."""
-        return itertools.islice((_block_record(at) for at, _ in self._found()), self._limit)
+        """A JSON record for each block with records in the range."""
+        return itertools.islice((_block_record(at) for at, _ in self._blocks()), self._limit)
 
     def record_lines(self) -> Iterator[Record]:
-        """One for each record of the range."""
-        lines = (line for at, batch in self._found() for line in self._cut(at.header, batch))
+        """A JSON record for each log record in the range."""
+        lines = (line for at, batch in self._blocks() for line in self._records_in_range(at.header, batch))
         return itertools.islice(lines, self._limit)
 
-    def _found(self) -> Iterator[tuple[BlockAt, pa.RecordBatch]]:
-        """The blocks that touch the range, each proven."""
+    def _blocks(self) -> Iterator[tuple[BlockAt, pa.RecordBatch]]:
+        """Blocks with records in the range; the checksum of each is right."""
         for at in self._view.headers(self._first):
             if self._last is not None and at.header.first_offset > self._last:
                 return
@@ -96,7 +97,7 @@ class _Shown:
             yield at, batch
         self.complete = True
 
-    def _cut(self, header: BlockHeader, batch: pa.RecordBatch) -> Iterator[Record]:
+    def _records_in_range(self, header: BlockHeader, batch: pa.RecordBatch) -> Iterator[Record]:
         skipped = max(0, self._first - header.first_offset)
         length = None if self._last is None else max(0, self._last - header.first_offset + 1 - skipped)
         for index, row in enumerate(batch.slice(skipped, length).to_pylist(), start=skipped):
@@ -150,16 +151,16 @@ def _state(view: WalView) -> str:
     if view.seal is not None:
         return f"sealed at offset {view.seal.offset}, byte {view.seal.position}"
     if view.fenced:
-        return "not sealed; a recovery has begun"
-    return "not sealed: its owner writes it, or died and nobody has recovered it"
+        return "not sealed: a recovery is under way"
+    return "not sealed: its tablet server still writes it, or has died and the log is not recovered yet"
 
 
-def _show_blocks(output: Output, shown: _Shown) -> None:
-    headed = False
-    for record in shown.block_lines():
-        if not headed and not output.as_json:
+def _show_blocks(output: Output, log_range: _LogRange) -> None:
+    has_header = False
+    for record in log_range.block_lines():
+        if not has_header and not output.as_json:
             click.echo(_columns({name: name.upper() for name, _ in _COLUMNS}))
-            headed = True
+            has_header = True
         output.line(record, _columns(_block_text(record)))
 
 
@@ -182,7 +183,7 @@ def _block_record(at: BlockAt) -> Record:
         ],
         "provenance": list(header.provenance),
         "origin": _origin(header),
-        "after": [{"file": place.file, "offset": place.offset} for place in header.after],
+        "after": [{"file": predecessor.file, "offset": predecessor.offset} for predecessor in header.after],
         "first_seq": header.first_seq,
         "written": utc(header.write_time_ms),
         "min_row": printable(header.min_row),
@@ -237,25 +238,25 @@ def _record_line(record: Record) -> str:
     return f"{line} delete" if record["delete"] else f"{line}    {record['value']}"
 
 
-def _show_end(output: Output, view: WalView, shown: _Shown) -> None:
-    """The end of the log, if it was reached: what was read, and what lies behind it."""
-    if not shown.complete:
+def _show_end(output: Output, view: WalView, log_range: _LogRange) -> None:
+    """Print the number of blocks and the bytes after the end, if the range reached the end of the log."""
+    if not log_range.complete:
         return
     tail = view.tail()
     facts: dict[str, object] = {
         "kind": "end",
-        "blocks": shown.blocks,
-        "last": shown.last_offset,
+        "blocks": log_range.blocks,
+        "last": log_range.last_offset,
         "end_position": view.end_position,
         "tail_bytes": tail.length,
         "tail": tail.reason or None,
     }
-    text = f"{shown.blocks} blocks, up to offset {shown.last_offset}, all whole"
+    text = f"{log_range.blocks} blocks, up to offset {log_range.last_offset}, all complete"
     if tail.length and view.seal is not None:
-        text += f"; {tail.length} bytes behind the seal are no part of the log"
+        text += f"; {tail.length} bytes after the seal are not part of the log"
     elif tail.length:
         text += (
-            f"; torn tail: {tail.length} bytes from byte {tail.position} on are no whole block ({tail.reason}): "
-            "one is being written, or a crash cut it, then recovery leaves them out"
+            f"; torn tail: {tail.length} bytes from byte {tail.position} on are no complete block ({tail.reason}): "
+            "its tablet server is writing it, or a crash cut it; recovery leaves these bytes out"
         )
     output.line(facts, text)

@@ -1,5 +1,6 @@
 """The demo: two clusters under load, with kills and outages, and a comparison of every cell at the end.
 
-``acts`` is the plan; ``stage`` makes the clusters, ``workload`` and ``load`` write, ``outages`` kills, ``lag`` and
-``background`` measure meanwhile, ``tally`` counts, ``verdict`` compares, ``demo_report`` and ``screen`` print.
+In the order of a run: ``demo_run`` has the plan, ``demo_clusters`` makes the clusters, ``workload`` and ``load`` write,
+``outages`` kills, ``lag`` and ``background`` measure meanwhile, ``comparison`` compares the tables with the input,
+``shipped_totals`` counts, ``demo_report`` and ``screen`` print.
 """

@@ -1,7 +1,4 @@
-"""Something done again and again beside the main work.
-
-Arrives: a step and a pause. Leaves: its effects; what a step raised is raised by :meth:`Background.stop`.
-"""
+"""A background thread that repeats a step beside the main work; :meth:`Background.stop` raises a step's error."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ class Background:
         self._running: Future[None] | None = None
 
     def stop(self) -> None:
-        """End after the step that runs; idempotent. Raises what ended the thread before."""
+        """End after the current step; idempotent. Raises the error of a step."""
         self._stop.set()
         self._executor.shutdown()
         if self._running is not None:
@@ -44,6 +41,6 @@ class Background:
     ) -> None:
         if value is None:
             self.stop()
-        else:  # what ended the main work is what matters
+        else:  # the error of the main work counts more than that of a step
             self._stop.set()
             self._executor.shutdown()

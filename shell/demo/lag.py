@@ -1,8 +1,8 @@
-"""How late a row is on the other cluster, measured from outside: written here, looked for there.
+"""Measures the lag of a row from outside: a write on one cluster, then scans of the other.
 
-Arrives: a writer of one cluster and a client of the other. Leaves: one sample for each probe row (milliseconds from
-its acknowledgement here to the moment it could be read there), and the operations that wrote them, so that the verdict
-expects them too. Nothing of the product's own figures is used. Resolution: one scan of one row, plus :data:`POLL_MS`.
+A sample is the time from the acknowledgement of a probe row here until a scan there returns it, in milliseconds. The
+comparison also expects the probe rows. The probe uses no figure of the product. Resolution: one scan of one row, plus
+:data:`POLL_MS`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROW_STARTS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 @dataclass(slots=True)
 class LagProbe:
-    """Sends one probe row after the other; :meth:`send_one` is repeated by a thread."""
+    """A sender of probe rows; a thread repeats :meth:`send_one`."""
 
     writer: BatchWriter
     target: Client
@@ -35,7 +35,7 @@ class LagProbe:
     operations: list[Operation] = field(default_factory=list)
 
     def send_one(self, limit_s: float = ARRIVAL_LIMIT_S) -> None:
-        """Write a row here, and return when it can be read there or ``limit_s`` are over; then there is no sample."""
+        """Write a row here, and return when a scan there returns it, or without a sample after ``limit_s``."""
         number = len(self.operations)
         row = f"{self.rng.choice(ROW_STARTS)}~lag{number:06d}".encode()
         operation = Operation(row, ((b"label", b"probe", str(number).encode()),))
@@ -46,6 +46,6 @@ class LagProbe:
         arrival = self.target.scan(self.table, row, row + b"\x00")
         while not arrival.table().num_rows:
             if self.clock.boot_ns() - acknowledged_ns > limit_s * 1e9:
-                return  # the verdict will tell whether it is late or lost
+                return  # the comparison at the end finds a lost row
             self.clock.wait(never, POLL_MS)
         self.samples_ms.append((self.clock.boot_ns() - acknowledged_ns) / 1e6)

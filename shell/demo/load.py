@@ -1,7 +1,6 @@
 """Writes the demo's operations in small batches while processes die.
 
-Arrives: operations in order. Leaves: every one of them acknowledged, each batch before the next begins, so that a
-batch that had to be sent again can't overtake a later one.
+Each batch is acknowledged before the next begins, so a repeated batch can't overtake a later one.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from shell.demo.workload import Operation, batches
 
 
 def mutation_of(operation: Operation) -> Mutation:
-    """The product's form of an operation."""
+    """The mutation of an operation."""
     mutation = Mutation(operation.row)
     for family, qualifier, value in operation.changes:
         if value is None:
@@ -24,7 +23,7 @@ def mutation_of(operation: Operation) -> Mutation:
 
 
 def write(writer: BatchWriter, operations: Sequence[Operation]) -> None:
-    """Write these; durable on return."""
+    """Write operations; they are durable on return."""
     writer.add_all(mutation_of(operation) for operation in operations)
     writer.flush()
 
@@ -32,7 +31,7 @@ def write(writer: BatchWriter, operations: Sequence[Operation]) -> None:
 def load(
     client: Client, table: str, operations: Sequence[Operation], batch_rows: int, progress: Callable[[int], None]
 ) -> None:
-    """Write all operations; ``progress`` gets the number of those written, after each batch."""
+    """Write all operations; ``progress`` gets the number of written ones after each batch."""
     done = 0
     with client.writer(table) as writer:
         for batch in batches(operations, batch_rows):

@@ -1,7 +1,4 @@
-"""Which process is killed when, and whether it is back.
-
-Arrives: how far the load is. Leaves: one kill at a time, each at its moment and not before the one before it is over.
-"""
+"""The outages of the demo: kills of processes, one at a time, each after the restart of the previous process."""
 
 from __future__ import annotations
 
@@ -14,43 +11,43 @@ from bookkeeper.standalone.cluster_process import ClusterProcess
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Kill ``role`` of a cluster once this share of the load is written."""
+    """A kill of ``role`` of a cluster once the share ``at`` of the load is written."""
 
     at: float
     cluster: ClusterProcess
     role: str
 
     @property
-    def what(self) -> str:
-        """For people: ``west master``."""
+    def label(self) -> str:
+        """Cluster and role, such as ``west master``."""
         return f"{self.cluster.settings.instance.name} {self.role}"
 
 
 class Outages:
-    """Runs a plan of outages; ``say`` gets a line for every kill and every return."""
+    """A plan of outages under way; ``log`` gets a line for every kill and every restart."""
 
-    def __init__(self, plan: Sequence[Outage], say: Callable[[str], None], clock: Clock) -> None:
-        self._left = sorted(plan, key=lambda outage: outage.at)
-        self._say = say
+    def __init__(self, plan: Sequence[Outage], log: Callable[[str], None], clock: Clock) -> None:
+        self._pending = sorted(plan, key=lambda outage: outage.at)
+        self._log = log
         self._clock = clock
-        self._open: tuple[Outage, int, int] | None = None
+        self._current: tuple[Outage, int, int] | None = None
 
     def step(self, share: float) -> bool:
-        """Do what is due when ``share`` (0 to 1) of the load is written, without waiting; True when all is over."""
-        if self._open is not None:
-            self._look()
-        elif self._left and share >= self._left[0].at:
-            outage = self._left.pop(0)
-            self._open = (outage, outage.cluster.kill9(outage.role), self._clock.boot_ns())
-            self._say(f"{share:4.0%} written: kill -9 {outage.what} (pid {self._open[1]})")
-        return self._open is None and not self._left
+        """Make the kill that is due at ``share`` (0 to 1) of the load, without waiting; True after the last restart."""
+        if self._current is not None:
+            self._check_restart()
+        elif self._pending and share >= self._pending[0].at:
+            outage = self._pending.pop(0)
+            self._current = (outage, outage.cluster.kill9(outage.role), self._clock.boot_ns())
+            self._log(f"{share:4.0%} written: kill -9 {outage.label} (pid {self._current[1]})")
+        return self._current is None and not self._pending
 
-    def _look(self) -> None:
-        assert self._open is not None
-        outage, old_pid, since_ns = self._open
+    def _check_restart(self) -> None:
+        assert self._current is not None
+        outage, old_pid, since_ns = self._current
         pid = outage.cluster.role(outage.role).pid
         if pid != old_pid:
-            self._open = None
-            self._say(
-                f"{outage.what} was started again after {(self._clock.boot_ns() - since_ns) / 1e9:.1f} s (pid {pid})"
+            self._current = None
+            self._log(
+                f"{outage.label} was started again after {(self._clock.boot_ns() - since_ns) / 1e9:.1f} s (pid {pid})"
             )

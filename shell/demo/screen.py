@@ -1,7 +1,4 @@
-"""What the demo shows: progress bars on a terminal, plain lines elsewhere; the same facts in both.
-
-Arrives: phases, their progress, and lines. Leaves: text on standard output.
-"""
+"""The output of the demo: progress bars on a terminal, or plain lines with the same facts."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from bookkeeper.clock import Clock
 
 
 class Phase:
-    """One bar."""
+    """The progress of one phase: a bar, or ``plain_lines`` lines without a terminal."""
 
     def __init__(self, screen: Screen, progress: Progress | None, title: str, total: int, plain_lines: int) -> None:
         self._plain_lines = plain_lines
@@ -26,16 +23,16 @@ class Phase:
         self._next = 1
 
     def update(self, done: int, note: str = "", total: int | None = None) -> None:
-        """``done`` of the total are done; ``total`` corrects what was thought before."""
+        """Show that ``done`` of the total are done; ``total`` replaces the former total."""
         self._total = self._total if total is None else total
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done, total=self._total, description=f"{self._title}  {note}")
         elif self._plain_lines and done >= self._total * self._next / self._plain_lines:
             self._next = int(done * self._plain_lines / max(1, self._total)) + 1
-            self._screen.say(f"{self._title}: {done:,} of {self._total:,}  {note}".rstrip())
+            self._screen.log(f"{self._title}: {done:,} of {self._total:,}  {note}".rstrip())
 
     def watch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches; their records are what is done."""
+        """The same batches; each adds its records to the progress."""
         done = 0
         for batch in batches:
             yield batch
@@ -44,7 +41,7 @@ class Phase:
 
 
 class Screen:
-    """Standard output; times are since its making."""
+    """Standard output, with times since the start of the demo."""
 
     def __init__(self, clock: Clock, console: Console | None = None) -> None:
         self._clock = clock
@@ -55,26 +52,26 @@ class Screen:
         """Seconds since the start."""
         return (self._clock.boot_ns() - self._start_ns) / 1e9
 
-    def say(self, text: str) -> None:
-        """One line with the time."""
+    def log(self, text: str) -> None:
+        """Print a line with the time."""
         self._console.print(f"{self.elapsed_s():6.1f} s  {text}", markup=False)
 
     def line(self, text: str) -> None:
-        """One line."""
+        """Print a line."""
         self._console.print(text, markup=False)
 
     @contextmanager
-    def waiting(self, what: str) -> Iterator[None]:
-        """A sign of life while the block runs; nothing where there is no terminal."""
+    def waiting(self, text: str) -> Iterator[None]:
+        """Show ``text`` as busy while the block runs; nothing without a terminal."""
         if not self._console.is_terminal:
             yield
             return
-        with self._console.status(what):
+        with self._console.status(text):
             yield
 
     @contextmanager
     def phase(self, title: str, total: int, plain_lines: int = 1) -> Iterator[Phase]:
-        """A bar while the block runs, one at a time; where there is no terminal, so many lines on the way."""
+        """Show one bar while the block runs; without a terminal, ``plain_lines`` lines."""
         if not self._console.is_terminal:
             yield Phase(self, None, title, total, plain_lines)
             return
@@ -83,7 +80,7 @@ class Screen:
             yield Phase(self, progress, title, total, plain_lines)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A table, first column left and the others right."""
+        """Print a table, with the first column aligned left and the others right."""
         table = Table(box=None, pad_edge=False)
         for number, column in enumerate(columns):
             table.add_column(column, justify="right" if number else "left", no_wrap=True)

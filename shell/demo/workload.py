@@ -1,7 +1,7 @@
-"""What the demo writes, and what both tables must then hold: computed from the input alone, without the product.
+"""The operations of the demo and the cells that they leave, computed from the input without the product.
 
-Arrives: the airports of the ``airportsdata`` package (ICAO code to facts). Leaves: batches of operations (inserts,
-overwrites, deletes) in the order they are to be written, and the cells that the last operation on each leaves.
+The input is the airports of the ``airportsdata`` package (ICAO code to facts). Operations insert, overwrite and delete
+cells.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Operation:
 
 
 def load_airports() -> dict[str, dict[str, object]]:
-    """The real data set: about 28,000 airports by ICAO code."""
+    """The data set: about 28,000 real airports by ICAO code."""
     return {code: dict(facts) for code, facts in airportsdata.load("ICAO").items()}
 
 
 def operations(airports: dict[str, dict[str, object]], seed: int) -> list[Operation]:
-    """Every airport once, with overwrites and deletes of earlier rows strewn in between; same seed, same list."""
+    """An insert of every airport, with overwrites and deletes of earlier rows between them; a seed gives one list."""
     rng = random.Random(seed)
     codes = sorted(airports)
     rng.shuffle(codes)
@@ -69,7 +69,7 @@ def batches(ops: Sequence[Operation], size: int) -> Iterator[Sequence[Operation]
 
 
 def expected_cells(ops: Sequence[Operation]) -> dict[CellKey, bytes]:
-    """Cells that are there when every operation was applied in order."""
+    """The cells of a table after all operations, in order."""
     cells: dict[CellKey, bytes] = {}
     for op in ops:
         for family, qualifier, value in op.changes:
@@ -85,10 +85,10 @@ def _cells(facts: dict[str, object]) -> tuple[tuple[bytes, bytes, bytes | None],
 
 
 def _overwrite(code: str, rng: random.Random) -> Operation:
-    changed = rng.sample(FIELDS, k=rng.randint(1, 4))
-    return Operation(code.encode(), tuple((f, n.encode(), f"{n} {rng.randrange(10**6)}".encode()) for f, n in changed))
+    fields = rng.sample(FIELDS, k=rng.randint(1, 4))
+    return Operation(code.encode(), tuple((f, n.encode(), f"{n} {rng.randrange(10**6)}".encode()) for f, n in fields))
 
 
 def _delete(code: str, rng: random.Random) -> Operation:
-    gone = FIELDS if rng.random() < 0.5 else rng.sample(FIELDS, k=rng.randint(1, 4))
-    return Operation(code.encode(), tuple((family, name.encode(), None) for family, name in gone))
+    fields = FIELDS if rng.random() < 0.5 else rng.sample(FIELDS, k=rng.randint(1, 4))
+    return Operation(code.encode(), tuple((family, name.encode(), None) for family, name in fields))

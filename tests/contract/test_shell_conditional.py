@@ -11,12 +11,12 @@ from tests.support.shell import Shell
 pytestmark = pytest.mark.integration
 
 
-def test_a_cell_is_written_if_it_is_as_the_user_thinks(west: Cluster) -> None:
+def test_a_condition_on_the_cell_decides_whether_it_is_written(west: Cluster) -> None:
     shell = Shell(west)
     shell.good("createtable", "judged")
     cell = ("insert", "judged", "r", "f", "q")
     shell.good(*cell, "1", "--if-absent")
-    for switches, reason in ((("--if-absent",), "there is such a cell"), (("--if-value", "2"), "does not hold")):
+    for switches, reason in ((("--if-absent",), "the cell exists"), (("--if-value", "2"), "does not have the value")):
         code, said = shell.bad(*cell, "3", *switches)
         assert code == ExitCode.FAILED
         assert "nothing was written to table judged" in said

@@ -264,11 +264,11 @@ def test_the_commands_say_what_is_done_and_what_it_means_for_order(manual: Pair)
     assert "stays in quarantine" in failed.err
     east.replace_tserver(value_bytes_max=10_000)
     retried = shell("retry", range_id)
-    assert "behind what had followed them" in retried
+    assert "reached the peer after later ones" in retried
     assert "newest timestamp still wins" in retried
     west.put("t", b"d", b"x" * 20_000)
     skipped = shell("skip", listed(west, "blocking").range_id)
-    assert "not on the peer" in skipped
+    assert "never reach the peer" in skipped
     assert quick("shell", west.quorum, "replication", "wait", "t").code == ExitCode.OK
     assert quick("shell", west.quorum, "replication", "quarantine", "skip", range_id).code == ExitCode.FAILED
 

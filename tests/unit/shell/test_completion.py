@@ -1,4 +1,4 @@
-"""The offers of Tab: commands, options, and the names of tables and peers at each place of one."""
+"""Completions by Tab: commands, options, and names of tables and peers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from shell.commands import commands
 from shell.completion import Candidate, candidates
 from shell.interactive import table_defaults
-from shell.names import Known, Names
+from shell.names import ClusterNames, NameCache
 from shell.parameters import CLUSTER, TABLE
 from shell.shell_session import Session
 
@@ -18,7 +18,7 @@ from shell.shell_session import Session
 @pytest.fixture
 def session() -> Session:
     session = Session("nowhere:1", as_json=False)
-    session.names = Names(lambda: Known("west", ("cities", "countries", "it's"), ("east", "elsewhere")))
+    session.names = NameCache(lambda: ClusterNames("west", ("cities", "countries", "it's"), ("east", "elsewhere")))
     return session
 
 
@@ -55,7 +55,7 @@ def test_the_words_that_may_follow_are_offered(session: Session, line: str, word
     assert line.endswith("-") or len(found) == len(words)
 
 
-def test_a_candidate_takes_the_place_of_what_was_typed_and_explains_itself(session: Session) -> None:
+def test_a_candidate_replaces_the_typed_prefix_and_has_its_help(session: Session) -> None:
     (found,) = candidates(commands, "help clus", session)
     assert found == Candidate("clusters", 4, "")
     (found,) = candidates(commands, "clus", session)
@@ -68,7 +68,7 @@ def test_every_command_is_offered_at_the_start(session: Session) -> None:
     assert {found.word for found in candidates(commands, "", session)} == {*commands.commands, "exit", "quit"}
 
 
-def test_where_there_is_no_cluster_there_are_no_names() -> None:
+def test_without_a_cluster_no_names_are_offered() -> None:
     assert candidates(commands, "scan ", None) == []
 
 
@@ -94,6 +94,6 @@ def test_every_parameter_that_names_a_table_or_a_peer_can_be_completed() -> None
 def test_the_current_table_is_for_commands_that_must_have_one() -> None:
     defaults = table_defaults(commands, "cities")
     assert defaults["scan"] == defaults["compact"] == {"table": "cities"}
-    assert "config" not in defaults, "it is of the site, too, and looks for itself"
+    assert "config" not in defaults, "config is for the site, too, so it chooses its table itself"
     assert defaults["replication"] == {"wait": {"table": "cities"}, "quarantine": {}}
     assert {"tables", "deletetable", "createtable", "table"}.isdisjoint(defaults)

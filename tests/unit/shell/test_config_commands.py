@@ -40,24 +40,24 @@ def test_a_good_file_has_no_problem(directory: Path, capsys: pytest.CaptureFixtu
     assert sorted(directory.rglob("*")) == before
 
 
-def found_wrong(directory: Path, capsys: pytest.CaptureFixture[str], key: str, said: str) -> None:
+def assert_problem(directory: Path, capsys: pytest.CaptureFixture[str], key: str, reason: str) -> None:
     code, (line,), _ = config(capsys, "check", directory)
     assert code == ExitCode.FAILED
     assert line.startswith(f"{directory / SETTINGS_FILE}: {key}: ")
-    assert said in line
-    assert len(line.split("; ")) > 1, "and what to do"
+    assert reason in line
+    assert len(line.split("; ")) > 1, "the line names the next step"
 
 
-def test_the_stores_that_a_good_file_names_are_looked_at(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_stores_of_a_good_file_are_checked(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     books, store = directory / "metadata.db", directory / "coordination" / "coordination.db"
     init_cluster(directory.parent / "east", "east")
     shutil.copy(directory.parent / "east" / "metadata.db", books)
-    found_wrong(directory, capsys, "metadata.url", "holds the books of instance")
+    assert_problem(directory, capsys, "metadata.url", "holds the books of instance")
     books.unlink()
-    found_wrong(directory, capsys, "metadata.url", "does not exist or is empty")
-    assert not books.exists(), "nothing is made"
+    assert_problem(directory, capsys, "metadata.url", "does not exist or is empty")
+    assert not books.exists(), "check makes no file"
     store.unlink()
-    found_wrong(directory, capsys, "coordination.url", "there is no coordination store")
+    assert_problem(directory, capsys, "coordination.url", "there is no coordination store")
     assert not store.exists()
 
 
@@ -91,7 +91,7 @@ def test_a_missing_file_is_a_problem_too(tmp_path: Path, capsys: pytest.CaptureF
     assert (code, lines, "bookkeeper init" in err) == (ExitCode.FAILED, [], True)
 
 
-def test_shown_are_those_that_differ_or_all(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_changed_settings_or_all(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, (header, *lines), err = config(capsys, "show", directory)
     assert (code, err) == (ExitCode.OK, "")
     assert header.split() == ["SETTING", "VALUE", "UNIT", "DEFAULT", "MEANING"]

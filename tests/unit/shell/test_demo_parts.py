@@ -1,4 +1,4 @@
-"""The demo's own parts: its expectations, its comparisons, its counts."""
+"""Parts of the demo: its input, its comparison, its totals."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pyarrow as pa
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.replay.journal import JournalContent, RunBegan, Shipped
 from bookkeeper.replay.ranges import TASK_FAILED_CODE
+from shell.demo.comparison import compare
 from shell.demo.demo_report import shipped_text
-from shell.demo.tally import Totals, sum_up
-from shell.demo.verdict import compare
+from shell.demo.shipped_totals import Totals, totals_of
 from shell.demo.workload import CellKey, batches, expected_cells, load_airports, operations
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -58,10 +58,10 @@ def test_the_input_is_the_same_for_the_same_seed_and_holds_overwrites_and_delete
     assert [write for batch in batches(writes, 100) for write in batch] == writes
 
 
-def test_equal_tables_are_equal_and_have_equal_digests_however_they_are_cut() -> None:
+def test_equal_tables_have_equal_digests_in_any_batches() -> None:
     cells = _sample()
-    whole = _batch(cells)
-    one, two = compare(cells, [whole]), compare(cells, [whole.slice(0, 100), whole.slice(100)])
+    complete = _batch(cells)
+    one, two = compare(cells, [complete]), compare(cells, [complete.slice(0, 100), complete.slice(100)])
     assert one.equal
     assert (one.cells, one.examples) == (len(cells), [])
     assert one.digest == two.digest != compare(cells, [_batch(cells, timestamp=8)]).digest
@@ -113,7 +113,7 @@ def _journal(*shipped: Shipped, unreadable: int = 0, full: bool = False) -> Jour
     return JournalContent(began, shipped, unreadable, full)
 
 
-def test_records_count_once_however_often_they_were_sent_and_bytes_each_time() -> None:
+def test_records_count_once_and_bytes_in_every_message() -> None:
     lines = [
         _shipped("1", 1, 10),
         _shipped("2", 11, 20, sent_records=30, sent_bytes=300),
@@ -125,35 +125,35 @@ def test_records_count_once_however_often_they_were_sent_and_bytes_each_time() -
     ]
     sent = 10 + 30 + 10 + 5 + 7 + 4 + 25
     different = 25 + 4 + 25
-    assert sum_up(_journal(*lines)) == Totals(2, different, 10 * sent, sent - different, ())
-    assert sum_up(_journal(*reversed(lines))) == sum_up(_journal(*lines))
+    assert totals_of(_journal(*lines)) == Totals(2, different, 10 * sent, sent - different, ())
+    assert totals_of(_journal(*reversed(lines))) == totals_of(_journal(*lines))
 
 
-def test_what_is_not_for_a_target_is_no_record_of_it() -> None:
+def test_records_for_other_targets_do_not_count() -> None:
     lines = [_shipped("1", 1, 10, records=4), _shipped("2", 11, 20, records=0), _shipped("3", 1, 10, records=4)]
-    assert sum_up(_journal(*lines)) == Totals(1, 4, 80, 4, ())
+    assert totals_of(_journal(*lines)) == Totals(1, 4, 80, 4, ())
 
 
-def test_nothing_shipped_is_nothing() -> None:
-    assert sum_up(JournalContent([], [], 0, full=False)) == Totals(0, 0, 0, 0, ())
+def test_an_empty_journal_has_zero_totals() -> None:
+    assert totals_of(JournalContent([], [], 0, full=False)) == Totals(0, 0, 0, 0, ())
 
 
-def test_each_reason_why_sums_may_be_too_low_is_told() -> None:
-    whole = _journal(_shipped("1", 1, 10))
-    assert sum_up(whole).doubts == ()
-    two_began = replace(whole, began=[*whole.began, RunBegan(time=NOW, run="2", ranges=1)])
-    assert sum_up(two_began).doubts == ("1 runs ended before they could say what they had sent",)
-    one_of_two = replace(whole, began=[RunBegan(time=NOW, run="1", ranges=2)])
-    assert sum_up(one_of_two).doubts == ("1 runs ended before they could say what they had sent",)
+def test_each_reason_for_too_low_totals_is_reported() -> None:
+    complete = _journal(_shipped("1", 1, 10))
+    assert totals_of(complete).undercount_reasons == ()
+    two_began = replace(complete, began=[*complete.began, RunBegan(time=NOW, run="2", ranges=1)])
+    assert totals_of(two_began).undercount_reasons == ("1 runs ended without a report of their sent records",)
+    one_of_two = replace(complete, began=[RunBegan(time=NOW, run="1", ranges=2)])
+    assert totals_of(one_of_two).undercount_reasons == ("1 runs ended without a report of their sent records",)
     died = _journal(_shipped("1", 1, 0, error_code=TASK_FAILED_CODE, error="died"))
-    assert sum_up(died).doubts == ("1 runs ended before they could say what they had sent",)
-    assert sum_up(replace(whole, unreadable=1)).doubts == ("1 lines of the journal were cut",)
-    assert "oldest part" in sum_up(replace(whole, full=True)).doubts[0]
-    assert "hole in 1 files" in sum_up(_journal(_shipped("1", 5, 10))).doubts[0]
+    assert totals_of(died).undercount_reasons == ("1 runs ended without a report of their sent records",)
+    assert totals_of(replace(complete, unreadable=1)).undercount_reasons == ("1 lines of the journal were cut",)
+    assert "oldest part" in totals_of(replace(complete, full=True)).undercount_reasons[0]
+    assert "lacks lines of 1 streams" in totals_of(_journal(_shipped("1", 5, 10))).undercount_reasons[0]
     overlap = _journal(_shipped("1", 1, 10, records=5), _shipped("2", 6, 15, records=5))
-    assert sum_up(overlap) == Totals(1, 5, 100, 5, ("5 records may be of either of two overlapping ranges",))
+    assert totals_of(overlap) == Totals(1, 5, 100, 5, ("5 records may belong to either of two overlapping ranges",))
 
 
-def test_what_was_shipped_is_told_against_what_was_written() -> None:
+def test_the_report_compares_shipped_with_written_records() -> None:
     text = shipped_text(Totals(6, 266_863, 15_100_000, 13_715, ()), 266_863)
     assert text == "shipped: 6 files, 266,863 of 266,863 records, 15.1 MB sent, 13,715 records sent again"

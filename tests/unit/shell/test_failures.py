@@ -1,4 +1,4 @@
-"""Every way to end has its exit code and says one line."""
+"""Every end of a command has its exit code, and every error one line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bookkeeper.errors import BookkeeperError, NotFoundError, NotLeaderError, No
 from shell.failures import ExitCode, WaitTimedOutError, run
 
 
-def _ending(error: BaseException | None) -> click.Command:
+def _failing(error: BaseException | None) -> click.Command:
     def end(number: int) -> None:
         assert number == 7
         if error is not None:
@@ -34,32 +34,32 @@ def _ending(error: BaseException | None) -> click.Command:
         (click.FileError("f", "gone"), ExitCode.FAILED),
     ],
 )
-def test_each_ending_has_its_exit_code_and_one_line(
+def test_each_error_has_its_exit_code_and_one_line(
     error: Exception | None, code: ExitCode, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(_ending(error), ["7"]) == code
-    said = capsys.readouterr().err
-    assert said.count("\n") == (error is not None)
-    assert said.startswith("error: ") == (error is not None)
+    assert run(_failing(error), ["7"]) == code
+    err = capsys.readouterr().err
+    assert err.count("\n") == (error is not None)
+    assert err.startswith("error: ") == (error is not None)
 
 
 def test_a_wrong_command_line_names_the_argument_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(_ending(None), ["seven"]) == ExitCode.USAGE
-    said = capsys.readouterr().err
-    assert "'NUMBER': 'seven' is not a valid integer" in said
-    assert "end --help" in said
+    assert run(_failing(None), ["seven"]) == ExitCode.USAGE
+    err = capsys.readouterr().err
+    assert "'NUMBER': 'seven' is not a valid integer" in err
+    assert "end --help" in err
 
 
 def test_errors_for_programs_are_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(_ending(NotFoundError("no table x; list them")), ["7"], as_json=True) == ExitCode.FAILED
+    assert run(_failing(NotFoundError("no table x; list them")), ["7"], as_json=True) == ExitCode.FAILED
     assert json.loads(capsys.readouterr().err) == {"error": "not_found", "message": "no table x; list them"}
 
 
-def test_an_interrupt_is_told_by_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(_ending(KeyboardInterrupt()), ["7"]) == ExitCode.INTERRUPTED
+def test_an_interrupt_has_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(_failing(KeyboardInterrupt()), ["7"]) == ExitCode.INTERRUPTED
     assert "Traceback" not in capsys.readouterr().err
 
 
 def test_a_defect_is_not_hidden() -> None:
     with pytest.raises(ZeroDivisionError):
-        run(_ending(ZeroDivisionError()), ["7"])
+        run(_failing(ZeroDivisionError()), ["7"])

@@ -1,17 +1,17 @@
-"""Names are read in the background: no user waits long, and cached names stay."""
+"""A background thread reads names: no user waits long, and cached names stay."""
 
 from __future__ import annotations
 
 import threading
 
 from bookkeeper.errors import UnavailableError
-from shell.names import FRESH_MS, Known, Names
+from shell.names import FRESH_MS, ClusterNames, NameCache
 
 LONG_MS = 60_000.0
 
 
 class SteppedClock:
-    """Boot time that passes only when told."""
+    """A clock that advances only when a test adds to ``now_ns``."""
 
     def __init__(self) -> None:
         self.now_ns = 1
@@ -27,49 +27,49 @@ class SteppedClock:
 
 
 class Cluster:
-    """Answers, when it may, with the number of the question as its only table."""
+    """A cluster whose one table has the number of the read in its name; it answers while ``may_answer`` is set."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.reads = 0
         self.reachable = True
         self.may_answer = threading.Event()
         self.may_answer.set()
 
-    def ask(self) -> Known:
-        self.asked += 1
+    def read(self) -> ClusterNames:
+        self.reads += 1
         assert self.may_answer.wait(LONG_MS / 1000)
         if not self.reachable:
             raise UnavailableError("nobody answers")
-        return Known("west", (f"t{self.asked}",))
+        return ClusterNames("west", (f"t{self.reads}",))
 
 
-def test_an_answer_holds_for_a_while() -> None:
+def test_cached_names_are_fresh_for_a_while() -> None:
     cluster, clock = Cluster(), SteppedClock()
-    names = Names(cluster.ask, clock)
-    assert names.look(LONG_MS) == Known("west", ("t1",))
+    names = NameCache(cluster.read, clock)
+    assert names.get(LONG_MS) == ClusterNames("west", ("t1",))
     clock.now_ns += (FRESH_MS - 1) * 1_000_000
-    assert names.look(LONG_MS).tables == ("t1",)
+    assert names.get(LONG_MS).tables == ("t1",)
     clock.now_ns += 1_000_000
-    assert names.look(LONG_MS).tables == ("t2",)
+    assert names.get(LONG_MS).tables == ("t2",)
 
 
-def test_who_looks_does_not_wait_for_a_cluster_that_hangs() -> None:
+def test_a_caller_does_not_wait_for_a_cluster_that_hangs() -> None:
     cluster = Cluster()
     cluster.may_answer.clear()
-    names = Names(cluster.ask, SteppedClock())
-    assert names.look(1) == names.look(0) == Known()
-    assert cluster.asked == 1
+    names = NameCache(cluster.read, SteppedClock())
+    assert names.get(1) == names.get(0) == ClusterNames()
+    assert cluster.reads == 1
     cluster.may_answer.set()
-    assert names.look(LONG_MS).tables == ("t1",)
+    assert names.get(LONG_MS).tables == ("t1",)
 
 
-def test_what_was_known_stays_when_nobody_answers_any_more() -> None:
+def test_cached_names_stay_when_the_cluster_stops_answering() -> None:
     cluster, clock = Cluster(), SteppedClock()
-    names = Names(cluster.ask, clock)
-    names.look(LONG_MS)
+    names = NameCache(cluster.read, clock)
+    names.get(LONG_MS)
     cluster.reachable = False
     clock.now_ns += FRESH_MS * 1_000_000
-    assert names.look(LONG_MS) == Known("west", ("t1",))
+    assert names.get(LONG_MS) == ClusterNames("west", ("t1",))
     cluster.reachable = True
     clock.now_ns += FRESH_MS * 1_000_000
-    assert names.look(LONG_MS).tables == ("t3",)
+    assert names.get(LONG_MS).tables == ("t3",)

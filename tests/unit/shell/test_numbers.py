@@ -1,4 +1,4 @@
-"""Every number of a command has bounds, and any text for it is a number within them or a usage error."""
+"""Every number of a command has bounds; a text for it is a number within them or a usage error."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_json_has_the_same_facts(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == ROWS
 
 
-def test_an_empty_list_is_said_in_text_and_empty_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_list_is_a_sentence_in_text_and_empty_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=False).records([], COLUMNS, "no tables")
     Output(as_json=True).records([], COLUMNS, "no tables")
     assert capsys.readouterr().out == "no tables\n[]\n"

@@ -39,7 +39,7 @@ def test_words_become_values() -> None:
         (parameters.columns, "a,"),
     ],
 )
-def test_a_mistake_shows_what_was_typed(parse: Callable[[str], object], text: str) -> None:
+def test_an_error_shows_the_typed_text(parse: Callable[[str], object], text: str) -> None:
     with pytest.raises(click.BadParameter) as caught:
         parse(text)
     assert repr(text) in caught.value.message or repr(text.partition("=")[2]) in caught.value.message

@@ -1,4 +1,4 @@
-"""Accumulo's names for replication: their output, and the changes that a value asks for."""
+"""Accumulo's property names for replication: their values, and the changes that a value causes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shell.replication_properties import (
     GROUP_PREFIX,
     PeerChange,
     TargetChange,
-    is_of_site,
+    are_site_properties,
     peer_changes,
     site_values,
     table_values,
@@ -37,7 +37,7 @@ def test_names_of_the_site_are_shown_and_understood() -> None:
     assert peer_changes({}, shown, PEERS) == [PeerChange(peer.name, None) for peer in PEERS]
 
 
-def test_what_the_site_has_not_is_refused() -> None:
+def test_unknown_properties_of_the_site_are_refused() -> None:
     with pytest.raises(RefusedError, match=r"instance\.name"):
         peer_changes({"instance.replication.name": "east"}, [], PEERS)
     for name in ("instance.cluster..zookeepers", "instance.cluster.east", "instance.zookeepers", "instance.cluster."):
@@ -47,10 +47,10 @@ def test_what_the_site_has_not_is_refused() -> None:
         peer_changes({}, ["instance.cluster.south.zookeepers"], PEERS)
     with pytest.raises(InvalidInputError, match="comes twice"):
         peer_changes({"instance.cluster.east.zookeepers": "h:1"}, ["instance.cluster.east.zookeepers"], PEERS)
-    assert not is_of_site(["table.versions.max"])
-    assert not is_of_site([])
+    assert not are_site_properties(["table.versions.max"])
+    assert not are_site_properties([])
     with pytest.raises(InvalidInputError, match="two commands"):
-        is_of_site(["table.versions.max", "instance.replication.name"])
+        are_site_properties(["table.versions.max", "instance.replication.name"])
 
 
 def test_a_target_of_all_groups_is_shown_at_each() -> None:
@@ -64,8 +64,8 @@ def test_a_target_of_all_groups_is_shown_at_each() -> None:
 
 def test_each_peer_is_changed_once_and_other_groups_stay_in_their_remote_table() -> None:
     targets = [_target("north", "cf2", remote="copy"), _target("east", "cf1", "cf2")]
-    asked = {"table.replication.cf1": "north", "table.replication.default": "north, far.east"}
-    assert target_changes(asked, ["table.replication.cf2"], GROUPS, targets, PEERS) == [
+    requested = {"table.replication.cf1": "north", "table.replication.default": "north, far.east"}
+    assert target_changes(requested, ["table.replication.cf2"], GROUPS, targets, PEERS) == [
         TargetChange("north", ("cf1", "default"), True, "copy"),
         TargetChange("far.east", ("default",), True, None),
         TargetChange("east", ("cf1", "cf2"), False),
@@ -81,22 +81,28 @@ _targets = st.builds(
 
 
 @given(st.lists(_targets, max_size=4), st.dictionaries(_groups, st.lists(_names, max_size=3, unique=True), min_size=1))
-def test_when_the_changes_are_made_what_was_asked_for_is_shown_and_nothing_else_has_changed(
-    targets: list[ReplicationConfig], asked: dict[str, list[str]]
+def test_changes_set_the_requested_properties_and_no_others(
+    targets: list[ReplicationConfig], requested: dict[str, list[str]]
 ) -> None:
-    origin_index = {
+    peers_by_group = {
         group: {target.target.cluster for target in targets if not target.groups or group in target.groups}
         for group in (*GROUPS, DEFAULT_GROUP)
     }
-    wanted = {f"{GROUP_PREFIX}{group}": ",".join(peers) for group, peers in asked.items()}
+    wanted = {f"{GROUP_PREFIX}{group}": ",".join(peers) for group, peers in requested.items()}
     for change in target_changes(wanted, [], GROUPS, targets, PEERS):
         for group in change.groups:
-            assert (change.cluster in origin_index[group]) != change.is_enabled, "nothing is done again"
-            (origin_index[group].add if change.is_enabled else origin_index[group].remove)(change.cluster)
-    assert {group: origin_index[group] for group in asked} == {group: set(peers) for group, peers in asked.items()}
+            assert (change.cluster in peers_by_group[group]) != change.is_enabled, "a change repeats the present state"
+            (peers_by_group[group].add if change.is_enabled else peers_by_group[group].remove)(change.cluster)
+    assert {group: peers_by_group[group] for group in requested} == {
+        group: set(peers) for group, peers in requested.items()
+    }
     assert (
         target_changes(
-            wanted, [], GROUPS, [_target(peer, group) for group in origin_index for peer in origin_index[group]], PEERS
+            wanted,
+            [],
+            GROUPS,
+            [_target(peer, group) for group in peers_by_group for peer in peers_by_group[group]],
+            PEERS,
         )
         == []
     )

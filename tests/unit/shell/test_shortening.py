@@ -1,4 +1,4 @@
-"""However an input is quoted, a message repeats little of it."""
+"""A message repeats little of an input, in any form of quotation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_short_words_and_other_long_text_stay() -> None:
     assert shortened(message, ["x", "scan"]) == message
 
 
-def test_a_long_word_is_cut_in_its_middle_and_its_length_is_told() -> None:
+def test_a_long_word_is_cut_in_its_middle_and_its_length_is_shown() -> None:
     word = "a" * 5_000 + "end"
     assert shortened(f"no table {word}; list them", [word]) == (
         f"no table {'a' * 120}…(5003 characters)…{'a' * 37}end; list them"
@@ -26,30 +26,30 @@ def test_a_long_word_is_cut_in_its_middle_and_its_length_is_told() -> None:
 
 def test_a_part_of_a_word_is_cut_too() -> None:
     word = "good," + "b" * 3_000 + ",good"
-    told = shortened(f"the split {'b' * 3_000} is too long", [word])
-    assert told == f"the split {'b' * 120}…(3000 characters)…{'b' * 40} is too long"
+    message = shortened(f"the split {'b' * 3_000} is too long", [word])
+    assert message == f"the split {'b' * 120}…(3000 characters)…{'b' * 40} is too long"
 
 
 @given(TEXT, TEXT, st.integers(10, 300), st.sampled_from([str, repr, lambda text: repr(text.encode())]))
-def test_whatever_is_quoted_in_whichever_way_is_cut(before: str, piece: str, times: int, quote: object) -> None:
+def test_every_form_of_quotation_is_cut(before: str, piece: str, times: int, quote: object) -> None:
     assert callable(quote)
     word = piece * times
     quoted = quote(word)
-    told = shortened(f"{before}: {quoted}!", [word])
+    message = shortened(f"{before}: {quoted}!", [word])
     if len(quoted) > 2 * QUOTED_MAX and len(word) > QUOTED_MAX:
-        assert len(told) <= len(before) + QUOTED_MAX + 30
-    assert told.startswith(before[:1])
-    assert told.endswith("!")
+        assert len(message) <= len(before) + QUOTED_MAX + 30
+    assert message.startswith(before[:1])
+    assert message.endswith("!")
 
 
-def test_escaped_bytes_are_known_again() -> None:
+def test_escaped_bytes_are_recognised() -> None:
     word = r"\x00" * 2_000
     assert len(shortened(f"row {bytes(2_000)!r} is too long", [word])) < QUOTED_MAX + 60
     assert len(shortened(f"row {printable(bytes(2_000))} is too long", [word])) < QUOTED_MAX + 60
 
 
-def test_a_message_is_bounded_whatever_it_says() -> None:
-    told = shortened("files: " + "f " * 50_000, [])
-    assert len(told) <= MESSAGE_MAX
-    assert told.startswith("files: f f")
-    assert "(100007 characters)" in told
+def test_every_message_is_bounded() -> None:
+    message = shortened("files: " + "f " * 50_000, [])
+    assert len(message) <= MESSAGE_MAX
+    assert message.startswith("files: f f")
+    assert "(100007 characters)" in message

@@ -42,7 +42,7 @@ def test_tab_completes_though_the_cluster_is_away(terminal: Terminal) -> None:
     terminal.press("help repli\t")
     terminal.expect("help replication")
     terminal.press("wa\t\r")
-    terminal.expect("Exit code 4 when the time is over")
+    terminal.expect("Exit code 4 if the time limit comes first")
     terminal.press("scan \tx\r")  # no name is known
     terminal.expect(f"no master of {AWAY} says who leads")
 
@@ -65,7 +65,7 @@ def test_ctrl_c_ends_a_command_and_keeps_the_shell(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         cluster = f"127.0.0.1:{silent.getsockname()[1]}"
         with shell(cluster, tmp_path) as terminal:
-            with silent.accept()[0]:  # the question for names
+            with silent.accept()[0]:  # the connection that reads names
                 terminal.expect(f"{cluster}>")
                 terminal.press("tables\r")
                 with silent.accept()[0]:
@@ -79,16 +79,16 @@ def test_ctrl_c_ends_a_command_and_keeps_the_shell(tmp_path: Path) -> None:
 
 
 def test_the_history_is_there_in_the_next_shell(tmp_path: Path) -> None:
-    for key, said in (("help insert\r", "Write one cell"), ("\x1b[A\r", "Write one cell")):
+    for key, text in (("help insert\r", "Write one cell"), ("\x1b[A\r", "Write one cell")):
         with shell(AWAY, tmp_path) as terminal:
             terminal.expect(f"{AWAY}>")
             terminal.press(key)
-            terminal.expect(said)
+            terminal.expect(text)
 
 
-def test_a_history_that_can_not_be_kept_is_told_and_no_obstacle(tmp_path: Path) -> None:
+def test_the_shell_works_without_a_history_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with shell(AWAY, tmp_path / "file") as terminal:
-        terminal.expect("the history is not kept")
+        terminal.expect("no history of commands")
         terminal.press("help insert\r")
         terminal.expect("Write one cell")

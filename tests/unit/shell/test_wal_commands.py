@@ -40,7 +40,7 @@ def show_json(capsys: pytest.CaptureFixture[str], *words: str | Path) -> list[di
     return [json.loads(line) for line in lines]
 
 
-def test_blocks_are_lines_with_all_that_their_headers_say(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_block_is_a_line_with_the_facts_of_its_header(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, lines, err = show(capsys, log)
     assert (code, err) == (ExitCode.OK, "")
     assert lines[0] == f"{log.as_uri()}: {log.stat().st_size} bytes, sealed at offset 6, byte {log.stat().st_size}"
@@ -60,7 +60,7 @@ def test_blocks_are_lines_with_all_that_their_headers_say(log: Path, capsys: pyt
     assert lines[3].split()[:6] == ["1-3", "3", "t1", "(last)", "geo=f", "east:r1:t1:1"]
     assert lines[4].split()[:6] == ["4-4", "1", "t2", "(last)", "default=f", "-"]
     assert lines[4].split()[-2:] == [NORTH, "-"]
-    assert lines[-1] == "3 blocks, up to offset 6, all whole"
+    assert lines[-1] == "3 blocks, up to offset 6, all complete"
 
 
 def test_json_has_one_object_a_line(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,7 +80,7 @@ def test_json_has_one_object_a_line(log: Path, capsys: pytest.CaptureFixture[str
     }
 
 
-def test_origin_and_predecessor_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_block_shows_its_origin_and_its_predecessors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = WalWriter.create(tmp_path / "1.wal", FileHeader())
     made = block(Spec([b"a"]), 1)
     stream = StreamKey(NORTH, "file:///north/7.wal", "t9", "t1", 3)
@@ -134,25 +134,25 @@ def test_a_range_of_blocks_holds_those_that_touch_it(
     assert [line["first"] for line in lines if line["kind"] == "block"] == firsts
 
 
-def test_a_torn_tail_is_said_out_loud_and_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_torn_tail_is_shown_and_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = path_of(write_wal(tmp_path / "1.wal", SPECS))
     path.write_bytes(path.read_bytes()[:-5])
     code, lines, err = show(capsys, path)
     assert (code, err) == (ExitCode.OK, "")
     assert "not sealed" in lines[0]
-    assert lines[-1].startswith("2 blocks, up to offset 4, all whole; torn tail: ")
+    assert lines[-1].startswith("2 blocks, up to offset 4, all complete; torn tail: ")
     tail = show_json(capsys, path)[-1]
     assert tail["tail_bytes"] == path.stat().st_size - tail["end_position"] > 0
 
 
-def test_bytes_behind_the_seal_are_no_part_of_the_log(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bytes_after_the_seal_are_not_part_of_the_log(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log.write_bytes(log.read_bytes() + b"late")
     code, lines, _ = show(capsys, log)
     assert code == ExitCode.OK
-    assert lines[-1] == "3 blocks, up to offset 6, all whole; 4 bytes behind the seal are no part of the log"
+    assert lines[-1] == "3 blocks, up to offset 6, all complete; 4 bytes after the seal are not part of the log"
 
 
-def test_a_log_without_a_whole_header_shows_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_without_a_complete_header_has_a_torn_tail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "1.wal").write_bytes(b"\x89BK")
     code, lines, _ = show(capsys, tmp_path / "1.wal")
     assert code == ExitCode.OK
@@ -160,7 +160,7 @@ def test_a_log_without_a_whole_header_shows_that(tmp_path: Path, capsys: pytest.
     assert "torn tail: 3 bytes" in lines[1]
 
 
-def test_damage_is_an_error_behind_what_is_whole(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_an_error_after_the_complete_blocks(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     second = list(read_headers(log.as_uri()))[1]
     raw = bytearray(log.read_bytes())
     raw[second.end_position - 12] ^= 1
@@ -175,9 +175,7 @@ def test_damage_is_an_error_behind_what_is_whole(log: Path, capsys: pytest.Captu
     assert json.loads(err)["error"] == "corruption"
 
 
-def test_a_file_that_is_none_and_a_wrong_range_have_their_exit_codes(
-    log: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_file_and_a_wrong_range_have_their_exit_codes(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert show(capsys, log.with_name("9.wal"))[0] == ExitCode.FAILED
     assert show(capsys, log.parent)[0] == ExitCode.FAILED
     assert show(capsys, log, "--from", "3", "--to", "2")[0] == ExitCode.USAGE
@@ -185,9 +183,7 @@ def test_a_file_that_is_none_and_a_wrong_range_have_their_exit_codes(
     assert show(capsys, log, "--limit", "0")[0] == ExitCode.USAGE
 
 
-def test_a_uri_names_a_log_as_well_and_a_log_that_is_written_is_no_trouble(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_uri_names_a_log_even_while_it_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = WalWriter.create(tmp_path / "1.wal", FileHeader())
     append(writer, SPECS[:2])
     assert len(show_json(capsys, writer.uri)) == 4
@@ -204,4 +200,4 @@ def test_neither_a_cluster_nor_spark_is_needed(log: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "all whole" in done.stdout
+    assert "all complete" in done.stdout

@@ -1,7 +1,4 @@
-"""Compares a table with the cells it must hold, one by one.
-
-Arrives: the expected cells and the record batches of a scan. Leaves: counts and the first few differences.
-"""
+"""Comparison of a table with its expected cells, one by one."""
 
 from __future__ import annotations
 
@@ -18,29 +15,29 @@ EXAMPLES_MAX = 5
 
 @dataclass(slots=True)
 class Comparison:
-    """How a table differs from what it must hold; all zero and no example means equal."""
+    """Counts of a table's differences from its expected cells, with the first few as examples."""
 
     cells: int = 0
     missing: int = 0
     unexpected: int = 0
     different: int = 0
     digest: str = ""
-    """Of every cell with its visibility and timestamp: equal digests, equal tables to the last bit."""
+    """Digest of every cell with its visibility and timestamp: tables with equal digests are equal to the last bit."""
     examples: list[str] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
-        """True when every cell is there, with its value, and no other."""
+        """True if the table has every expected cell with its value, and no other cell."""
         return not (self.missing or self.unexpected or self.different)
 
     def note(self, text: str) -> None:
-        """Keep an example, up to a bound."""
+        """Add an example, up to a bound."""
         if len(self.examples) < EXAMPLES_MAX:
             self.examples.append(text)
 
 
 def compare(expected: Mapping[CellKey, bytes], batches: Iterable[pa.RecordBatch]) -> Comparison:
-    """Read ``batches`` (mutation schema, sorted, one newest version a cell) against ``expected``."""
+    """Compare the cells of ``batches`` (mutation schema, sorted, the newest version of each cell) with ``expected``."""
     result = Comparison()
     seen: set[CellKey] = set()
     digest = hashlib.sha256()
@@ -56,7 +53,7 @@ def compare(expected: Mapping[CellKey, bytes], batches: Iterable[pa.RecordBatch]
                 result.note(f"unexpected or repeated cell {key!r}")
             elif expected[key] != value:
                 result.different += 1
-                result.note(f"cell {key!r} holds {value!r}, not {expected[key]!r}")
+                result.note(f"cell {key!r} has the value {value!r}, not {expected[key]!r}")
             seen.add(key)
     result.digest = digest.hexdigest()
     lost = expected.keys() - seen

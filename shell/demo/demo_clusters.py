@@ -1,7 +1,6 @@
-"""The demo's two clusters: separate processes on this machine, their books in SQLite or in one real HBase.
+"""The demo's two clusters, ``west`` and ``east``: processes on this machine, with books in SQLite or in one real HBase.
 
-Arrives: a directory, and where the books shall be. Leaves: two running clusters, ``west`` and ``east``. Whatever
-happens, all processes are gone when the stage is left; killed with -9, they end by themselves.
+All processes are gone when the context manager ends; if the demo itself is killed with -9, they end by themselves.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ SETTINGS: dict[str, object] = {
     "tserver.wal_roll_bytes": 4 * 1024 * 1024,
     "master.gc_interval_ms": 1_000,
 }
-"""Logs roll early, so that files are opened, closed, shipped to their end and deleted while one looks on."""
+"""Logs roll early, so that the demo also closes logs, ships them to their end and deletes them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class DemoCluster:
     """One cluster: its processes and a client."""
 
     process: ClusterProcess
@@ -46,19 +45,19 @@ class Side:
 
     @property
     def quorum(self) -> str:
-        """Where its master answers."""
+        """The address of its master."""
         return self.process.settings.master.address
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """Both clusters, answering."""
+class DemoClusters:
+    """Both clusters; their masters answer."""
 
-    west: Side
-    east: Side
+    west: DemoCluster
+    east: DemoCluster
 
     def secret_file(self, table: str) -> Path:
-        """With what is in it, west may replicate to the table of east."""
+        """The file of a secret with which west may replicate to the table of east."""
         east = self.east.process.settings
         own = east.instance
         west = self.west.process.settings.instance
@@ -69,8 +68,10 @@ class Stage:
 
 
 @contextmanager
-def running_stage(directory: Path, metadata: str, screen: Screen) -> Iterator[Stage]:
-    """Start everything below ``directory``; ``metadata`` is ``sqlite``, ``hbase`` (started here) or ``hbase://H:P``."""
+def running_clusters(directory: Path, metadata: str, screen: Screen) -> Iterator[DemoClusters]:
+    """Start both clusters below ``directory``, and stop them at the end. ``metadata`` is ``sqlite``, ``hbase`` (started
+    here) or ``hbase://HOST:PORT``. Raises BookkeeperError.
+    """
     with ExitStack() as cleanup:
         books = _books(directory, metadata, cleanup, screen)
         processes = {}
@@ -81,32 +82,32 @@ def running_stage(directory: Path, metadata: str, screen: Screen) -> Iterator[St
             cleanup.callback(process.stop, STOP_S)
             process.start()
         with screen.waiting("starting two clusters of a master, two tservers and a replay process each"):
-            sides = {name: _side(process, cleanup, screen) for name, process in processes.items()}
-        yield Stage(sides["west"], sides["east"])
+            sides = {name: _ready_cluster(process, cleanup, screen) for name, process in processes.items()}
+        yield DemoClusters(sides["west"], sides["east"])
 
 
 def _books(directory: Path, metadata: str, cleanup: ExitStack, screen: Screen) -> str | None:
-    """The URL under which clusters keep their books, up to a suffix; None: each in a SQLite file of its own."""
+    """The URL of the clusters' books, without the name of a cluster; None = a SQLite file for each cluster."""
     if metadata == "sqlite":
         return None
     if metadata == "hbase":
-        screen.say("starting a real HBase for the books of both clusters")
+        screen.log("starting a real HBase for the books of both clusters")
         hbase = HBaseProcess(directory / "hbase")
         cleanup.callback(hbase.stop)
         with screen.waiting("HBase starts"):
             hbase.start()
         metadata = f"hbase://{hbase.host}:{hbase.thrift_port}"
-        screen.say(f"HBase answers at {metadata}")
+        screen.log(f"HBase answers at {metadata}")
     if not metadata.startswith("hbase://"):
         raise InvalidInputError(f"METADATA={metadata}: write sqlite, hbase, or hbase://HOST:PORT")
     return f"{metadata}/demo_{secrets.token_hex(4)}"
 
 
-def _side(process: ClusterProcess, cleanup: ExitStack, screen: Screen) -> Side:
+def _ready_cluster(process: ClusterProcess, cleanup: ExitStack, screen: Screen) -> DemoCluster:
     process.wait_ready(READY_S)
     settings = process.settings
     client = cleanup.enter_context(Client.connect(settings.directory))
     roles = ["master", *(f"tserver{n}" for n in range(1, TSERVERS + 1)), "replay"]
     pids = ", ".join(f"{role} {process.role(role).pid}" for role in roles)
-    screen.say(f"{settings.instance.name} answers at {settings.master.address} (pids: {pids})")
-    return Side(process, client)
+    screen.log(f"{settings.instance.name} answers at {settings.master.address} (pids: {pids})")
+    return DemoCluster(process, client)

@@ -1,7 +1,4 @@
-"""Commands about tablets: ``tablets``, and where they end: ``addsplits getsplits merge``.
-
-Arrives: rows as typed. Leaves: a call of :mod:`bookkeeper.client`, and what it answered.
-"""
+"""Commands about tablets and their end rows: ``tablets addsplits getsplits merge``."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ _TABLE = click.option("-t", "--table", type=parameters.TABLE, required=True, met
 
 
 def tablet_state(found: TabletLocation) -> str:
-    """One word for a person."""
+    """The state of a tablet in one word or two, for people."""
     if found.problem is not None:
         return "needs help"
     if found.address is None:
@@ -39,12 +36,13 @@ def _tablet_record(found: TabletLocation) -> Record:
 @click.argument("table", type=parameters.TABLE)
 @in_session
 def tablets(session: Session, output: Output, table: str) -> None:
-    """List the tablets of a table: their rows, the tablet server that has each, and what is wrong with it.
+    """List the tablets of a table: rows, tablet server, state and problem of each.
 
-    A tablet has the rows behind one and through another, included. It is "served"; "loading", while its tablet server
-    reads what it needs; "unassigned", while the tablets of a tablet server that ended wait for its logs; or it "needs
-    help": then nobody can read or write it, and the problem says what to do. It is tried again by itself, after a
-    minute at most. A tablet that is served may have a problem, too: what fails then is tried again every half minute.
+    A tablet has the rows after AFTER, up to and including THROUGH. Its state is "served"; "loading" while its tablet
+    server reads its files; "unknown" before that server's first report; "unassigned" while it waits for the logs of a
+    dead tablet server; or "needs help" when it can't be read or written. The problem then names the next step, and the
+    cluster retries within a minute. A served tablet may have a problem, too; its tablet server retries the failed work
+    every half minute.
     """
     tables = session.client.tables
     rows = [_tablet_record(found) for found in tables.locate(tables.get(table).table_id)]
@@ -56,31 +54,31 @@ def tablets(session: Session, output: Output, table: str) -> None:
 @click.argument("rows", type=parameters.row, nargs=-1, required=True, metavar="ROW...")
 @in_session
 def addsplits(session: Session, output: Output, table: str, rows: tuple[bytes, ...]) -> None:
-    """Let tablets of a table end at these rows, too; it stays in use and is replicated on."""
+    """Split tablets of a table at these rows; the table stays in use, and its replication continues."""
     session.client.tables.add_splits(table, rows)
     shown = [printable(row) for row in sorted(set(rows))]
-    output.done(f"tablets of table {table} end at {', '.join(shown)}", {"name": table, "splits": shown})
+    output.result(f"tablets of table {table} end at {', '.join(shown)}", {"name": table, "splits": shown})
 
 
 @click.command()
 @click.argument("table", type=parameters.TABLE)
 @in_session
 def getsplits(session: Session, output: Output, table: str) -> None:
-    """List the rows at which the tablets of a table end, but for the last one."""
+    """List the last row of each tablet of a table, except the last tablet."""
     rows = [{"split": printable(row)} for row in session.client.tables.splits(table)]
     output.records(rows, ("split",), "no splits; the table is one tablet")
 
 
 @click.command()
 @_TABLE
-@click.option("-b", "--begin", type=parameters.row, metavar="ROW", help="Tablets with rows behind this one.")
+@click.option("-b", "--begin", type=parameters.row, metavar="ROW", help="Tablets with rows after this one.")
 @click.option("-e", "--end", type=parameters.row, metavar="ROW", help="Tablets with rows up to this one, included.")
 @in_session
 def merge(session: Session, output: Output, table: str, begin: bytes | None, end: bytes | None) -> None:
-    """Make one tablet of all those in a range of rows, or of the whole table."""
+    """Merge the tablets of a range of rows, or of the table, into one tablet."""
     session.client.tables.merge(table, begin, end)
     shown = {"begin": None if begin is None else printable(begin), "end": None if end is None else printable(end)}
-    output.done(f"tablets of table {table} merged", {"name": table, **shown})
+    output.result(f"tablets of table {table} merged", {"name": table, **shown})
 
 
 COMMANDS = (tablets, addsplits, getsplits, merge)
