@@ -85,7 +85,9 @@ def test_metrics_say_the_same(scene: Scene) -> None:
     assert families[f"{PREFIX}tservers"].samples[0].value == 2
 
 
-def test_a_stranger_sees_nothing_and_finds_its_address_in_the_log_without_what_it_showed(scene: Scene) -> None:
+def test_a_request_without_the_token_sees_nothing_and_the_log_has_its_address(
+    scene: Scene,
+) -> None:
     for path in ("", "files", "metrics", "api/overview", "static/monitor.css", "nothing"):
         assert read(f"{scene.url}/{path}")[0] == 401, path
         assert read(f"{scene.url}/{path}", "wrong" + scene.token)[0] == 401, path

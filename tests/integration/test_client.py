@@ -59,7 +59,7 @@ def test_tables_are_made_changed_and_deleted(west: Cluster) -> None:
         tables.delete("made")
 
 
-def test_who_remembers_a_table_that_somebody_else_deleted_sees_nothing_of_it_any_more(west: Cluster) -> None:
+def test_a_client_that_remembers_a_deleted_table_sees_nothing_of_it_any_more(west: Cluster) -> None:
     def write(value: bytes) -> None:
         west.client.tables.create("passing", SPLITS)
         with west.client.writer("passing") as writer:

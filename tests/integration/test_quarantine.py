@@ -123,7 +123,7 @@ def test_by_default_it_blocks_its_queue_and_says_why_and_what_releases_it(manual
     arrived(east, {b"a": b"1", b"c": b"3", b"d": b"4"})
 
 
-def test_a_held_range_keeps_its_file_until_it_is_skipped(manual: Pair) -> None:
+def test_a_quarantined_range_keeps_its_file_until_it_is_skipped(manual: Pair) -> None:
     west, east = manual
     check_blocked_until_held(manual)
     held = listed(west, "held")

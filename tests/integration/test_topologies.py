@@ -250,7 +250,7 @@ def ways(clusters: Map, cluster: str) -> list[str]:
     return sorted({"nothing" if "none of it" in result.way else result.way.partition(":")[0] for result in found})
 
 
-def test_round_a_circle_an_import_goes_as_whole_files_and_not_back(clusters: Map) -> None:
+def test_round_a_circle_an_import_goes_by_segment_transfer_and_not_back(clusters: Map) -> None:
     clusters.add("a", "b", "c", splits=[b"a020"], properties=KEPT)
     for source, peer in ("ab", "bc", "ca"):
         clusters.join(source, peer)
@@ -263,7 +263,7 @@ def test_round_a_circle_an_import_goes_as_whole_files_and_not_back(clusters: Map
     assert [ways(clusters, name) for name in "abc"] == [[BY_SEGMENTS], [BY_SEGMENTS], ["nothing"]]
 
 
-def test_two_masters_give_each_other_their_imports_as_whole_files(clusters: Map) -> None:
+def test_two_masters_give_each_other_their_imports_by_segment_transfer(clusters: Map) -> None:
     clusters.add("a", "b", properties=KEPT)
     clusters.join("a", "b")
     clusters.join("b", "a")
@@ -273,7 +273,7 @@ def test_two_masters_give_each_other_their_imports_as_whole_files(clusters: Map)
     assert [ways(clusters, name) for name in "ab"] == [["nothing", BY_SEGMENTS]] * 2
 
 
-def test_at_the_end_of_a_chain_tablets_that_are_cut_otherwise_share_what_came_whole(clusters: Map) -> None:
+def test_at_the_end_of_a_chain_tablets_with_other_splits_share_transferred_segments(clusters: Map) -> None:
     clusters.add("a", "b", properties=KEPT)
     clusters.add("c", splits=[b"a010", b"a030"], properties=KEPT)
     clusters.join("a", "b")
@@ -295,7 +295,9 @@ def test_between_them_tablets_that_share_a_file_get_records(clusters: Map) -> No
     assert ways(clusters, "a") == ["records"]
 
 
-def test_r22_an_import_that_comes_whole_by_one_path_and_as_records_by_another_is_there_once(clusters: Map) -> None:
+def test_r22_an_import_by_segments_on_one_path_and_by_records_on_another_is_there_once(
+    clusters: Map,
+) -> None:
     clusters.add("a", "b", "c", splits=[b"a020"], properties=KEPT)
     for source, peer in ("ab", "ac", "bc"):
         clusters.join(source, peer)

@@ -104,7 +104,7 @@ def test_imported_records_show_and_survive_the_server(west: Ground) -> None:
     other.stop()
 
 
-def test_r18_an_import_is_taken_once_whatever_became_of_its_segments(west: Ground) -> None:
+def test_r18_an_import_is_applied_once_even_when_its_segments_have_changed(west: Ground) -> None:
     node, extent = quiet_tablet(west)
     request = _import(west, extent)
     west.tserver(node).adopt_segments(request)

@@ -339,7 +339,7 @@ def test_r1_closed_says_what_a_master_would_write_from_the_file(west: Ground) ->
 # ---- configuration (R13, R14)
 
 
-def test_r14_whatever_is_written_after_the_confirmation_carries_the_new_stamps(west: Ground) -> None:
+def test_r14_blocks_written_after_the_confirmation_name_the_new_targets(west: Ground) -> None:
     (extent,) = west.create_table("1")
     node = west.local()
     west.assign(node, extent)

@@ -124,7 +124,7 @@ def test_every_acknowledged_mutation_survives_kill_9_under_load_with_flushes_and
         assert {row: found.get(row) for row in acknowledged} == acknowledged
 
 
-def test_the_books_of_a_killed_tserver_name_every_log_that_holds_stamped_records(west: Ground) -> None:
+def test_the_books_of_a_killed_tserver_name_every_log_with_records_for_targets(west: Ground) -> None:
     """R12 and R15: each record for a peer lies in a file with a repl: cell; no cell promises more than its file has."""
     extents = west.create_table("1", [b"m"])
     west.enable("1")

@@ -297,7 +297,7 @@ def test_r18_the_high_water_survives_a_flush_and_a_move(west: Ground) -> None:
     other.stop()
 
 
-def test_r21_data_that_passed_this_cluster_is_refused_whatever_its_name(west: Ground) -> None:
+def test_r21_data_that_passed_this_cluster_is_refused_under_any_cluster_name(west: Ground) -> None:
     (extent,) = west.create_table("1")
     node = west.local()
     west.assign(node, extent)
@@ -327,7 +327,7 @@ def test_unknown_tokens_and_tables_are_refused(west: Ground) -> None:
     node.stop()
 
 
-def test_received_data_carries_its_provenance_origin_and_this_clusters_own_stamps(west: Ground) -> None:
+def test_received_data_carries_its_provenance_origin_and_this_clusters_own_block_targets(west: Ground) -> None:
     (extent,) = west.create_table("1")
     target = west.enable("1")
     node = west.local()

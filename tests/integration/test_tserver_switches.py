@@ -23,7 +23,7 @@ pytestmark = pytest.mark.integration
 LAWS = [
     (
         "imports-are-taken-again",
-        adopting_laws.test_r18_an_import_is_taken_once_whatever_became_of_its_segments,
+        adopting_laws.test_r18_an_import_is_applied_once_even_when_its_segments_have_changed,
         "an import is taken twice",
     ),
     (
@@ -93,7 +93,7 @@ LAWS = [
     ),
     (
         "confirmed-unseen",
-        laws.test_r14_whatever_is_written_after_the_confirmation_carries_the_new_stamps,
+        laws.test_r14_blocks_written_after_the_confirmation_name_the_new_targets,
         "after the confirmation has the old stamps",
     ),
     (

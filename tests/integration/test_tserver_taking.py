@@ -148,7 +148,7 @@ def _comes_again(west: Ground, given: Given) -> None:
     other.stop()
 
 
-def test_r18_what_was_taken_whole_is_known_in_either_way_it_comes_again(west: Ground, given: Given) -> None:
+def test_r18_transferred_segments_are_known_again_as_segments_and_as_records(west: Ground, given: Given) -> None:
     _comes_again(west, given)
 
 
@@ -397,7 +397,7 @@ def _known_on_another_path(west: Ground, given: Given) -> None:
     assert own_blocks(west, other) == []
 
 
-def test_r22_what_was_taken_whole_is_known_when_its_records_come_another_way(west: Ground, given: Given) -> None:
+def test_r22_transferred_segments_are_known_when_their_records_come_by_another_path(west: Ground, given: Given) -> None:
     _known_on_another_path(west, given)
 
 

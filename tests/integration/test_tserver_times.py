@@ -99,7 +99,7 @@ def test_without_its_rule_a_peer_does(west: Ground) -> None:
         check_peers(west)
 
 
-def test_a_whole_file_of_a_peer_neither(west: Ground, tmp_path: Path) -> None:
+def test_a_segment_transfer_of_a_peer_neither(west: Ground, tmp_path: Path) -> None:
     node = west.local()
     west.assign(node, *west.create_table("1"))
     given = given_files(

@@ -42,7 +42,7 @@ class Loader:
     """Batches that were acknowledged: exactly these count."""
     retries: int = 0
     """Writers that gave up; what they left in doubt was sent again."""
-    doubt_error: bool = False
+    in_doubt: bool = False
     """Batch number ``acknowledged`` was sent and not acknowledged."""
     expectation: Expectation = field(init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition)
@@ -96,15 +96,15 @@ class Loader:
         """Use one writer; False when it gave up. A batch in doubt is sent again before anything else, even now that
         the thread is to end: it may be there in part.
         """
-        doubt_error = self.doubt_error
+        in_doubt = self.in_doubt
         try:
             with self.client.writer(self.workload.table) as writer:
-                while doubt_error or not self._stop.is_set():
-                    self.doubt_error = True
+                while in_doubt or not self._stop.is_set():
+                    self.in_doubt = True
                     writer.add_all(map(mutation_of, self.workload.batch(self.acknowledged)))
                     writer.flush()
                     with self._changed:
-                        self.doubt_error = doubt_error = False
+                        self.in_doubt = in_doubt = False
                         self.acknowledged += 1
                         self._changed.notify_all()
                     self.clock.wait(self._stop, self.pause_ms)

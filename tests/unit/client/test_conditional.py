@@ -74,7 +74,7 @@ def test_the_answer_is_the_tservers_and_the_row_goes_whole_to_its_tablet(cluster
     assert judge.asked[1][3] == "flush"
 
 
-def test_who_did_not_take_it_is_asked_again(cluster: FakeCluster) -> None:
+def test_a_tserver_that_refused_a_write_is_asked_again(cluster: FakeCluster) -> None:
     judge = _judge(cluster, NotServingError("moved"), OverloadedError("busy"), True)
     with Client.connect(cluster.quorum) as client:
         assert client.write_if("t", _mutation(), [absent(b"f", b"q")])
@@ -124,7 +124,7 @@ def test_who_serves_it_after_all_has_the_last_word(cluster: FakeCluster, monkeyp
     assert len(judge.asked) == 3
 
 
-def test_without_that_rule_whoever_waits_learns_the_reason_at_the_very_end(
+def test_without_that_rule_a_waiting_caller_learns_the_reason_at_the_very_end(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tablet_extents, "UNSERVABLE_MS", 200)

@@ -60,7 +60,7 @@ def test_who_waits_goes_on_when_a_slot_is_given_back() -> None:
     assert slots.in_use() == {}
 
 
-def test_who_gets_none_in_time_is_told_so() -> None:
+def test_a_run_without_a_slot_in_time_is_declined() -> None:
     slots = TaskSlots(2, 2, SystemClock())
     with (
         slots.acquire("a", 2, timeout_ms=0),

@@ -23,7 +23,7 @@ from tests.unit.tserver.shipping import test_worker_plan as plan_laws
 PURE = [
     (
         "today's-configuration-counts",
-        filter_laws.test_a_block_without_the_stamp_of_the_target_does_not_travel,
+        filter_laws.test_a_block_without_the_target_is_not_shipped,
         "a block without the stamp of the target travels",
     ),
     (
@@ -71,7 +71,7 @@ SHIPPING = [
     ),
     (
         "groups-ignored",
-        shipping_laws.test_of_a_mixed_block_only_the_groups_of_the_stamp_travel,
+        shipping_laws.test_of_a_mixed_block_only_the_groups_of_the_target_are_shipped,
         "a group travels that the stamp does not name",
     ),
     (
@@ -106,18 +106,18 @@ def test_without_the_order_of_answers_a_message_that_failed_counts_as_acknowledg
         ahead_laws.check_order_of_answers(tmp_path)
 
 
-def test_without_a_look_at_the_stamp_files_go_to_every_target(tmp_path: Path) -> None:
+def test_without_reading_the_block_targets_files_go_to_every_target(tmp_path: Path) -> None:
     with (
         fault("files-for-every-target"),
         pytest.raises(AssertionError, match="files go to a target whose stamp does not name them"),
     ):
-        whole_laws.test_r13_the_stamp_says_which_files_are_for_the_target(tmp_path)
+        whole_laws.test_r13_the_block_targets_say_which_files_are_for_the_target(tmp_path)
 
 
 def test_without_the_incarnation_in_the_key_old_blocks_travel() -> None:
     other = TargetKey("east", "r1", "t1", 2)
     with fault("incarnations-are-one"), pytest.raises(AssertionError, match="a stamp counts for another target"):
-        filter_laws.test_a_stamp_counts_for_exactly_its_target_incarnation_included(other)
+        filter_laws.test_a_block_target_counts_for_exactly_its_target_incarnation_included(other)
 
 
 def test_without_the_check_of_the_instance_another_cluster_gets_the_data(tmp_path: Path) -> None:

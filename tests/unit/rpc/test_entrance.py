@@ -60,12 +60,12 @@ def _greeting(*offers: Secret) -> bytes:
 
 
 @pytest.mark.parametrize("offers", [(OWN,), (CLIENT,), (PEER,), (replace(PEER, id="ab" * 8), OWN)])
-def test_whoever_proves_a_secret_comes_in(offers: tuple[Secret, ...]) -> None:
+def test_a_caller_that_proves_a_secret_is_accepted(offers: tuple[Secret, ...]) -> None:
     with guarded(OWN, CLIENT, PEER) as server, pooled(credentials=showing(*offers)) as pool:
         assert pool.peer_hello(server.address) == SERVER_HELLO
 
 
-def test_whoever_has_no_secret_is_told_why_and_what_to_do() -> None:
+def test_a_caller_without_a_secret_gets_the_reason_and_the_next_step() -> None:
     with guarded(OWN) as server, pooled() as pool:
         with pytest.raises(NotAdmittedError) as caught:
             pool.replay(server.address).status()
@@ -191,7 +191,7 @@ def test_a_role_is_the_same_in_handshake_and_hello() -> None:
         liar.close()
 
 
-def test_whoever_came_with_a_secret_that_is_forgotten_has_to_leave() -> None:
+def test_a_connection_with_a_removed_secret_ends() -> None:
     known = {OWN.id: OWN, CLIENT.id: CLIENT}
     with (
         serving(Echo(), entrance=Entrance(lambda: dict(known))) as server,
@@ -290,7 +290,7 @@ def _answering(listener: socket.socket, raw: bytes) -> Iterator[None]:
     thread.join()
 
 
-def test_strangers_are_told_in_their_own_language() -> None:
+def test_connections_of_another_protocol_get_an_answer_in_it() -> None:
     with guarded(OWN) as server:
         browser = RawPeer(server.address)
         browser.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -309,7 +309,7 @@ def test_strangers_are_told_in_their_own_language() -> None:
             stranger.close()
 
 
-def test_a_stranger_writes_no_lines_of_its_own_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_caller_without_a_secret_writes_no_lines_of_its_own_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING), guarded(OWN) as server:
         forger = RawPeer(server.address)
         forger.send(greeting(role="x\nWARNING all is well"))
@@ -321,7 +321,7 @@ def test_a_stranger_writes_no_lines_of_its_own_into_the_log(caplog: pytest.LogCa
 # ---- many strangers
 
 
-def test_silent_guests_take_no_place_from_others() -> None:
+def test_silent_connections_take_no_place_from_others() -> None:
     with guarded(OWN, handshakes_max=4) as server, pooled(credentials=showing(OWN)) as pool:
         silent = [RawPeer(server.address) for _ in range(12)]
         for number, stranger in enumerate(silent):
@@ -343,7 +343,7 @@ class _Hour(SystemClock):
         return self.now_ns
 
 
-def test_a_stranger_that_knocks_on_and_on_does_not_fill_the_log() -> None:
+def test_a_caller_without_a_secret_that_tries_on_and_on_does_not_fill_the_log() -> None:
     said: list[str] = []
     clock = _Hour()
     log = RefusalLog(clock, said.append)
@@ -381,7 +381,7 @@ LAWS: list[tuple[str, Callable[[], None], str]] = [
     ("secrets-pass-hands", test_a_secret_of_one_instance_serves_no_other, "a secret serves another instance"),
     (
         "forgotten-secrets-stay",
-        test_whoever_came_with_a_secret_that_is_forgotten_has_to_leave,
+        test_a_connection_with_a_removed_secret_ends,
         "a secret that is forgotten stays in use",
     ),
     (
@@ -389,10 +389,10 @@ LAWS: list[tuple[str, Callable[[], None], str]] = [
         lambda: test_another_version_is_told_both_versions(3, "upgrade this side"),
         "another version is spoken with",
     ),
-    ("silent-guests-stay", test_silent_guests_take_no_place_from_others, "a silent guest keeps its place"),
+    ("silent-guests-stay", test_silent_connections_take_no_place_from_others, "a silent guest keeps its place"),
     (
         "every-refusal-is-logged",
-        test_a_stranger_that_knocks_on_and_on_does_not_fill_the_log,
+        test_a_caller_without_a_secret_that_tries_on_and_on_does_not_fill_the_log,
         "a stranger fills the log",
     ),
 ]

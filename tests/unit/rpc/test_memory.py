@@ -153,7 +153,7 @@ def test_no_limit_is_ever_passed_and_nothing_is_lost(deeds: list[Deed]) -> None:
         (MemoryLimits(99, 99, 10), "rpc.memory_bytes"),
     ],
 )
-def test_whoever_finds_no_memory_is_told_which_setting_ends_it(limits: MemoryLimits, setting: str) -> None:
+def test_an_error_about_missing_memory_names_the_setting(limits: MemoryLimits, setting: str) -> None:
     account = Budget(limits).account("a")
     account.take(10)
     with pytest.raises(OverloadedError, match=rf"\({setting}\): back off"):
@@ -260,7 +260,7 @@ def refusal(state: CallerState, service: str, method: str, body: bytes, size: in
 GARBAGE = b"\x0f\x00\x01\xff\xff\xff\xff\xff"
 
 
-def test_who_may_not_call_is_told_so_whatever_the_arguments_are() -> None:
+def test_a_caller_without_the_right_is_refused_whatever_the_arguments_are() -> None:
     for size in (0, 5 * MIB):
         for kind, service, method in (
             ("peer", "TServer", "write"),
@@ -276,7 +276,7 @@ def test_who_may_not_call_is_told_so_whatever_the_arguments_are() -> None:
 
 def test_without_its_rule_arguments_are_parsed_for_anybody() -> None:
     with fault("rights-come-last"), pytest.raises(AssertionError, match="who may not call has its arguments parsed"):
-        test_who_may_not_call_is_told_so_whatever_the_arguments_are()
+        test_a_caller_without_the_right_is_refused_whatever_the_arguments_are()
 
 
 def test_before_hello_only_a_small_hello_is_heard() -> None:

@@ -160,7 +160,7 @@ def test_only_what_is_meant_for_an_instance_is_offered_to_it() -> None:
         ]
 
 
-def test_whoever_knows_whom_it_calls_says_so_at_once() -> None:
+def test_a_caller_that_expects_an_instance_names_it_at_once() -> None:
     with guarded(OWN, FOR_WEST) as (server, _), Relay(server.address) as relay:
         with pooled(credentials=own()) as pool:
             pool.replay(relay.address).status()
@@ -203,7 +203,7 @@ def test_what_goes_to_one_peer_goes_to_no_other_that_took_its_address() -> None:
         assert relay.offers == [FOR_NORTH.id, FOR_WEST.id]
 
 
-def test_whoever_took_the_address_of_a_peer_and_asks_for_nothing_gets_nothing() -> None:
+def test_a_server_at_the_address_of_a_peer_that_proves_nothing_gets_no_calls() -> None:
     echo = Echo()
     with fault("any-target-will-do"), serving(echo) as taker, pooled(credentials=east(FOR_NORTH)) as pool:
         for meant in ("i-north", "i-south"):
@@ -338,7 +338,7 @@ LAWS: list[tuple[str, Law, str]] = [
     ),
     (
         "any-instance-will-do",
-        lambda _: test_whoever_took_the_address_of_a_peer_and_asks_for_nothing_gets_nothing(),
+        lambda _: test_a_server_at_the_address_of_a_peer_that_proves_nothing_gets_no_calls(),
         "a server at the address of a peer gets its calls",
     ),
     (

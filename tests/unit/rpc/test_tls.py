@@ -122,7 +122,7 @@ def test_callers_show_a_certificate_where_asked(authority: Authority, files: Tls
             assert isinstance(error, NotAdmittedError | UnavailableError)
 
 
-def test_whoever_speaks_no_tls_is_told_so(files: TlsFiles, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_caller_without_tls_gets_an_error_that_says_so(files: TlsFiles, caplog: pytest.LogCaptureFixture) -> None:
     with secured(files) as server, caplog.at_level(logging.WARNING):
         error = refusal(server.address, None)
         assert isinstance(error, IncompatibleError)
@@ -134,7 +134,7 @@ def test_whoever_speaks_no_tls_is_told_so(files: TlsFiles, caplog: pytest.LogCap
     assert sum("refused" in record.message for record in caplog.records) == 2
 
 
-def test_whoever_speaks_tls_to_a_plain_port_is_told_so(files: TlsFiles) -> None:
+def test_a_tls_caller_at_a_plain_port_gets_an_error_that_says_so(files: TlsFiles) -> None:
     with serving(Echo()) as server:
         error = refusal(server.address, files)
     assert isinstance(error, IncompatibleError)

@@ -79,7 +79,7 @@ LAWS = [
     ("log-without-repl", books_laws.test_r12_log_and_repl_go_in_one_row_put, "do not go in one put"),
     (
         "log-without-repl",
-        books_laws.test_r12_the_first_stamped_block_finds_both_cells_in_the_books,
+        books_laws.test_r12_the_first_block_with_a_target_finds_both_cells_in_the_books,
         "a stamped block before its repl: cell",
     ),
     (
@@ -109,7 +109,7 @@ LAWS = [
     ),
     (
         "nobody-is-stamped",
-        stamp_laws.test_r13_a_block_is_stamped_with_every_target_in_force_and_its_groups,
+        stamp_laws.test_r13_a_block_names_every_target_in_force_and_its_groups,
         "the stamps of a block are not its targets",
     ),
 ]
@@ -148,7 +148,7 @@ PATH_LAWS = [
     ("merged-rows-hold-the-same", path_laws.test_r22_a_merged_tablet_knows_which_rows_have_what, "c lost"),
     (
         "blocks-hold-all-they-claim",
-        path_laws.test_r22_a_cluster_behind_is_told_of_what_it_gets_and_of_nothing_else,
+        path_laws.test_r22_a_cluster_behind_learns_the_origins_of_its_records_and_no_others,
         "c lost",
     ),
     ("flushes-forget-the-paths", path_laws.test_r22_a_path_may_come_when_another_has_long_ended, "c applied .* twice"),

@@ -257,7 +257,7 @@ def test_r24_a_log_that_only_the_row_of_a_parent_names_is_waited_for(world: Worl
     assert _barrier_on_a_parents_log(world) == (1, 1)
 
 
-def test_r24_without_a_look_at_other_rows_a_record_overtakes_the_log_of_its_parent(world: World) -> None:
+def test_r24_without_reading_other_rows_a_record_overtakes_the_log_of_its_parent(world: World) -> None:
     with fault("only-the-own-row-is-asked"):
         assert _barrier_on_a_parents_log(world) == (1, 4)
 

@@ -46,7 +46,7 @@ def test_each_tablet_gets_the_exact_end_and_its_own_barriers() -> None:
     assert [(b.offset, b.file, b.until_offset) for b in found[b"1;m"].barriers] == [(4, BEFORE, 17)]
 
 
-def test_a_stamped_tablet_without_a_cell_gets_one_if_it_still_exists() -> None:
+def test_a_tablet_of_blocks_with_targets_gets_a_missing_cell_if_it_still_exists() -> None:
     summary = _summary(last=TabletSummary(1, 3, (), STAMPS), m=TabletSummary(4, 9, (), STAMPS))
     cells = close_cells(FILE, {}, summary, {b"1<"})
     assert [put.key for put in cells.rows] == [b"1<"]

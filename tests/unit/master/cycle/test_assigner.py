@@ -342,7 +342,7 @@ def test_r24_a_queue_filled_by_age_alone_would_wait_for_ever() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 30)), unique=True, max_size=40))
-def test_waiting_work_comes_in_order_of_creation_without_a_look_at_every_file(places: list[tuple[int, int]]) -> None:
+def test_waiting_work_comes_in_order_of_creation_without_reading_every_file(places: list[tuple[int, int]]) -> None:
     """Within a directory names ascend with age, as tservers make them."""
     entries = [entry(name(f"s{d}", n), 5, created=n * 7 % 31 + 100 * n + d) for d, n in sorted(places)]
     waiting = waiting_work(entries)

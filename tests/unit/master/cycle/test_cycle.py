@@ -150,7 +150,7 @@ def test_a_nudge_extends_a_flight(world: World, tserver: ScriptedTServer, runnin
     assert (running.cycle.health.full_cycles, running.cycle.health.quick_cycles > 0) == (full, True)
 
 
-def test_a_report_makes_the_next_range_begin_behind_it_without_a_look_at_all_books(
+def test_a_report_makes_the_next_range_begin_behind_it_without_reading_all_books(
     world: World, tserver: ScriptedTServer, running: Running
 ) -> None:
     (item,) = running.until_given(tserver, 1)
@@ -360,7 +360,7 @@ def test_garbage_collection_of_lanes_follows_the_live_tservers(world: World, run
 # ---- tablets that change
 
 
-def test_tablets_that_an_operation_changed_are_placed_without_a_look_at_all_books(
+def test_tablets_that_an_operation_changed_are_placed_without_reading_all_books(
     world: World, tserver: ScriptedTServer, running: Running
 ) -> None:
     wait_until(lambda: _cycles_until(running, lambda: bool(tserver.held)), "the first tablet loaded")

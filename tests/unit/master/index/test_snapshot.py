@@ -125,7 +125,7 @@ def test_the_cycle_that_first_saw_a_file_closed_is_remembered() -> None:
     assert [seen.files[W1].closed_in for seen in (first, second, third)] == [5, 5, 5]
 
 
-def test_a_settled_file_is_carried_over_without_a_look_at_its_cells() -> None:
+def test_a_settled_file_is_carried_over_without_reading_its_cells() -> None:
     rows = [tablet_row(None, None, {W1: status_value(3, True)})]
     second = _take(rows, 2, before=_take(rows).files)
     assert second.files[W1].is_settled()

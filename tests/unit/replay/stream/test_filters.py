@@ -24,7 +24,7 @@ def _decide(spec: Spec, target: TargetKey = TO_EAST) -> filters.Decision:
     return filters.decide(block(spec, 1).header, target, EAST)
 
 
-def test_a_block_without_the_stamp_of_the_target_does_not_travel() -> None:
+def test_a_block_without_the_target_is_not_shipped() -> None:
     assert _decide(Spec([b"r"], block_targets=())) == NOTHING, "R13: a block without the stamp of the target travels"
 
 
@@ -37,7 +37,7 @@ def test_a_block_without_the_stamp_of_the_target_does_not_travel() -> None:
         TargetKey("east", "r1", "t1", 2),
     ],
 )
-def test_a_stamp_counts_for_exactly_its_target_incarnation_included(other: TargetKey) -> None:
+def test_a_block_target_counts_for_exactly_its_target_incarnation_included(other: TargetKey) -> None:
     assert _decide(Spec([b"r"], block_targets=[BlockTarget(other, None)])) == NOTHING, (
         "R13: a stamp counts for another target"
     )
@@ -53,7 +53,7 @@ def test_the_loop_rule_goes_by_instance_id_and_not_by_the_local_alias() -> None:
     assert _decide(Spec([b"r"], provenance=["east"])) == WHOLE
 
 
-def test_a_stamp_for_all_groups_takes_the_whole_block() -> None:
+def test_a_block_target_of_all_groups_takes_the_complete_block() -> None:
     assert _decide(Spec([b"r"], groups=GROUPS)) == WHOLE
 
 

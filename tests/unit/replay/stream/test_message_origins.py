@@ -85,11 +85,11 @@ def test_of_some_records_their_offsets_are_said_and_the_whole_block_is_claimed_o
     ("groups", "families"),
     [(None, None), (("g",), {b"a", b"b"}), (("h",), {b"c"}), (("g", "h"), {b"a", b"b", b"c"})],
 )
-def test_the_stamp_says_which_families_are_claimed(groups: tuple[str, ...] | None, families: set[bytes] | None) -> None:
+def test_block_targets_name_the_claimed_families(groups: tuple[str, ...] | None, families: set[bytes] | None) -> None:
     assert claimed_families(header(groups), RANGE) == families
 
 
-def test_a_block_that_is_not_stamped_for_the_target_claims_no_families() -> None:
+def test_a_block_without_the_target_claims_no_families() -> None:
     other = replace(RANGE, target=replace(TO_EAST, incarnation=2))
     assert claimed_families(header(("g",)), other) is None
 

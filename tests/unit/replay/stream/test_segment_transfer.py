@@ -116,7 +116,7 @@ def test_r13_schedule_13_an_import_from_before_enabling_is_not_shipped(
     _enabled_after_the_import(tmp_path, given, peer)
 
 
-def test_r13_schedule_13_without_stamps_it_is(tmp_path: Path, given: Given, peer: WholePeer) -> None:
+def test_r13_schedule_13_without_block_targets_it_is(tmp_path: Path, given: Given, peer: WholePeer) -> None:
     with (
         fault("today's-configuration-counts"),
         pytest.raises(AssertionError, match="an import from before the target was enabled is shipped"),
@@ -190,7 +190,7 @@ def test_what_was_declined_late_goes_as_records_though_the_time_is_up(
     assert (late.acked_offset, len(peer.offers)) == (3, 1)
 
 
-def test_r13_the_stamp_says_which_files_are_for_the_target(tmp_path: Path) -> None:
+def test_r13_the_block_targets_say_which_files_are_for_the_target(tmp_path: Path) -> None:
     both = [records([(b"a", b"1")], timestamp=5), records([(b"b", b"2")], b"g", timestamp=5)]
     given = given_files(tmp_path / "both", both, GroupMap({"geo": [b"g"]}))
     header = next(read_headers(given.log)).header

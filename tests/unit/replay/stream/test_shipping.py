@@ -140,7 +140,7 @@ def test_each_block_travels_with_what_the_source_knows_of_it_and_where_its_recor
     assert [len(message.facts) for message in bench.east.messages] == [len(m.blocks) for m in bench.east.messages]
 
 
-def test_of_a_mixed_block_only_the_groups_of_the_stamp_travel(bench: Bench) -> None:
+def test_of_a_mixed_block_only_the_groups_of_the_target_are_shipped(bench: Bench) -> None:
     spec = Spec(
         rows(1, 4),
         families=[b"a", b"b", b"a", b"b"],

@@ -204,7 +204,7 @@ def test_readers_miss_data_when_the_swap_is_broken(tmp_path: Path, name: str) ->
         assert scan_all(tablet) != records()
 
 
-def test_finishing_again_is_harmless_and_strangers_are_refused(tmp_path: Path) -> None:
+def test_finishing_again_is_harmless_and_other_flushes_are_refused(tmp_path: Path) -> None:
     tablet, other = filled(tmp_path / "a"), filled(tmp_path / "b")
     frozen, foreign = tablet.begin_flush(), other.begin_flush()
     assert frozen is not None

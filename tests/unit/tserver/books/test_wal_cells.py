@@ -98,7 +98,7 @@ class Log:
         return status.replication_needed_offset
 
 
-def test_r12_the_first_stamped_block_finds_both_cells_in_the_books() -> None:
+def test_r12_the_first_block_with_a_target_finds_both_cells_in_the_books() -> None:
     log = Log()
     log.append(block(1))
     status = log.store.status()
@@ -163,7 +163,7 @@ def test_r15_a_first_use_says_no_more_than_is_synced() -> None:
     assert log.needed(b"m") == 4
 
 
-def test_only_tablets_that_wrote_are_updated_and_only_stamped_records_count() -> None:
+def test_only_tablets_that_wrote_are_updated_and_only_blocks_with_targets_count() -> None:
     log = Log()
     log.append(block(1, 1, b"a"), block(2, 1, b"b"), block(3, 1, b"c", stamped=False))
     log.sync(3, 30)

@@ -121,7 +121,7 @@ def test_r22_what_is_in_quarantine_on_one_path_is_not_lost(tmp_path: Path) -> No
     assert sorted(places["c"].applied) == values
 
 
-def test_r22_a_cluster_behind_is_told_of_what_it_gets_and_of_nothing_else(tmp_path: Path) -> None:
+def test_r22_a_cluster_behind_learns_the_origins_of_its_records_and_no_others(tmp_path: Path) -> None:
     places = Map(tmp_path)
     places.join("adg", "db", "ab", "ac")
     values = places.write("a", BOTH)

@@ -93,7 +93,7 @@ class Tablet:
     written=st.lists(st.lists(st.sampled_from(LETTERS), min_size=1, max_size=4, unique=True), min_size=8, max_size=8),
     sent=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=12),
 )
-def test_r18_whatever_is_sent_again_each_row_of_a_merged_tablet_gets_each_record_once(
+def test_r18_each_row_of_a_merged_tablet_gets_each_repeated_record_once(
     left: int, right: int, border: bytes, written: list[list[bytes]], sent: list[tuple[int, int]]
 ) -> None:
     blocks = tuple(block(10 * number, *rows) for number, rows in enumerate(written, 1))

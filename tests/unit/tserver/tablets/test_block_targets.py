@@ -20,7 +20,7 @@ def config(*targets: Target, state: str = "online") -> ClusterConfig:
     return ClusterConfig(9, None, {}, {"1": table})
 
 
-def test_r13_a_block_is_stamped_with_every_target_in_force_and_its_groups() -> None:
+def test_r13_a_block_names_every_target_in_force_and_its_groups() -> None:
     block_targets = view_of(config(NARROW, WIDE)).table("1").block_targets
     assert [block_target_from_pb(block_target) for block_target in block_targets] == [
         BlockTarget(NARROW.key, ("a",)),
@@ -28,7 +28,7 @@ def test_r13_a_block_is_stamped_with_every_target_in_force_and_its_groups() -> N
     ], "R13: the stamps of a block are not its targets"
 
 
-def test_without_targets_there_are_no_stamps() -> None:
+def test_without_targets_a_block_names_none() -> None:
     assert view_of(config()).table("1").block_targets == ()
 
 

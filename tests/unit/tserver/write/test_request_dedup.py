@@ -26,7 +26,7 @@ def test_the_writer_that_is_silent_for_longest_is_forgotten() -> None:
     assert attempts.admit(Attempt("b", 4), LEFT)
 
 
-def test_who_was_given_a_tablet_later_than_a_client_was_told_does_not_take_its_write() -> None:
+def test_a_tserver_with_a_later_assignment_than_the_client_knows_refuses_its_write() -> None:
     assert is_for_another(4, 5)
     assert not is_for_another(5, 5)
     assert not is_for_another(6, 5), "a new master has written the location again"

@@ -174,7 +174,7 @@ def test_a_page_holds_about_what_was_asked_for(tablet: TabletData) -> None:
     assert first.records.num_rows == 1
 
 
-def test_a_page_ends_after_long_stretches_that_show_nothing(tmp_path: Path) -> None:
+def test_a_page_ends_after_many_hidden_cells(tmp_path: Path) -> None:
     tablet = TabletData(EXTENT, GROUPS, tmp_path, [], TabletResources(TabletSettings(page_examined_records_max=100)))
     gone = [PLAIN._replace(row=b"%05d" % i, delete=True) for i in range(1000)]
     tablet.apply(to_batch(gone), 1)

@@ -51,7 +51,7 @@ compressions = st.sampled_from(["", "lz4", "zstd"])
 
 
 @given(block_targets)
-def test_a_stamp_comes_back(block_target: BlockTarget) -> None:
+def test_block_targets_survive_the_way_through_bytes(block_target: BlockTarget) -> None:
     message = block_target_to_pb(block_target)
     assert block_target_from_pb(message) == block_target
     assert target_from_pb(message) == block_target.target

@@ -45,7 +45,7 @@ def test_runs_are_sets(one: set[int], two: set[int]) -> None:
 
 
 @given(one=sets, offset=st.integers(1, 60))
-def test_the_stretch_below_an_offset_and_the_one_around_it(one: set[int], offset: int) -> None:
+def test_the_interval_below_an_offset_and_the_one_around_it(one: set[int], offset: int) -> None:
     runs = runs_of(one)
     below = [last for first, last in runs.pairs.tolist() if first < offset]
     assert runs.last_below(offset) == max(below, default=0)
@@ -82,7 +82,7 @@ descents = st.builds(
 
 
 @given(descents, roots)
-def test_a_descent_survives_the_way_through_bytes(block_origins: BlockOrigins, own: Root) -> None:
+def test_block_origins_survive_the_way_through_bytes(block_origins: BlockOrigins, own: Root) -> None:
     assert parse_block_origins(block_origins_to_pb(block_origins, own).SerializeToString(), own) == block_origins
 
 
@@ -95,7 +95,7 @@ def test_joined_sections_say_the_same_of_the_same_records(sections: list[tuple[R
 
 
 @given(st.binary(max_size=60))
-def test_garbage_is_refused_or_a_descent(raw: bytes) -> None:
+def test_garbage_is_refused_or_block_origins(raw: bytes) -> None:
     try:
         found = parse_block_origins(raw, OWN)
     except CorruptionError:

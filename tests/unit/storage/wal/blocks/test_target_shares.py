@@ -57,7 +57,7 @@ def test_records_of_other_tables_count_for_nothing() -> None:
     assert told == (TargetShare(EAST, 10, 100),)
 
 
-def test_a_target_that_begins_or_ends_within_the_log_has_what_is_stamped_for_it() -> None:
+def test_a_target_that_begins_or_ends_within_the_log_gets_the_blocks_that_name_it() -> None:
     blocks = [
         _block("1", [b"a1"] * 4, [BlockTarget(EAST, None)]),
         _block("1", [b"a1"] * 2, [BlockTarget(EAST, None), BlockTarget(NORTH, None)]),
