@@ -32,6 +32,18 @@ def check_key(key: bytes) -> None:
         raise InvalidInputError(f"a row key has 1 to {KEY_BYTES_MAX} bytes, not {len(key)}")
 
 
+def first_key(bound: bytes) -> bytes | None:
+    """The smallest possible row key at or after ``bound``, as a limit of a scan; None when all keys lie before it.
+
+    A bound may be longer than any key, and HBase refuses such bounds. A key that starts with the longest possible part
+    of the bound is that part alone, so it lies before the bound.
+    """
+    if len(bound) <= KEY_BYTES_MAX:
+        return bound
+    head = bound[:KEY_BYTES_MAX].rstrip(b"\xff")
+    return head[:-1] + bytes((head[-1] + 1,)) if head else None
+
+
 def check_column(column: Column) -> None:
     """Raise InvalidInputError unless the family exists and the qualifier fits."""
     if column.family not in _FAMILIES:

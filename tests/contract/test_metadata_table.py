@@ -14,7 +14,18 @@ import pytest
 from bookkeeper.errors import InvalidInputError, PermanentError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
-from bookkeeper.metadata.metadata_table import CLOSED_RANK, MAX_RANK, Cell, CellKey, Column, MetadataTable, Row, RowPut
+from bookkeeper.metadata.metadata_table import (
+    CLOSED_RANK,
+    MAX_RANK,
+    Cell,
+    CellKey,
+    Column,
+    MetadataTable,
+    PartReader,
+    Row,
+    RowPut,
+    SliceReader,
+)
 from tests.support.metadata_model import MetadataModel
 from tests.support.metadata_processes import COLUMN, put_ranks, put_shuffled_ranks
 from tests.support.metadata_stores import Store
@@ -275,6 +286,24 @@ def test_misuse_is_refused_before_anything_is_written(
     with pytest.raises(InvalidInputError):
         misuse(table)
     assert list(table.scan()) == []
+
+
+@pytest.mark.parametrize("byte", [b"k", b"\xff"])
+def test_a_scan_has_any_bounds_also_longer_ones_than_any_key(table: MetadataTable, byte: bytes) -> None:
+    """A user's row may be longer than a row key of this table, and a tablet is looked up by it."""
+    longest, beyond = byte * KEY_BYTES_MAX, byte * (KEY_BYTES_MAX + 1)
+    for key in (b"a", longest):
+        _put(table, 1, cell=CellKey(key, REPL))
+    readers = (table.scan, *((table.scan_parts,) if isinstance(table, PartReader) else ()))
+    for scan in readers:
+        found = [row.key for row in scan(b"", beyond, ("repl",))]
+        assert found == [b"a", longest]
+        assert [row.key for row in scan(longest, None, ("repl",))] == [longest]
+        assert [row.key for row in scan(beyond, None, ("repl",))] == []
+        assert [row.key for row in scan(beyond, beyond + b"x", ("repl",))] == []
+        assert [row.key for row in scan(b"a" * (KEY_BYTES_MAX + 1), beyond, ("repl",))] == [longest]
+    if isinstance(table, SliceReader):
+        assert table.get_slice(longest, "repl", b"", b"z") == table.get(longest)
 
 
 def test_empty_calls_do_nothing(table: MetadataTable) -> None:

@@ -23,7 +23,14 @@ from bookkeeper.errors import LostBooksError, NotFoundError, PermanentError
 from bookkeeper.metadata.hbase.hbase_calls import CallLimits, HBaseAddress, HBaseCalls, thrift
 from bookkeeper.metadata.hbase.hbase_cells import bytes_of, column_name, column_range, family_names, rows_of
 from bookkeeper.metadata.hbase.hbase_table import check_table, read_owner
-from bookkeeper.metadata.metadata_limits import check_cells, check_families, check_key, check_puts, check_rank
+from bookkeeper.metadata.metadata_limits import (
+    check_cells,
+    check_families,
+    check_key,
+    check_puts,
+    check_rank,
+    first_key,
+)
 from bookkeeper.metadata.metadata_table import PURGE_RANK, CellKey, Row, RowPut
 from bookkeeper.metadata.owner import check_owner, check_round, lost, round_of
 
@@ -111,7 +118,7 @@ class HBaseMetadataTable:
         columns = family_names(check_families((family,)))
         if start >= stop:
             return None
-        rows = self._calls.call(self._page, key, key + b"\x00", columns, 1, column_range(start, stop))
+        rows = self._calls.call(self._page, key, first_key(key + b"\x00"), columns, 1, column_range(start, stop))
         return rows[0] if rows else None
 
     def scan(
@@ -162,13 +169,14 @@ class HBaseMetadataTable:
 
     def _scan(self, start: bytes, stop: bytes | None, columns: list[bytes]) -> Iterator[Row]:
         """A series of short scans: no scanner stays open between pages, and each page may be repeated."""
-        at, page_rows = start, PAGE_ROWS_FIRST
-        while columns and (stop is None or at < stop):
+        at, page_rows = first_key(start), PAGE_ROWS_FIRST
+        stop = None if stop is None else first_key(stop)
+        while columns and at is not None and (stop is None or at < stop):
             rows = self._calls.call(self._page, at, stop, columns, page_rows)
             yield from rows
             if len(rows) < page_rows:
                 return
-            at = rows[-1].key + b"\x00"
+            at = first_key(rows[-1].key + b"\x00")
             page_rows = _next_page_rows(rows, page_rows)
 
     def _page(
@@ -188,15 +196,16 @@ class HBaseMetadataTable:
 
     def _scan_parts(self, start: bytes, stop: bytes | None, columns: list[bytes]) -> Iterator[Row]:
         """Pages of complete rows as in :meth:`_scan`; each long row has one scanner that stays open until its end."""
-        at = start
-        while columns and (stop is None or at < stop):
+        at = first_key(start)
+        stop = None if stop is None else first_key(stop)
+        while columns and at is not None and (stop is None or at < stop):
             rows, is_cut, is_last = self._calls.call(self._page_of_parts, at, stop, columns)
             yield from rows[:-1] if is_cut else rows
             if is_cut:
                 yield from self._long_row(rows[-1].key, columns)
             if is_last:
                 return
-            at = rows[-1].key + b"\x00"
+            at = first_key(rows[-1].key + b"\x00")
 
     def _page_of_parts(
         self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes]
