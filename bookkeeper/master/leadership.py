@@ -38,9 +38,7 @@ from bookkeeper.master.operation_kinds import all_operations
 from bookkeeper.master.operations.context import Context, MasterHooks, OperationSettings
 from bookkeeper.master.operations.quarantine import range_args
 from bookkeeper.master.operations.split_merge import claimed_rows
-from bookkeeper.master.origins.origin_gc import OriginGc
-from bookkeeper.master.origins.origin_index import OriginIndex, OriginMemory
-from bookkeeper.master.origins.origin_service import OriginService
+from bookkeeper.master.origins.origin_parts import OriginParts
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine
 from bookkeeper.master.queries.quarantine_admin import QuarantineAdmin
@@ -85,7 +83,7 @@ class Leadership:
     gc: GarbageCollection
     queries: Queries
     quarantine: QuarantineAdmin
-    origins: OriginService
+    origins: OriginParts
     errors: dict[str, str] = field(init=False, default_factory=dict)
     """The last error of each thread whose latest round failed; read by any thread."""
     _stop: threading.Event = field(init=False, default_factory=threading.Event)
@@ -232,8 +230,7 @@ def assemble(
     )
     timing = CycleTiming(clock, rng, settings.master)
     cycle = Cycle(timing, calls, books, placement, recovery, dispatcher, event_queue)
-    memory = OriginMemory(OriginIndex(), own_id, settings.tserver.paths_apart_ms)
-    origin_gc = OriginGc(stores, clock, age_clock, fate, memory)
+    origins = OriginParts.of(stores, clock, age_clock, tservers, peers, fate, own_id, settings.tserver.paths_apart_ms)
     directories = DataDirectories(settings.tables_dir, settings.wal_dir)
     records = store.load()
     replicating.adopt(records)
@@ -246,14 +243,14 @@ def assemble(
         cycle=cycle,
         fate=fate,
         gc=GarbageCollection(
-            GcRunner(stores, rounds, clock, tservers, fate, origin_gc, flight_ms),
+            GcRunner(stores, rounds, clock, tservers, fate, origins.gc, flight_ms),
             OrphanFiles(stores, rounds, clock, directories, tservers.live, flight_ms),
         ),
         queries=Queries(table, tservers, stores.config, clock, placement, placement.hurry),
         quarantine=QuarantineAdmin(
             table, reign, clock, fate, event_queue, shipping, settings.replication.quarantine_tries
         ),
-        origins=OriginService(stores, clock, tservers, peers, fate, memory),
+        origins=origins,
     )
 
 

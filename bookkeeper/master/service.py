@@ -16,8 +16,8 @@ from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import NotLeaderError, NotServingError, UnavailableError
 from bookkeeper.master import replication_changes
 from bookkeeper.master.fate.engine import Args
-from bookkeeper.master.index.file_entry_codec import Amount
 from bookkeeper.master.index.shipments import Report
+from bookkeeper.master.index.target_progress import Amount
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.master.operations.clusters import cluster_args
@@ -340,18 +340,19 @@ class MasterService:
     def root_standings(self, route: Sequence[str], questions: Sequence[RootQuestion]) -> Sequence[RootStanding]:
         """See :meth:`OriginService.standings`."""
         lead = self._lead
-        return lead.origins.standings(route, questions, self._asking(lead))
+        return lead.origins.service.standings(route, questions, self._asking(lead))
 
     def roots_over(self, route: Sequence[str], logs: Sequence[RootLog]) -> None:
         """See :meth:`OriginService.over`."""
         lead = self._lead
-        lead.origins.over(route, logs, self._asking(lead))
+        lead.origins.service.over(route, logs, self._asking(lead))
 
     def _asking(self, lead: Leadership) -> str | None:
         """The instance that calls; None = this cluster."""
         asking = caller()
-        is_own = asking is None or asking.is_process or asking.instance_id == lead.origins.memory.own_instance_id
-        return None if asking is None or is_own else asking.instance_id
+        if asking is None or asking.is_process or asking.instance_id == lead.settings.instance.instance_id:
+            return None
+        return asking.instance_id
 
     # ---- own tservers
 

@@ -22,6 +22,7 @@ from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
+from bookkeeper.tserver.bulk.bulk_parts import BulkParts
 from bookkeeper.tserver.bulk.exclusive_tablets import ExclusiveTablets
 from bookkeeper.tserver.bulk.relay_log import RelayLogs
 from bookkeeper.tserver.bulk.segment_receiver import SegmentReceiver
@@ -39,7 +40,7 @@ from bookkeeper.tserver.maintenance.tablet_books import TabletBooks
 from bookkeeper.tserver.maintenance.tablet_opener import TabletMaker, TabletOpener
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
-from bookkeeper.tserver.parts import BulkParts, Parts, ReceiveParts, TabletParts, WriteParts
+from bookkeeper.tserver.parts import Parts, ReceiveParts, TabletParts, WriteParts
 from bookkeeper.tserver.receive.admission import Admission
 from bookkeeper.tserver.receive.message_decoding import PeerLimits
 from bookkeeper.tserver.receive.message_order import MessageOrder

@@ -11,9 +11,7 @@ from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract.messages import FileMark, ServedTablets, TabletProblem
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
-from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
-from bookkeeper.tserver.bulk.segment_receiver import SegmentReceiver
-from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
+from bookkeeper.tserver.bulk.bulk_parts import BulkParts
 from bookkeeper.tserver.client_requests import ClientRequests
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
 from bookkeeper.tserver.maintenance.compactor import Compactor
@@ -74,15 +72,6 @@ class ReceiveParts:
     streams: Streams
     index: ReceivedIndex
     marks: OriginMarks
-
-
-@dataclass(frozen=True, slots=True)
-class BulkParts:
-    """Segments: of imports, and of other clusters."""
-
-    loader: BulkLoader
-    receiver: SegmentReceiver
-    uploads: SegmentUploads
 
 
 @dataclass(frozen=True, slots=True)

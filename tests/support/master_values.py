@@ -9,10 +9,10 @@ import combiners
 from bookkeeper.master.cycle.assigner import PlanInput, WorkLimits
 from bookkeeper.master.index.barriers import FileBarrier
 from bookkeeper.master.index.file_entry import FileEntry, Scopes, parse_cell
-from bookkeeper.master.index.file_entry_codec import NO_AMOUNT, Amount, Progress
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Report, Shipments
 from bookkeeper.master.index.snapshot import TabletView
+from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount, Progress
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.model import Barrier, Extent, Target, TargetKey

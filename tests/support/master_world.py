@@ -38,8 +38,7 @@ from bookkeeper.master.gc.gc_runner import GcRunner
 from bookkeeper.master.operation_kinds import all_operations
 from bookkeeper.master.operations.context import Context, MasterHooks, OperationSettings
 from bookkeeper.master.operations.table_lifecycle import new_tablet_rows
-from bookkeeper.master.origins.origin_gc import OriginGc
-from bookkeeper.master.origins.origin_index import OriginIndex, OriginMemory
+from bookkeeper.master.origins.origin_parts import OriginParts
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign, campaign
 from bookkeeper.master.reign.reign_stores import ReignStores
@@ -374,9 +373,10 @@ class World:
         limits = FateLimits(retry_base_ms=1, retry_max_ms=2)
         fate = FateEngine(store, all_operations(context), self.clock, random.Random(1), limits)
         fate.resume(record for record in store.load() if record.op.type != "replicate_file")
-        memory = OriginMemory(OriginIndex(), settings.own_instance_id, settings.paths_apart_ms)
-        origin_gc = OriginGc(stores, self.clock, age_clock, fate, memory)
-        collector = GcRunner(stores, self.rounds(reign), self.clock, tservers, fate, origin_gc, 60_000)
+        origins = OriginParts.of(
+            stores, self.clock, age_clock, tservers, peers, fate, settings.own_instance_id, settings.paths_apart_ms
+        )
+        collector = GcRunner(stores, self.rounds(reign), self.clock, tservers, fate, origins.gc, 60_000)
         return Master(
             self, session, reign, Books(stores), fate, collector,
             TServerRecovery(tservers, reign, partial(read_claim, self.table, self.config)), tservers,

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 import combiners
 from bookkeeper.master.index.file_entry import FileEntry
-from bookkeeper.master.index.file_entry_codec import NO_PROGRESS, Progress
+from bookkeeper.master.index.target_progress import NO_PROGRESS, Progress
 from bookkeeper.metadata.metadata_table import Cell
 from combiners import ReplicationStatus, is_fully_replicated
 

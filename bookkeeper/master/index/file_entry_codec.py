@@ -18,28 +18,7 @@ from typing import Literal, NamedTuple
 
 from bookkeeper.master.index import log_names as file_names
 from bookkeeper.master.index.barriers import FileBarrier
-
-
-class Progress(NamedTuple):
-    """A target's progress in a file: the finished offset (records) and its position in the file (bytes); and the
-    target's own records and bytes up to there.
-    """
-
-    offset: int
-    position: int
-    records: int = 0
-    size: int = 0
-
-
-class Amount(NamedTuple):
-    """One target's part of a file's needed records: their number, and the size of their blocks, bytes."""
-
-    records: int
-    size: int
-
-
-NO_PROGRESS = Progress(0, 0)
-NO_AMOUNT = Amount(0, 0)
+from bookkeeper.master.index.target_progress import NO_AMOUNT, NO_PROGRESS, Amount, Progress
 
 
 @dataclass(frozen=True, slots=True)

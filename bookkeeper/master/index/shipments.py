@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from bookkeeper.master.index.file_entry_codec import NO_AMOUNT, Amount
+from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount
 from bookkeeper.model import BlockRange, TargetKey
 
 WorkKey = tuple[bytes, TargetKey]

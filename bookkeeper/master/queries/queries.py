@@ -15,7 +15,6 @@ from bookkeeper.errors import NotFoundError, TransientError, UnavailableError
 from bookkeeper.master.books.finished import read_done
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.index.file_entry import FileEntry, Scopes
-from bookkeeper.master.index.file_entry_codec import NO_PROGRESS, Progress
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.snapshot import (
     SNAPSHOT_FAMILIES,
@@ -26,6 +25,7 @@ from bookkeeper.master.index.snapshot import (
     tablet_view,
     take_snapshot,
 )
+from bookkeeper.master.index.target_progress import NO_PROGRESS, Progress
 from bookkeeper.master.queries.target_states import TargetState, pending_of_marks
 from bookkeeper.master.queries.usage import FAMILIES, usage_of
 from bookkeeper.metadata import keys

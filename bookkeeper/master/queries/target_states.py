@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from bookkeeper.errors import TableGoneError
 from bookkeeper.master.cycle.assigner import barrier_limit, finished_of
 from bookkeeper.master.index.file_entry import FileEntry
-from bookkeeper.master.index.file_entry_codec import NO_AMOUNT, Amount, Progress
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Retry, Shipment, Shipments
+from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount, Progress
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, advice, is_blocking
 from bookkeeper.model import Target, TargetKey
 

@@ -169,7 +169,7 @@ def test_r22_a_question_goes_by_way_of_others(tmp_path: Path, east: LocalMaster)
         hand_on(table, LOG)
         instance_id = east.settings.instance.instance_id
         (said,) = west.calls.root_standings([instance_id], [ASKED])
-        assert said == east.leadership.origins.standings([], [ASKED])[0]
+        assert said == east.leadership.origins.service.standings([], [ASKED])[0]
         assert said.handed == (HANDED,)
         west.calls.roots_over([instance_id], [LOG])
         wait_until(lambda: not is_known(table, LOG), "it is forgotten")
@@ -182,7 +182,7 @@ STREAM = StreamKey("south-instance", "file:///south/wal/t-1/000001.wal", "5", "1
 ABOUT_STREAM = RootQuestion(LOG, (root_of(STREAM).log,))
 
 
-def desk_of(world: World, master: Master) -> OriginService:
+def origin_service_of(world: World, master: Master) -> OriginService:
     """The origin service, without a network."""
     peers = PeerMasters(world.pool, world.settings.instance.instance_id, FileRoots())
     memory = master.collector.origin_gc.memory
@@ -191,7 +191,7 @@ def desk_of(world: World, master: Master) -> OriginService:
 
 def is_under_way(world: World, master: Master, question: RootQuestion) -> bool:
     """Whether the cluster calls the question's log under way."""
-    (said,) = desk_of(world, master).standings([], [question])
+    (said,) = origin_service_of(world, master).standings([], [question])
     assert not said.owed
     return said.under_way
 
@@ -224,7 +224,7 @@ def test_r22_records_are_under_way_until_the_peer_learns_that_the_stream_is_over
 def test_r22_one_call_is_about_a_bounded_number_of_streams(world: World) -> None:
     streams = tuple(RootLog("south-instance", str(number)) for number in range(1_001))
     with pytest.raises(InvalidInputError, match="streams at most"):
-        desk_of(world, world.master()).standings([], [RootQuestion(LOG, streams)])
+        origin_service_of(world, world.master()).standings([], [RootQuestion(LOG, streams)])
 
 
 def test_r22_a_log_that_is_over_can_not_be_announced_again(world: World) -> None:

@@ -10,7 +10,7 @@ import combiners
 from bookkeeper.master.books.finished import is_complete
 from bookkeeper.master.books.work_maker import RankWatch, RowChange, changed_value, is_unconfigured, join, make_work
 from bookkeeper.master.index.file_entry import FileEntry
-from bookkeeper.master.index.file_entry_codec import NO_PROGRESS, Progress
+from bookkeeper.master.index.target_progress import NO_PROGRESS, Progress
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.model import TargetKey

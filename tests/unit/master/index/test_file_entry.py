@@ -21,7 +21,7 @@ from bookkeeper.master.index.file_entry import (
     is_news,
     parse_cell,
 )
-from bookkeeper.master.index.file_entry_codec import NO_AMOUNT, NO_PROGRESS, Amount, Progress
+from bookkeeper.master.index.target_progress import NO_AMOUNT, NO_PROGRESS, Amount, Progress
 from bookkeeper.metadata import values
 from bookkeeper.model import Barrier, TargetKey, TargetShare
 from tests.support.master_values import EAST, NORTH, by_name, entry, name, scopes, status_value, target

@@ -7,11 +7,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.master.index.barriers import FileBarrier
 from bookkeeper.master.index.file_entry_codec import (
-    NO_AMOUNT,
-    NO_PROGRESS,
-    Amount,
     Parts,
-    Progress,
     amount_in,
     barriers_in,
     closed_in,
@@ -26,6 +22,7 @@ from bookkeeper.master.index.file_entry_codec import (
     unpack,
     with_closed_in,
 )
+from bookkeeper.master.index.target_progress import NO_AMOUNT, NO_PROGRESS, Amount, Progress
 from tests.support.master_values import name
 
 numbers = st.one_of(st.integers(0, 99), st.integers(0, 2**32), st.integers(0, 2**64 - 1))

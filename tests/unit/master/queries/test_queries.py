@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from bookkeeper.errors import NotFoundError, TableGoneError, UnavailableError
-from bookkeeper.master.index.file_entry_codec import NO_PROGRESS
 from bookkeeper.master.index.snapshot import BrokenChainError
+from bookkeeper.master.index.target_progress import NO_PROGRESS
 from bookkeeper.master.queries import queries
 from bookkeeper.master.queries.queries import Queries, status_message
 from bookkeeper.master.queries.target_states import Now, target_state

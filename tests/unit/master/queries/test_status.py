@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from bookkeeper.master.index.file_entry import FileEntry
-from bookkeeper.master.index.file_entry_codec import NO_AMOUNT, Amount
 from bookkeeper.master.index.shipments import Flight, Shipments
+from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount
 from bookkeeper.master.queries.target_states import Now, TargetState, pending_of_marks, target_states
 from tests.support.master_values import EAST, NORTH, by_name, entry, name, report, scopes, shipping, target
 
