@@ -68,7 +68,7 @@ def check_another(store: Store) -> None:
 
 def test_the_books_of_another_instance_are_refused(store: Store) -> None:
     check_another(store)
-    with fault("owners-are-not-asked"), pytest.raises(AssertionError, match="books are opened that must be refused"):
+    with fault("owners-are-not-compared"), pytest.raises(AssertionError, match="books are opened that must be refused"):
         check_another(store)
 
 

@@ -101,7 +101,7 @@ def test_a_write_that_was_given_up_does_not_land_after_a_later_one_that_went_els
 @pytest.mark.parametrize("way", WAYS)
 def test_without_the_rule_it_lands(west: Ground, way: Callable[[Ground, LocalNode], None]) -> None:
     with (
-        fault("whoever-holds-it-takes-it"),
+        fault("any-tserver-writes-it"),
         pytest.raises(AssertionError, match="a write that was given up lands after a later one"),
     ):
         test_a_write_that_was_given_up_does_not_land_after_a_later_one_that_went_elsewhere(west, way)

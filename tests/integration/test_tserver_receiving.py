@@ -429,7 +429,7 @@ def test_a_peer_without_places_writes_nothing_into_the_books(west: Ground) -> No
 
 
 def test_without_its_rule_streams_without_a_place_are_written_down(west: Ground) -> None:
-    with fault("places-are-taken-last"):
+    with fault("slots-are-acquired-last"):
         assert len(open_beyond_the_bound(west)) > 2
 
 

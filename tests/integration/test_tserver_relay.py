@@ -196,7 +196,7 @@ def test_r18_a_server_dies_at_the_put(west: Ground, given: Given, behind: bool, 
 
 def test_r17_sealed_before_it_is_named_a_log_could_be_collected(west: Ground, given: Given) -> None:
     with (
-        fault("taken-logs-are-sealed-at-once"),
+        fault("relay-logs-are-sealed-at-once"),
         pytest.raises(AssertionError, match="a log is sealed before the books name it"),
     ):
         _dies_at_the_put(west, given, behind=False)
@@ -321,9 +321,9 @@ def test_r20_when_the_stream_is_over_the_log_stays_for_its_targets(west: Ground,
 @pytest.mark.parametrize(
     ("name", "law", "says"),
     [
-        ("targets-are-overlooked", _is_an_import_here, "an import for targets has no log of its own"),
-        ("parts-go-on-as-wholes", _of_two_tablets, "a file of several tablets is tried again and again"),
-        ("nobody-knows-what-a-file-has-passed", _goes_no_further_round, "goes back to a cluster that it has passed"),
+        ("targets-of-relays-are-ignored", _is_an_import_here, "an import for targets has no log of its own"),
+        ("parts-are-relayed-as-files", _of_two_tablets, "a file of several tablets is tried again and again"),
+        ("files-have-no-provenance", _goes_no_further_round, "goes back to a cluster that it has passed"),
     ],
 )
 def test_without_its_rule_a_law_is_red(
@@ -335,7 +335,7 @@ def test_without_its_rule_a_law_is_red(
 
 def test_r22_without_its_rule_a_short_cut_brings_it_twice(west: Ground, south: Ground, given: Given) -> None:
     with (
-        fault("files-begin-where-they-were-handed-on"),
+        fault("files-begin-where-they-were-relayed"),
         pytest.raises(AssertionError, match="what came by a longer path is taken again"),
     ):
         _known_by_its_root(west, south, given)

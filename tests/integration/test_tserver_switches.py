@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 
 LAWS = [
     (
-        "imports-are-taken-again",
+        "imports-are-applied-again",
         adopting_laws.test_r18_an_import_is_applied_once_even_when_its_segments_have_changed,
         "an import is taken twice",
     ),

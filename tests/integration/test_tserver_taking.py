@@ -455,16 +455,16 @@ def test_tables_with_other_locality_groups_get_records(west: Ground, given: Give
 @pytest.mark.parametrize(
     ("name", "law", "says"),
     [
-        ("imports-are-taken-again and mixtures-are-taken", _comes_again, "a file is taken twice"),
+        ("imports-are-applied-again and mixtures-are-accepted", _comes_again, "a file is taken twice"),
         ("imports-are-not-remembered", _comes_again, "a file that was taken is not remembered"),
         (
-            "mixtures-are-taken",
+            "mixtures-are-accepted",
             test_r18_a_tablet_with_some_records_takes_no_file,
             "a tablet with some of the records takes the file",
         ),
         ("damage-on-the-way-counts and files-are-not-decoded", _damaged, "a file that was damaged on its way is taken"),
         ("files-are-not-decoded", _says_what_is_not_so, "a file that says what is not so is taken"),
-        ("any-number-is-given", _near_the_end_of_all_numbers, "a file takes the numbers that records need"),
+        ("segments-take-any-number", _near_the_end_of_all_numbers, "a file takes the numbers that records need"),
     ],
 )
 def test_without_its_rule_a_law_is_red(

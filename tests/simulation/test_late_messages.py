@@ -119,7 +119,7 @@ def test_who_was_stopped_for_longer_than_the_peer_remembers_brings_nothing_back(
 
 @pytest.mark.parametrize("who", ["receiver", "sender before it opens its stream"])
 def test_without_its_rule_the_peers_data_changes(who: str, tmp_path: Path) -> None:
-    both = fault("ended-streams-are-taken and paths-are-not-compared")
+    both = fault("ended-streams-are-accepted and paths-are-not-compared")
     with (
         both,
         simulation(tmp_path / "world") as world,

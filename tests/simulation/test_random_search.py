@@ -21,10 +21,10 @@ LENGTH = 60
 
 FOUND = {
     "answered-before-the-sync": "claimed|lost|not durable",
-    "books-not-asked": "deleted early",
+    "books-not-awaited": "deleted early",
     "closed-ranks-like-open": "R1",
     "everything-merges": "gap|garbage|R1|order|missing",
-    "handed-over-counts-as-proven": "gap|R1|order",
+    "sent-counts-as-durable": "gap|R1|order",
     "high-water-does-not-count and paths-are-not-compared": "twice",
     "marks-of-ended-streams-stay": "left over",
     "no-barriers-in-the-books": "R1|order|gap",
@@ -34,7 +34,7 @@ FOUND = {
 }
 """Switches, with what the law says that is found to be broken."""
 
-BEGIN = {"handed-over-counts-as-proven": 16}
+BEGIN = {"sent-counts-as-durable": 16}
 """The first seed of a search that is a long one from seed 0 on."""
 
 

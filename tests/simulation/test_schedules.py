@@ -333,7 +333,7 @@ SCHEDULES: dict[
     "24": (
         schedule_24,
         "twice: ",
-        ("streams-are-forgotten-at-once and ended-streams-are-taken and paths-are-not-compared",),
+        ("streams-are-forgotten-at-once and ended-streams-are-accepted and paths-are-not-compared",),
     ),
     "25": (schedule_25, "claimed: ", ("provenance-is-the-file's",)),
 }

@@ -94,7 +94,7 @@ def test_14_the_master_closes_the_files_of_a_dead_tserver(world: World) -> None:
 
 
 def test_14_red_nobody_closes(world: World) -> None:
-    with fault("nobody-closes"):
+    with fault("logs-of-the-dead-stay-open"):
         file = _all_flushed_then_a_crash(world)
     assert world.repl(file), "without R10 the file is stuck"
 
@@ -192,6 +192,6 @@ def test_22_barriers_are_offsets_so_two_tablets_that_swap_servers_both_arrive(wo
 
 
 def test_22_red_whole_files_wait(world: World) -> None:
-    with fault("whole-files-wait"):
+    with fault("complete-files-wait"):
         reached = _two_tablets_swap_servers(world)
     assert set(reached.values()) == {0}, "with barriers between whole files nothing ever moves"

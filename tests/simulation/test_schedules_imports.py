@@ -79,8 +79,8 @@ def files_behind_records(world: World) -> None:
 
 SCHEDULES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {  # a schedule; its switches and laws
     "both ways": (both_ways, {"files-say-nothing-to-other-paths": "twice", "paths-are-not-compared": "twice"}),
-    "handed on": (handed_on, {"nobody-is-handed-anything": "left over"}),
-    "a crash between": (crash_between, {"files-begin-where-they-were-handed-on": "twice"}),
+    "handed on": (handed_on, {"recipients-are-not-recorded": "left over"}),
+    "a crash between": (crash_between, {"files-begin-where-they-were-relayed": "twice"}),
     "files behind records": (files_behind_records, {"files-say-nothing-to-other-paths": "twice"}),
 }
 RED = [(name, switch, law) for name, (_, switches) in SCHEDULES.items() for switch, law in switches.items()]

@@ -51,14 +51,14 @@ def test_1_a_deposed_leader_deletes_nothing_by_an_old_configuration(world: World
 
 
 def test_1_a_deposed_leader_that_meets_its_successors_ranks_steps_down(world: World) -> None:
-    with fault("one-look-is-enough"), pytest.raises(LeaseLostError, match="counts as dead"):
+    with fault("one-reading-is-enough"), pytest.raises(LeaseLostError, match="counts as dead"):
         _peer_enabled_behind_the_back_of_a_leader(world)
     (entry,) = world.table.scan(b"~repl_", b"~repl`")
     assert world.repl(entry.key.removeprefix(b"~repl_").decode())
 
 
 def test_1_red_one_reading_is_enough(world: World) -> None:
-    with fault("one-look-is-enough"), fault("ranks-above-are-not-seen"):
+    with fault("one-reading-is-enough"), fault("ranks-above-are-not-seen"):
         _, file, _ = _peer_enabled_behind_the_back_of_a_leader(world)
     assert not world.repl(file), "without R7 the file goes before the second peer has it"
 

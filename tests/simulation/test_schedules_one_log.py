@@ -140,7 +140,7 @@ def logs_of(world: World, pair: Pair) -> set[str]:
 SCHEDULES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {  # a schedule; its switches and laws
     "written in between": (written_in_between, {"today's-configuration-counts": "not meant"}),
     "a group later": (a_group_later, {"today's-configuration-counts": "not meant", "groups-ignored": "not meant"}),
-    "closed behind a move": (closed_behind_a_move, {"nobody-closes": "never: rest"}),
+    "closed behind a move": (closed_behind_a_move, {"logs-of-the-dead-stay-open": "never: rest"}),
     "a deleted table beside": (a_deleted_table_beside, {"replication-needs-no-log": "deleted early"}),
     "flushed when deleted": (flushed_when_deleted, {"tablets-that-left-are-flushed": "never: rest"}),
     "uses behind the seal": (uses_behind_the_seal, {"uses-end-behind-the-seal": "never: rest"}),

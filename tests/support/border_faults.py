@@ -48,7 +48,7 @@ BORDER_FAULTS: dict[str, Fault] = {
         lambda row: True,  # noqa: ARG005
         "R16: the remnant of a merged tablet breaks the chain for ever",
     ),
-    "only-the-own-row-is-asked": Fault(
+    "only-the-own-row-is-read": Fault(
         books_cycle.predecessor_rows,
         lambda table, table_id: [],  # noqa: ARG005
         "R24: a tablet's record overtakes one that its parent wrote to another log",
@@ -83,7 +83,7 @@ BORDER_FAULTS: dict[str, Fault] = {
         _of_the_table,
         "R15: half of a split tablet replays records that its parent had flushed",
     ),
-    "whoever-holds-it-takes-it": Fault(
+    "any-tserver-writes-it": Fault(
         request_dedup.is_for_another,
         lambda meant, placed: False,  # noqa: ARG005
         "a write that its client gave up lands after a later one, when the tablet was elsewhere and came back",

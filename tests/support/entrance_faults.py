@@ -32,7 +32,7 @@ ENTRANCE_FAULTS: dict[str, Fault] = {
         lambda mode: False,  # noqa: ARG005
         "every user of the machine reads records, and holds the lock of a cluster",
     ),
-    "only-directories-are-looked-at": Fault(
+    "only-directories-are-read": Fault(
         secret_store.file_facts,
         lambda directory: (FileFact("", 0, 0, 0, directory.stat().st_mtime_ns),) if directory.is_dir() else (),
         "a secret that was replaced in place lets its old holder in, and keeps its new one out",
@@ -42,7 +42,7 @@ ENTRANCE_FAULTS: dict[str, Fault] = {
         lambda expected, received: True,  # noqa: ARG005
         "the id of a secret is enough to connect without the secret, and to pose as a server",
     ),
-    "nobody-is-asked": Fault(
+    "no-secret-is-required": Fault(
         admission.asks_for_secret,
         lambda entrance: False,  # noqa: ARG005
         "a server that should ask for a secret accepts all callers",
@@ -57,7 +57,7 @@ ENTRANCE_FAULTS: dict[str, Fault] = {
         lambda: bytes(32),
         "a recorded handshake lets a caller without a secret in",
     ),
-    "tags-are-not-looked-at": Fault(
+    "tags-are-not-verified": Fault(
         FrameTags.check,
         lambda self, frame: frame[:-16],  # noqa: ARG005
         "a relay of a handshake makes calls of its own on the connection, and changes answers",
@@ -127,7 +127,7 @@ ENTRANCE_FAULTS: dict[str, Fault] = {
         lambda version, own_name: None,  # noqa: ARG005
         "a peer of a newer protocol is not told so",
     ),
-    "silent-guests-stay": Fault(
+    "silent-connections-stay": Fault(
         RpcServer._end_surplus_handshakes,
         lambda self: None,  # noqa: ARG005
         "unfinished handshakes take the slots of other connections",
@@ -167,7 +167,7 @@ ENTRANCE_FAULTS: dict[str, Fault] = {
         lambda kind: True,  # noqa: ARG005
         "a viewer of the monitor gets in at the ports of processes",
     ),
-    "the-monitor-asks-nobody": Fault(
+    "the-monitor-needs-no-token": Fault(
         auth_middleware.accepted_by,
         lambda viewers: None,  # noqa: ARG005
         "any client that reaches the monitor's port sees its pages",
@@ -192,7 +192,7 @@ ENTRANCE_FAULTS: dict[str, Fault] = {
         lambda request, cookie: f"{request.url} {request.headers.get('authorization')} is wrong",  # noqa: ARG005
         "tokens are in the log: one of another cluster, or one that is a letter short",
     ),
-    "strangers-hear-more": Fault(
+    "all-clients-see-details": Fault(
         app.visible_part,
         lambda request, view, verdict: view,  # noqa: ARG005
         "health and readiness show details to clients that are no viewers",

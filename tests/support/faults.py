@@ -97,7 +97,7 @@ FAULTS: dict[str, Fault] = {
         lambda state, boot_id, now_ns, margin_ns: now_ns > state.record.expires_ns - 10**9,  # noqa: ARG005
         "R15: a process is taken for dead while it may still acknowledge",
     ),
-    "lease-not-looked-at": Fault(
+    "lease-not-read": Fault(
         lease.is_intact,
         lambda found, written: True,  # noqa: ARG005
         "R15: other processes can't tell when the lease of a live process ends",
@@ -154,7 +154,7 @@ FAULTS: dict[str, Fault] = {
         sync_counting_later_blocks,
         "L1: a block that is written during the sync of another group is acknowledged without a sync",
     ),
-    "books-not-asked": Fault(
+    "books-not-awaited": Fault(
         GroupCommitter._books_agree,
         lambda self, ready, blocks: True,  # noqa: ARG005
         "R12: a write is acknowledged before the books know its log: it is readable here and never shipped",
@@ -164,7 +164,7 @@ FAULTS: dict[str, Fault] = {
         lambda self: None,  # noqa: ARG005
         "R15: a process that others believe dead acknowledges",
     ),
-    "seal-not-looked-at": Fault(
+    "seal-not-read": Fault(
         seal.is_fenced,
         lambda path: False,  # noqa: ARG005
         "R15: an owner acknowledges records that it wrote behind the seal",
@@ -250,12 +250,12 @@ FAULTS: dict[str, Fault] = {
         lambda known, after: False,  # noqa: ARG005
         "R19: records that came too late are dropped as duplicates",
     ),
-    "proven-for-those-not-asked": Fault(
+    "durable-for-unasked-tablets": Fault(
         message_order.durable_offset,
         lambda acked, after, to: to,  # noqa: ARG005
         "R19: an answer claims for all tablets the records that one of them has",
     ),
-    "handed-over-counts-as-proven": Fault(
+    "sent-counts-as-durable": Fault(
         MessageOrder._fact,
         lambda order, request, in_front: in_front.to_offset if in_front else request.acked_offset,  # noqa: ARG005
         "R19: a message in front, which failed elsewhere, counts as durable for a tablet that lacks its records",
@@ -275,7 +275,7 @@ FAULTS: dict[str, Fault] = {
         lambda provenance, stream, own_instance_id: None,  # noqa: ARG005
         "R21: data returns to a cluster that it has passed",
     ),
-    "ended-streams-are-taken": Fault(
+    "ended-streams-are-accepted": Fault(
         admission.refuse_ended,
         lambda stream, is_open: None,  # noqa: ARG005
         "R20: a message out of a process that was stopped for long is applied again",
@@ -330,7 +330,7 @@ FAULTS: dict[str, Fault] = {
         lambda self, tablet: None,  # noqa: ARG005
         "R12: the log of records that came during a flush is let go",
     ),
-    "nobody-is-stamped": Fault(
+    "no-block-has-targets": Fault(
         block_targets.block_targets_in_force,
         lambda config, table_id: (),  # noqa: ARG005
         "R13: a block does not say for whom it is",
@@ -360,7 +360,7 @@ FAULTS: dict[str, Fault] = {
         lambda self, length: None,  # noqa: ARG005
         "a full disk is met in the middle of a block, and ends the server",
     ),
-    "rolls-do-not-look-ahead": Fault(
+    "rolls-do-not-reserve": Fault(
         errors.is_full,
         lambda error: False,  # noqa: ARG005
         "a full disk ends the server because a log is due to end",

@@ -144,7 +144,7 @@ MASTER_FAULTS: dict[str, Fault] = {
         lambda knowledge: knowledge,
         "a master that has not read the books yet reports that no file waits",
     ),
-    "loads-do-not-rest": Fault(
+    "loads-do-not-pause": Fault(
         LoadRetries.may_try,
         lambda self, row: True,  # noqa: ARG005
         "a tablet that can't be loaded has its logs read again in each cycle",
@@ -169,7 +169,7 @@ MASTER_FAULTS: dict[str, Fault] = {
         _joined_over_all_logs,
         "R24: two tservers' logs that exchanged tablets wait for each other, for ever",
     ),
-    "queues-look-at-ages-only": Fault(
+    "queues-compare-ages-only": Fault(
         assigner.may_go,
         lambda key, files, shipping: True,  # noqa: ARG005
         "R24: a queue is full of logs that wait for one that does not fit, for ever",
@@ -229,12 +229,12 @@ MASTER_FAULTS: dict[str, Fault] = {
         _remembered_config,
         "R6: a target that was enabled meanwhile does not count, and its data goes",
     ),
-    "one-look-is-enough": Fault(
+    "one-reading-is-enough": Fault(
         remover.saw_closed_before,
         lambda entry, cycle: entry.is_closed(),  # noqa: ARG005
         "R7: a deposed leader deletes by a configuration older than the file",
     ),
-    "no-look-is-enough": Fault(
+    "no-reading-is-enough": Fault(
         remover.is_orphan,
         lambda file, previous: True,  # noqa: ARG005
         "R7: a row is taken for a leftover although its file was there a moment ago",
@@ -254,7 +254,7 @@ MASTER_FAULTS: dict[str, Fault] = {
         lambda column, configured: False,  # noqa: ARG005
         "R9: columns of targets that are no longer configured stay",
     ),
-    "nobody-closes": Fault(
+    "logs-of-the-dead-stay-open": Fault(
         wal_closer.needs_closing,
         lambda is_sealed, owner_is_dead: False,  # noqa: ARG005
         "R10: the file of a dead tserver stays OPEN, and is kept for ever",
@@ -269,12 +269,12 @@ MASTER_FAULTS: dict[str, Fault] = {
         lambda before, after, online: None,  # noqa: ARG005
         "R16: a reference that a merge moved is missed, and its file goes early",
     ),
-    "tables-without-rows-are-whole": Fault(
+    "tables-without-rows-are-complete": Fault(
         snapshot.missing_tables,
         lambda online, seen: [],  # noqa: ARG005
         "R16: emptied books name no file, and all files are deleted",
     ),
-    "what-was-read-is-not-proven": Fault(
+    "books-are-read-without-proof": Fault(
         books_proof.is_proof,
         lambda held, number: True,  # noqa: ARG005
         "L2: a table that was replaced while it was read names no file, and all files are deleted",
@@ -309,7 +309,7 @@ MASTER_FAULTS: dict[str, Fault] = {
         lambda keeper, key: None,  # noqa: ARG005
         "an operator asks why a file is retained, and quarantine is missing in the answer",
     ),
-    "the-monitor-never-rests": Fault(
+    "the-monitor-never-pauses": Fault(
         sampler.pause_ms,
         lambda interval_ms, took_ms: interval_ms,  # noqa: ARG005
         "docs/monitor.md: the monitor takes the master's time",
@@ -339,7 +339,7 @@ MASTER_FAULTS: dict[str, Fault] = {
         lambda barrier, target, files, shipping: True,  # noqa: ARG005
         "R24: a delete overtakes its put",
     ),
-    "whole-files-wait": Fault(
+    "complete-files-wait": Fault(
         assigner.barrier_limit,
         _whole_files_wait,
         "R24: two tablets that swap servers wait for each other for ever",
@@ -364,7 +364,7 @@ MASTER_FAULTS: dict[str, Fault] = {
         lambda tablet, live, unsealed: tablet.session not in live,  # noqa: ARG005
         "R15: a tablet is loaded before its last log is sealed, without its last writes",
     ),
-    "every-change-needs-a-full-look": Fault(
+    "every-change-needs-a-full-cycle": Fault(
         cycle.concerns_tablets_only,
         lambda before, after: False,  # noqa: ARG005
         "a new table costs the master in proportion to all tablets",

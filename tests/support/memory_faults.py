@@ -39,7 +39,7 @@ MEMORY_FAULTS: dict[str, Fault] = {
         lambda taken_bytes, limits: False,  # noqa: ARG005
         "a message of a few kilobytes takes gigabytes, in many batches",
     ),
-    "places-are-taken-last": Fault(
+    "slots-are-acquired-last": Fault(
         Admission.open_stream,
         lambda self, stream, peer=None: _announce_first(self, stream, peer),
         "a peer that has no place left fills the books with streams",

@@ -51,7 +51,7 @@ PATH_FAULTS: dict[str, Fault] = {
         up_to_here,
         "R22: records that one path left out and another one brings are lost",
     ),
-    "files-begin-where-they-were-handed-on": Fault(
+    "files-begin-where-they-were-relayed": Fault(
         segment_transfer.root_in,
         lambda header: None,  # noqa: ARG005
         "R22: a relayed file counts as another file than the one that its origin sends",
@@ -101,7 +101,7 @@ PATH_FAULTS: dict[str, Fault] = {
         lambda log, said, is_wait_over: True,  # noqa: ARG005
         "R22: records of a slow path are applied again when the fast path has ended",
     ),
-    "clusters-are-asked-once": Fault(
+    "clusters-are-read-once": Fault(
         origin_termination.has_answered,
         lambda about, streams: about is not None,  # noqa: ARG005
         "R22: a record that moves on while clusters are asked one after another is missed",
@@ -116,17 +116,17 @@ PATH_FAULTS: dict[str, Fault] = {
         lambda log, row, asking: True,  # noqa: ARG005
         "R22: a relay ends a log that its own cluster's slow path still brings: records are taken twice",
     ),
-    "anybody-speaks-of-a-log": Fault(
+    "any-cluster-ends-a-log": Fault(
         origin_books.may_ask_about,
         lambda log, row, asking, own_instance_id: True,  # noqa: ARG005
         "R22: a peer ends a log that another peer's slow path still brings: records are taken twice",
     ),
-    "who-owes-may-be-over": Fault(
+    "a-cluster-with-records-may-be-over": Fault(
         origin_termination.owes_records,
         lambda said, log: False,  # noqa: ARG005
         "R22: a log is called over while a cluster still hands records of it on",
     ),
-    "who-receives-may-be-over": Fault(
+    "a-receiving-cluster-may-be-over": Fault(
         origin_termination.is_under_way,
         lambda said, log: False,  # noqa: ARG005
         "R22: a log is called over while a message of it waits in a process that was stopped",
@@ -136,7 +136,7 @@ PATH_FAULTS: dict[str, Fault] = {
         lambda header: frozenset(),  # noqa: ARG005
         "R22: a relaying cluster says that it owes no record while its log waits for the next cluster",
     ),
-    "nobody-is-handed-anything": Fault(
+    "recipients-are-not-recorded": Fault(
         origin_books.recipient_puts,
         lambda own, origin_index, instances, rows: _recipient_puts(own, (), instances, rows),  # noqa: ARG005
         "R22: a cluster that got records only through others is never told that their log is over",

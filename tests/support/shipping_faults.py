@@ -139,17 +139,17 @@ SHIPPING_FAULTS: dict[str, Fault] = {
         ),
         "an offline peer delays another",
     ),
-    "names-are-given-twice": Fault(
+    "names-are-used-twice": Fault(
         file_store.take_name,
         lambda temporary, target, ops: temporary.replace(target) is not None,  # noqa: ARG005
         "R18: of two writers of a name in a change log the last one wins",
     ),
-    "nobody-looks-what-is-there": Fault(
+    "present-records-are-not-read": Fault(
         ParquetSession._covered,
         lambda self, directory: 0,  # noqa: ARG005
         "R18: a sender takes the change log for empty of its stream",
     ),
-    "facts-are-not-looked-behind": Fault(
+    "facts-are-not-verified": Fault(
         ParquetSession._take_fact,
         take_fact_blindly,
         "R18: a sender that learns of other senders does not read their records in the change log",

@@ -100,42 +100,42 @@ STORAGE_FAULTS: dict[str, Fault] = {
         lambda newest_ms, latest_ms: False,  # noqa: ARG005
         "a delete with a time in the far future hides a cell for ever",
     ),
-    "imports-are-taken-again": Fault(
+    "imports-are-applied-again": Fault(
         bulk_loader.is_taken,
         lambda tablet, key: False,  # noqa: ARG005
         "R18: cells that were deleted since an import come back when its order is repeated",
     ),
-    "mixtures-are-taken": Fault(
+    "mixtures-are-accepted": Fault(
         bulk_loader.refuse_mixture,
         lambda tablet, request: None,  # noqa: ARG005
         "R18: cells that came as records and were deleted since come back with the file",
     ),
-    "targets-are-overlooked": Fault(
+    "targets-of-relays-are-ignored": Fault(
         relay_log.needs_log,
         lambda view: False,  # noqa: ARG005
         "R13: a file that a table takes never reaches the table's own peers",
     ),
-    "taken-logs-are-sealed-at-once": Fault(
+    "relay-logs-are-sealed-at-once": Fault(
         RelayLogs._write,
         _sealed_at_once,
         "R17: the log of files that go on is collected before their tablet's put names it",
     ),
-    "parts-go-on-as-wholes": Fault(
+    "parts-are-relayed-as-files": Fault(
         bulk_loader.refuse_parts,
         lambda view, request, wanted: None,  # noqa: ARG005
         "R13: the records of a file that can't be relayed as a file never come",
     ),
-    "nobody-knows-what-a-file-has-passed": Fault(
+    "files-have-no-provenance": Fault(
         relay_log.describe,
         lambda header, request, root: None,  # noqa: ARG005
         "R21: a file comes back to the cluster that it began at",
     ),
-    "taken-logs-go-at-once": Fault(
+    "relay-logs-go-at-once": Fault(
         import_log.is_relay_log,
         lambda uri: False,  # noqa: ARG005
         "R4: a put that comes late names a log that was collected, and its files never reach the peers",
     ),
-    "nobody-waits-at-the-gate": Fault(
+    "no-write-waits-for-the-barrier": Fault(
         ConfigBarrier.settle,
         lambda self, timeout_ms: None,  # noqa: ARG005
         "R14: a file that is taken after its table's replication was enabled reaches no peer",
@@ -180,7 +180,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
         lambda put, log, after, shares: _with_log(put, log, (), shares),  # noqa: ARG005
         "R24: an import overtakes older writes",
     ),
-    "damaged-logs-are-nobodys": Fault(
+    "damaged-logs-have-no-records": Fault(
         placement.uses_any,
         lambda row, logs: False,  # noqa: ARG005
         "R15: a tablet is given to another tserver while a log that has records of it is not sealed",
@@ -195,7 +195,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
         lambda settings, coordination, *, thoroughly: None,  # noqa: ARG005
         "L1: a cluster whose books or configuration are lost starts as a new one, and collects its own files",
     ),
-    "owners-are-not-asked": Fault(
+    "owners-are-not-compared": Fault(
         owner.is_owned_by,
         lambda owner, instance_id: True,  # noqa: ARG005
         "L2: a cluster takes another one's books for its own, and deletes the files that they do not name",
@@ -260,7 +260,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
         lambda path, offered, bounds: None,  # noqa: ARG005
         "L7: a peer's statements about a file are in the books, unchecked",
     ),
-    "any-number-is-given": Fault(
+    "segments-take-any-number": Fault(
         segment_offers.leaves_numbers,
         lambda last_seq: True,  # noqa: ARG005
         "a file takes the sequence numbers that records need",

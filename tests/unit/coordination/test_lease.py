@@ -207,7 +207,7 @@ def test_a_living_process_repairs_its_lease(tmp_path: Path, member: Path, garbag
 
 
 def test_without_the_comparison_garbage_after_a_lease_stays(member: Path) -> None:
-    with fault("lease-not-looked-at"):
+    with fault("lease-not-read"):
         session = EmbeddedSession("own", member.with_name("own"), StepClock(), BOOT, SETTINGS)
         member.with_name("own").write_bytes(b"rubbish" * 100)
         assert session._renew()

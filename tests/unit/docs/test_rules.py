@@ -200,7 +200,12 @@ def test_every_schedule_is_told() -> None:
         (check_modules, "`bookkeeper.metadata.keys`", "`bookkeeper.metadata.locks`", "there is no bookkeeper"),
         (check_modules, "`bookkeeper.metadata.flight`", "`bookkeeper.clock`", "bookkeeper.clock keeps R4 and"),
         (check_tests, "::test_r1_", "::test_no_such_", "there is no .*::test_no_such_"),
-        (check_switches, "`nobody-closes`", "`nobody-knows`", "R10 names nobody-knows, which is no switch"),
+        (
+            check_switches,
+            "`logs-of-the-dead-stay-open`",
+            "`nobody-knows`",
+            "R10 names nobody-knows, which is no switch",
+        ),
         (check_switches, "Switches: `newborns-go`, ", "Switches: ", "R17 lacks the switches newborns-go"),
         (check_lines, "(r9)=", "(r10)=", "R9 has the anchor r10"),
     ],

@@ -104,5 +104,5 @@ def test_a_table_and_a_split_read_their_own_tablets_alone(tmp_path: Path, monkey
 
 
 def test_red_every_change_reads_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with fault("every-change-needs-a-full-look"), pytest.raises(AssertionError, match="a change looks at all tablets"):
+    with fault("every-change-needs-a-full-cycle"), pytest.raises(AssertionError, match="a change looks at all tablets"):
         check_that_work_does_not_grow(tmp_path, monkeypatch)

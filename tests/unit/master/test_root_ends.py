@@ -143,7 +143,7 @@ def test_r22_only_the_writer_or_a_sender_of_a_log_ends_it(east: LocalMaster) -> 
 @pytest.mark.parametrize(
     ("switch", "says"),
     [
-        ("anybody-speaks-of-a-log", "a stranger to a log may speak of it"),
+        ("any-cluster-ends-a-log", "a stranger to a log may speak of it"),
         ("relays-end-any-log", "a relay ends a log whose writer is a peer"),
     ],
 )

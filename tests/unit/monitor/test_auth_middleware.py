@@ -158,7 +158,7 @@ def test_the_log_has_a_line_for_a_refusal_without_its_token(guest: Guest, caplog
 @pytest.mark.parametrize(
     ("switch", "law", "says"),
     [
-        ("the-monitor-asks-nobody", test_a_request_without_a_token_gets_instructions_only, "a stranger gets a page"),
+        ("the-monitor-needs-no-token", test_a_request_without_a_token_gets_instructions_only, "a stranger gets a page"),
         ("any-token-will-do", test_a_wrong_token_is_none, "a wrong token is accepted"),
         (
             "tokens-stay-in-the-address",
@@ -170,7 +170,11 @@ def test_the_log_has_a_line_for_a_refusal_without_its_token(guest: Guest, caplog
             test_a_browser_gets_a_cookie_and_the_address_without_the_token,
             "scripts or other sites get the cookie",
         ),
-        ("strangers-hear-more", test_health_and_readiness_are_open_in_one_word, "a stranger hears more than one word"),
+        (
+            "all-clients-see-details",
+            test_health_and_readiness_are_open_in_one_word,
+            "a stranger hears more than one word",
+        ),
     ],
 )
 def test_without_a_rule_its_law_falls(guest: Guest, switch: str, law: Callable[[Guest], None], says: str) -> None:

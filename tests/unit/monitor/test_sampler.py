@@ -28,7 +28,7 @@ def test_a_long_pause_follows_a_slow_sample() -> None:
 
     assert pause_ms(2_000, 1) == 2_000
     assert max(share_of_a_core(took_ms) for took_ms in (1, 50, 500, 5_000)) <= 0.05
-    with fault("the-monitor-never-rests"):
+    with fault("the-monitor-never-pauses"):
         assert share_of_a_core(5_000) > 0.5
 
 

@@ -41,7 +41,7 @@ def test_a_reader_sees_a_beginning_of_the_stream_each_record_once_whoever_sends_
     assert touches > 20 * SCHEDULES
 
 
-@pytest.mark.parametrize("name", ["names-are-given-twice", "nobody-looks-what-is-there", "facts-are-not-looked-behind"])
+@pytest.mark.parametrize("name", ["names-are-used-twice", "present-records-are-not-read", "facts-are-not-verified"])
 def test_without_each_rule_a_reader_sees_records_twice_or_misses_some(tmp_path: Path, name: str) -> None:
     with fault(name), pytest.raises(AssertionError, match="a reader sees"):
         run_schedules(tmp_path, remote=False, count=400)
@@ -66,7 +66,7 @@ def check_a_zombie_within_a_file(directory: Path) -> None:
 
 def test_a_zombie_that_starts_within_a_file_adds_nothing(tmp_path: Path) -> None:
     check_a_zombie_within_a_file(tmp_path / "lake")
-    with fault("facts-are-not-looked-behind"), pytest.raises(AssertionError, match="a reader sees a record twice"):
+    with fault("facts-are-not-verified"), pytest.raises(AssertionError, match="a reader sees a record twice"):
         check_a_zombie_within_a_file(tmp_path / "other")
 
 

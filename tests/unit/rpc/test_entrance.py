@@ -366,7 +366,7 @@ LAWS: list[tuple[str, Callable[[], None], str]] = [
     ("any-proof-will-do", test_a_wrong_proof_is_refused, "a wrong proof is accepted"),
     ("any-proof-will-do", test_a_server_without_the_secret_is_not_spoken_to, "that has no secret is spoken to"),
     (
-        "nobody-is-asked",
+        "no-secret-is-required",
         test_nothing_is_called_before_the_handshake_is_over,
         "a call is answered before the handshake is over",
     ),
@@ -389,7 +389,7 @@ LAWS: list[tuple[str, Callable[[], None], str]] = [
         lambda: test_another_version_is_told_both_versions(3, "upgrade this side"),
         "another version is spoken with",
     ),
-    ("silent-guests-stay", test_silent_connections_take_no_place_from_others, "a silent guest keeps its place"),
+    ("silent-connections-stay", test_silent_connections_take_no_place_from_others, "a silent guest keeps its place"),
     (
         "every-refusal-is-logged",
         test_a_caller_without_a_secret_that_tries_on_and_on_does_not_fill_the_log,

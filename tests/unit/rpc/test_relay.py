@@ -312,12 +312,12 @@ Law = Callable[[Authority], None]
 
 LAWS: list[tuple[str, Law, str]] = [
     (
-        "tags-are-not-looked-at",
+        "tags-are-not-verified",
         lambda _: test_nobody_in_between_makes_a_call(CALLS["adds a call"]),
         "a third party makes a call",
     ),
     (
-        "tags-are-not-looked-at",
+        "tags-are-not-verified",
         lambda _: test_an_answer_that_was_changed_on_its_way_is_none(),
         "an answer is changed on its way",
     ),

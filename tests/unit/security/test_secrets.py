@@ -296,7 +296,7 @@ def test_a_secret_that_is_replaced_in_place_is_noticed(store: SecretStore) -> No
 
 def test_without_a_look_at_files_it_is_not(store: SecretStore) -> None:
     with (
-        fault("only-directories-are-looked-at"),
+        fault("only-directories-are-read"),
         pytest.raises(AssertionError, match="a secret that was replaced in place is not noticed"),
     ):
         _replaced_in_place(store)

@@ -230,7 +230,7 @@ def check_emptied_books(home: Path) -> None:
 def test_books_without_a_table_that_is_online_stop_the_start(tmp_path: Path) -> None:
     check_emptied_books(tmp_path / "west")
     with (
-        fault("tables-without-rows-are-whole"),
+        fault("tables-without-rows-are-complete"),
         pytest.raises(AssertionError, match="a cluster starts without the tablets of an online table"),
     ):
         check_emptied_books(tmp_path / "again")

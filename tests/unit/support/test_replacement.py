@@ -48,7 +48,7 @@ def test_a_function_is_replaced_in_each_module_that_binds_it(monkeypatch: pytest
 def test_a_variant_that_a_simulation_made_is_replaced_too(monkeypatch: pytest.MonkeyPatch) -> None:
     paused = with_pause("twice", with_pause("once", is_fenced))
     monkeypatch.setattr(active_wal, "is_fenced", paused)
-    with fault("seal-not-looked-at"):
+    with fault("seal-not-read"):
         assert vars(active_wal)["is_fenced"] is not paused
     assert vars(active_wal)["is_fenced"] is paused
 

@@ -29,7 +29,7 @@ LAWS = [
         "a range behind a gap is taken",
     ),
     (
-        "proven-for-those-not-asked",
+        "durable-for-unasked-tablets",
         receiver_laws.test_r19_an_answer_proves_nothing_about_tablets_that_were_not_asked,
         "proves what a tablet that was not asked has",
     ),
@@ -103,12 +103,12 @@ LAWS = [
         "has some of the records counts as empty",
     ),
     (
-        "nobody-waits-at-the-gate",
+        "no-write-waits-for-the-barrier",
         offer_laws.test_r14_who_changes_the_configuration_waits_for_those_who_saw_the_old_one,
         "does not wait for a write under way",
     ),
     (
-        "nobody-is-stamped",
+        "no-block-has-targets",
         stamp_laws.test_r13_a_block_names_every_target_in_force_and_its_groups,
         "the stamps of a block are not its targets",
     ),

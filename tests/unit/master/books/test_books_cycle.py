@@ -258,7 +258,7 @@ def test_r24_a_log_that_only_the_row_of_a_parent_names_is_waited_for(world: Worl
 
 
 def test_r24_without_reading_other_rows_a_record_overtakes_the_log_of_its_parent(world: World) -> None:
-    with fault("only-the-own-row-is-asked"):
+    with fault("only-the-own-row-is-read"):
         assert _barrier_on_a_parents_log(world) == (1, 4)
 
 

@@ -94,7 +94,7 @@ def test_the_first_cycle_of_a_reign_would_delete_the_row_of_a_file_it_could_not_
     master = world.master()
     master.cycle()
     world.table.purge([CellKey(b"1<", keys.repl_column(file))])
-    with fault("no-look-is-enough"):
+    with fault("no-reading-is-enough"):
         world.depose(master).cycle()
     assert world.needed(file) == {}
 

@@ -335,7 +335,7 @@ def test_r24_the_log_that_all_others_wait_for_goes_though_a_clock_made_it_the_la
 
 def test_r24_a_queue_filled_by_age_alone_would_wait_for_ever() -> None:
     with (
-        fault("queues-look-at-ages-only"),
+        fault("queues-compare-ages-only"),
         pytest.raises(AssertionError, match="the log that all others wait for is not in the queue"),
     ):
         check_first_of_many()

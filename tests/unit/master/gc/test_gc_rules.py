@@ -235,7 +235,7 @@ def test_r16_a_table_without_rows_lets_nothing_go(world: World) -> None:
 
 def test_r16_red_of_a_table_without_rows_everything_goes(world: World) -> None:
     with (
-        fault("tables-without-rows-are-whole"),
+        fault("tables-without-rows-are-complete"),
         pytest.raises(AssertionError, match="an online table without rows lets its files go"),
     ):
         check_emptied(world)
@@ -273,7 +273,7 @@ def test_a_read_of_books_that_were_replaced_meanwhile_counts_for_nothing(
 
 def test_red_without_the_proof_a_file_in_quarantine_goes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
-        fault("what-was-read-is-not-proven and older-books-are-believed"),
+        fault("books-are-read-without-proof and older-books-are-believed"),
         pytest.raises(AssertionError, match="what was read of replaced books lets a file go"),
     ):
         replace_while_read(world, monkeypatch)
@@ -317,7 +317,7 @@ def test_r4_a_log_that_stands_for_files_stays_while_a_put_may_name_it(world: Wor
 
 
 def test_r4_without_the_rule_its_files_go_nowhere(world: World) -> None:
-    with fault("taken-logs-go-at-once"), pytest.raises(AssertionError, match="a log goes that a late put may name"):
+    with fault("relay-logs-go-at-once"), pytest.raises(AssertionError, match="a log goes that a late put may name"):
         _named_late(world)
 
 

@@ -156,7 +156,9 @@ def test_r22_it_ends_and_never_before_nothing_is_owed(graph: str) -> None:
         play(graph, seed)
 
 
-@pytest.mark.parametrize("switch", ["clusters-are-asked-once", "who-owes-may-be-over", "who-receives-may-be-over"])
+@pytest.mark.parametrize(
+    "switch", ["clusters-are-read-once", "a-cluster-with-records-may-be-over", "a-receiving-cluster-may-be-over"]
+)
 def test_r22_red_without_its_rule(switch: str) -> None:
     def play_all() -> None:
         for seed in range(300):

@@ -240,7 +240,10 @@ def test_a_damaged_log_holds_back_the_tablets_that_use_it_and_no_others(
 def test_without_a_check_of_its_users_a_log_is_left_behind_by_its_tablet(
     world: World, tservers: list[ScriptedTServer], placed: Placed
 ) -> None:
-    with fault("damaged-logs-are-nobodys"), pytest.raises(AssertionError, match="the damaged log has records of it"):
+    with (
+        fault("damaged-logs-have-no-records"),
+        pytest.raises(AssertionError, match="the damaged log has records of it"),
+    ):
         check_damaged_logs_hold_back_their_own(world, tservers, placed)
 
 
@@ -498,7 +501,7 @@ def test_a_tablet_that_can_t_be_loaded_is_named_rests_and_is_tried_again(
 def test_without_a_pause_a_load_is_ordered_in_each_cycle(
     world: World, tservers: list[ScriptedTServer], placed: Placed
 ) -> None:
-    with fault("loads-do-not-rest"), pytest.raises(AssertionError, match="it rests"):
+    with fault("loads-do-not-pause"), pytest.raises(AssertionError, match="it rests"):
         check_what_fails_with_a_tablet_is_named(world, tservers, placed)
 
 

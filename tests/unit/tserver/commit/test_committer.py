@@ -217,7 +217,7 @@ def test_when_the_books_refuse_nothing_is_logged_or_acknowledged(tmp_path: Path)
 
 def test_without_the_books_a_write_would_be_acknowledged_and_never_shipped(tmp_path: Path) -> None:
     with (
-        fault("books-not-asked"),
+        fault("books-not-awaited"),
         pytest.raises(AssertionError, match="a write that the books refused is acknowledged"),
     ):
         check_books_first(tmp_path)

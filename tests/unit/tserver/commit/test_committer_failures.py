@@ -79,7 +79,7 @@ def test_a_log_sealed_by_somebody_else_takes_no_more(tmp_path: Path) -> None:
 
 def test_without_a_look_at_the_seal_an_owner_would_acknowledge_what_nobody_reads(tmp_path: Path) -> None:
     with (
-        fault("seal-not-looked-at"),
+        fault("seal-not-read"),
         pytest.raises(AssertionError, match="an owner acknowledges a write behind the seal"),
     ):
         check_sealed_under_the_owner(tmp_path)

@@ -117,7 +117,7 @@ def test_a_log_goes_on_when_its_seal_or_the_next_one_finds_no_room(tmp_path: Pat
 
 
 def test_else_a_full_disk_would_end_the_server(tmp_path: Path) -> None:
-    with fault("rolls-do-not-look-ahead"), pytest.raises(LeaseLostError, match="the log can't be sealed"):
+    with fault("rolls-do-not-reserve"), pytest.raises(LeaseLostError, match="the log can't be sealed"):
         check_roll(tmp_path, "link")
 
 
