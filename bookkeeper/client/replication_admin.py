@@ -211,7 +211,7 @@ class Replication:
     ) -> Sequence[TargetStatus]:
         """Wait until each record that was written before this call (or is within ``marks``) is replicated. Later writes
         do not count. Waits for ``timeout_ms`` milliseconds at most and returns the targets that still lack records: an
-        empty list is success. Calls ``progress`` with these targets ten times a second. Raises NotFoundError,
+        empty sequence is success. Calls ``progress`` with these targets ten times a second. Raises NotFoundError,
         UnavailableError.
         """
         deadline_ns = self._clock.boot_ns() + int(timeout_ms * 1e6)

@@ -49,8 +49,8 @@ class Rounds:
         after = self._round_in_books()
         if not is_proof(after, number):
             raise LostBooksError(
-                f"{self._name} is of round {after}, and round {number} had begun in it: it was replaced during the "
-                "read, or another master leads; the read is dropped, and the next run repeats it"
+                f"{self._name} was replaced during the read, or another master leads: its round is {after}, and this "
+                f"master began round {number}; the read is dropped, and the next run repeats it"
             )
         return found
 
@@ -81,8 +81,8 @@ class Rounds:
             raise lost(error) from error
         if is_ahead(found, known):
             raise LostBooksError(
-                f"the coordination store is of round {known}, and {self._name} is of round {found}: the store is an "
-                f"older copy; {COPY_STEP}"
+                f"the coordination store is an older copy: its round is {known}, and the round of {self._name} is "
+                f"{found}; {COPY_STEP}"
             )
 
     @property

@@ -107,7 +107,7 @@ def live_segments(row: TabletRow) -> dict[str, SegmentEntry]:
     named = () if row.flush is None else row.flush.segments
     missing = [uri for uri in named if uri not in row.segments]
     if missing:
-        raise CorruptionError(f"tablet {row.extent} consists of {missing[0]} and others, and has no cell of it")
+        raise CorruptionError(f"tablet {row.extent} has segment {missing[0]} in its flush state, and no cell names it")
     return {uri: entry for uri, entry in row.segments.items() if is_live(uri, row.flush)}
 
 

@@ -259,7 +259,7 @@ def replace_while_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         with must_raise(
             LostBooksError,
             "what was read of replaced books lets a file go",
-            match="is of round 0, and round 1|its round is 0, and the latest round is 1",
+            match="its round is 0, and this master began round 1|its round is 0, and the latest round is 1",
         ):
             master.collect(1)
     assert world.exists(file)

@@ -81,7 +81,7 @@ def test_red_older_books_count_as_complete(world: World) -> None:
 def test_an_older_coordination_store_begins_no_round(world: World) -> None:
     rounds = rounds_of(world)
     world.table.put([RowPut(keys.owner_row(), {keys.ROUND: b""})], 2)
-    with pytest.raises(LostBooksError, match=r"is of round 0, and .* of round 2: the store is an older"):
+    with pytest.raises(LostBooksError, match=r"is an older copy: its round is 0, and .* is 2"):
         rounds.begin()
     assert held(world) == (2, 0)
 
