@@ -44,7 +44,7 @@ def list_ranges(session: Session, output: Output, table: str | None) -> None:
     rows = [_record(found) for found in session.client.replication.quarantine(table or "")]
     if not output.as_json:
         rows = [{**row, "file": "/".join(str(row["file"]).rsplit("/", 2)[-2:])} for row in rows]
-    output.records(rows, _COLUMNS, "no range fails for good")
+    output.records(rows, _COLUMNS, "no range has a permanent error")
 
 
 @quarantine.command()

@@ -1,7 +1,8 @@
 """Embedded coordination: the processes of one machine share one SQLite file, and each session has one locked file.
 
 The tree, its generation, the epoch and the deaths of sessions survive a crash of any process or of the machine. A
-session is alive as long as its process has the lock of its file, on this boot, and renews in time. A process that finds
+session is alive while its process, on this boot, holds the lock of its file and renews within a lease and a margin. A
+session without a file is alive while its process exists. A process that finds
 a session dead stores that before it reports it, so no late renewal revives the session. Rules: R8, R14, R15.
 """
 
@@ -119,7 +120,9 @@ class EmbeddedCoordination:
         return [info for info in found if info is not None]
 
     def processes(self) -> list[SessionProcess]:
-        """The processes of all recorded sessions of this boot, also ended ones; no writer blocks this call."""
+        """The processes that hold the lock of a session's file on this boot, also if the session counts as dead; no
+        writer blocks this call.
+        """
         with self._store.reading() as db:
             rows = db.execute("SELECT session_id, pid FROM sessions ORDER BY 1").fetchall()
         found = []
@@ -151,8 +154,8 @@ class EmbeddedCoordination:
         return self._sessions_dir / session_id
 
     def _sweep(self, db: sqlite3.Connection) -> None:
-        """Remove session files without a record. Processes create such files only inside write transactions, in which
-        this runs, too.
+        """Remove session files without a row in ``sessions``. Processes create such files only inside write
+        transactions, in which this runs, too.
         """
         session_ids = {row[0] for row in db.execute("SELECT session_id FROM sessions")}
         for path in self._sessions_dir.iterdir():
@@ -326,7 +329,7 @@ def _write_leader(db: sqlite3.Connection, leader: Leader) -> None:
 
 def _checked(path: str) -> str:
     if not path.startswith("/") or "\x00" in path:
-        raise InvalidInputError(f"a path of the configuration tree starts with a slash: {path!r}")
+        raise InvalidInputError(f"a path of the configuration tree must start with a slash and have no NUL: {path!r}")
     return path
 
 

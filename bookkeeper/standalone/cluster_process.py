@@ -118,15 +118,16 @@ class ClusterProcess:
         return self.role(name)
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
-        """Poll until ``condition`` holds; ``what`` names it in the error. Raises UnavailableError after ``timeout_s``,
-        or when the supervisor ends, with the end of its log.
+        """Poll until ``condition`` holds; ``what`` names it in the error. Raises UnavailableError with the end of the
+        supervisor's log: after ``timeout_s``, or when the supervisor ends.
         """
         never, deadline_ns = threading.Event(), self.clock.boot_ns() + int(timeout_s * 1e9)
         while not condition():
             if self._process is not None and (code := self._process.poll()) is not None:
                 raise UnavailableError(f"{self.settings.directory}: standalone ended ({code}):\n{self._log_tail()}")
             if self.clock.boot_ns() > deadline_ns:
-                raise UnavailableError(f"{self.settings.directory}: no {what} after {timeout_s:.0f} s; see {self.log}")
+                reason = f"no {what} after {timeout_s:.0f} s; {self.log} ends with:"
+                raise UnavailableError(f"{self.settings.directory}: {reason}\n{self._log_tail()}")
             self.clock.wait(never, POLL_MS)
 
     def _log_tail(self) -> str:

@@ -25,7 +25,7 @@ from bookkeeper.security.secret_store import SECRETS_DIR, SecretStore
 from bookkeeper.sqlite_file import check_journal
 from bookkeeper.standalone.books import check_books, make_books
 from bookkeeper.standalone.durable_stores import make_durable
-from bookkeeper.standalone.hbase_process import free_ports
+from bookkeeper.standalone.ports import free_ports
 
 LOG = logging.getLogger(__name__)
 

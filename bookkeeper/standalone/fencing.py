@@ -1,10 +1,10 @@
-"""Kills processes that outlive their session: processes that were stopped, or hang beyond their lease.
+"""Kills processes that outlive their session: suspended processes, and those that hang beyond their lease.
 
 Such a process acknowledges nothing any more, but it can block others. When it stopped inside a write transaction of an
 SQLite file, all other writers wait for it, and a write to the books that it has started would arrive after it resumes.
-:class:`Fence` kills it when its lease and a margin have passed. So no write is in flight for longer than that, which
-rule R4 needs. A process whose lease can't be read for the time of a lease is killed, too, because a renewal would have
-repaired the file. Rule: R15.
+:class:`Fence` kills it when its lease and a margin have passed. So a write is in flight for that time and one check
+interval at most, which rule R4 needs. A process whose lease can't be read for a lease and a margin is killed, too,
+because a renewal would have repaired the file. Rule: R15.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOG = logging.getLogger(__name__)
 
 
 def overdue(processes: Iterable[SessionProcess], now_ns: int, margin_ns: int) -> list[SessionProcess]:
-    """The processes whose lease and margin have passed (boot clock, ns): other processes count them as dead."""
+    """The processes whose lease and margin have passed (boot clock, ns)."""
     return [process for process in processes if now_ns > process.expires_ns + margin_ns]
 
 
@@ -49,9 +49,7 @@ class Fence:
                 self.report(f"{process.session_id} (pid {process.pid}) outlived its lease and was killed")
 
     def _record(self, process: SessionProcess) -> None:
-        """Record the lease of a process. An unreadable lease ends at the latest possible end when the damage was first
-        found.
-        """
+        """Record the lease of a process. An unreadable lease ends one full lease after its damage was first found."""
         previous = self._processes.get(process.session_id)
         if process.damage and previous is not None and previous.damage:
             return
@@ -67,9 +65,18 @@ def has_session(process: SessionProcess) -> bool:
     """
     names = {process.path, process.path.with_name(f"{process.path.name} (deleted)")}
     try:
-        return any(descriptor.readlink() in names for descriptor in Path(f"/proc/{process.pid}/fd").iterdir())
-    except (FileNotFoundError, ProcessLookupError):  # it ends, or closes files, during this check
+        descriptors = list(Path(f"/proc/{process.pid}/fd").iterdir())
+    except (FileNotFoundError, ProcessLookupError):  # the process has ended
         return False
+    return any(_target(descriptor) in names for descriptor in descriptors)
+
+
+def _target(descriptor: Path) -> Path | None:
+    """The file of a descriptor; None when the process closed it meanwhile."""
+    try:
+        return descriptor.readlink()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def kill(process: SessionProcess) -> bool:

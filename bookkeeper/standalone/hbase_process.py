@@ -11,23 +11,20 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
 from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError, UnavailableError
+from bookkeeper.standalone.ports import HOST, free_ports
 
-HOST = "127.0.0.1"
 READY_LINE = "HBASE READY"
 HOME_VARIABLE = "BOOKKEEPER_HBASE_HOME"
 JAVA_MAJOR_MIN = 17
@@ -37,10 +34,6 @@ JAVA_MAJOR_MAX = 21
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 60.0
 LOG_TAIL_BYTES = 4_000
-
-_PORT_FIRST = 20_000
-_PORT_LAST = 32_000
-"""Below Linux's ephemeral range, so that no outgoing connection takes a port between its choice and its use."""
 
 _JVM_OPTIONS = (
     "-XX:+UseSerialGC",
@@ -59,25 +52,6 @@ class HBasePorts:
     master: int
     regionserver: int
     thrift: int
-
-
-def free_ports(count: int) -> list[int]:
-    """``count`` distinct free TCP ports of the loopback address, below the ephemeral range. Raises UnavailableError
-    when there are fewer.
-    """
-    found: list[int] = []
-    with ExitStack() as sockets:
-        for port in random.sample(range(_PORT_FIRST, _PORT_LAST), _PORT_LAST - _PORT_FIRST):
-            candidate = sockets.enter_context(socket.socket())
-            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                candidate.bind((HOST, port))
-            except OSError:
-                continue
-            found.append(port)
-            if len(found) == count:
-                return found
-    raise UnavailableError(f"no {count} free TCP ports between {_PORT_FIRST} and {_PORT_LAST}")
 
 
 def default_home() -> Path:

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bookkeeper.metadata import keys, values
 from bookkeeper.monitor.metrics import PREFIX
-from bookkeeper.standalone.hbase_process import free_ports
+from bookkeeper.standalone.ports import free_ports
 from tests.support import books
 from tests.support.cluster import Cluster
 from tests.support.masters import MasterNode

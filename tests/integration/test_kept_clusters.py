@@ -15,7 +15,7 @@ import pytest
 
 from bookkeeper.client import Client
 from bookkeeper.config import SETTINGS_FILE
-from bookkeeper.standalone.hbase_process import free_ports
+from bookkeeper.standalone.ports import free_ports
 from tests.support.cluster import Cluster
 from tests.support.directory_peer import DirectoryPeer
 from tests.support.kept_clusters import (

@@ -1,4 +1,4 @@
-"""A range that fails for good, on two whole clusters: it blocks, is held, retried, skipped; nothing goes silently."""
+"""A range with a permanent error, on two clusters: it blocks, is held, retried, skipped; nothing goes silently."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_the_commands_say_what_is_done_and_what_it_means_for_order(manual: Pair)
         assert (answer.code, answer.err) == (ExitCode.OK, ""), answer
         return answer.out
 
-    assert shell("list") == "no range fails for good\n"
+    assert shell("list") == "no range has a permanent error\n"
     write_poison(west)
     range_id = listed(west, "blocking").range_id
     header, row = shell("list", "t").splitlines()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING
 import happybase
 import pytest
 
+from bookkeeper.standalone import ports
 from tests.support.cluster import Cluster
 from tests.support.hbase import HBaseInstance, HBaseUnavailableError, running_hbase
 from tests.support.local_pair import Books, own_file
@@ -23,6 +26,18 @@ if TYPE_CHECKING:
 def _clients_are_trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A client may name a cluster of a test by its quorum."""
     with trusted_clients(tmp_path_factory.mktemp("secrets")):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _workers_share_no_port() -> Iterator[None]:
+    """Each process of a parallel run chooses from its own part of the ports: between the choice of a port and its use,
+    another process could use it, and a cluster would never start.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    part = ports.PORTS[worker :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ports, "_order", itertools.cycle(random.sample(part, len(part))))
         yield
 
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import psutil
 
-from bookkeeper.standalone.hbase_process import READY_LINE, HBaseProcess, free_ports, why_not_runnable
+from bookkeeper.standalone.hbase_process import READY_LINE, HBaseProcess, why_not_runnable
+from bookkeeper.standalone.ports import free_ports
 
 if TYPE_CHECKING:
     from docker import DockerClient

@@ -20,8 +20,9 @@ import psutil
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import UnavailableError
-from bookkeeper.standalone.hbase_process import HBaseProcess, find_java, free_ports
+from bookkeeper.standalone.hbase_process import HBaseProcess, find_java
 from bookkeeper.standalone.parent_death import ended_with_parent
+from bookkeeper.standalone.ports import free_ports
 from tests.support.hbase import HBaseUnavailableError, why_no
 
 START_S = 180.0

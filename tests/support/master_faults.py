@@ -392,7 +392,7 @@ MASTER_FAULTS: dict[str, Fault] = {
     "passed-without-a-row": Fault(
         quarantined_ranges.write_rows,
         lambda table, reign, ranges: None,  # noqa: ARG005
-        "a range that fails for good is passed, and the books have no record of it",
+        "a range with a permanent error is passed, and the books have no record of it",
     ),
     "a-try-under-way-counts": Fault(
         Shipment.press,

@@ -1,21 +1,22 @@
 """Bulk import: an operation that turns a directory of Parquet and CSV files into segments of a table.
 
-Each tablet adds all its segments at once, and only once (rule R18): a stream stands for the import, and the stream's
-cell is open until the end. Then the cell is the receipt for a client that repeats the request. Input that can't be
-imported changes nothing.
+Each tablet adds its segments atomically and once (rule R18), because it stores a high-water of the import's stream. At
+the end the stream's cell becomes the receipt for a client that repeats the request. Input that can't be imported
+changes nothing; a tablet that refuses its segments ends an import that other tablets already have.
 
-The locks of the operation prevent splits, changes of groups and targets, and read-only switches meanwhile. Imports into
-several tables run at the same time, but few at once in the two expensive steps: conversion takes memory, and the wait
-for tservers takes a thread.
+The locks of the operation prevent splits, merges, changes of locality groups and targets, and read-only settings.
+Imports into several tables run at the same time, but few at once in the two expensive steps: conversion takes memory,
+and the wait for tservers takes a thread.
 
 For a replicated table the operation also writes each tablet's records into a log with the block targets (R13). Workers
-ship this log, and the collector deletes it, like a tserver's. No tablet refers to the log before it adds the segments,
-so the collector deletes no such log while an import runs. Beside each log are links to the segments with its records,
+ship this log, and the collector deletes it, like a tserver's. While an import runs, the collector spares these logs,
+because no tablet refers to them yet. Beside each log are links to the segments with its records,
 for peers that accept segment files (:mod:`bookkeeper.bulk.log_segments`). Rules: R13, R17, R18 and R20.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import uuid
 from collections.abc import Collection, Mapping
@@ -57,7 +58,7 @@ CONVERT_AGAIN_MS = 200
 
 CONVERSIONS_MAX = 1
 ADOPTIONS_MAX = 2
-"""Most imports in the steps ``convert`` and ``adopt`` at a time; each occupies a thread of the operations."""
+"""Maximum numbers of imports in the steps ``convert`` and ``adopt`` at a time; each occupies a thread."""
 
 
 def import_args(request: ImportRequest) -> Args:
@@ -81,7 +82,7 @@ class ImportDirectory:
     adopting: Semaphore = field(default_factory=lambda: Semaphore(ADOPTIONS_MAX))
 
     def locks(self, args: Args) -> Collection[str]:
-        """The table does not change, and nothing becomes read-only, until every tablet has its segments."""
+        """Other operations on the table, and changes to read-only, wait for this operation."""
         return (f"table {text(args, 'name')}", shared("read_only"))
 
     @property
@@ -115,7 +116,7 @@ class ImportDirectory:
         return Next("convert", state)
 
     def convert(self, call: Call) -> Outcome:
-        """Write the segments into a directory of this attempt: a deposed master that is late writes into another one.
+        """Write the segments into a directory of this attempt, so that a deposed master can't change another attempt.
         Input that can't be imported ends the operation.
         """
         attempt = uuid.uuid4().hex
@@ -126,11 +127,17 @@ class ImportDirectory:
             imported = self._converted(call, SegmentDirectory(directory, self._settings(call), ops))
             imported.write(directory, ops)
         except PermanentError:
-            shutil.rmtree(directory.parent, ignore_errors=True)
+            self._drop_attempt(directory)
             raise
         except OSError as error:
-            raise UnavailableError(f"imported segments can't be written: {error}") from error
+            raise UnavailableError(f"the import can't read or write a file: {error}") from error
         return Next("announce", {**call.state, "records": imported.records, "attempt": attempt})
+
+    def _drop_attempt(self, directory: Path) -> None:
+        """Delete this attempt, and its parent unless another attempt is there: it may be that of a later master."""
+        shutil.rmtree(directory, ignore_errors=True)
+        with contextlib.suppress(OSError):  # not empty
+            directory.parent.rmdir()
 
     def _settings(self, call: Call) -> TabletSettings:
         table = self.context.config().table(text(call.state, "table_id"))
@@ -183,7 +190,7 @@ class ImportDirectory:
         tablets = chained_tablets(self.context, table_id)
         live = self.context.tservers.live()
         left = []
-        for done, tablet in enumerate(tablets):
+        for tablet in tablets:
             parts = parts_of(imported.segments, tablet)
             try:
                 self.context.stores.reign.check()
@@ -193,9 +200,8 @@ class ImportDirectory:
             except TransientError as error:
                 left.append(error.message)
             except PermanentError as error:
-                return Failed(
-                    type(error)(f"{error.message}; {done} of {len(tablets)} tablets were done", error.details)
-                )
+                reason = f"{error.message}; tablet {tablet.extent} refused its segments, other tablets may have theirs"
+                return Failed(type(error)(reason, error.details))
         if left:
             return Wait(f"{len(left)} of {len(tablets)} tablets lack their segments: {left[0]}", ADOPT_AGAIN_MS)
         if imported.logs:
@@ -214,7 +220,7 @@ class ImportDirectory:
         return Next("clear", call.state)
 
     def clear(self, call: Call) -> Outcome:
-        """Delete the imported files, because the tablets have links of their own; close the request."""
+        """Delete the converted segments (the tablets have links of their own), and close the request."""
         table_id = text(call.state, "table_id")
         shutil.rmtree(self._directory(table_id, call), ignore_errors=True)
         close_request(self.context, self._stream(table_id, call))
@@ -226,7 +232,7 @@ class ImportDirectory:
         return self.context.settings.tables_dir / table_id / f"import-{text(call.args, 'request_id')}"
 
     def _stream(self, table_id: str, call: Call) -> StreamKey:
-        """The stream that stands for the import; a tablet with a high-water of it has its part."""
+        """The import's stream; a tablet that stores a high-water of it has added its segments."""
         return StreamKey(
             self.context.settings.own_instance_id, uri_of(self._directory(table_id, call)), table_id, table_id, 0
         )
@@ -237,7 +243,7 @@ def in_turn(slots: Semaphore, step: Step, again_ms: int) -> Step:
 
     def limited(call: Call) -> Outcome:
         if not slots.acquire(blocking=False):
-            return Wait("imports into other tables go first", again_ms)
+            return Wait("other imports occupy this step", again_ms)
         try:
             return step(call)
         finally:

@@ -5,8 +5,8 @@
 - ``recv:to:<instance>:<log>``: a log of this cluster sent records of the root log to that instance. The collector puts
   it before it deletes that log.
 
-The rank of a cell is its time in ms. The row is purged when no record of the root log is under way anywhere. A log
-that this cluster wrote gets a row, too, when the collector deletes it. Pure, except for reads of a row.
+The rank of a cell is its time in ms. The row is purged when no record of the root log is under way anywhere. The
+collector also puts a row for an own log with recipients, before it deletes that log. Pure, except for reads.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from bookkeeper.rpc.contract.origin_messages import HandedOn, RootStanding
 
 @dataclass(frozen=True, slots=True)
 class RootRow:
-    """A parsed row. ``here_ms``: the latest announcement of records, None = none. ``handed``: instance and log to the
-    time of sending. ``senders``: the clusters that sent records here, and the time of their announcement.
+    """A parsed row. ``here_ms``: the latest announcement of records, None = none. ``handed``: from (instance, log) to
+    the time just before the log's deletion. ``senders``: the clusters that sent records here, and the time of their
+    announcement.
     """
 
     log: RootLog
@@ -64,9 +65,9 @@ def read_root(table: MetadataTable, log: RootLog) -> RootRow | None:
 
 
 def may_ask_about(log: RootLog, row: RootRow | None, asking: str, own_instance_id: str) -> bool:
-    """Whether another cluster may ask about a log here and send its end: the cluster that wrote it, and those that sent
-    records of it here. Any cluster may ask about a log without records here: it may be on the only route to this
-    cluster, and its answer reveals nothing.
+    """Whether a cluster may ask about a log here and send its end. This cluster may always ask; about its own logs no
+    other one may. About another log its writer, its senders and, while no records are here, any cluster may ask: that
+    cluster may lie on the only route, and the answer reveals nothing.
     """
     if own_instance_id in (log.instance_id, asking):
         return asking == own_instance_id
@@ -74,8 +75,8 @@ def may_ask_about(log: RootLog, row: RootRow | None, asking: str, own_instance_i
 
 
 def may_end(log: RootLog, row: RootRow | None, asking: str) -> bool:
-    """Whether a log ends on the message of a cluster that may ask about it. The cluster that wrote the log ends it
-    always. A relay ends it only where it sent records and the writer sent none.
+    """Whether this cluster removes the row of a log when a cluster that may ask about it says that it is over. The
+    cluster that wrote the log ends it always. A relay ends it only where it sent records and the writer sent none.
     """
     return asking == log.instance_id or (has_brought(row, asking) and not has_brought(row, log.instance_id))
 
@@ -91,23 +92,23 @@ def has_brought(row: RootRow | None, instance_id: str) -> bool:
 
 
 def unnotified_logs(table: MetadataTable, files: Collection[str]) -> set[str]:
-    """The deleted logs among these with a target that was not notified yet that the stream is over: a paused sender may
-    still start it. Rule R3: done cells stay until the notification. Raises TransientError.
+    """The logs among these with a done cell: a target does not know yet that its stream is over, and a paused sender
+    may still start it. Rule R3: done cells stay until the notification. Raises TransientError.
     """
     return {file for file in files if table.get(keys.repl_row(file), ("done",)) is not None}
 
 
 def cells_to_purge(log: RootLog, row: Row | None) -> list[CellKey]:
-    """All cells of the row of a log that is over. The announcement is among them even if it is missing: the purge hides
-    a late one of a paused process.
+    """All cells of the row of a log that is over. They always include ``recv:here``, so that the purge also hides a
+    late put of it by a paused process.
     """
     columns = {keys.ROOT_HERE, *(() if row is None else row.cells)}
     return [CellKey(keys.root_row(log), column) for column in sorted(columns)]
 
 
 def instances_of(targets: Iterable[TargetKey], config: ClusterConfig) -> frozenset[str]:
-    """The clusters of this system behind targets, also behind former ones. An undefined cluster is represented by its
-    name, and can't be asked. Other replica systems forward no records.
+    """The clusters of this replica system behind targets, also behind former ones. An undefined cluster without a
+    configured target is represented by its name, and can't be asked. Other replica systems forward no records.
     """
     configured = {t.key: t.peer_instance_id for table in config.tables.values() for t in table.targets}
     found = set()
@@ -154,13 +155,13 @@ def standing(row: RootRow | None, owed: bool, under_way: bool, peers: Collection
 
 
 def is_forgotten_by_time(row: RootRow, now_ms: int, paths_apart_ms: float) -> bool:
-    """Whether a log had no records and no question for so long that its cluster, or the route from it, must be gone.
-    The rank of a sender counts where ``recv:here`` is missing: a paused process put it after the log was over.
+    """Whether the latest announcement of a log's records, or question about it, is so old that its row may go. The rank
+    of a sender counts where ``recv:here`` is missing: a paused process put it after the log was over.
     """
     heard_ms = max(row.senders.values(), default=None) if row.here_ms is None else row.here_ms
     return heard_ms is not None and now_ms - heard_ms > paths_apart_ms
 
 
 def is_long_gone(row: RootRow, now_ms: int, paths_apart_ms: float) -> bool:
-    """Whether a log of this cluster was deleted so long ago that unreachable clusters no longer delay its end."""
+    """Whether a log of this cluster was deleted so long ago that lost clusters no longer delay its end."""
     return now_ms - max(row.handed.values(), default=now_ms) > paths_apart_ms

@@ -1,17 +1,18 @@
 """The decision that no record of a root log is under way anywhere (rule R22).
 
 The cluster that wrote a log asks, once the log is deleted, in a *round*: first the clusters to which it sent the log,
-then the clusters that those name, and so on, along routes of clusters that define each other. A cluster answers the
-writer of the log, and each cluster that sent it records of the log. So every cluster with such records has a route.
+then the clusters that those name, and so on, along routes on which each cluster defines the next one. A cluster answers
+the writer of the log, each cluster that sent it records of the log, and any cluster while it has no such records.
 
 An answer has two parts: whether a present log of that cluster holds records that it must still forward, and which of
-its deleted logs forwarded some, to which instances. The question names the streams that were to bring records there. A
-stream that is named later leads to another question, because a paused process may hold a message of an open stream.
+its deleted logs forwarded some, to which instances. A question names the streams to the asked cluster. If another
+cluster names a further stream later, the round asks again, because a paused process may hold a message of that stream.
 
 A round proves the end when no cluster owes records and every stream is over. Suppose that a cluster stores a record
-after its last answer, and let B be the first one. The record came in a log of another cluster, Y, which existed at Y's
-last answer, because Y stored no record afterwards. If the log was present, Y owed. If it was deleted, Y named it, and
-the round asked B about its stream later. So the stream was over at B, and B stored no record of it afterwards.
+after its last answer, and let B be the first cluster to do so. The record came in a log of another cluster, Y. Y had
+that log at its last answer, because Y stored nothing between that answer and B's write. If the log was present, Y owed.
+If it was deleted, Y named it, and the round asked B about its stream later. So the stream was over at B, and B stored
+no record of it afterwards.
 
 Arrives: answers of clusters. Leaves: decisions, and routes for the notification. Pure except for the ``ask`` function.
 """
@@ -34,13 +35,13 @@ Place = tuple[RootLog, str]
 """A log, and an instance that is asked about it."""
 
 ROUTE_MAX = 16
-"""Maximum hops; clusters beyond this may not be notified."""
+"""Maximum hops. A round neither asks nor notifies clusters farther away, so it proves nothing about them."""
 
 STREAMS_MAX = 100
-"""Most streams in one question; more streams need several questions."""
+"""Maximum number of streams in one question; more streams need several questions."""
 
 STREAMS_OF_CALL_MAX = 1_000
-"""Most streams in all questions of one call."""
+"""Maximum number of streams in all questions of one call."""
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class Round:
     silent: dict[RootLog, str] = field(default_factory=dict)
     lost: dict[RootLog, dict[str, str]] = field(default_factory=dict)
     routes: dict[Route, set[RootLog]] = field(default_factory=dict)
-    """The logs that were asked about by each route."""
+    """The logs about which the end of each route answered."""
 
     def note(self, route: Route, log: RootLog, standing: RootStanding) -> None:
         """The instance at the end of a route answered."""
@@ -92,7 +93,7 @@ class _Walk:
     def note_failures(self) -> None:
         """End the round: record the instances that did not answer."""
         for (log, instance), why in self.failed.items():
-            if not self.is_asked((log, instance)):  # no other route led there
+            if not self.is_asked((log, instance)):  # it has not answered about every named stream
                 self.said.note_failure(log, instance, why)
 
     def is_asked(self, place: Place) -> bool:
@@ -100,7 +101,7 @@ class _Walk:
         return has_answered(self.answered.get(place), self.streams[place])
 
     def name(self, log: RootLog, namer: Route, handed: HandedOn) -> None:
-        """The cluster at the end of a route names an instance to which it forwarded records of a log."""
+        """Add an instance to which the cluster at the end of a route forwarded, or may forward, records of a log."""
         instance = handed.instance_id
         place = log, instance
         if instance == self.own_instance_id or (instance not in namer and len(namer) == ROUTE_MAX):
@@ -131,7 +132,9 @@ class _Walk:
     def _note(self, route: Route, question: RootQuestion, standing: RootStanding) -> None:
         log, instance = question.log, route[-1]
         if standing.refused:
-            self.failed[log, instance] = UnauthorizedError(f"it does not answer about {log.file} by way of {route}")
+            self.failed[log, instance] = UnauthorizedError(
+                f"{instance} refuses questions about {log.file} on the route {' > '.join(route)}"
+            )
             return
         self.answered.setdefault((log, instance), set()).update(question.streams)
         self.ways.setdefault((log, instance), route)
@@ -174,8 +177,8 @@ def has_answered(about: Collection[RootLog] | None, streams: Collection[RootLog]
 
 
 def is_over(log: RootLog, said: Round, is_wait_over: bool) -> bool:
-    """Whether no record of a log is under way. ``is_wait_over``: unreachable instances and open streams have had
-    their time and do not count.
+    """Whether no record of a log is under way. ``is_wait_over``: lost instances and open streams no
+    longer count. An instance with a transient error always counts.
     """
     if owes_records(said, log) or log in said.silent:
         return False

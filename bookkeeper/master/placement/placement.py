@@ -3,12 +3,13 @@
 Arrives: tablets of the latest snapshot, or the few that changed since; sessions; reports of tservers. Leaves:
 `location:` cells at ranks of this reign, orders to load and unload.
 
-A new leader writes every location again, at its own rank, before its first order. So a tserver that gets an order of a
-deposed leader finds another session in the cell, and refuses. The leader then reads the tablets of every live tserver,
-and orders loads only after that, because the deposed leader may have just given a tablet to another tserver.
+A new leader first writes again, at its own rank, the locations of all unclaimed tablets with a live tserver. The higher
+rank hides a late location of the deposed leader, so a tserver refuses the deposed leader's order. The leader then reads
+the tablets of every live tserver, and orders loads only after that, because the deposed leader may have just given a
+tablet to another tserver.
 
-A tablet that an operation has claimed (a split, a merge) gets no location and no order until the operation is done with
-it, from the return of :meth:`Placement.let_go` on. Rules: R7 and R15.
+A tablet that an operation has claimed (a split, a merge) gets no location and no new order from the return of
+:meth:`Placement.let_go` until the operation is done with it. Rules: R7 and R15.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class Placement:
     _orders: TabletOrders = field(init=False)
     _retries: LoadRetries = field(init=False)
     _placing: threading.Lock = field(init=False, default_factory=threading.Lock)
-    """Locked while locations are written: a tablet that is claimed meanwhile may still be placed."""
+    """Locked while locations are written; a placement that has begun may still place a tablet that is claimed
+    meanwhile.
+    """
     _asserted: bool = field(init=False, default=False)
     """Whether this reign has written every location again."""
     _checked: bool = field(init=False, default=False)
@@ -118,12 +121,12 @@ class Placement:
         return self.reports.is_served(session, row)
 
     def let_go(self, rows: Collection[bytes]) -> None:
-        """Stop the placement of claimed tablets; no put of their locations is under way on return. Drops the reports
-        about them: the master reads new ones when the operation is done.
+        """Stop the placement of claimed tablets; no put of their locations is under way on return. Drops their moves
+        and the reports about them: the master reads new ones when the operation is done.
         """
         with self._placing:
             self.reports.let_go(rows)
-        self.moves.let_go(rows)
+            self.moves.let_go(rows)
 
     def hurry(self, session: str, row: bytes) -> None:
         """A client waits for this tablet: its open order at that tserver goes first."""
@@ -163,8 +166,8 @@ class Placement:
             tablets.put(view)
 
     def _released(self, tablet: TabletView, unsealed: Collection[str]) -> TabletView:
-        """A tablet of a dead session with a damaged log: free if that log has no record of it. Otherwise the log is
-        recorded as the tablet's problem.
+        """If all unsealed logs of a tablet's dead session are damaged: the free tablet if its row names none of them,
+        else a recorded problem.
         """
         if tablet.session is None or tablet.session not in unsealed or not self.unrecoverable:
             return tablet
@@ -216,7 +219,7 @@ class Placement:
     def _order_all(
         self, placed: Collection[TabletView], reported: Mapping[str, Collection[bytes]], live: Mapping[str, str]
     ) -> bool:
-        """Order the missing loads of all tablets by the latest reports; whether all but moving ones were in place."""
+        """Order all loads once, later the missing ones; returns whether all are settled (see :meth:`_order`)."""
         if not self._checked:
             if not may_load(live, reported):
                 return False
@@ -228,8 +231,8 @@ class Placement:
     def _order(
         self, placed: Collection[TabletView], reported: Mapping[str, Collection[bytes]], live: Mapping[str, str]
     ) -> bool:
-        """Order loads of missing tablets and unloads of surplus ones; whether no other tablet was misplaced than moving
-        ones and those with a problem.
+        """Order loads of missing tablets and unloads of surplus ones; returns whether only moving tablets and
+        tablets with a problem were misplaced.
         """
         missing, surplus = misplaced((t for t in placed if not self.moves.is_leaving(t.row)), reported)
         settled = all(self.moves.is_moving(tablet.row) or tablet.row in self.problems for tablet in missing)
@@ -304,8 +307,8 @@ def needs_help(error: BookkeeperError) -> bool:
 
 
 def uses_any(row: Row, logs: Collection[str]) -> bool:
-    """Whether one of these logs may hold records of the tablet: its row names a log before the first record (R12). The
-    row was read when the logs were fenced, so a later `log:` cell is void.
+    """Whether one of these logs may hold records of the tablet: a tserver puts a `log:` cell before the tablet's first
+    record in that log (R12), and the row was read after the logs were fenced: no record follows.
     """
     return any(keys.log_column(log) in row.cells for log in logs)
 

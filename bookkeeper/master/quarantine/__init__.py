@@ -1,4 +1,4 @@
-"""The quarantine of ranges that fail for good (``quarantined_ranges``): their queue goes on without them.
+"""The quarantine of ranges with permanent errors (``quarantined_ranges``): their stream continues without them.
 
 Operators act on them through :mod:`bookkeeper.master.queries.quarantine_admin` and
 :mod:`bookkeeper.master.operations.quarantine`.

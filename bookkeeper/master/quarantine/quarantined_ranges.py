@@ -1,9 +1,9 @@
-"""The ranges in quarantine: ranges that fail for good, and that their queue passes over.
+"""The ranges in quarantine: their records fail with a permanent error again and again, and their stream skips them.
 
 Arrives: permanent errors that workers narrowed to blocks (``shipments``), `~quar_` rows. Leaves: a row for each range
-that a target's queue passes over. The row is in the books before a worker passes over the range, and the collector
-retains a file that a row names. So after any crash the records are in the queue or in a row. Each master counts the
-failures of a range anew.
+without which a stream continues. The row is in the books before a worker passes over the range, and the collector
+retains a file that a row names. So after any crash the records are in the stream or in a row. A new leader starts all
+failure counts at zero.
 
 A late put of a deposed master may leave a row for records that were shipped. Their file is then retained longer, and
 no record is lost. Rules: R1, R7, R9, R17 and R19.
@@ -30,7 +30,7 @@ from bookkeeper.model import BlockRange, TargetKey
 LOG = logging.getLogger(__name__)
 
 AUTOMATIC_RANGES_MAX = 100
-"""Most ranges of one peer in automatic quarantine. A peer that refuses more has another problem than its records."""
+"""At this number of ranges of one peer, automatic quarantine stops: the peer itself has a problem."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -67,7 +67,9 @@ def read_rows(rows: Iterable[Row]) -> dict[RangeKey, Quarantined]:
                 target, first = keys.parse_quar_column(column.qualifier)
                 found[RangeKey(keys.parse_quar_row(row.key), target, first)] = Quarantined.decode(cell.value)
             except CorruptionError as error:
-                LOG.error("cell %r of row %r is no range in quarantine: %s", column, row.key, error.message)
+                LOG.error(
+                    "cell %r of row %r can't be parsed as a range in quarantine: %s", column, row.key, error.message
+                )
     return found
 
 
@@ -102,7 +104,7 @@ def entry_of(shipment: Shipment, blocks: BlockRange, now_ms: int) -> Quarantined
 
 @dataclass(slots=True)
 class Quarantine:
-    """The ranges in quarantine of one reign. Used by the master's thread; others read ``ranges``.
+    """A leader's copy of the ranges in quarantine. Used by the master's thread; others read ``ranges``.
 
     ``give_up`` starts the removal of a range whose target is not configured any more.
     """
@@ -125,7 +127,9 @@ class Quarantine:
         return self._passed.get(key, ())
 
     def hold_due(self, shipping: Shipments) -> list[RangeKey]:
-        """With the policy ``auto``, put blocking ranges in quarantine; returns them. Raises TransientError."""
+        """With the policy ``auto``, put blocking ranges in quarantine, up to the maximum of a peer; returns them.
+        Raises TransientError, LeaseLostError.
+        """
         if self.settings.quarantine != "auto":
             return []
         counts = Counter(key.target.cluster for key in self.ranges)
@@ -140,14 +144,16 @@ class Quarantine:
         return list(due)
 
     def hold(self, ranges: Mapping[RangeKey, Quarantined]) -> None:
-        """Put these ranges in quarantine: workers may pass over them once their rows are durable."""
+        """Put these ranges in quarantine: workers may pass over them once their rows are durable. Raises
+        TransientError, LeaseLostError.
+        """
         if ranges:
             write_rows(self.table, self.reign, ranges)
             self._remember({**self.ranges, **ranges})
 
     def drop_unconfigured(self, configured: Collection[TargetKey]) -> None:
-        """Remove the ranges of targets that are not configured any more (rule R9). Rule R7: this cycle and the previous
-        one of this reign must both have read such a configuration.
+        """Start the removal of ranges of targets that are not configured any more (rule R9). Rule R7: this cycle and
+        the previous one of this reign must both have read such a configuration.
         """
         gone = frozenset(key for key in self.ranges if key.target not in configured)
         for key in sorted(gone & self._unconfigured):
@@ -167,14 +173,14 @@ def quarantine_message(key: RangeKey, value: Quarantined) -> str:
     blocks = value.blocks
     return (
         f"records {blocks.first} to {blocks.last} of {key.file} are in quarantine for {key.target.cluster} "
-        f"({value.code}: {value.error}); later records go on, the file is retained: replication quarantine "
-        f"retry|skip {key.range_id}"
+        f"({value.code}: {value.error}); later records are shipped, the file is retained; to end this: "
+        f"replication quarantine retry|skip {key.range_id}"
     )
 
 
 def advice(range_id: str, blocks: BlockRange, error: str | None, tries: int) -> str:
     """The status text of a range that blocks its queue: its error, and the command that releases the queue."""
     return (
-        f"records {blocks.first} to {blocks.last} fail for good, {tries} times by now: {error}; to go on without them: "
-        f"replication quarantine hold {range_id}"
+        f"records {blocks.first} to {blocks.last} failed {tries} times with a permanent error: {error}; to go on "
+        f"without them: replication quarantine hold {range_id}"
     )

@@ -43,7 +43,7 @@ def write_too_long(stage: Stage, rng: Random) -> None:
 
 
 def hold_range(stage: Stage, rng: Random) -> None:
-    """An operator sets a range aside that fails for good."""
+    """An operator sets a range with a permanent error aside."""
     stage.see_to_range(stage.west, "hold_range", rng.randrange(8))
 
 

@@ -102,7 +102,7 @@ class Stage:
         return None if cluster.leader() is None else self.world.ask(cluster, method, *arguments)
 
     def see_to_range(self, cluster: Cluster, method: str, choice: int) -> Task | None:
-        """An operator looks which ranges fail for good, and does something about one of them."""
+        """An operator lists the ranges with permanent errors, and does something about one of them."""
         return None if cluster.leader() is None else self.world.see_to_range(cluster, method, choice)
 
     def release_ranges(self) -> None:

@@ -204,7 +204,7 @@ class Users(ABC):
         return self.client(cluster, method, run)
 
     def see_to_range(self, cluster: Cluster, method: str, choice: int) -> Task:
-        """An operator lists what fails for good, and holds, retries or skips one of the ranges."""
+        """An operator lists the permanent errors, and holds, retries or skips one of the ranges."""
         leader = cluster.leader()
         assert leader is not None, f"no master leads {cluster.name}"
         address = leader.part.address

@@ -73,6 +73,21 @@ def test_bad_input_is_refused_and_leaves_nothing(world: World, master: Master, i
         _run(master, _args(inputs, "nosuch"))
 
 
+def test_bad_input_of_a_late_master_leaves_the_segments_of_another_attempt(
+    world: World, master: Master, inputs: Path
+) -> None:
+    """A paused master may find the input gone when another one has converted it, and tablets have not added it yet."""
+    args = _args(inputs)
+    directory = world.settings.tables_dir / "1" / f"import-{args['request_id']}"
+    other = directory / "other-attempt" / "segment"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"x")
+    (inputs / "b.csv").write_text(GOOD + ",f,q,3\n")
+    with pytest.raises(InvalidInputError, match="can't be imported"):
+        _run(master, args)
+    assert [path for path in directory.rglob("*") if path.is_file()] == [other]
+
+
 def test_of_a_replicated_table_each_tablets_records_are_a_log_for_its_targets(
     world: World, master: Master, inputs: Path
 ) -> None:
@@ -170,11 +185,11 @@ def test_imports_take_turns_in_expensive_steps(world: World, master: Master, inp
     running = master.fate.submit("import_directory", _args(inputs))
     with kind.converting:
         master.run_fate()
-        assert (running.step, running.note) == ("convert", "imports into other tables go first")
+        assert (running.step, running.note) == ("convert", "other imports occupy this step")
     world.clock.jump(1_000)
     with kind.adopting, kind.adopting:
         master.run_fate()
-        assert (running.step, running.note) == ("adopt", "imports into other tables go first")
+        assert (running.step, running.note) == ("adopt", "other imports occupy this step")
     world.clock.jump(1_000)
     master.run_fate()
     assert "1 of 1 tablets lack" in running.note

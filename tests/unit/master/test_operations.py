@@ -21,7 +21,7 @@ from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import Received
 from bookkeeper.model import LocalityGroup, StreamKey, TargetKey
 from bookkeeper.standalone.directory import init_cluster
-from bookkeeper.standalone.hbase_process import free_ports
+from bookkeeper.standalone.ports import free_ports
 from tests.support.faults import fault
 from tests.support.master_world import UNHURRIED, Master, World
 from tests.support.masters import LocalMaster

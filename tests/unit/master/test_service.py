@@ -31,7 +31,7 @@ from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
 from bookkeeper.security.access import client_credentials, file_credentials, peer_credentials
 from bookkeeper.security.secret_store import SecretStore
 from bookkeeper.standalone.directory import init_cluster
-from bookkeeper.standalone.hbase_process import free_ports
+from bookkeeper.standalone.ports import free_ports
 from tests.support.faults import fault
 from tests.support.master_world import UNHURRIED
 from tests.support.masters import LocalMaster, eventually

@@ -57,6 +57,18 @@ def test_a_stopped_process_is_ended_when_its_lease_is_over(store: EmbeddedCoordi
         assert len(reports) == 1
 
 
+def test_a_process_that_closes_other_files_during_the_check_still_has_its_session(
+    store: EmbeddedCoordination, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A descriptor that is listed and closed before it is read says nothing about the session's file."""
+    with _member(tmp_path):
+        (seen,) = store.processes()
+        listed = Path.iterdir
+        closed = Path(f"/proc/{seen.pid}/fd/99999")
+        monkeypatch.setattr(Path, "iterdir", lambda self: iter([closed, *listed(self)]))
+        assert has_session(seen)
+
+
 def test_a_process_whose_session_was_removed_in_between_is_killed_too(
     store: EmbeddedCoordination, tmp_path: Path
 ) -> None:

@@ -216,7 +216,7 @@ class Segment:
         tail = self._read(tail_start, filter_length + index_length)
         footer = self._read(footer_start, size - footer_start)
         if not (matches(tail, check) and matches(footer[:footer_length], footer_check)):
-            raise corrupt(self.path, "the checksum of its footer does not match")
+            raise corrupt(self.path, "the checksum of its footer, filter or index does not match")
         if self._read(0, 4) != segment_format.PARQUET_MAGIC:
             raise corrupt(self.path, "it does not start as a Parquet file")
         return self._parse_tail(tail[:filter_length], tail[filter_length:], footer, tail_start, size)
@@ -226,6 +226,8 @@ class Segment:
             size = self.path.stat().st_size
         except FileNotFoundError as error:
             raise corrupt(self.path, "the file is missing") from error
+        except OSError as error:
+            raise UnavailableError(f"segment {self.path} can't be read: {error}") from error
         if size != self.ref.bytes:
             raise corrupt(self.path, f"it has {size} bytes, the books say {self.ref.bytes}")
         if size < len(segment_format.PARQUET_MAGIC) + TRAILER.size + FOOTER_END.size:

@@ -352,6 +352,18 @@ def test_tablets_that_an_operation_has_claimed_are_left_alone(
     placed.until(lambda: sum(len(tserver.held) for tserver in tservers) == 3, "it is placed when nobody claims it")
 
 
+def test_no_move_of_a_claimed_tablet_gets_its_location_between_two_steps_of_the_claim(
+    placed: Placed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a placement puts the new location of an unloaded tablet after the operation began to change it."""
+    placement, locked = placed.placement, []
+    monkeypatch.setattr(
+        type(placement.moves), "let_go", lambda _moves, _rows: locked.append(placement._placing.locked())
+    )
+    placement.let_go({b"1<"})
+    assert locked == [True]
+
+
 def test_a_tablet_that_was_parked_and_left_is_placed_anew(
     world: World, tservers: list[ScriptedTServer], placed: Placed
 ) -> None:

@@ -1,4 +1,4 @@
-"""A range that fails for good: passed only with its row in the books, kept as long as the row is there (R17, R19)."""
+"""A range with a permanent error: passed only with its row in the books, kept while as the row is there (R17, R19)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FILE = "file:///wal/s1/000001.wal"
 
 
 def failure(file: bytes, finished: int, blocks: BlockRange | None = BAD, key: TargetKey = EAST) -> Report:
-    """A worker's word that blocks fail for good."""
+    """A worker reports a permanent error of blocks."""
     said = report(file, finished, key=key, error="too long", transient=False)
     return replace(said, error_code="invalid_input", failed=blocks)
 
@@ -127,7 +127,7 @@ def test_the_status_says_why_and_which_command_releases_it() -> None:
     assert failing.phase == "failing"
     range_id = RangeKey(name("s1").decode(), EAST, 3).range_id
     assert failing.last_error is not None
-    assert failing.last_error.startswith("records 3 to 4 fail for good, 2 times by now: too long")
+    assert failing.last_error.startswith("records 3 to 4 failed 2 times with a permanent error: too long")
     assert failing.last_error.endswith(f"replication quarantine hold {range_id}")
 
 
@@ -145,7 +145,7 @@ def test_rows_that_do_not_parse_are_left_alone(caplog: pytest.LogCaptureFixture)
     good = keys.quar_column(EAST, 3)
     cells = {good: Cell(1, ENTRY.encode()), keys.quar_column(EAST, 9): Cell(1, b"{")}
     assert read_rows([Row(keys.quar_row(FILE), cells)]) == {RangeKey(FILE, EAST, 3): ENTRY}
-    assert "is no range in quarantine" in caplog.text
+    assert "can't be parsed as a range in quarantine" in caplog.text
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A range that fails for good is narrowed to its smallest part: the records around it travel, and it alone is named."""
+"""A range with a permanent error is narrowed to its smallest part, and the records around it are shipped."""
 
 from __future__ import annotations
 

@@ -1,0 +1,40 @@
+"""Chooses free TCP ports of the loopback address, for a cluster and for the services that it starts.
+
+A port is free again until its server listens, so two processes can choose the same one. One process goes through the
+range in a random order, and chooses no port twice before it has tried all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import socket
+from contextlib import ExitStack
+
+from bookkeeper.errors import UnavailableError
+
+HOST = "127.0.0.1"
+
+PORTS = range(20_000, 32_000)
+"""Below Linux's ephemeral range, so that no outgoing connection takes a port between its choice and its use."""
+
+_order = itertools.cycle(random.sample(PORTS, len(PORTS)))
+
+
+def free_ports(count: int) -> list[int]:
+    """``count`` distinct free TCP ports of the loopback address, below the ephemeral range. Raises UnavailableError
+    when there are fewer.
+    """
+    found: list[int] = []
+    with ExitStack() as sockets:
+        for port in itertools.islice(_order, len(PORTS)):
+            candidate = sockets.enter_context(socket.socket())
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                candidate.bind((HOST, port))
+            except OSError:
+                continue
+            found.append(port)
+            if len(found) == count:
+                return found
+    raise UnavailableError(f"no {count} free TCP ports between {PORTS[0]} and {PORTS[-1]}")
