@@ -28,7 +28,7 @@ class ExitCode(IntEnum):
     TIMED_OUT = 4
     """``replication wait`` reached its time limit; replication continues."""
     INTERRUPTED = 130
-    """Ended by Ctrl-C."""
+    """Ended by Ctrl-C, or by Ctrl-D at a question."""
 
 
 class WaitTimedOutError(PermanentError):

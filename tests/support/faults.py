@@ -281,7 +281,7 @@ FAULTS: dict[str, Fault] = {
         "R20: a message out of a process that was stopped for long is applied again",
     ),
     "forgotten-meanwhile-counts": Fault(
-        receiver.was_forgotten,
+        receiver.may_be_forgotten,
         lambda has_stream, forgotten_before, forgotten_now: False,  # noqa: ARG005
         "R20: a message that saw its stream in the books is taken when the stream is forgotten",
     ),

@@ -1,18 +1,17 @@
 """A stream of blocks: one target's ranges of one file, in messages without a gap.
 
 Arrives: the blocks of the file, ascending, from the reader. Leaves: messages through a replica session, and one result
-per range. After a crash the peer's high-waters and the books' finished offsets remain.
+for each range. A crash loses the stream; the peer's high-waters and the books' finished offsets survive it.
 
-``acked`` is a fact: all records for this target up to it are durable at the peer. It starts at the books' finished
-offset and grows only with an acknowledgement that covers everything in between, or over records of other targets.
-Therefore a range must start right behind it: a hole would let the acknowledgement of one receiving tablet count for
-records that another tablet never got. A stream stops at its first error; earlier acknowledgements count. For an error
-about records the stream looks for the smallest range of blocks: it halves a message that the peer refuses permanently
-until it finds the refused block.
+``acked`` is an offset: all records for this target up to it are durable at the peer. It starts at the books' finished
+offset. It grows with an acknowledgement that has no gap before it, and past records that are not for this target. A
+range must start directly after it: with a gap, an acknowledgement of one receiving tablet would count for records that
+another tablet never got. A stream stops at its first error; earlier acknowledgements count. When
+the peer refuses the records of a message permanently, the stream halves the message until it finds the refused block.
 
 A pipelined session sends the next message before the answer to the last one. The stream takes answers in the order of
-offsets, and sends a failed message again, alone, when everything in front of it is acknowledged: then it is a message
-without others on their way. Rules: R13, R18, R19 and R21.
+offsets. It sends a failed message again when all messages before it are acknowledged and no other is in flight. Rules:
+R13, R18, R19 and R21.
 """
 
 from __future__ import annotations
@@ -138,13 +137,13 @@ class RangeStream:
             self._guarded(lambda: self._take(block))
 
     def wants_before(self, behind: BlockAt | None) -> bool:
-        """Whether the stream wants records in front of this block; None: no later block can be read."""
+        """Whether the stream wants records before block ``behind``; None: no later block can be read."""
         return self.active and (behind is None or self.next_offset < behind.header.first_offset)
 
     def fail(self, error: BookkeeperError, behind: BlockAt | None = None) -> None:
         """No block can be read before ``behind``: ship the pending records, then stop with ``error``."""
         if self.active:
-            self._guarded(self._flush)
+            self._guarded(self._ship_pending)
         if self.active:
             if isinstance(error, CorruptionError):
                 self._failed = self._unreadable(behind)
@@ -160,11 +159,11 @@ class RangeStream:
     def expire(self) -> None:
         """The time for this run is up: ship the pending records and stop, without an error."""
         if self.active:
-            self._guarded(self._flush)
+            self._guarded(self._ship_pending)
             self._expired = True
 
     def results(self) -> list[RangeResult]:
-        """One result per range, in order; ends the stream."""
+        """End the stream; returns one result for each range, in order."""
         while self._index < len(self._ranges):
             self._complete()
         return self._results
@@ -181,7 +180,7 @@ class RangeStream:
         self._error = RangeError.of(error)
         self._high_water = error.high_water if isinstance(error, GapError) else None
         self._pending = []
-        self._drain()
+        self._ignore_answers()
 
     def _begin(self) -> None:
         current = self._current
@@ -203,7 +202,7 @@ class RangeStream:
         try:
             part = self._part(block, current)
         except BookkeeperError as error:
-            self._flush()  # what came before is good
+            self._ship_pending()  # the peer may have all before this block
             if is_about_records(error):
                 self._failed = BlockRange(self._seen + 1, block.last_offset, self._seen_position, block.end_position)
             raise
@@ -216,7 +215,7 @@ class RangeStream:
         if self._pending_bytes >= self._message_bytes:
             self._send_on()
         if self._seen == current.last:
-            self._flush()
+            self._ship_pending()
             self._complete()
             if self._index < len(self._ranges):
                 self._begin()
@@ -261,13 +260,13 @@ class RangeStream:
         self._pending.append(part)
         self._pending_bytes += size
 
-    def _flush(self) -> None:
+    def _ship_pending(self) -> None:
         """Ship the pending records, and wait until all is acknowledged."""
         self._send_on()
-        self._take_all_answers()
+        self._await_answers()
         self._reach(self._seen, self._seen_position)
 
-    def _take_all_answers(self) -> None:
+    def _await_answers(self) -> None:
         while self._in_flight:
             self._take_answer()
 
@@ -290,7 +289,7 @@ class RangeStream:
             self._send(span)
 
     def _take_answer(self) -> None:
-        """Take the answer to the first message in flight. Everything in front of it is acknowledged."""
+        """Take the answer to the first message in flight. All messages before it are acknowledged."""
         sent = self._in_flight.popleft()
         try:
             acked = self._answer_of(sent)
@@ -300,7 +299,7 @@ class RangeStream:
             if isinstance(error, GapError) and not is_pipelined(sent.message):
                 raise
             self._send(sent.span)
-            self._take_all_answers()  # the peer declined the messages behind it: new ones behind those would be, too
+            self._await_answers()  # the peer declined the messages behind it: new ones behind those would be, too
         else:
             self._count(sent.message, acked)
             self._reach(sent.span.to, sent.span.to_position)
@@ -314,16 +313,16 @@ class RangeStream:
         finally:
             self._count_sends(sent.message, sent.in_flight.sends)
 
-    def _drain(self) -> None:
-        """The stream has stopped: wait until no message of it is in flight, and ignore the answers. A later run sends
-        again what is not acknowledged, and the peer drops duplicates.
+    def _ignore_answers(self) -> None:
+        """After the end of the stream: wait until none of its messages is in flight, and ignore the answers. A later
+        run sends again what is not acknowledged, and the peer drops duplicates.
         """
         while self._in_flight:
             with suppress(BookkeeperError):
                 self._answer_of(self._in_flight.popleft())
 
     def _send(self, span: MessageSpan) -> None:
-        """Ship a span, and wait until it is acknowledged; everything in front of it is."""
+        """Ship a span and wait for its acknowledgement. All spans before it are acknowledged."""
         message = span.message(self._acked)
         try:
             acked = self._ship(message)
@@ -334,8 +333,8 @@ class RangeStream:
             self._reach(span.to, span.to_position)
 
     def _narrow(self, span: MessageSpan, error: PermanentError) -> None:
-        """Halve a span that the peer refuses for its records: the blocks in front of the refused one are shipped, and
-        the refused one is named.
+        """Halve a span that the peer refuses for its records: the blocks before the refused one are shipped, and
+        the result names the refused one.
         """
         if not is_about_records(error):
             raise error
@@ -346,7 +345,7 @@ class RangeStream:
             self._send(half)
 
     def _reach(self, offset: int, position: int) -> None:
-        """Everything for the target up to here is durable at the peer."""
+        """Note that all records for the target up to ``offset`` are durable at the peer."""
         self._acked = offset
         self._counts.position = position
         while self._shares and self._shares[0][0] <= offset:

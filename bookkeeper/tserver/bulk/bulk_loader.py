@@ -47,7 +47,7 @@ from bookkeeper.tserver.bulk.exclusive_tablets import ExclusiveTablets
 from bookkeeper.tserver.bulk.relay_log import OwnLog, RelayLogs
 from bookkeeper.tserver.bulk.segment_offers import Standing, first_root, leaves_numbers, standing_of, targets_reason
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
-from bookkeeper.tserver.receive.receiver import was_forgotten
+from bookkeeper.tserver.receive.receiver import may_be_forgotten
 from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.tablets.load_plan import first_flush_id
 from bookkeeper.tserver.tablets.tablet import ServedTablet
@@ -273,7 +273,9 @@ class BulkLoader:
         last_seq = max(ref.last_seq + ref.shift for ref in shifted(wanted, tablet.next_seq, 0))
         refuse_exhaustion(tablet, request, last_seq)
         linked = self._link(tablet, wanted, is_received=request.through is not None)
-        if was_forgotten(tablet.received.has_stream(request.stream), forgotten_count, tablet.received.forgotten_count):
+        if may_be_forgotten(
+            tablet.received.has_stream(request.stream), forgotten_count, tablet.received.forgotten_count
+        ):
             discard(linked)
             raise UnavailableError(f"the import {request.stream.file} may be over by now: ask again")
         flush_id = tablet.flushes.take_flush_id()

@@ -39,7 +39,7 @@ LOG = logging.getLogger(__name__)
 
 FLUSH = "a flush"
 FLUSHES_TO_EMPTY_MAX = 4
-"""An unload flushes this often at most: once for the flush under way, once for the records since."""
+"""The maximum number of flushes of an unload. Two are enough: the one that runs, and one for the later records."""
 
 
 class Flusher:
@@ -104,7 +104,9 @@ class Flusher:
             self._complete(tablet, tablet.flushes.point)
 
     def empty(self, tablet: ServedTablet) -> None:
-        """Flush a tablet that takes no more writes until nothing of it is in memory and no log is needed."""
+        """Flush a tablet that takes no more writes, until no record is in memory and recovery needs no log. Raises
+        UnavailableError when records are left, and the errors of :meth:`flush`.
+        """
         for _ in range(FLUSHES_TO_EMPTY_MAX):
             self.flush(tablet)
             if not tablet.data.memory_records and not tablet.flushes.needed_logs():
@@ -112,7 +114,7 @@ class Flusher:
         raise UnavailableError(f"tablet {tablet.extent} keeps {tablet.data.memory_records} records in memory")
 
     def _complete(self, tablet: ServedTablet, point: FlushPoint) -> None:
-        """Bring a point into the books. Each step may be repeated; segments are written once, because names are new."""
+        """Put the segments of a point into the books. A retry repeats the puts, and writes no segment again."""
         segments = point.segments
         if segments is None:
             flush_id = tablet.flushes.take_flush_id()
@@ -167,7 +169,7 @@ class Flusher:
         self._give_back_memory()
 
     def _give_back_memory(self) -> None:
-        """The next flush reuses the memory that flushes freed (see ``__main__``), unless none comes for a while."""
+        """Give freed memory back to the system when no flush came for a while; until then the next flush reuses it."""
         if self._schedule.memory_is_idle():
             pa.default_memory_pool().release_unused()
 
@@ -183,7 +185,9 @@ class Flusher:
             self._schedule.wait_to_retry(self._thread.closing)
         except BookkeeperError as error:
             LOG.error(
-                "tablet %s can't be flushed, its logs are kept and it takes little more: %s", tablet.extent, error
+                "tablet %s can't be flushed; its logs are retained, and it refuses writes when its memory is full: %s",
+                tablet.extent,
+                error,
             )
             tablet.work_failed(FLUSH, error.message)
             self._schedule.flush_failed(tablet)

@@ -65,15 +65,16 @@ class Loader:
             if current is not None:
                 self._leave(current)
             if self._bookkeeper.has_used_current(load_plan.tablet_key(assignment.extent)):
-                self._path.roll()  # a tablet comes to each log once: its first block there names the log before (R24)
+                self._path.roll()  # a tablet comes to a log once: its first block there names its previous log (R24)
             tablet = self._opener.open(assignment.extent, row)
             self._registry.add(tablet)
             self._opener.configure(tablet)  # again: from here on, changes of the configuration reach it
             LOG.info("tablet %s is served", assignment.extent)
 
     def unload(self, extent: Extent, epoch: int, discard: bool) -> None:
-        """Serve a tablet no longer; ``discard`` (its table is deleted) without a flush. Nothing to do when it is not
-        here. Raises NotLeaderError, TransientError: then it takes no writes any more and the order is to be repeated.
+        """Stop serving a tablet, with a flush unless ``discard`` (its table is deleted). Does nothing when the tablet
+        is not here. Raises NotLeaderError; TransientError: the tablet takes no writes, and the caller repeats the
+        order.
         """
         self._check_epoch(epoch)
         with self.only_one(extent):
@@ -90,7 +91,7 @@ class Loader:
             LOG.info("tablet %s is served no longer%s", extent, ", its data is dropped" if discard else "")
 
     def settle(self) -> None:
-        """Return when the orders that are under way now are carried out, or have failed."""
+        """Wait until each load and unload that runs now has ended or failed."""
         with self._lock:
             busy = list(self._busy.values())
         for lock in busy:
@@ -108,7 +109,7 @@ class Loader:
                 LOG.warning("tablet %s could not be flushed, its log will be replayed: %s", tablet.extent, error)
 
     def _leave(self, tablet: ServedTablet) -> None:
-        """Flush a tablet that takes no writes any more, and let it go."""
+        """Flush a tablet that takes no writes any more, and stop serving it."""
         self._flusher.empty(tablet)
         with tablet.flushes.lock:
             self._registry.remove(tablet)

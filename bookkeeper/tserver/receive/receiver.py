@@ -10,7 +10,7 @@ In the thread of the call (:meth:`Receiver.replicate`):
 
 In the commit thread of the tablet's server (:meth:`SliceApply.prepare`):
 
-1. Check that the tablet takes writes and still has the stream (R20).
+1. Check that the tablet takes writes and can't have forgotten the stream (R20).
 2. Drop the blocks below the high-water, and decline a gap (R18, R19).
 3. Drop the records that another path has brought (R22).
 4. Stage the new records as one WAL block, whose header raises the high-water (R18).
@@ -146,9 +146,9 @@ class LocalApply:
 # ---- in the commit thread
 
 
-def was_forgotten(has_stream: bool, forgotten_before: int, forgotten_now: int) -> bool:
-    """Rule R20: the tablet has no high-water of a stream that the books still had when ``forgotten_before`` streams
-    were forgotten here; it has forgotten more since, and the stream may be one of them.
+def may_be_forgotten(has_stream: bool, forgotten_before: int, forgotten_now: int) -> bool:
+    """Rule R20: whether the tablet may have forgotten a stream that the books had at the admission: the tablet has no
+    high-water of the stream, and it has forgotten streams since (``forgotten_before`` is the count at the admission).
     """
     return not has_stream and forgotten_before != forgotten_now
 
@@ -196,8 +196,9 @@ class SliceApply:
         self._origins_before: Mapping[Root, RootIntervals | None] = {}
 
     def prepare(self, point: AppendPoint) -> list[DraftBlock]:
-        """See the class. Raises GapError (R19), NotServingError, NotFoundError, InvalidInputError, RefusedError, and
-        OverloadedError when the tablet would have to remember too many records of one path only (R22).
+        """See the class. Raises GapError (R19), NotServingError, NotFoundError, InvalidInputError, RefusedError,
+        UnavailableError (R20), and OverloadedError when the tablet would have to remember too many records of one path
+        only (R22).
         """
         self._check_tablet()
         moment = self._context.moment(self._tablet.extent.table_id, point)
@@ -211,7 +212,7 @@ class SliceApply:
             raise NotServingError(f"tablet {tablet.extent} leaves this server: locate it again")
         write_guards.refuse_exhausted(tablet.extent, tablet.next_seq)
         state = tablet.received
-        if was_forgotten(state.has_stream(stream), self._forgotten_count, state.forgotten_count):
+        if may_be_forgotten(state.has_stream(stream), self._forgotten_count, state.forgotten_count):
             raise UnavailableError(
                 f"the stream of {stream.file} may have ended for tablet {tablet.extent}: send it again"
             )

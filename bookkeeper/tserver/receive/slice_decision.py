@@ -47,8 +47,8 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The range starts above ``high_water`` + 1: decline; the answer has the offset from which the sender goes on
-    (R19).
+    """The range starts above ``high_water`` + 1: decline. The answer has ``high_water``, the offset after which the
+    sender continues (R19).
     """
 
     high_water: int
@@ -58,7 +58,9 @@ Decision = Accept[BlockT] | Duplicate | Gap
 
 
 def known_through(high_water: int, acked: int) -> int:
-    """The offset up to which this tablet has everything: its own high-water, or the sender's fact about all tablets."""
+    """The offset up to which this tablet has every record: its own high-water, or what the sender knows of all
+    tablets.
+    """
     return max(high_water, acked)
 
 
@@ -75,7 +77,8 @@ def is_known(known: int, block: Spanning) -> bool:
 def decide(high_water: int, acked: int, after: int, to: int, blocks: Sequence[BlockT]) -> Decision[BlockT]:
     """Decide about one message for one tablet. Offsets count records of the source file.
 
-    ``high_water``: of the tablet, with the range in flight (0 = nothing). ``acked``: the sender's fact. ``blocks``: the
+    ``high_water``: of the tablet, with slices that are not durable yet (0 = nothing). ``acked``: the sender knows that
+    all tablets of this peer have the records up to it. ``blocks``: the
     blocks of the range ``(after, to]`` with records for this tablet, ascending. Raises InvalidInputError when offsets
     contradict each other or a block straddles the known offset: ranges end where blocks end, so a straddling block
     comes from a sender that cuts differently, and half of it can't be dropped.

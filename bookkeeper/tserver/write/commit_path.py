@@ -16,11 +16,12 @@ T = TypeVar("T")
 
 
 def wait_for(future: Future[T], timeout_ms: float, request: str) -> T:
-    """The answer of a submission; raises its error, or UnavailableError when it is late (it may still happen)."""
+    """The answer of a submission; raises its error, or UnavailableError when there is no answer in time."""
     try:
         return future.result(timeout_ms / 1000)
     except FutureTimeoutError:
-        raise UnavailableError(f"{request} was not durable within {timeout_ms:.0f} ms: it may be so later") from None
+        text = f"{request} had no answer within {timeout_ms:.0f} ms, and may still be applied"
+        raise UnavailableError(text) from None
 
 
 class CommitPath:
@@ -37,7 +38,7 @@ class CommitPath:
         return self._committer.wal_uri
 
     def judge(self, submission: Submission) -> object:
-        """Commit a submission that decides by reading: everything submitted before is applied when it is prepared."""
+        """Commit a submission that reads before it writes: when it is prepared, all earlier submissions are applied."""
         return wait_for(self._committer.submit(submission, begins_group=True), self._timeout_ms, "a conditional write")
 
     def submit(self, submission: Submission) -> Future[object]:

@@ -1,7 +1,6 @@
 """A Bloom filter over the rows of a segment, in the segment's tail.
 
-A point read skips the segments that certainly lack its row. So it decodes one row group of one segment, and not one of
-each segment. Pure.
+A read of one row skips the segments that certainly lack the row, so it seldom decodes a row group in vain. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Hashes = npt.NDArray[np.uint64]
 BITS_PER_ROW = 16
 PROBES = 5
 PROBE_BITS = 6
-"""All bits of a row are in one 64-bit word: with 16 bits a row about 1 % false answers, and one memory access."""
+"""All bits of a row are in one 64-bit word: with 16 bits a row about 0.4 % of the answers are wrong."""
 
 HASHED_WORDS = 3
 """Words that are hashed, from each end of a row."""

@@ -1,8 +1,8 @@
-"""The reader of segments: it compares a checksum before it parses the bytes.
+"""The reader of segments: it compares the checksum of each part before it parses the part.
 
-A reference from the books leads to the file. The reader is a merge source with one block for each row group. It opens
-the file for each read and closes it again, so a tablet may have any number of segments. A file that is missing, or not
-exactly as it was written, is a CorruptionError that names the file and the reason.
+A reference from the books leads to the file. The reader is a source of a merge, with one block for each row group. It
+opens the file for each read and closes it again, so open files do not limit the number of segments. A file that is
+missing, or not exactly as it was written, is a CorruptionError that names the file and the reason.
 """
 
 from __future__ import annotations
@@ -243,7 +243,11 @@ class Segment:
         named = metadata.metadata or {}
         version = named.get(segment_format.VERSION_KEY)
         if version != str(segment_format.FORMAT_VERSION).encode():
-            raise IncompatibleError(f"segment {self.path} has format version {version!r}: upgrade to read it")
+            known = segment_format.FORMAT_VERSION
+            raise IncompatibleError(
+                f"segment {self.path} has format version {version!r}, this program reads {known}: use the program that "
+                "wrote the segment"
+            )
         if metadata.schema.names != ENTRY_SCHEMA.names:
             raise corrupt(self.path, "its columns are not those of a segment")
         if named.get(segment_format.GROUP_KEY) != self.ref.group.encode():

@@ -98,8 +98,9 @@ def recover(
 
 
 def refuse_less(uri: str, end: Seal, claim: BooksClaim) -> None:
-    """Raise CorruptionError when a file was cut or emptied. It looks like one that a crash left, but the books show the
-    difference: the header is durable before they name a tablet's use, and they name durable offsets only (R12, R15).
+    """Raise CorruptionError when a file ends before an offset that the books know. Such a file looks like one that a
+    crash left, but the books show the difference: the header is durable before they name a tablet's use, and they name
+    durable offsets only (R12, R15).
     """
     if claim.is_used and end.position == 0:
         raise corrupt(uri, 0, "it is empty, and the books say that tablets use it")
@@ -111,12 +112,12 @@ def refuse_less(uri: str, end: Seal, claim: BooksClaim) -> None:
 
 
 def find_end(uri: str, source: Source, give_up_unproven: bool = False) -> Seal:
-    """The last complete block: its last offset, and the position behind it. Raises CorruptionError."""
+    """The offset of the last record in a complete block, and the position after that block. Raises CorruptionError."""
     return count_blocks(uri, source, give_up_unproven).end
 
 
 def count_blocks(uri: str, source: Source, give_up_unproven: bool = False) -> BlockCount:
-    """The end as of :func:`find_end`, and the part that the owner's syncs have proven. Raises the same errors."""
+    """The end as in :func:`find_end`, and the position up to which the writer had synced. Raises CorruptionError."""
     try:
         file_header = read_frame(source, FILE_MAGIC, 0, source.size, 0)
     except FrameError as error:
@@ -202,7 +203,7 @@ def file_summary(uri: str) -> FileSummary:
     """
     log = open_own(uri)
     if log.seal is None:
-        raise TransientError(f"{uri} has no seal yet, so it can't be counted: recover it first")
+        raise TransientError(f"{uri} has no seal yet, so its records can't be counted: recover it first")
     tallies: dict[tuple[str, bytes | None], _Tally] = {}
     last_headers: dict[str, pb.BlockHeader] = {}
     for at in log.headers(log.start(None, 1)):

@@ -268,7 +268,7 @@ def test_a_later_format_is_not_guessed_at(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(form, "FORMAT_VERSION", 3)
     ref = write_unchecked(tmp_path, monkeypatch)
     monkeypatch.setattr(form, "FORMAT_VERSION", 2)
-    with pytest.raises(IncompatibleError, match=r"format version b'3': upgrade"):
+    with pytest.raises(IncompatibleError, match=r"format version b'3', this program reads 2: use the program"):
         read(ref)
 
 
@@ -300,4 +300,4 @@ def test_the_filter_never_denies_a_row_it_holds(values: list[bytes], other: byte
 def test_the_filter_denies_most_other_rows() -> None:
     built = bloom.build([bloom.hash_rows(pa.array([b"row%d" % i for i in range(20_000)], pa.binary()))])
     wrong = sum(bloom.may_hold(built, bloom.hash_row(b"other%d" % i)) for i in range(5000))
-    assert wrong < 0.02 * 5000
+    assert wrong < 0.008 * 5000
