@@ -41,7 +41,7 @@ from bookkeeper.tserver.maintenance.tablet_opener import TabletMaker, TabletOpen
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
 from bookkeeper.tserver.parts import Parts, ReceiveParts, TabletParts, WriteParts
-from bookkeeper.tserver.receive.admission import Admission
+from bookkeeper.tserver.receive.message_admission import MessageAdmission
 from bookkeeper.tserver.receive.message_decoding import PeerLimits
 from bookkeeper.tserver.receive.message_order import MessageOrder
 from bookkeeper.tserver.receive.receive_streams import StreamLimits, Streams
@@ -145,7 +145,7 @@ def _receiving(env: Environment, writing: WriteParts, tablets: TabletParts, limi
     streams = Streams(clock, tserver.stream_idle_timeout_ms, slots, waiting_max=calls // 2)
     index = ReceivedIndex(env.metadata, env.retries, clock, env.die)
     marks = OriginMarks(env.metadata, env.retries, clock)
-    admission = Admission(settings.instance.instance_id, writing.configuration, streams, index, marks)
+    admission = MessageAdmission(settings.instance.instance_id, writing.configuration, streams, index, marks)
     receiving = ReceivingTablets(env.metadata, env.address, env.pool, settings.rpc.timeout_ms)
     local = LocalApply(tablets.registry, tablets.flusher, admission, writing.path)
     delivery = SliceDelivery(receiving, SliceRetry(clock, calls // 4), local.begin)

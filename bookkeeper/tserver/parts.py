@@ -19,15 +19,15 @@ from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
-from bookkeeper.tserver.receive.admission import Admission
+from bookkeeper.tserver.receive.message_admission import MessageAdmission
 from bookkeeper.tserver.receive.receive_streams import Streams
 from bookkeeper.tserver.receive.receiver import Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.tablet_registry import Registry
-from bookkeeper.tserver.write.barriers import ForgetRoots, ForgetStreams, SyncBarrier
 from bookkeeper.tserver.write.commit_path import CommitPath
 from bookkeeper.tserver.write.configuration import Configuration
+from bookkeeper.tserver.write.control_submissions import ForgetRoots, ForgetStreams, SyncSubmission
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class WriteParts:
 
     def positions(self, table_id: str) -> list[FileMark]:
         """The last record of the table in each own log that has one, synced; includes every acknowledged record."""
-        self.path.cross(SyncBarrier())
+        self.path.commit(SyncSubmission())
         return [FileMark(file, offset) for file, offset in self.bookkeeper.positions(table_id)]
 
 
@@ -66,7 +66,7 @@ class TabletParts:
 class ReceiveParts:
     """Ranges of other clusters, as records."""
 
-    admission: Admission
+    admission: MessageAdmission
     receiver: Receiver
     tablets: ReceivingTablets
     streams: Streams
@@ -93,13 +93,13 @@ class Parts:
         self.receiving.streams.forget(set(streams))
         self.receiving.index.forget(streams)
         self.tablets.loader.settle()
-        self.writing.path.cross(ForgetStreams(self.tablets.registry.all(), streams))
+        self.writing.path.commit(ForgetStreams(self.tablets.registry.all(), streams))
 
     def forget_roots(self, logs: Sequence[RootLog]) -> None:
         """No record of these logs is under way (R22), and their ``~root_`` cells are gone; loads as for streams."""
         self.receiving.marks.forget(logs)
         self.tablets.loader.settle()
-        self.writing.path.cross(ForgetRoots(self.tablets.registry.all(), frozenset(logs)))
+        self.writing.path.commit(ForgetRoots(self.tablets.registry.all(), frozenset(logs)))
 
     def status(self) -> Mapping[str, str]:
         """Facts for operators: counts, bytes, offsets."""

@@ -16,8 +16,8 @@ from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import Condition
 from bookkeeper.storage.wal import encode_batch
 from bookkeeper.tserver.tablets.tablet import tablet_records
-from bookkeeper.tserver.write.barriers import SyncBarrier
 from bookkeeper.tserver.write.conditional_write import CONDITIONS_MAX, ConditionalWrite
+from bookkeeper.tserver.write.control_submissions import SyncSubmission
 from tests.support.must_raise import must_raise
 from tests.support.tservers import Ground, LocalNode, ground, records, wait_until
 
@@ -79,7 +79,7 @@ def test_of_many_at_once_each_condition_holds_for_one(west: Ground) -> None:
     writes = [ConditionalWrite(path.context, tablet, one, [equals(b"f", b"q", b"0")], None) for one in row_records]
     gate = _Gate()
     with ThreadPoolExecutor(9) as pool:
-        held = pool.submit(path.cross, gate)
+        held = pool.submit(path.commit, gate)
         assert gate.reached.wait(60)
         results = [pool.submit(path.judge, write) for write in writes]
         everything = sum(write.approx_bytes for write in writes)
@@ -91,13 +91,13 @@ def test_of_many_at_once_each_condition_holds_for_one(west: Ground) -> None:
         )
 
 
-class _Gate(SyncBarrier):
+class _Gate(SyncSubmission):
     """Stops the commit thread until it is opened."""
 
     def __init__(self) -> None:
         self.reached, self.open = threading.Event(), threading.Event()
 
-    def cross(self) -> None:
+    def take_effect(self) -> None:
         self.reached.set()
         assert self.open.wait(60)
 

@@ -396,7 +396,7 @@ def test_wal_positions_are_those_of_synced_records(west: Ground) -> None:
     (extent,) = west.create_table("1")
     node = west.local()
     west.assign(node, extent)
-    asked, sync, cross = threading.Event(), FileOps.fdatasync, CommitPath.cross
+    asked, sync, commit = threading.Event(), FileOps.fdatasync, CommitPath.commit
     synced: list[int] = []
 
     def late_sync(ops: FileOps, fd: int) -> None:
@@ -404,13 +404,13 @@ def test_wal_positions_are_those_of_synced_records(west: Ground) -> None:
         sync(ops, fd)
         synced.append(fd)
 
-    def told_cross(path: CommitPath, barrier: Submission) -> object:
+    def told_commit(path: CommitPath, submission: Submission) -> object:
         asked.set()
-        return cross(path, barrier)
+        return commit(path, submission)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FileOps, "fdatasync", late_sync)
-        patch.setattr(CommitPath, "cross", told_cross)
+        patch.setattr(CommitPath, "commit", told_commit)
         west.write(node, extent, records([(b"a", b"")]), "log")
         marks = west.tserver(node).wal_positions("1")
         synced_before = len(synced)

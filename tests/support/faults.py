@@ -31,7 +31,7 @@ from bookkeeper.tserver.commit.active_wal import ActiveWal
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
 from bookkeeper.tserver.maintenance import flush_schedule, loader, tablet_opener
 from bookkeeper.tserver.receive import (
-    admission,
+    message_admission,
     message_decoding,
     message_order,
     receive_streams,
@@ -212,7 +212,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "flushes-begin-anywhere": Fault(
         CommitPath.begin_flush,
-        lambda self, barrier: self.cross(barrier),
+        lambda self, submission: self.commit(submission),
         "R12, R15: a flush deletes the cell of a log whose last records were not applied when the flush began",
     ),
     "conditions-are-replicated": Fault(
@@ -271,12 +271,12 @@ FAULTS: dict[str, Fault] = {
         "L7: a value of a newer version is rewritten without the fields that this version does not know",
     ),
     "own-data-is-welcome": Fault(
-        admission.check_provenance,
+        message_admission.check_provenance,
         lambda provenance, stream, own_instance_id: None,  # noqa: ARG005
         "R21: data returns to a cluster that it has passed",
     ),
     "ended-streams-are-accepted": Fault(
-        admission.refuse_ended,
+        message_admission.refuse_ended,
         lambda stream, is_open: None,  # noqa: ARG005
         "R20: a message out of a process that was stopped for long is applied again",
     ),

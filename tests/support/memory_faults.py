@@ -8,7 +8,7 @@ from bookkeeper.rpc import dispatch
 from bookkeeper.rpc.frames import budget, partial_frame
 from bookkeeper.storage.wal.blocks import ipc_message
 from bookkeeper.storage.wal.blocks.ipc_message import MessageForm
-from bookkeeper.tserver.receive.admission import Admission
+from bookkeeper.tserver.receive.message_admission import MessageAdmission
 from bookkeeper.tserver.write import decompression
 from tests.support.replacement import Fault
 
@@ -40,7 +40,7 @@ MEMORY_FAULTS: dict[str, Fault] = {
         "a message of a few kilobytes takes gigabytes, in many batches",
     ),
     "slots-are-acquired-last": Fault(
-        Admission.open_stream,
+        MessageAdmission.open_stream,
         lambda self, stream, peer=None: _announce_first(self, stream, peer),
         "a peer that has no place left fills the books with streams",
     ),

@@ -173,7 +173,7 @@ def refuse_parts(view: TableView, request: AdoptRequest, wanted: Sequence[Segmen
 
 
 class Follow:
-    """A barrier of the commit thread: the tablet goes on behind the state of an import."""
+    """A control submission: the tablet continues with the state of an import."""
 
     durability = Durability.LOG
     approx_bytes = 0
@@ -288,7 +288,7 @@ class BulkLoader:
         try:
             self._persistence.retry("an import", lambda: self._metadata.put([put], flush_id))
             tablet.segments_replaced((), new, state)
-            self._tablets.cross(Follow(tablet, state, request))
+            self._tablets.commit(Follow(tablet, state, request))
         except BookkeeperError as error:  # as for a compaction: the books may have the put or not
             self._die(f"the state of a tablet behind an import is not known: {error}")
             raise

@@ -12,14 +12,14 @@ from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.tablets.tablet_registry import Registry
-from bookkeeper.tserver.write.barriers import CloseTablet
 from bookkeeper.tserver.write.commit_path import CommitPath
+from bookkeeper.tserver.write.control_submissions import CloseTablet
 
 
 class OpenTablet(CloseTablet):
     """The tablet takes writes again."""
 
-    def cross(self) -> None:
+    def take_effect(self) -> None:
         """See :class:`CloseTablet`, for the opposite."""
         self._tablet.accept_again()
 
@@ -56,14 +56,14 @@ class ExclusiveTablets:
     @contextmanager
     def closed(self, tablet: ServedTablet) -> Iterator[None]:
         """The tablet takes no writes, and its segments have everything written before. Raises TransientError."""
-        self._path.cross(CloseTablet(tablet))
+        self._path.commit(CloseTablet(tablet))
         try:
             self._flusher.empty(tablet)
             with tablet.flushes.lock:
                 yield
         finally:
-            self._path.cross(OpenTablet(tablet))
+            self._path.commit(OpenTablet(tablet))
 
-    def cross(self, submission: Submission) -> None:
-        """See :meth:`CommitPath.cross`."""
-        self._path.cross(submission)
+    def commit(self, submission: Submission) -> None:
+        """See :meth:`CommitPath.commit`."""
+        self._path.commit(submission)

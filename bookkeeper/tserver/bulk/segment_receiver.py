@@ -58,7 +58,7 @@ from bookkeeper.tserver.bulk.segment_offers import (
     standing_of,
 )
 from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads, Upload
-from bookkeeper.tserver.receive.admission import Admission
+from bookkeeper.tserver.receive.message_admission import MessageAdmission
 from bookkeeper.tserver.receive.message_decoding import PeerLimits
 from bookkeeper.tserver.receive.receiver import Receiver
 from bookkeeper.tserver.receive.receiving_tablets import Located, ReceivingTablets
@@ -79,7 +79,7 @@ class SegmentReceiver:
 
     def __init__(
         self,
-        admission: Admission,
+        admission: MessageAdmission,
         tablets: ReceivingTablets,
         receiver: Receiver,
         loader: BulkLoader,

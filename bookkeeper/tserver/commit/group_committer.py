@@ -6,7 +6,7 @@ The way of a group: reserve disk for all of it → prepare all, in order → put
 answer the head of the group, as far as it asks for ``log`` or less → write → one ``fdatasync`` if a submission asks for
 it → check the fence (rule R15) → make all visible, in order → answer all. When the log or the fence fails the process
 ends: so no answer promises more than its durability. The committer finds a full disk before it writes anything: then it
-refuses the submissions that need disk, lets barriers pass, and goes on in a log that is due to end.
+refuses the submissions that need disk, lets control submissions pass, and goes on in a log that is due to end.
 
 Two threads run the same loop. One is at the *front*: it alone takes from the queue, prepares and writes. A group is
 synced, applied and answered in its *turn*; the thread that has the turn has left the front to the other one, which

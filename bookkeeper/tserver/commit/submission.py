@@ -61,8 +61,8 @@ class Submission(Protocol):
     def prepare(self, point: AppendPoint) -> list[DraftBlock]:
         """Turn the request into drafts, which will lie in the log from ``point`` on.
 
-        An empty list is a barrier: ``applied`` comes once everything submitted before is as durable as this
-        submission's durability requires. A BookkeeperError fails this submission alone, so tablet state must be as it
+        With an empty list, ``applied`` follows when everything submitted before is as durable as this submission
+        requires. A BookkeeperError fails this submission alone, so tablet state must be as it
         was before; any other exception ends the process.
         """
 

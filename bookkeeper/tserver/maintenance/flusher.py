@@ -32,8 +32,8 @@ from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.tablets.tablet_segments import named_state, segments_put
-from bookkeeper.tserver.write.barriers import FlushBarrier
 from bookkeeper.tserver.write.commit_path import CommitPath
+from bookkeeper.tserver.write.control_submissions import FlushSubmission
 
 LOG = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class Flusher:
             if not self._registry.holds(tablet):
                 return
             self.complete(tablet)
-            self._path.begin_flush(FlushBarrier(self._path.context, tablet, self._bookkeeper.release))
+            self._path.begin_flush(FlushSubmission(self._path.context, tablet, self._bookkeeper.release))
             self.complete(tablet)
 
     def complete(self, tablet: ServedTablet) -> None:

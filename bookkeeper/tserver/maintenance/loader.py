@@ -24,8 +24,8 @@ from bookkeeper.tserver.maintenance.tablet_opener import TabletOpener
 from bookkeeper.tserver.tablets import load_plan
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.tablets.tablet_registry import Registry
-from bookkeeper.tserver.write.barriers import CloseTablet
 from bookkeeper.tserver.write.commit_path import CommitPath
+from bookkeeper.tserver.write.control_submissions import CloseTablet
 
 LOG = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Loader:
             tablet = self._registry.find(extent)
             if tablet is None:
                 return
-            self._path.cross(CloseTablet(tablet))
+            self._path.commit(CloseTablet(tablet))
             if discard:
                 with tablet.flushes.lock:
                     self._registry.remove(tablet)
@@ -103,7 +103,7 @@ class Loader:
         for tablet in self._registry.all():
             try:
                 with contained(tablet.extent, "a last flush"):
-                    self._path.cross(CloseTablet(tablet))
+                    self._path.commit(CloseTablet(tablet))
                     self._leave(tablet)
             except BookkeeperError as error:
                 LOG.warning("tablet %s could not be flushed, its log will be replayed: %s", tablet.extent, error)

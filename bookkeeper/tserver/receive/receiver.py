@@ -43,7 +43,7 @@ from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.origins import origin_dedup
 from bookkeeper.tserver.origins.partial_high_water import unknown_parts
-from bookkeeper.tserver.receive.admission import Admission
+from bookkeeper.tserver.receive.message_admission import MessageAdmission
 from bookkeeper.tserver.receive.message_decoding import PeerLimits, decode_blocks, limits_of_slices
 from bookkeeper.tserver.receive.message_order import MessageOrder, MessageRange
 from bookkeeper.tserver.receive.slice_decision import Accept, Decision, Gap, decide
@@ -64,7 +64,7 @@ class Receiver:
 
     def __init__(
         self,
-        admission: Admission,
+        admission: MessageAdmission,
         order: MessageOrder,
         delivery: SliceDelivery,
         local: LocalApply,
@@ -124,7 +124,7 @@ def refuse_outside(request: ApplyRequest, blocks: Sequence[ReceivedBlock]) -> No
 class LocalApply:
     """Applies slices to the tablets of this server."""
 
-    def __init__(self, registry: Registry, flusher: Flusher, admission: Admission, path: CommitPath) -> None:
+    def __init__(self, registry: Registry, flusher: Flusher, admission: MessageAdmission, path: CommitPath) -> None:
         self._registry = registry
         self._flusher = flusher
         self._admission = admission

@@ -9,7 +9,7 @@ from typing import TypeVar
 from bookkeeper.errors import UnavailableError
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
 from bookkeeper.tserver.commit.submission import Submission
-from bookkeeper.tserver.write.barriers import FlushBarrier
+from bookkeeper.tserver.write.control_submissions import FlushSubmission
 from bookkeeper.tserver.write.write_context import WriteContext
 
 T = TypeVar("T")
@@ -51,13 +51,15 @@ class CommitPath:
         """
         return wait_for(future, self._timeout_ms, request)
 
-    def cross(self, barrier: Submission) -> object:
-        """Commit a barrier; returns its answer once everything before it is done."""
-        return wait_for(self._committer.submit(barrier), self._timeout_ms, "a barrier")
+    def commit(self, submission: Submission) -> object:
+        """Commit a control submission; returns its answer when everything before it is applied."""
+        return wait_for(
+            self._committer.submit(submission), self._timeout_ms, "a change of a tablet or of the configuration"
+        )
 
-    def begin_flush(self, barrier: FlushBarrier) -> None:
-        """Commit a flush's barrier: its point has everything submitted before, and nothing submitted after."""
-        wait_for(self._committer.submit(barrier, begins_group=True), self._timeout_ms, "the beginning of a flush")
+    def begin_flush(self, submission: FlushSubmission) -> None:
+        """Begin a flush: its point has everything submitted before, and nothing submitted after."""
+        wait_for(self._committer.submit(submission, begins_group=True), self._timeout_ms, "the beginning of a flush")
 
     def settle(self) -> None:
         """Wait for operations that began under an earlier configuration (R14). Raises UnavailableError."""

@@ -1,4 +1,4 @@
-"""The configuration in force here: read when it changes, and put through the commit thread as a barrier.
+"""The configuration in force here: read when it changes, then applied by the commit thread.
 
 A thread checks the generation of the coordination store; ``confirm`` does so for a command. Every later block is
 written under the new :class:`ConfigView` (R14), and each served tablet gets its groups and properties. A configuration
@@ -19,8 +19,8 @@ from bookkeeper.errors import BookkeeperError, ConflictError, LeaseLostError, No
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.tserver.tablets.block_targets import TableView, view_of
 from bookkeeper.tserver.tablets.tablet_registry import Registry
-from bookkeeper.tserver.write.barriers import ConfigUpdate
 from bookkeeper.tserver.write.commit_path import CommitPath
+from bookkeeper.tserver.write.control_submissions import ConfigUpdate
 
 LOG = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class Configuration:
         """Read the configuration and put it in force. Raises TransientError, CorruptionError."""
         with self._lock:
             view = view_of(read_config(self._coordination))
-            self._path.cross(ConfigUpdate(self._path.context, view))
+            self._path.commit(ConfigUpdate(self._path.context, view))
             for tablet in self._registry.all():
                 table = view.tables.get(tablet.extent.table_id)
                 if table is not None:

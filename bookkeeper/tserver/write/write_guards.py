@@ -1,7 +1,7 @@
 """Refusals of writes: the commit thread judges each write under the configuration in force there. Pure.
 
-The judgement comes behind the configuration's barrier (rule R14): once the command that forbids writes has returned, no
-write is accepted. Records of other clusters do not pass these guards, but for the exhausted sequence numbers.
+A new configuration takes effect between two submissions (rule R14): once the command that forbids writes has returned,
+no write is accepted. Records of other clusters do not pass these guards, but for the exhausted sequence numbers.
 Law: L6.
 """
 

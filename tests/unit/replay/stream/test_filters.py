@@ -13,7 +13,7 @@ from bookkeeper.errors import RefusedError
 from bookkeeper.model import BlockTarget, StreamKey, TargetKey
 from bookkeeper.replay.stream import filters
 from bookkeeper.replay.stream.filters import NOTHING, WHOLE, Selection
-from bookkeeper.tserver.receive.admission import check_provenance
+from bookkeeper.tserver.receive.message_admission import check_provenance
 from tests.support.faults import fault
 from tests.support.wal_files import EAST, TO_EAST, Spec, block, records
 

@@ -18,7 +18,7 @@ from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import Root
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.wal import decode_batch, encode_batch
-from bookkeeper.tserver.receive import admission, message_order
+from bookkeeper.tserver.receive import message_admission, message_order
 from bookkeeper.tserver.receive.message_decoding import received_block
 from bookkeeper.tserver.receive.receiving_tablets import Located, check_chain
 from bookkeeper.tserver.receive.slice_delivery import part_by_tablet, source_block, worst_of
@@ -32,20 +32,20 @@ LEFT, RIGHT = Extent("1", b"m", None), Extent("1", None, b"m")
 
 
 def test_r21_data_that_passed_this_cluster_is_refused() -> None:
-    admission.check_provenance(["south", "east"], STREAM, "west")
+    message_admission.check_provenance(["south", "east"], STREAM, "west")
     with must_raise(RefusedError, "R21: data that passed this cluster is taken again"):
-        admission.check_provenance(["west", "east"], STREAM, "west")
+        message_admission.check_provenance(["west", "east"], STREAM, "west")
 
 
 def test_r21_this_clusters_own_files_do_not_come_back() -> None:
     with must_raise(RefusedError, "R21: this cluster's own files come back"):
-        admission.check_provenance(["east"], STREAM, "east")
+        message_admission.check_provenance(["east"], STREAM, "east")
 
 
 def test_the_provenance_ends_with_the_sender() -> None:
     for provenance in ([], ["east", "south"]):
         with pytest.raises(InvalidInputError):
-            admission.check_provenance(provenance, STREAM, "west")
+            message_admission.check_provenance(provenance, STREAM, "west")
 
 
 def test_r19_an_answer_proves_nothing_about_tablets_that_were_not_asked() -> None:

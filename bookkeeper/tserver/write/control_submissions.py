@@ -1,4 +1,4 @@
-"""Barriers: submissions without records, which take effect between the writes before them and the writes after them.
+"""Control submissions: they have no records, and take effect between the writes before them and the writes after them.
 
 Rules: R14, R15, R20 and R22.
 """
@@ -18,7 +18,7 @@ from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint
 from bookkeeper.tserver.write.write_context import WriteContext
 
 
-class _Barrier:
+class _ControlSubmission:
     """A submission without records: answered once everything submitted before is as durable as ``durability``."""
 
     durability = Durability.SYNC
@@ -27,10 +27,10 @@ class _Barrier:
     def prepare(self, point: AppendPoint) -> list[DraftBlock]:
         """See :class:`Submission`."""
         del point
-        self.cross()
+        self.take_effect()
         return []
 
-    def cross(self) -> None:
+    def take_effect(self) -> None:
         """Runs in a commit thread, between the submissions before and after."""
 
     def applied(self, blocks: list[PlacedBlock]) -> object:
@@ -39,14 +39,14 @@ class _Barrier:
         return None
 
     def failed(self, error: BookkeeperError) -> None:
-        """See :class:`Submission`; a barrier's change stays unless its class says otherwise."""
+        """See :class:`Submission`; a change stays unless its class says otherwise."""
 
 
-class SyncBarrier(_Barrier):
+class SyncSubmission(_ControlSubmission):
     """Everything submitted before is synced."""
 
 
-class ConfigUpdate(_Barrier):
+class ConfigUpdate(_ControlSubmission):
     """Rule R14: every block that is prepared from here on carries the targets of this generation, or of a later one."""
 
     durability = Durability.LOG
@@ -55,12 +55,12 @@ class ConfigUpdate(_Barrier):
         self._context = context
         self._view = view
 
-    def cross(self) -> None:
+    def take_effect(self) -> None:
         """Put the configuration in force, unless a later one is."""
         self._context.put_in_force(self._view)
 
 
-class FlushBarrier(_Barrier):
+class FlushSubmission(_ControlSubmission):
     """Begins a flush of a tablet; everything in it is synced when this is answered, so no peer can lack it (R15).
 
     Has to begin a group: a record that is written and not applied yet would need the ``log:`` cell that the flush
@@ -88,7 +88,7 @@ class FlushBarrier(_Barrier):
         return self._point
 
 
-class CloseTablet(_Barrier):
+class CloseTablet(_ControlSubmission):
     """The tablet accepts no more writes; those submitted before are applied when this is answered."""
 
     durability = Durability.LOG
@@ -96,7 +96,7 @@ class CloseTablet(_Barrier):
     def __init__(self, tablet: ServedTablet) -> None:
         self._tablet = tablet
 
-    def cross(self) -> None:
+    def take_effect(self) -> None:
         """Refuse later writes."""
         self._tablet.stop_accepting()
 
@@ -106,7 +106,7 @@ class CloseTablet(_Barrier):
         self._tablet.accept_again()
 
 
-class ForgetStreams(_Barrier):
+class ForgetStreams(_ControlSubmission):
     """Rule R20: these streams have ended for good; every tablet forgets their high-waters."""
 
     durability = Durability.LOG
@@ -124,7 +124,7 @@ class ForgetStreams(_Barrier):
         return None
 
 
-class ForgetRoots(_Barrier):
+class ForgetRoots(_ControlSubmission):
     """Rule R22: no record of these logs is under way anywhere; every tablet forgets their origin intervals."""
 
     durability = Durability.LOG

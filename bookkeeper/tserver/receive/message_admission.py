@@ -48,7 +48,7 @@ def refuse_long(stream: StreamKey) -> None:
         raise InvalidInputError(f"the name of a stream has {size} bytes, at most {STREAM_BYTES_MAX} are allowed")
 
 
-class Admission:
+class MessageAdmission:
     """Admits messages, slices and segments. Thread-safe."""
 
     def __init__(
