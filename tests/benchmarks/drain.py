@@ -50,10 +50,10 @@ def _fixed(width: int, seed: int) -> pa.Array:
 def _batch(seed: int) -> pa.RecordBatch:
     families = pa.array([b"f", b"g"] * (BLOCK_RECORDS // 2), pa.binary())
     same = [pa.array([part] * BLOCK_RECORDS, pa.binary()) for part in (b"q", b"")]
-    block_targets = pa.array(np.full(BLOCK_RECORDS, 1_700_000_000_000))
+    timestamps = pa.array(np.full(BLOCK_RECORDS, 1_700_000_000_000))
     deletes = pa.array(np.zeros(BLOCK_RECORDS, dtype=bool))
     return pa.RecordBatch.from_arrays(
-        [_fixed(16, seed), families, *same, block_targets, deletes, _fixed(100, seed + 1)], schema=MUTATION_SCHEMA
+        [_fixed(16, seed), families, *same, timestamps, deletes, _fixed(100, seed + 1)], schema=MUTATION_SCHEMA
     )
 
 
