@@ -84,6 +84,9 @@ class Monitor:
             server.should_exit = server.force_exit = True
         if self._thread.is_alive():
             self._thread.join(STOP_S)
+        if not self._thread.is_alive():
+            self._woken.close()
+            self._wake.close()
 
     def _listen(self) -> None:
         host = self._settings.host
