@@ -23,7 +23,7 @@ class InFlightMessage(Protocol):
 
     @property
     def sends(self) -> int:
-        """How often the message went out; valid once :meth:`wait` is over."""
+        """The number of times that the message was sent; valid once :meth:`wait` is over."""
 
     def wait(self) -> Acked:
         """Return the answer, as :meth:`ReplicaSession.ship` does, without a second attempt. The thread of the session

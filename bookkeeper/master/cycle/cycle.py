@@ -92,7 +92,7 @@ class Pacer:
 
 @dataclass(slots=True)
 class CycleTiming:
-    """When cycles run: full ones at their interval, quick ones not too often, and failed ones again after a pause."""
+    """The times of cycles: full ones at their interval, quick ones at most so often, failed ones after a pause."""
 
     clock: Clock
     rng: random.Random
@@ -103,7 +103,7 @@ class CycleTiming:
         self._pacer = Pacer(self.settings.cycle_min_interval_ms * 1_000_000)
 
     def next_full_ns(self) -> int:
-        """When the next full cycle is due, after one that begins now."""
+        """The time at which the next full cycle is due, after one that begins now."""
         return self.clock.boot_ns() + self.settings.scan_interval_ms * 1_000_000
 
     def pause_after_failures(self, stop: threading.Event, failures: int) -> None:
@@ -213,7 +213,7 @@ class Cycle:
         self.timing.wait_until(self._due_ns(), self.event_queue.event)
 
     def _due_ns(self) -> int:
-        """When the next cycle has to run, with or without events."""
+        """The time at which the next cycle has to run, with or without events."""
         if self.unsafe_sessions():
             return 0
         due = (self._full_at_ns, self.dispatcher.next_try_ns(), self.placement.due_ns())

@@ -215,6 +215,6 @@ def _names(cut: Struct, own: bytes, packed_names: bytes) -> list[bytes]:
 
 
 def _in_common(one: bytes, other: bytes, first: Literal["big", "little"]) -> int:
-    """How many bytes of two equally long names are the same at the start ("big") or at the end ("little")."""
+    """The number of bytes that two equally long names have in common at the start ("big") or at the end ("little")."""
     differ = int.from_bytes(one, first) ^ int.from_bytes(other, first)
     return len(one) - (differ.bit_length() + 7) // 8

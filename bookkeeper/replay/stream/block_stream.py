@@ -128,7 +128,7 @@ class RangeStream:
 
     @property
     def position_hint(self) -> int:
-        """Where reading may start for the first range; 0 when not known."""
+        """The position at which reading may start for the first range; 0 when not known."""
         return self._ranges[0].position_hint
 
     def take(self, block: Block) -> None:

@@ -1,4 +1,4 @@
-"""Which records of a block travel to which target: pure decisions on the block's own header.
+"""The records of a block that travel to each target: pure decisions on the block's own header.
 
 Arrives: a block header as it was written, a target, the peer's instance id. Leaves: nothing, the complete block, or the
 families to ship. The present configuration does not matter: a block carries the targets in force when it was written
@@ -23,7 +23,7 @@ RowIndices = npt.NDArray[np.int64]
 
 
 class Selection(Enum):
-    """How much of a block a target gets."""
+    """The part of a block that a target gets."""
 
     NOTHING = "nothing"
     WHOLE = "whole"

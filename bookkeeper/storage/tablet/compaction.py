@@ -90,7 +90,7 @@ class MergeRetention:
     deletes_from_ms: int | None = None
 
     def deletes(self, merged: Round, deletes: Mask) -> Mask:
-        """Which of the deletes, a mask in order, are retained."""
+        """The deletes that are retained, as a mask in order."""
         if self.outside is None or not deletes.any():
             return deletes
         kept = np.zeros(len(deletes), bool)

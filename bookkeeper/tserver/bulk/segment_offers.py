@@ -37,7 +37,7 @@ OFFER_BYTES_MAX = 1 << 30
 
 
 class Standing(Enum):
-    """How much a tablet has of a stream whose segments are offered."""
+    """The part that a tablet has of a stream whose segments are offered."""
 
     ALL = "all"
     NOTHING = "nothing"

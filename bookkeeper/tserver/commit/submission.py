@@ -15,7 +15,7 @@ from bookkeeper.storage.wal import Block, DraftBlock, PlacedBlock, Seal
 
 
 class Durability(IntEnum):
-    """When a write is acknowledged; a higher level includes the guarantees of the lower ones.
+    """The moment at which a write is acknowledged; a higher level includes the guarantees of the lower ones.
 
     NONE: not logged, lost with the process (acts as LOG where a block carries targets or an origin: the primary must
     have logged what a peer gets). LOG: before it is written to the log. FLUSH: after write(), survives the process.

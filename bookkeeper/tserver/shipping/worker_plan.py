@@ -31,7 +31,7 @@ PROGRESS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class StreamProgress:
-    """How far a stream is. ``offset``: the peer has all records up to it, durably. ``recorded``: the offset in the
+    """The progress of a stream. ``offset``: the peer has all records up to it, durably. ``recorded``: the offset in the
     books.
 
     They differ only after a gap: then ``offset`` is the high-water that the peer reports (R19). ``position`` is the

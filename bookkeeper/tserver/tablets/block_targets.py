@@ -100,7 +100,7 @@ def _table_view(config: ClusterConfig, table_id: str) -> TableView:
 
 
 def read_only_by(cluster_is: bool, properties: TableProperties) -> ReadOnly:
-    """Which setting refuses users' writes to a table; the cluster's comes first, because it has to be changed first."""
+    """The setting that refuses users' writes to a table; the cluster's setting comes before the table's."""
     if cluster_is:
         return "cluster"
     return "table" if properties.read_only == "true" else ""

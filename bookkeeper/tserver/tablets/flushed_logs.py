@@ -1,4 +1,4 @@
-"""How far a tablet's segments have each log, so that a first use that arrives late replays nothing (rule R4).
+"""The offset in each log up to which a tablet's segments have its records: a late first use replays nothing (rule R4).
 
 A tserver may die while it announces a first use (rule R12). The put may arrive long after the log was sealed and the
 tablet was flushed, moved, split or merged: it is above every delete of that ``log:`` cell, and about a record that was

@@ -43,7 +43,7 @@ class ReceivedState:
 
     @property
     def forgotten_count(self) -> int:
-        """How often the tablet has forgotten a stream."""
+        """The number of times that the tablet forgot a stream."""
         return self._forgotten_count
 
     @property

@@ -170,7 +170,7 @@ class ServedTablet:
 
     @property
     def flushes(self) -> TabletFlushes:
-        """How far it is flushed."""
+        """Its progress of flushes."""
         return self._flushes
 
     # ---- whether it takes writes, and its problems

@@ -1,4 +1,4 @@
-"""How far a tablet is flushed: its state in the books, the ranks of the next states, the logs that recovery needs.
+"""A tablet's progress of flushes: its state in the books, the ranks of the next states, the logs that recovery needs.
 
 The books (``tablet:flush``, ``segment:`` and ``log:`` cells) survive a crash. Thread-safe: commit threads use logs and
 begin flushes; the thread that has :attr:`TabletFlushes.lock` puts states. Rules: R1 and R12.

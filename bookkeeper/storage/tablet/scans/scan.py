@@ -76,7 +76,7 @@ class ColumnFilter:
         return named if self.families is None else named & self.families
 
     def mask(self, entries: pa.RecordBatch) -> Mask | None:
-        """Which entries match; None = all."""
+        """The entries that match, as a mask; None = all."""
         families = self.all_families()
         if families is None:
             return None
@@ -97,7 +97,7 @@ def _as_mask(array: pa.BooleanArray) -> Mask:
 
 
 def are_deletes(entries: pa.RecordBatch) -> Mask:
-    """Which entries are deletes."""
+    """The entries that are deletes, as a mask."""
     return _as_mask(entries.column("delete"))
 
 
@@ -109,7 +109,7 @@ def times_of(entries: pa.RecordBatch) -> Times:
 
 @dataclass(frozen=True, slots=True)
 class ScanView:
-    """Which entries of a range a reader sees; the same for each page of a scan."""
+    """The entries of a range that a reader sees; the same for each page of a scan."""
 
     column_filter: ColumnFilter
     retention: Retention

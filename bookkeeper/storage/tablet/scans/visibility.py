@@ -190,7 +190,7 @@ class Authorizations:
         return expression is None or may_see(expression, self._authorizations)
 
     def mask(self, entries: pa.RecordBatch) -> Mask | None:
-        """Which entries the reader sees; None = all, because none has a label."""
+        """The entries that the reader sees, as a mask; None = all, because none has a label."""
         column = entries.column("visibility")
         if _is_unlabelled(column):
             return None

@@ -107,7 +107,7 @@ def entry_bytes(entries: pa.RecordBatch) -> float:
 
 
 def entries_within(entries: pa.RecordBatch, size: float) -> int:
-    """How many entries, from the first one on, take no more than ``size`` bytes."""
+    """The number of entries, from the first one on, that take no more than ``size`` bytes."""
     if entry_bytes(entries) <= size:
         return len(entries)
     ends = sum(binary_offsets(entries.column(index))[1:].astype(np.int64) for index in BINARY_COLUMNS)

@@ -62,7 +62,7 @@ def codes(array: pa.Array) -> npt.NDArray[np.int64] | None:
 
 
 def descents(key: npt.NDArray[np.uint64]) -> int:
-    """How often a number is less than the one before."""
+    """The number of places where a number is less than the one before."""
     return int(np.count_nonzero(key[1:] < key[:-1]))
 
 

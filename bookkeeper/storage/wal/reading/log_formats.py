@@ -64,7 +64,7 @@ class LogReader(Protocol):
 
     @property
     def created_time_ms(self) -> int:
-        """When the log was made; 0 when it has no header."""
+        """The time at which the log was made; 0 when it has no header."""
 
     def start(self, position_hint: int | None, first: int) -> int:
         """A position from which :meth:`headers` reaches the block with offset ``first`` before any later one: the hint
