@@ -10,13 +10,14 @@ their rows and logs as they are read; each log is of one of the tablets, and has
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, cast, get_args
+from typing import Literal, TypeAlias, get_args
 from unittest.mock import patch
 
 import click
@@ -24,7 +25,8 @@ import click
 from bookkeeper.clock import SteadyWall
 from bookkeeper.master.books.books_cycle import Books
 from bookkeeper.master.calls.tservers import TServers
-from bookkeeper.master.fate.engine import FateEngine
+from bookkeeper.master.fate.engine import Args, FateEngine, Running
+from bookkeeper.master.fate.fate_store import FIRST_STEP, FateStore, format_txid
 from bookkeeper.master.gc.gc_runner import ABSENT_MAX, GcRunner
 from bookkeeper.master.origins.origin_gc import OriginGc
 from bookkeeper.master.origins.origin_index import OriginIndex, OriginMemory
@@ -35,6 +37,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, CellKey, Column, Row, RowPut
 from bookkeeper.metadata.owner import owner_value
 from bookkeeper.metadata.sqlite.sqlite_cells import PART_CELLS
+from bookkeeper.metadata.values import FateOp
 from bookkeeper.model import TargetKey
 from bookkeeper.storage.wal import uri_of
 from tests.benchmarks.figure import Figure
@@ -239,26 +242,22 @@ def least_written(case: Case) -> int:
 
 
 def collector_of(ground: Ground, store: MadeBooks, reign: Reign, clock: TestClock) -> GcRunner:
-    """As a leader assembles it; its operations find nobody to tell."""
+    """As a leader assembles it, but for the engine."""
     own_id = ground.settings.instance.instance_id
-
-    fate = cast(FateEngine, NoOperations())
     stores = ReignStores(store, reign, ground.coordination)
+    fate = Accepting(FateStore(store, reign), {}, clock, random.Random(1))
     origin_gc = OriginGc(stores, clock, SteadyWall(clock), fate, OriginMemory(OriginIndex(), own_id, 1e12))
     rounds = Rounds(store, ground.coordination, reign, own_id, "made")
     tservers = MadeLogs(ground.coordination, ground.pool, ground.settings.wal_dir)
     return GcRunner(stores, rounds, clock, tservers, fate, origin_gc, FLIGHT_MS)
 
 
-class NoOperations:
-    """An engine with nothing to do, which accepts every operation."""
+class Accepting(FateEngine):
+    """An engine which accepts every operation and retains none: the figures are those of the collector alone."""
 
-    def pending(self) -> list[object]:
-        """Nothing."""
-        return []
-
-    def submit(self, kind: str, args: object) -> None:
-        """Taken."""
+    def submit(self, kind: str, args: Args) -> Running:
+        """Accepted."""
+        return Running(format_txid(1), FateOp(kind, args, 0), FIRST_STEP, {}, frozenset(), 0)
 
 
 @click.command()
