@@ -14,7 +14,7 @@ from bookkeeper.storage.tablet import BlockCache, SegmentRef
 from bookkeeper.storage.tablet.segments.segment_format import ENDING, merged_prefix
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal.wal_files import make_directory, path_of, sync_directory, uri_of
+from bookkeeper.storage.volume.file_ops import make_directory, path_of, sync_directory, uri_of
 
 
 def incoming_dir(tables_dir: Path) -> Path:

@@ -25,7 +25,7 @@ from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import LocalityGroup
 from bookkeeper.storage.columns import binary_offsets
 from bookkeeper.storage.tablet import GroupMap, SegmentRef
-from bookkeeper.storage.wal.wal_files import FileOps, beside, create_once, path_of, uri_of
+from bookkeeper.storage.volume.file_ops import FileOps, beside, create_once, path_of, uri_of
 
 MANIFEST_SUFFIX = ".segments"
 FILE_SUFFIX = ".segment-"

@@ -43,7 +43,7 @@ from bookkeeper.monitor.observation import (
     TServerInfo,
 )
 from bookkeeper.rpc.contract.messages import TargetStatus
-from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 
 STATUSES_MAX = 5_000
 """Most pairs of a file and a target that are shown one by one, by lag; sums count all."""

@@ -13,7 +13,7 @@ from bookkeeper.errors import BookkeeperError, DeclinedError, NotFoundError, Per
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.extensions import SegmentTransfer
 from bookkeeper.rpc.contract.offer_messages import OfferedSegment, SegmentPart, SegmentsOffer
-from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ from tests.support.ranges import a_range
 from tests.support.replay_process import ReplayProcess, all_gone, wait_until
 from tests.support.thrift_peer import ThriftPeer
 from tests.support.trust import trust_everybody
+from tests.support.volumes import MACHINE
 from tests.support.wal_files import EAST, NORTH, TO_EAST, WEST, Spec, write_wal
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -132,7 +133,7 @@ def test_ranges_arrive_exactly_and_are_shipped_by_task_processes(
         3: (1000, 700, None),
     }
     assert sorted(east.memory.rows) == sorted(rows(101, 500) + rows(1, 1000))
-    assert results[1].acked_position == next(read_blocks(one, 600, 600)).end_position
+    assert results[1].acked_position == next(read_blocks(MACHINE, one, 600, 600)).end_position
     tasks = {member.pid for member in process.family()} - {process.jvm().pid}
     assert {r.pid for r in results.values()} <= tasks
     assert {r.host for r in results.values()} == {socket.gethostname()}
@@ -174,7 +175,7 @@ def test_a_stream_is_never_cut_between_tasks(process: ReplayProcess, tmp_path: P
 
 def test_a_bad_range_is_a_row_and_the_good_ones_count(process: ReplayProcess, tmp_path: Path, east: ThriftPeer) -> None:
     good, bad = wal(tmp_path, "good", 4, 10), wal(tmp_path, "bad", 4, 10)
-    second = list(read_blocks(bad, 1, 40))[1]
+    second = list(read_blocks(MACHINE, bad, 1, 40))[1]
     raw = bytearray((tmp_path / "bad").read_bytes())
     raw[second.end_position - 20] ^= 0xFF
     (tmp_path / "bad").write_bytes(raw)

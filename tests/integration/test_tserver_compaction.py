@@ -22,7 +22,7 @@ from bookkeeper.runtime.threads import BackgroundThread
 from bookkeeper.storage.tablet import TabletData
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock
-from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.tserver.maintenance import flush_schedule
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.tablets.tablet import ServedTablet

@@ -12,7 +12,7 @@ from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
 from bookkeeper.model import Extent, LocalityGroup, RowRange
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal.wal_files import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.tservers import records
 
 GROUPS = (LocalityGroup("g", (b"f",)),)

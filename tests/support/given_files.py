@@ -23,6 +23,7 @@ from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.wal import FileHeader
 from bookkeeper.tserver.bulk.segment_offers import files_of, relay_facts_of, segments_by_tablet
 from tests.support.tservers import Ground, Node, blocks_of, replicate_request, source_block
+from tests.support.volumes import MACHINE, name_at
 
 SOURCE = "east-instance"
 TARGET = TargetKey("west", "1", "7", 1)
@@ -95,7 +96,9 @@ def given_files(
     made = place / "made"
     made.mkdir(parents=True)
     header = FileHeader(instance_id=SOURCE, session_id="import", created_time_ms=9)
-    logs = ImportLogs(place / "import", "name", header, [extent], groups, [BlockTarget(TARGET, stamped)], [""])
+    logs = ImportLogs(
+        MACHINE, name_at(place / "import"), "name", header, [extent], groups, [BlockTarget(TARGET, stamped)], [""]
+    )
     with patch("bookkeeper.bulk.segment_conversion.CHUNK_RECORDS", 1):
         refs = convert(
             batches, [extent], groups, SegmentDirectory(made, TabletSettings(), SegmentOps()), lambda: None, logs.add

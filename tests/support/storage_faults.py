@@ -80,7 +80,7 @@ _write = RelayLogs._write
 
 def _sealed_at_once(logs: RelayLogs, request: AdoptRequest, files: Sequence[SegmentRef], view: TableView) -> object:
     log = _write(logs, request, files, view)
-    seal(log)
+    seal(logs._volume, log)
     return log
 
 

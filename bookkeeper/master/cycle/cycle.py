@@ -28,7 +28,7 @@ from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import retry_after_ns
 from bookkeeper.master.placement.placement import ClusterState, Placement
 from bookkeeper.master.placement.tablet_orders import order_lanes
-from bookkeeper.storage.wal import uri_of
+from bookkeeper.storage.volume.file_ops import uri_of
 
 LOG = logging.getLogger(__name__)
 

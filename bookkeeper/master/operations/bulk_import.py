@@ -50,8 +50,9 @@ from bookkeeper.rpc.contract.messages import ImportRequest
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
+from bookkeeper.storage.volume.file_ops import make_directory, uri_of
+from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.wal import FileHeader
-from bookkeeper.storage.wal.wal_files import make_directory, uri_of
 
 ADOPT_AGAIN_MS = 200
 CONVERT_AGAIN_MS = 200
@@ -160,8 +161,8 @@ class ImportDirectory:
         header = FileHeader(
             instance_id=self.context.settings.own_instance_id, session_id=IMPORT_SESSION, created_time_ms=self._now_ms()
         )
-        logs_dir = self.context.tservers.wal_dir / IMPORT_SESSION
-        logs = ImportLogs(logs_dir, uuid.uuid4().hex, header, extents, groups, block_targets, peers)
+        volume, logs_dir = self.context.tservers.volume, log_directory(IMPORT_SESSION)
+        logs = ImportLogs(volume, logs_dir, uuid.uuid4().hex, header, extents, groups, block_targets, peers)
         try:
             segments = convert(inputs, extents, groups, place, self.context.stores.reign.check, logs.add)
             by_extent = logs.finish()

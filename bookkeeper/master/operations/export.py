@@ -59,7 +59,7 @@ from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.tablet.batch_routing import is_too_late
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
 from bookkeeper.storage.tablet.segments.segment_format import ENDING
-from bookkeeper.storage.wal.wal_files import FileOps, make_directory, path_of, sync_directory, uri_of
+from bookkeeper.storage.volume.file_ops import FileOps, make_directory, path_of, sync_directory, uri_of
 
 AGAIN_MS = 200
 TAIL_BYTES_MIN = 16 << 20

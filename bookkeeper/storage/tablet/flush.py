@@ -18,7 +18,7 @@ from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps, Segmen
 from bookkeeper.storage.tablet.sorting.merge import Cursor, Round, merge_round
 from bookkeeper.storage.tablet.sorting.order import Mask
 from bookkeeper.storage.tablet.tablet_settings import TabletSettings
-from bookkeeper.storage.wal.wal_files import make_directory
+from bookkeeper.storage.volume.file_ops import make_directory
 
 ROUND_RECORDS = 1 << 15
 ROUND_BYTES = 32 << 20

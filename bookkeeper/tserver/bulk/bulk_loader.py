@@ -40,7 +40,9 @@ from bookkeeper.runtime.threads import Die
 from bookkeeper.storage.tablet import BlockCache, SegmentRef
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal import DraftBlock, PlacedBlock, last_shares, path_of
+from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.file_ops import path_of
+from bookkeeper.storage.wal import DraftBlock, PlacedBlock, last_shares
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_cells import Reach, open_status
 from bookkeeper.tserver.bulk.exclusive_tablets import ExclusiveTablets
@@ -114,9 +116,9 @@ def with_log(
     return RowPut(put.key, {**put.values, keys.repl_column(log.uri): values.encode_status(status)})
 
 
-def target_shares_of(log: ImportedLog | None, table_id: str) -> tuple[TargetShare, ...]:
+def target_shares_of(volume: Volume, log: ImportedLog | None, table_id: str) -> tuple[TargetShare, ...]:
     """Each target's share of an import's log. Raises CorruptionError, NotFoundError, UnavailableError."""
-    return () if log is None else last_shares(log.uri, table_id)
+    return () if log is None else last_shares(volume, log.uri, table_id)
 
 
 def shifted(segments: Sequence[SegmentRef], next_seq: int, flush_id: int) -> list[SegmentRef]:
@@ -205,6 +207,7 @@ class BulkLoader:
 
     def __init__(
         self,
+        volume: Volume,
         tablets: ExclusiveTablets,
         index: ReceivedIndex,
         relay_logs: RelayLogs,
@@ -214,6 +217,7 @@ class BulkLoader:
         die: Die,
     ) -> None:
         """``nudge`` informs the master of records to replicate."""
+        self._volume = volume
         self._tablets = tablets
         self._index = index
         self._relay_logs = relay_logs
@@ -251,7 +255,7 @@ class BulkLoader:
                 raise RefusedError(f"the import {request.stream.file} is over: nothing more of it is taken")
             self._tablets.flush(tablet)
             with self._relay_logs.log_of(request, wanted, view) as own:
-                shares = target_shares_of(own.log, request.extent.table_id)
+                shares = target_shares_of(self._volume, own.log, request.extent.table_id)
                 with self._tablets.closed(tablet):
                     self._take(tablet, wanted, replace(request, log=own.log), forgotten_count, own, shares)
         LOG.info("tablet %s took %d imported segments of %s", tablet.extent, len(wanted), request.stream.file)

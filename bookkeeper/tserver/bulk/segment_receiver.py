@@ -44,7 +44,7 @@ from bookkeeper.rpc.contract.offer_messages import (
 )
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
-from bookkeeper.storage.wal.wal_files import uri_of
+from bookkeeper.storage.volume.file_ops import uri_of
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
 from bookkeeper.tserver.bulk.segment_offers import (
     OfferedFile,

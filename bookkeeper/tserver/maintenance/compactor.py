@@ -26,7 +26,7 @@ from bookkeeper.metadata.metadata_limits import check_puts
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.tablet import INPUTS_MAX, SegmentRef, due_merges, smallest
-from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.tserver.maintenance.containment import contained
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.tablet_books import TabletBooks

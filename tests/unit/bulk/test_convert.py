@@ -17,7 +17,7 @@ from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletData, TabletSettings, VersionFilter
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal.wal_files import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.tablet_model import Record, to_batch
 
 EXTENTS = [Extent("1", b"h", None), Extent("1", b"p", b"h"), Extent("1", None, b"p")]

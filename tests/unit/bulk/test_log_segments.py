@@ -13,9 +13,10 @@ from bookkeeper.errors import CorruptionError
 from bookkeeper.model import Extent, LocalityGroup, RowRange
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal import delete_log, path_of
-from bookkeeper.storage.wal.wal_files import beside, uri_of
+from bookkeeper.storage.volume.file_ops import beside, path_of, uri_of
+from bookkeeper.storage.wal import delete_log
 from tests.support.tablet_model import Record, to_batch
+from tests.support.volumes import MACHINE
 
 GROUPS = GroupMap({"geo": [b"g"]})
 RECORDS = [Record(b"a", b"f", b"q", b"", 5, False, b"1"), Record(b"zz", b"g", b"qualifier", b"", 5, False, b"22")]
@@ -46,7 +47,7 @@ def test_the_segments_of_a_log_are_what_the_import_made(tmp_path: Path) -> None:
 
 def test_they_go_with_their_log_and_no_other(tmp_path: Path) -> None:
     log, refs, _ = _kept(tmp_path)
-    delete_log(log)
+    delete_log(MACHINE, log)
     assert {path.name for path in tmp_path.iterdir()} == {"made"}
     assert all(path_of(ref.uri).exists() for ref in refs)
     assert read_segmented_log(log) is None

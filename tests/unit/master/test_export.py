@@ -19,7 +19,7 @@ from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.rpc.contract.messages import CopyRequest
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.exports import BATCH, GROUPS, make_export
 from tests.support.faults import fault
 from tests.support.master_world import Master, World

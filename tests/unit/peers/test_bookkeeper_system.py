@@ -30,7 +30,8 @@ from bookkeeper.peers.protocol import Acked, Message, MessageBlock, Peer
 from bookkeeper.peers.registry import retry_limits
 from bookkeeper.peers.segment_files import missing_parts
 from bookkeeper.rpc.contract.messages import ReplicateRequest
-from bookkeeper.storage.wal import encode_batch, path_of
+from bookkeeper.storage.volume.file_ops import path_of
+from bookkeeper.storage.wal import encode_batch
 from tests.support.given_files import given_files
 from tests.support.memory_peer import MemoryPeer
 from tests.support.must_raise import must_raise

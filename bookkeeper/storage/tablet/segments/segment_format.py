@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.model import RowRange
-from bookkeeper.storage.wal.wal_files import uri_of
+from bookkeeper.storage.volume.file_ops import uri_of
 
 FORMAT_VERSION = 2
 PARQUET_MAGIC = b"PAR1"

@@ -31,7 +31,7 @@ from bookkeeper.storage.tablet import (
 from bookkeeper.storage.tablet.compaction import WHILE_FILLING, families_outside, pick
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock
-from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.faults import fault
 from tests.support.tablet_model import NOW_MS, Record, age_off, scan_all, to_batch
 

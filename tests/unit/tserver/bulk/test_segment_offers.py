@@ -31,8 +31,8 @@ from bookkeeper.model import BlockTarget, Extent, LocalityGroup, RowRange, Strea
 from bookkeeper.origins import Root, root_of
 from bookkeeper.rpc.contract.offer_messages import OfferedSegment, SegmentPart, SegmentsOffer
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
+from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.storage.wal import block_target_to_pb
-from bookkeeper.storage.wal.wal_files import FileOps
 from bookkeeper.tserver.bulk import segment_offers
 from bookkeeper.tserver.bulk.segment_offers import (
     OfferedFile,

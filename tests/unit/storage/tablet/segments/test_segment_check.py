@@ -19,7 +19,7 @@ from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import BatchLimits, GroupMap, SegmentRef, TabletData, TabletResources, TabletSettings
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA
-from bookkeeper.storage.wal.wal_files import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.damage import damaged
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise

@@ -20,7 +20,7 @@ from bookkeeper.storage.tablet.segments import segment_format as form
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.segments.segment_writer import WRITEBACK_BYTES, SegmentOps, SegmentWriter, publish
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA
-from bookkeeper.storage.wal.wal_files import path_of, uri_of
+from bookkeeper.storage.volume.file_ops import path_of, uri_of
 from tests.support.faults import fault
 from tests.support.tablet_model import Record, rows, to_batch
 

@@ -18,7 +18,7 @@ from bookkeeper.storage.tablet.segments import segment_format as form
 from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILER, crc32c
 from bookkeeper.storage.tablet.segments.segment_index import decode_index, encode_index
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
-from bookkeeper.storage.wal.wal_files import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.damage import damaged
 from tests.support.faults import fault
 from tests.unit.storage.tablet.segments.test_segment_file import RECORDS, read, write
