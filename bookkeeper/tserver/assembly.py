@@ -129,7 +129,7 @@ def _tablets(env: Environment, registry: Registry, writing: WriteParts) -> Table
     schedule = FlushSchedule(clock, flush_limits(settings))
     flusher = Flusher(registry, path, bookkeeper, books, schedule, BackgroundThread("flusher", clock, env.die))
     compactor = Compactor(registry, flusher, books, clock, env.die)
-    maker = TabletMaker(settings.tables_dir, writing.configuration.table, sorter.later, books_flight_ms(settings))
+    maker = TabletMaker(env.volume, writing.configuration.table, sorter.later, books_flight_ms(settings))
     loader = Loader(registry, path, bookkeeper, flusher, TabletOpener(env.metadata, env.session, env.volume, maker))
     return TabletParts(registry, loader, flusher, compactor, sorter)
 
@@ -160,7 +160,9 @@ def _bulk(
     )
     directory = incoming_dir(settings.tables_dir) / session_id
     uploads = SegmentUploads(directory, env.clock, settings.tserver.stream_idle_timeout_ms, env.die)
-    receiver = SegmentReceiver(receiving.admission, receiving.tablets, receiving.receiver, loader, uploads, limits)
+    receiver = SegmentReceiver(
+        env.volume, receiving.admission, receiving.tablets, receiving.receiver, loader, uploads, limits
+    )
     return BulkParts(loader, receiver, uploads)
 
 

@@ -177,6 +177,67 @@ def test_the_durable_content_is_what_was_synced(volume: Volume) -> None:
     appender.close()
 
 
+# ---- files that are built elsewhere
+
+SEGMENT = "tables/1/t-0000/0000000001-ab.parquet"
+
+
+def build(volume: Volume, name: str, written: bytes) -> None:
+    """A complete scratch file."""
+    volume.scratch(name).path.write_bytes(written)
+
+
+def test_a_scratch_file_has_its_name_only_when_it_is_published(volume: Volume) -> None:
+    build(volume, SEGMENT, b"content")
+    assert not volume.exists(SEGMENT), "a reader sees a file that may be incomplete"
+    volume.publish([SEGMENT])
+    assert content(volume, SEGMENT) == b"content"
+    assert volume.list_names("") == [SEGMENT], "its scratch file is left"
+
+
+def test_several_files_are_published_together(volume: Volume) -> None:
+    names = [SEGMENT, "tables/1/t-0001/2.parquet"]
+    for name in names:
+        build(volume, name, name.encode())
+    volume.publish(names)
+    assert [content(volume, name) for name in names] == [name.encode() for name in names]
+
+
+def test_what_is_discarded_is_gone_published_or_not(volume: Volume) -> None:
+    build(volume, SEGMENT, b"content")
+    volume.discard([SEGMENT])
+    assert volume.list_names("") == []
+    with pytest.raises(FileNotFoundError):
+        volume.publish([SEGMENT])
+    build(volume, SEGMENT, b"content")
+    volume.publish([SEGMENT])
+    for _ in range(2):
+        volume.discard([SEGMENT])
+        assert volume.list_names("") == []
+
+
+def test_a_range_of_a_file_is_read(volume: Volume) -> None:
+    volume.create(SEGMENT, [b"0123456789"]).close()
+    assert volume.size(SEGMENT) == 10
+    assert volume.read_range(SEGMENT, 2, 3) == b"234"
+    assert volume.read_range(SEGMENT, 8, 9) == b"89", "a truncated file is not noticed"
+    for act in (volume.size, lambda name: volume.read_range(name, 0, 1)):
+        with pytest.raises(FileNotFoundError):
+            act("tables/none")
+
+
+def test_a_shared_file_lives_as_long_as_one_of_its_names(volume: Volume) -> None:
+    volume.create(SEGMENT, [b"content"]).close()
+    volume.share({"tables/1/t-0001/a": SEGMENT, "tables/1/t-0001/b": SEGMENT})
+    volume.delete([SEGMENT, "tables/1/t-0001/a"])
+    assert content(volume, "tables/1/t-0001/b") == b"content"
+    with pytest.raises(FileNotFoundError):
+        volume.share({"tables/2": SEGMENT})
+    with must_raise(FileExistsError, "a second name replaces another file"):
+        volume.create(SEGMENT, []).close()
+        volume.share({"tables/1/t-0001/b": SEGMENT})
+
+
 # ---- fences
 
 

@@ -82,7 +82,7 @@ def _taken_logs(west: Ground, node: LocalNode) -> list[str]:
 def _handed_on(west: Ground, log: str) -> Given:
     """The transfer that a worker of west makes of its log, for table 1 of the next cluster."""
     own_id = west.settings.instance.instance_id
-    whole, header = read_segmented_log(log), next(read_headers(MACHINE, log)).header
+    whole, header = read_segmented_log(MACHINE, log), next(read_headers(MACHINE, log)).header
     assert whole is not None
     stream = StreamKey(own_id, log, "1", "1", 1)
     return Given(log, whole, stream, shipping.root_in(header), provenance_for(header, own_id))
@@ -207,7 +207,7 @@ def test_r17_sealed_before_it_is_named_a_log_could_be_collected(west: Ground, gi
 def test_what_is_not_taken_leaves_no_log(west: Ground, given: Given) -> None:
     node = _served(west)
     order = given.order(west, node, WHOLE)
-    for segment in given.whole.segments[:1]:
+    for segment in order.segments[:1]:
         path_of(segment.uri).unlink()
     with pytest.raises(CorruptionError):
         west.tserver(node).adopt_segments(order)
@@ -294,7 +294,7 @@ def _goes_no_further_round(west: Ground, given: Given) -> None:
     node = _served(west)
     given.send_whole(west, node)
     (log,) = _taken_logs(west, node)
-    header, whole = next(read_headers(MACHINE, log)).header, read_segmented_log(log)
+    header, whole = next(read_headers(MACHINE, log)).header, read_segmented_log(MACHINE, log)
     assert whole is not None
     target = block_target_from_pb(header.block_targets[0]).target
     own_id = west.settings.instance.instance_id
@@ -317,7 +317,7 @@ def test_r20_when_the_stream_is_over_the_log_stays_for_its_targets(west: Ground,
     west.metadata.purge([keys.recv_cell(given.stream)])
     west.tserver(node).forget_streams([given.stream])
     assert status_of(west, WHOLE, log) is not None
-    assert read_segmented_log(log) is not None
+    assert read_segmented_log(MACHINE, log) is not None
 
 
 @pytest.mark.parametrize(

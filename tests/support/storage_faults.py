@@ -257,7 +257,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
     ),
     "files-are-not-decoded": Fault(
         segment_receiver.check_received,
-        lambda path, offered, bounds: None,  # noqa: ARG005
+        lambda volume, path, offered, bounds: None,  # noqa: ARG005
         "L7: a peer's statements about a file are in the books, unchecked",
     ),
     "segments-take-any-number": Fault(

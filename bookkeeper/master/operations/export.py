@@ -277,7 +277,8 @@ class ImportTable:
             for entries in (tablet.segments for tablet in exported.tablets):
                 for name, entry in entries.items():
                     bounds = exported_bounds(limits, entry.size_bytes, latest_ms)
-                    check_segment(segment_ref(uri_of(target / name), entry), bounds, self.context.stores.reign.check)
+                    ref = segment_ref(uri_of(target / name), entry)
+                    check_segment(self.context.tservers.volume, ref, bounds, self.context.stores.reign.check)
             exported.write(target, OPS)
         except PermanentError:
             self._give_up(call)

@@ -88,7 +88,7 @@ def try_segment_transfer(
     """
     started_ns = clock.boot_ns()
     try:
-        log = read_segmented_log(r.file) if is_all(r) else None
+        log = read_segmented_log(volume, r.file) if is_all(r) else None
         if log is None:
             return TransferOutcome()
         header = next(read_headers(volume, r.file)).header

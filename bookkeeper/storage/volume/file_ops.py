@@ -99,6 +99,10 @@ class FileOps:
         """Give a file a second name; raises FileExistsError when the name is taken."""
         os.link(source, target)
 
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file its final name; raises OSError."""
+        source.rename(target)
+
     def close(self, fd: int) -> None:
         """Close a descriptor."""
         os.close(fd)

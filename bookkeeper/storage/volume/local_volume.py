@@ -8,7 +8,7 @@ R15.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,9 +25,9 @@ from bookkeeper.storage.volume.file_ops import (
     uri_of,
     write_all,
 )
-from bookkeeper.storage.volume.names import FENCE_SUFFIX, check_name
+from bookkeeper.storage.volume.names import FENCE_SUFFIX, SCRATCH_SUFFIX, check_name
 from bookkeeper.storage.volume.sources import DiskSource, map_file
-from bookkeeper.storage.volume.volume_protocol import Buffers, Source
+from bookkeeper.storage.volume.volume_protocol import Buffers, Scratch, Source
 
 
 class LocalAppender:
@@ -149,6 +149,47 @@ class LocalVolume:
             yield DiskSource(fd, os.fstat(fd).st_size, self._ops)
         finally:
             self._ops.close(fd)
+
+    def scratch(self, name: str) -> Scratch:
+        """See :class:`Volume`: beside the file, because a rename stays on one filesystem."""
+        path = self._path(name)
+        make_directory(path.parent, self._ops)
+        return Scratch(beside(path, SCRATCH_SUFFIX), self._ops)
+
+    def publish(self, names: Sequence[str]) -> None:
+        """See :class:`Volume`."""
+        paths = [self._path(name) for name in names]
+        for path in paths:
+            self._ops.rename(beside(path, SCRATCH_SUFFIX), path)
+        for directory in {path.parent: None for path in paths}:
+            sync_directory(directory, self._ops)
+
+    def discard(self, names: Sequence[str]) -> None:
+        """See :class:`Volume`."""
+        for path in map(self._path, names):
+            beside(path, SCRATCH_SUFFIX).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+
+    def share(self, names: Mapping[str, str]) -> None:
+        """See :class:`Volume`: hard links."""
+        paths = {self._path(name): self._path(present) for name, present in names.items()}
+        for path, present in paths.items():
+            make_directory(path.parent, self._ops)
+            self._ops.link(present, path)
+        for directory in {path.parent: None for path in paths}:
+            sync_directory(directory, self._ops)
+
+    def size(self, name: str) -> int:
+        """See :class:`Volume`."""
+        return self._path(name).stat().st_size
+
+    def read_range(self, name: str, position: int, length: int) -> bytes:
+        """See :class:`Volume`."""
+        fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(fd, length, position)
+        finally:
+            os.close(fd)
 
     def list_names(self, prefix: str) -> list[str]:
         """See :class:`Volume`."""

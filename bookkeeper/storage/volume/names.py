@@ -16,9 +16,18 @@ FENCE_SUFFIX = ".fence"
 """Added to the name of a fenced file, on a Volume that fences with a file."""
 
 
+SCRATCH_SUFFIX = ".tmp"
+"""Added to the name of a file that is being built, on a Volume that builds it in place."""
+
+
 def log_directory(session_id: str) -> str:
     """The directory of a session's logs. Not checked."""
     return f"wal/{session_id}"
+
+
+def tablet_directory(table_id: str, directory: str) -> str:
+    """A tablet's directory of segments. Not checked."""
+    return f"tables/{table_id}/{directory}"
 
 
 def check_name(name: str) -> str:

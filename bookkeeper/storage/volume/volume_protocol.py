@@ -9,11 +9,15 @@ has failed. Reads raise the project's errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
+
+from bookkeeper.storage.volume.file_ops import FileOps
 
 Buffers = Sequence[bytes | pa.Buffer | memoryview]
 
@@ -54,6 +58,14 @@ class Appender(Protocol):
 
     def close(self) -> None:
         """Close the file without a sync."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """A local file that is being built, not on the Volume yet, and the system calls for it."""
+
+    path: Path
+    ops: FileOps
 
 
 class ReadableVolume(Protocol):
@@ -101,6 +113,30 @@ class Volume(ReadableVolume, Protocol):
         """A file as the disk has it, around all caches, so that a failed sync shows; its reads raise OSError. Raises
         OSError where the Volume can't read so.
         """
+
+    def scratch(self, name: str) -> Scratch:
+        """A place for the file that :meth:`publish` will give this name, one never used before. Raises OSError."""
+
+    def publish(self, names: Sequence[str]) -> None:
+        """Give complete and synced scratch files their names, durable on return. Raises OSError with some of them
+        published, perhaps.
+        """
+
+    def discard(self, names: Sequence[str]) -> None:
+        """Remove files that nothing refers to, published or not, and their scratch files; they may come back after a
+        crash. Raises OSError.
+        """
+
+    def share(self, names: Mapping[str, str]) -> None:
+        """Give files second names, ``names`` from new to present ones; durable on return. Raises FileNotFoundError,
+        FileExistsError, OSError with some of them made, perhaps.
+        """
+
+    def size(self, name: str) -> int:
+        """Bytes of a file. Raises FileNotFoundError, OSError."""
+
+    def read_range(self, name: str, position: int, length: int) -> bytes:
+        """Bytes of a file that does not change, fewer at its end. Raises FileNotFoundError, OSError."""
 
     def list_names(self, prefix: str) -> list[str]:
         """The names that begin with ``prefix``, in order. Raises OSError: a list is complete or not returned."""

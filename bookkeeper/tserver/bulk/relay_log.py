@@ -36,7 +36,6 @@ from bookkeeper.model import Origin
 from bookkeeper.origins import Part, Root, Runs, root_of
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
 from bookkeeper.storage.tablet import SegmentRef
-from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.wal import BlockHeader, FileHeader, Seal, block_target_from_pb, delete_log, origin_to_pb
@@ -125,10 +124,10 @@ class RelayLogs:
             self._volume, directory, name, header, [request.extent], view.groups, block_targets, view.peers, set_origins
         )
         try:
-            for records in in_written_order(files):
+            for records in in_written_order(self._volume, files):
                 logs.add(records)
             (log,) = logs.finish().values()
-            link_log_segments(log.uri, log.offset, files, view.groups, logs.lengths, SegmentOps())
+            link_log_segments(self._volume, log.uri, log.offset, files, view.groups, logs.lengths)
         except BaseException as error:
             logs.abandon()
             for found in self._volume.list_names(f"{directory}/{name}"):

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from bookkeeper.bulk import segment_ref
 from bookkeeper.coordination.coordination_protocol import Session
@@ -20,6 +19,7 @@ from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import BlockCache, TabletData, TabletResources, TabletSettings
 from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.names import tablet_directory
 from bookkeeper.storage.wal import Block, log_exists, read_headers, read_seal
 from bookkeeper.tserver.books.received_index import indexed_streams
 from bookkeeper.tserver.maintenance.sealed_logs import SealedLogs
@@ -50,7 +50,7 @@ class TabletMaker:
 
     def __init__(
         self,
-        tables_dir: Path,
+        volume: Volume,
         table_view: Callable[[str], TableView],
         sort_later: Callable[[Callable[[], None]], None],
         books_flight_ms: float,
@@ -58,7 +58,7 @@ class TabletMaker:
         """``table_view``: a table's configuration in force. ``sort_later``: sorts beside the commit thread.
         ``books_flight_ms``: how long a write to the books may be on its way (R4).
         """
-        self._tables_dir = tables_dir
+        self._volume = volume
         self._table_view = table_view
         self._resources = TabletResources(cache=BlockCache(TabletSettings().cache_bytes_max), sort_later=sort_later)
         self._books_flight_ms = books_flight_ms
@@ -68,8 +68,15 @@ class TabletMaker:
         table_id = row.extent.table_id
         view = self._table_view(table_id)
         segments = [segment_ref(uri, entry) for uri, entry in live_segments(row).items()]
-        directory = self._tables_dir / table_id / row.directory
-        return TabletData(row.extent, view.groups, directory, segments, self._resources, properties=view.properties)
+        return TabletData(
+            row.extent,
+            view.groups,
+            self._volume,
+            tablet_directory(table_id, row.directory),
+            segments,
+            self._resources,
+            properties=view.properties,
+        )
 
     def tablet(self, row: TabletRow, data: TabletData, recovered: Recovered) -> ServedTablet:
         """The tablet as its next holder serves it."""

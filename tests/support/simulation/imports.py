@@ -57,7 +57,7 @@ class NotedFollow(Follow):
         data: object = tablet.data
         assert isinstance(data, SimTabletData)
         here = {entry.value: entry for entry in data.entries()}
-        instance = Watch.instance_of(data.directory.as_uri())
+        instance = Watch.instance_of(data.volume.uri_of(data.directory))
         if request.log is not None:
             found = [placed(request.log.uri, block, here) for block in Newborns.blocks.pop(request.log.uri)]
             Watch.ledger.named(request.log.uri, instance, Watch.machine_of(request.log.uri), found)

@@ -98,7 +98,7 @@ def test_a_file_that_is_taken_is_acknowledged_to_its_end(tmp_path: Path, given: 
     assert result.bytes == result.sent_bytes == given.whole.size_bytes
     (offer,) = peer.offers
     assert offer.provenance == ("instance-west",)
-    assert offer.log == read_segmented_log(given.log)
+    assert offer.log == read_segmented_log(MACHINE, given.log)
     assert peer.memory.messages == []
 
 
