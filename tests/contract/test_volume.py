@@ -68,6 +68,12 @@ def test_a_uri_of_another_place_has_no_name(volume: Volume, uri: str) -> None:
         volume.name_of(uri)
 
 
+def test_a_uri_that_leads_out_of_the_volume_counts_as_missing(volume: Volume) -> None:
+    for tail in ("/../x", "/", "//x", "/./x"):
+        with must_raise(NotFoundError, f"a URI that ends with {tail} is followed", match="is no file of this cluster"):
+            volume.name_of(volume.uri_of("tables") + tail)
+
+
 # ---- making files
 
 

@@ -11,10 +11,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from bookkeeper.errors import NotFoundError, is_full
+from bookkeeper.errors import InvalidInputError, NotFoundError, is_full
 from bookkeeper.storage.volume.file_ops import (
     FileOps,
     beside,
@@ -72,13 +73,19 @@ class LocalVolume:
     def __init__(self, root: Path, ops: FileOps | None = None) -> None:
         """``root``: the directory of all files; made with the first file."""
         self._root = root.absolute()
+        self._prefix = str(self._root).rstrip("/") + "/"
+        self._uri_prefix = self._root.as_uri().removesuffix("/") + "/"
         self._ops = ops or FileOps()
 
     def name_of(self, uri: str) -> str:
         """See :class:`ReadableVolume`."""
         try:
+            if uri.startswith(self._uri_prefix):
+                return check_name(unquote(uri[len(self._uri_prefix) :]))
             return check_name(path_of(uri).relative_to(self._root).as_posix())
-        except ValueError as error:
+        except (ValueError, InvalidInputError) as error:
+            if urlsplit(uri).scheme != "file":
+                raise
             raise NotFoundError(f"{uri} is no file of this cluster: it is not below {self._root}") from error
 
     def uri_of(self, name: str) -> str:
@@ -181,11 +188,11 @@ class LocalVolume:
 
     def size(self, name: str) -> int:
         """See :class:`Volume`."""
-        return self._path(name).stat().st_size
+        return os.stat(self._prefix + check_name(name)).st_size  # noqa: PTH116 - as below
 
     def read_range(self, name: str, position: int, length: int) -> bytes:
         """See :class:`Volume`."""
-        fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(self._prefix + check_name(name), os.O_RDONLY | os.O_CLOEXEC)
         try:
             return os.pread(fd, length, position)
         finally:
@@ -212,7 +219,7 @@ class LocalVolume:
     def exists(self, name: str) -> bool:
         """See :class:`Volume`."""
         try:
-            os.stat(f"{self._root}/{check_name(name)}")  # noqa: PTH116 - of each commit: Path takes longer than the call
+            os.stat(self._prefix + check_name(name))  # noqa: PTH116 - of each commit: Path takes longer than the call
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
