@@ -42,7 +42,7 @@ class Given:
     @property
     def file(self) -> SegmentTransfer:
         """What its cluster says of it."""
-        return SegmentTransfer(self.provenance, self.whole, self.root)
+        return SegmentTransfer(MACHINE, self.provenance, self.whole, self.root)
 
     # ---- as files
 
@@ -53,7 +53,7 @@ class Given:
 
     def put(self, west: Ground, node: Node, token: str, held: Sequence[int], part_bytes: int = 1000) -> None:
         """Send the files."""
-        for part in missing_parts(token, self.stream, self.whole, held, part_bytes):
+        for part in missing_parts(token, self.stream, self.file, held, part_bytes):
             west.tserver(node).put_segment(part)
 
     def send_whole(self, west: Ground, node: Node) -> OfferAnswer:

@@ -105,7 +105,7 @@ def try_segment_transfer(
             return TransferOutcome(reason="the peer takes nothing else")
         provenance = filters.provenance_for(header, r.own_instance_id)
         answer = session.transfer_segments(
-            SegmentTransfer(provenance, wanted, root), started_ns + patience_ms * 1_000_000
+            SegmentTransfer(volume, provenance, wanted, root), started_ns + patience_ms * 1_000_000
         )
     except BookkeeperError as error:
         sessions.forget(r)

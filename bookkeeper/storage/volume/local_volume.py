@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 
@@ -23,7 +23,6 @@ from bookkeeper.storage.volume.file_ops import (
     make_directory,
     path_of,
     sync_directory,
-    uri_of,
     write_all,
 )
 from bookkeeper.storage.volume.names import FENCE_SUFFIX, SCRATCH_SUFFIX, check_name
@@ -90,7 +89,7 @@ class LocalVolume:
 
     def uri_of(self, name: str) -> str:
         """See :class:`Volume`."""
-        return uri_of(self._path(name))
+        return self._uri_prefix + quote(check_name(name))
 
     def create(self, name: str, parts: Iterable[bytes | pa.Buffer]) -> LocalAppender:
         """See :class:`Volume`."""
