@@ -13,7 +13,9 @@ from pathlib import Path
 import click
 import pyarrow as pa
 
-from bookkeeper.storage.wal import BlockAt, BlockHeader, WalView, block_target_from_pb, origin_from_pb, uri_of
+from bookkeeper.storage.volume import GivenFiles
+from bookkeeper.storage.volume.file_ops import uri_of
+from bookkeeper.storage.wal import BlockAt, BlockHeader, WalView, block_target_from_pb, origin_from_pb
 from shell.output import Output, Record, printable, utc
 from shell.parameters import COUNT
 
@@ -53,7 +55,7 @@ def show(file: str, first: int, last: int | None, limit: int | None, show_record
     """
     if last is not None and last < first:
         raise click.BadParameter(f"--to {last} is below --from {first}", click.get_current_context())
-    output, view = Output(as_json), WalView(_uri(file))
+    output, view = Output(as_json), WalView(GivenFiles(), _uri(file))
     _show_file(output, view)
     log_range = _LogRange(view, first, last, limit)
     if show_records:

@@ -13,8 +13,7 @@ from pathlib import Path
 from bookkeeper.storage.tablet import BlockCache, SegmentRef
 from bookkeeper.storage.tablet.segments.segment_format import ENDING, merged_prefix
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
-from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal.wal_files import make_directory, path_of, sync_directory, uri_of
+from bookkeeper.storage.volume import Volume
 
 
 def incoming_dir(tables_dir: Path) -> Path:
@@ -25,23 +24,20 @@ def incoming_dir(tables_dir: Path) -> Path:
 
 
 def link_segments(
-    refs: Sequence[SegmentRef], directory: Path, holder: int, unique_name: Callable[[], str], ops: SegmentOps
+    volume: Volume, refs: Sequence[SegmentRef], directory: str, holder: int, unique_name: Callable[[], str]
 ) -> list[SegmentRef]:
     """The same segments under new names in ``directory``, durable on return and checked. ``holder``: first flush id of
     the tablet's holder. Raises OSError, CorruptionError, and leaves no link then.
     """
     linked: list[SegmentRef] = []
     try:
-        make_directory(directory, ops)
-        for ref in refs:
-            path = directory / f"{merged_prefix(holder)}-{unique_name()}{ENDING}"
-            ops.link(path_of(ref.uri), path)
-            linked.append(replace(ref, uri=uri_of(path)))
-        sync_directory(directory, ops)
+        named = {f"{directory}/{merged_prefix(holder)}-{unique_name()}{ENDING}": ref for ref in refs}
+        for name, ref in named.items():
+            linked.append(replace(ref, uri=volume.uri_of(name)))
+        volume.share({name: volume.name_of(ref.uri) for name, ref in named.items()})
         for ref in linked:
-            Segment(ref, BlockCache(0, readers=0)).check()
+            Segment(volume, ref, BlockCache(0, readers=0)).check()
     except BaseException:
-        for ref in linked:
-            path_of(ref.uri).unlink(missing_ok=True)
+        volume.discard([volume.name_of(ref.uri) for ref in linked])
         raise
     return linked

@@ -21,7 +21,7 @@ from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, typed
 from bookkeeper.metadata.values import SegmentEntry, encode_row
 from bookkeeper.model import LocalityGroup, RowRange, chain_break
-from bookkeeper.storage.wal.wal_files import FileOps, create_once, write_all
+from bookkeeper.storage.volume.file_ops import FileOps, create_once, write_all
 
 KIND = "bookkeeper table export"
 VERSION = 1

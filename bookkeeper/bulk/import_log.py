@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -19,6 +18,7 @@ from bookkeeper.model import BlockTarget, Extent
 from bookkeeper.rpc.contract.offer_messages import ImportedLog
 from bookkeeper.storage.columns import distinct, min_max_row
 from bookkeeper.storage.tablet import GroupMap, split_by_tablets
+from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, block_target_to_pb, encode_batch
 from bookkeeper.storage.wal.blocks.target_shares import LogShares, note_target_records
 
@@ -36,7 +36,8 @@ BLOCK_BYTES = 1 << 20
 class ImportLogs:
     """The logs of one import. The names of its files begin with ``name``, as no earlier file's."""
 
-    directory: Path
+    volume: Volume
+    directory: str
     name: str
     header: FileHeader
     extents: Sequence[Extent]
@@ -80,8 +81,8 @@ class ImportLogs:
     def _writer(self, extent: Extent) -> WalWriter:
         writer = self._writers.get(extent)
         if writer is None:
-            path = self.directory / f"{self.name}-{len(self._writers):05d}.wal"
-            writer = self._writers[extent] = WalWriter.create(path, self.header)
+            name = f"{self.directory}/{self.name}-{len(self._writers):05d}.wal"
+            writer = self._writers[extent] = WalWriter.create(self.volume, name, self.header)
         self._open.pop(extent, None)
         self._open[extent] = writer
         if len(self._open) > OPEN_MAX:

@@ -12,26 +12,26 @@ import hashlib
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
 
 from bookkeeper.bulk.booked_segment import segment_entry
-from bookkeeper.errors import CorruptionError
+from bookkeeper.errors import CorruptionError, InvalidInputError, NotFoundError
 from bookkeeper.metadata.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, tuples, typed
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import LocalityGroup
 from bookkeeper.storage.columns import binary_offsets
 from bookkeeper.storage.tablet import GroupMap, SegmentRef
-from bookkeeper.storage.wal.wal_files import FileOps, beside, create_once, path_of, uri_of
+from bookkeeper.storage.volume import Volume
 
 MANIFEST_SUFFIX = ".segments"
 FILE_SUFFIX = ".segment-"
 """Added to the name of the log; both begin like ``recovery.SEGMENT_SUFFIX``, so they are deleted with the log."""
 
 VERSION = 1
+READ_BYTES = 1 << 20
+MANIFEST_BYTES_MAX = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,11 @@ class SegmentedLog:
         """Size of all files."""
         return sum(segment.entry.size_bytes for segment in self.segments)
 
-    def encode(self, log: Path) -> bytes:
-        """The manifest beside ``log``; raises InvalidInputError."""
-        names = [path_of(segment.uri).name for segment in self.segments]
+    def encode(self, volume: Volume, log: str) -> bytes:
+        """The manifest beside the log of this name; raises InvalidInputError."""
+        names = [volume.name_of(segment.uri).rpartition("/")[2] for segment in self.segments]
         return encode_json(
-            lambda raw: self.decode(raw, log),
+            lambda raw: self.decode(raw, volume, log),
             {
                 "version": VERSION,
                 "records": self.records,
@@ -97,7 +97,7 @@ class SegmentedLog:
         )
 
     @classmethod
-    def decode(cls, raw: bytes, log: Path) -> SegmentedLog:
+    def decode(cls, raw: bytes, volume: Volume, log: str) -> SegmentedLog:
         """Inverse of :meth:`encode`. Raises CorruptionError."""
         fields = read_fields(raw, "the manifest of a log", "version", "records", "groups", "lengths", "segments")
         number(fields, "version", VERSION)
@@ -108,7 +108,9 @@ class SegmentedLog:
             Lengths(*(number(lengths, name) for name in ("row", "column", "value"))),
             tuple(
                 LogSegment(
-                    uri_of(log.with_name(text(part, 0))), SegmentEntry.decode(text(part, 1).encode()), text(part, 2)
+                    volume.uri_of(_beside(log, text(part, 0))),
+                    SegmentEntry.decode(text(part, 1).encode()),
+                    text(part, 2),
                 )
                 for part in tuples(fields, "segments", 3)
             ),
@@ -124,35 +126,44 @@ def _families(groups: Mapping[str, object], name: str) -> Iterable[bytes]:
 
 
 def link_log_segments(
-    log_uri: str, records: int, refs: Sequence[SegmentRef], groups: GroupMap, lengths: Lengths, ops: FileOps
+    volume: Volume, log_uri: str, records: int, refs: Sequence[SegmentRef], groups: GroupMap, lengths: Lengths
 ) -> None:
     """Link the segments with a log's records beside it, durable on return. Raises OSError; the links
     made before are deleted with the log.
     """
-    log = path_of(log_uri)
-    linked = []
-    for index, ref in enumerate(refs):
-        path = beside(log, f"{FILE_SUFFIX}{index:05d}")
-        ops.link(path_of(ref.uri), path)
-        linked.append(LogSegment(uri_of(path), segment_entry(ref), sha256_of(path)))
+    log = volume.name_of(log_uri)
+    shared = {f"{log}{FILE_SUFFIX}{index:05d}": volume.name_of(ref.uri) for index, ref in enumerate(refs)}
+    volume.share(shared)
+    linked = tuple(
+        LogSegment(volume.uri_of(name), segment_entry(ref), sha256_of(volume, name))
+        for name, ref in zip(shared, refs, strict=True)
+    )
     named = tuple(LocalityGroup(name, tuple(sorted(families))) for name, families in sorted(groups.groups.items()))
-    segmented = SegmentedLog(records, named, lengths, tuple(linked))
-    create_once(beside(log, MANIFEST_SUFFIX), segmented.encode(log), ops)
+    segmented = SegmentedLog(records, named, lengths, linked)
+    volume.create_once(log + MANIFEST_SUFFIX, segmented.encode(volume, log))
 
 
-def sha256_of(path: Path) -> str:
+def _beside(log: str, name: str) -> str:
+    """The name of a file in the directory of a log. Raises CorruptionError."""
+    if name in ("", ".", "..") or "/" in name:
+        raise CorruptionError(f"the manifest of {log} names the file {name!r}")
+    return f"{log.rpartition('/')[0]}/{name}"
+
+
+def sha256_of(volume: Volume, name: str) -> str:
     """The SHA-256 of a file's content, in hex. Raises OSError."""
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+    digest, position = hashlib.sha256(), 0
+    while part := volume.read_range(name, position, READ_BYTES):
+        digest.update(part)
+        position += len(part)
+    return digest.hexdigest()
 
 
-def read_segmented_log(log_uri: str) -> SegmentedLog | None:
+def read_segmented_log(volume: Volume, log_uri: str) -> SegmentedLog | None:
     """The segments beside a log; None when there are none. Raises CorruptionError, OSError."""
-    if urlsplit(log_uri).scheme != "file":
-        return None
-    log = path_of(log_uri)
     try:
-        raw = beside(log, MANIFEST_SUFFIX).read_bytes()
-    except FileNotFoundError:
+        log = volume.name_of(log_uri)
+    except (InvalidInputError, NotFoundError):  # a log of another place
         return None
-    return SegmentedLog.decode(raw, log)
+    raw = volume.read(log + MANIFEST_SUFFIX, MANIFEST_BYTES_MAX)
+    return None if raw is None else SegmentedLog.decode(raw, volume, log)

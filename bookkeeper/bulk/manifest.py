@@ -17,7 +17,7 @@ from bookkeeper.metadata.values import SegmentEntry, encode_row
 from bookkeeper.model import RowRange
 from bookkeeper.rpc.contract.offer_messages import ImportedLog
 from bookkeeper.storage.tablet import SegmentRef
-from bookkeeper.storage.wal.wal_files import FileOps, create_once, path_of, uri_of
+from bookkeeper.storage.volume.file_ops import FileOps, create_once, path_of, uri_of
 
 NAME = "manifest.json"
 VERSION = 1

@@ -17,14 +17,15 @@ from bookkeeper.errors import DeclinedError
 from bookkeeper.storage.tablet import BlockCache, SegmentRef
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.sorting.entries import SEQ, to_records
+from bookkeeper.storage.volume import Volume
 
 
-def in_written_order(refs: Sequence[SegmentRef]) -> Iterator[pa.RecordBatch]:
+def in_written_order(volume: Volume, refs: Sequence[SegmentRef]) -> Iterator[pa.RecordBatch]:
     """The records in batches. Raises CorruptionError, UnavailableError, and DeclinedError for segments of no import."""
     for chunk in chunks_of(refs):
         if sum(ref.records for ref in chunk) > 2 * CHUNK_RECORDS or sum(ref.bytes for ref in chunk) > 2 * CHUNK_BYTES:
             raise DeclinedError(f"{len(chunk)} segments, {chunk[0].uri} first, are not those of one part of an import")
-        yield _records(chunk)
+        yield _records(volume, chunk)
 
 
 def chunks_of(refs: Sequence[SegmentRef]) -> Iterator[list[SegmentRef]]:
@@ -39,8 +40,8 @@ def chunks_of(refs: Sequence[SegmentRef]) -> Iterator[list[SegmentRef]]:
         yield chunk
 
 
-def _records(chunk: Sequence[SegmentRef]) -> pa.RecordBatch:
-    segments = [Segment(ref, BlockCache(0, readers=0)) for ref in chunk]
+def _records(volume: Volume, chunk: Sequence[SegmentRef]) -> pa.RecordBatch:
+    segments = [Segment(volume, ref, BlockCache(0, readers=0)) for ref in chunk]
     parts = [segment.block(number).batch for segment in segments for number in range(segment.block_count)]
     try:
         (entries,) = pa.Table.from_batches(parts).combine_chunks().to_batches()

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -24,9 +23,10 @@ from bookkeeper.storage.columns import min_max_row
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
 from bookkeeper.storage.tablet.flush import split_by_group
 from bookkeeper.storage.tablet.segments.segment_format import ENDING
-from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps, SegmentWriter, publish
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentWriter
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock, to_entries
 from bookkeeper.storage.tablet.sorting.order import order_entries
+from bookkeeper.storage.volume import Volume
 
 CHUNK_RECORDS = 1 << 20
 CHUNK_BYTES = 128 << 20
@@ -38,11 +38,11 @@ SEGMENTS_MAX = 50_000
 
 @dataclass(frozen=True, slots=True)
 class SegmentDirectory:
-    """The destination of segments: an existing directory, and the settings to write them."""
+    """The destination of segments: a directory on the Volume, and the settings to write them."""
 
-    directory: Path
+    volume: Volume
+    directory: str
     settings: TabletSettings
-    ops: SegmentOps
 
 
 def convert(
@@ -82,12 +82,12 @@ def _write(
     writers: list[SegmentWriter] = []
     written = []
     for group, part in parts:
-        path = target.directory / f"{next(names):06d}{ENDING}"
-        writer = SegmentWriter(path, group, target.settings, target.ops)
+        name = f"{target.directory}/{next(names):06d}{ENDING}"
+        writer = SegmentWriter(target.volume, name, group, target.settings)
         writers.append(writer)
         writer.add(part)
         written.append(writer.finish(0))
-    publish(writers, target.ops)
+    target.volume.publish([writer.name for writer in writers])
     return written
 
 

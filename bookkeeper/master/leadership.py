@@ -52,6 +52,7 @@ from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.threads import start_thread
 from bookkeeper.security.file_roots import FileRoots
+from bookkeeper.storage.volume import open_volume
 
 LOG = logging.getLogger(__name__)
 
@@ -195,12 +196,12 @@ def assemble(
     stores = ReignStores(table, reign, coordination)
     rounds = Rounds(table, coordination, reign, own_id, settings.metadata_url)
     rounds.begin()
-    event_queue = EventQueue()
-    tservers = TServers(coordination, pool, settings.wal_dir)
+    event_queue, volume = EventQueue(), open_volume(settings)
+    tservers = TServers(coordination, pool, settings.wal_dir, volume)
     calls = TServerCalls(tservers, KeyedExecutors())
     peers = PeerMasters(peer_pool, own_id, FileRoots.of(settings))
     store = FateStore(table, reign)
-    books = Books(stores)
+    books = Books(stores, volume)
     recovery = TServerRecovery(tservers, reign, partial(read_claim, table, stores.config))
     placement = Placement(
         stores,

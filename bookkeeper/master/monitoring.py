@@ -16,7 +16,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
 from bookkeeper.coordination.coordination_protocol import Coordination, Leader
-from bookkeeper.errors import BookkeeperError, TransientError
+from bookkeeper.errors import BookkeeperError, InvalidInputError, NotFoundError, TransientError
 from bookkeeper.master.gc import gc_rules
 from bookkeeper.master.gc.retention_reasons import RetentionReasons
 from bookkeeper.master.index.shipments import Retry, Shipments, Shipped
@@ -43,7 +43,7 @@ from bookkeeper.monitor.observation import (
     TServerInfo,
 )
 from bookkeeper.rpc.contract.messages import TargetStatus
-from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.volume import Volume
 
 STATUSES_MAX = 5_000
 """Most pairs of a file and a target that are shown one by one, by lag; sums count all."""
@@ -152,7 +152,10 @@ class MasterSource:
             reasons.books(row)
         for key in scan_rows(collector.stores.table):
             reasons.quarantined(key)
-        sizes = {uri: size for uri in {*(log.uri for log in logs), *marked} if (size := size_of(uri)) is not None}
+        volume = lead.tservers.volume
+        sizes = {
+            uri: size for uri in {*(log.uri for log in logs), *marked} if (size := size_of(volume, uri)) is not None
+        }
         there = [log for log in logs if log.uri in sizes]
         return tuple(reasons.retained(there, sizes, live, [uri for uri in marked if uri in sizes]))
 
@@ -237,9 +240,9 @@ def cycles_of(lead: Leadership) -> Cycles:
     )
 
 
-def size_of(uri: str) -> int | None:
+def size_of(volume: Volume, uri: str) -> int | None:
     """The size of a file; None when it is gone."""
     try:
-        return path_of(uri).stat().st_size
-    except OSError:
+        return volume.size(volume.name_of(uri))
+    except (OSError, NotFoundError, InvalidInputError):
         return None

@@ -123,9 +123,8 @@ class BookkeeperSession:
             answer = self._tserver().offer_segments(offer_of(self.token, self.stream, transfer))
             if answer.state == WANTED:
                 self.sends += 1
-                for part in missing_parts(
-                    self.token, self.stream, transfer.log, answer.received_bytes, self.part_bytes
-                ):
+                received = answer.received_bytes
+                for part in missing_parts(self.token, self.stream, transfer, received, self.part_bytes):
                     if self.clock.boot_ns() >= give_up_ns:
                         return "its files take too long"
                     self._tserver().put_segment(part)

@@ -16,6 +16,7 @@ from bookkeeper.bulk.log_segments import SegmentedLog
 from bookkeeper.origins import Root
 from bookkeeper.peers.protocol import Acked, Message, ReplicaSession
 from bookkeeper.security.file_roots import FileRoots
+from bookkeeper.storage.volume import Volume
 
 
 class InFlightMessage(Protocol):
@@ -54,10 +55,12 @@ def is_pipelined(message: Message) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SegmentTransfer:
-    """A source file as segment files. ``provenance`` is that of a message. ``log`` describes the segments. ``root`` is
-    the file in which the records were first written, with the same offsets (rule R22); None = in this file.
+    """A source file as segment files, which lie on ``volume``. ``provenance`` is that of a message. ``log`` describes
+    the segments. ``root`` is the file in which the records were first written, with the same offsets (rule R22); None =
+    in this file.
     """
 
+    volume: Volume
     provenance: tuple[str, ...]
     log: SegmentedLog
     root: Root | None = None

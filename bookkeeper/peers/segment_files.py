@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.bulk.log_segments import SegmentedLog
 from bookkeeper.errors import BookkeeperError, DeclinedError, NotFoundError, PermanentError, RefusedError
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.extensions import SegmentTransfer
 from bookkeeper.rpc.contract.offer_messages import OfferedSegment, SegmentPart, SegmentsOffer
-from bookkeeper.storage.wal import path_of
 
 
 @dataclass(slots=True)
@@ -45,20 +43,19 @@ def offer_of(token: str, stream: StreamKey, transfer: SegmentTransfer) -> Segmen
 
 
 def missing_parts(
-    token: str, stream: StreamKey, log: SegmentedLog, received_bytes: Sequence[int], part_bytes: int
+    token: str, stream: StreamKey, transfer: SegmentTransfer, received_bytes: Sequence[int], part_bytes: int
 ) -> Iterator[SegmentPart]:
     """The parts that the peer does not have, in order. Raises DeclinedError when a file can't be read: the log's
     records may still be readable.
     """
-    for number, (segment, start) in enumerate(zip(log.segments, received_bytes, strict=True)):
+    for number, (segment, start) in enumerate(zip(transfer.log.segments, received_bytes, strict=True)):
         try:
-            with path_of(segment.uri).open("rb") as content:
-                content.seek(start)
-                while part := content.read(part_bytes):
-                    yield SegmentPart(token, stream, number, start, part)
-                    start += len(part)
-        except OSError as error:
-            raise DeclinedError(f"{segment.uri} can't be read: {error.strerror}") from error
+            name = transfer.volume.name_of(segment.uri)
+            while part := transfer.volume.read_range(name, start, part_bytes):
+                yield SegmentPart(token, stream, number, start, part)
+                start += len(part)
+        except (OSError, NotFoundError) as error:
+            raise DeclinedError(f"{segment.uri} can't be read: {error}") from error
 
 
 def is_about_form(error: BookkeeperError) -> bool:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from bookkeeper.bulk.exported_table import copy_file
 from bookkeeper.sqlite_file import JOURNAL_SUFFIX
-from bookkeeper.storage.wal.wal_files import CALL_BYTES, DiskSource, FileOps, beside, sync_directory
+from bookkeeper.storage.volume.file_ops import CALL_BYTES, FileOps, beside, sync_directory
+from bookkeeper.storage.volume.sources import DiskSource
 
 NEW_SUFFIX = ".new"
 """Suffix of an unfinished copy; the next copy overwrites one that a crash left."""

@@ -6,7 +6,6 @@ The order in which they start and end is in ``process``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from bookkeeper.bulk import incoming_dir
 from bookkeeper.clock import Clock
@@ -19,6 +18,7 @@ from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.tablet import BatchLimits
+from bookkeeper.storage.volume import Volume
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
@@ -69,6 +69,7 @@ class Environment:
     """
 
     settings: Settings
+    volume: Volume
     coordination: Coordination
     metadata: MetadataTable
     clock: Clock
@@ -78,11 +79,6 @@ class Environment:
     master: MasterLink
     retries: SessionRetries
     die: Die
-
-    @property
-    def wal_dir(self) -> Path:
-        """The directory of the session's own logs."""
-        return self.settings.wal_dir / self.session.session_id
 
 
 def assemble(env: Environment) -> Parts:
@@ -101,7 +97,7 @@ def assemble(env: Environment) -> Parts:
         receiving=receiving,
         bulk=_bulk(env, writing, tablets, receiving, peer_limits),
         worker=ReplicationWorker(
-            env.settings, env.metadata, env.coordination, env.pool, env.master.report, env.address
+            env.settings, env.volume, env.metadata, env.coordination, env.pool, env.master.report, env.address
         ),
     )
 
@@ -110,9 +106,9 @@ def _writing(env: Environment, registry: Registry) -> WriteParts:
     settings, clock, session = env.settings, env.clock, env.session
     context = WriteContext(clock, view_of(read_config(env.coordination)))
     interval_ms = settings.tserver.needed_interval_ms
-    bookkeeper = WalBookkeeper(env.metadata, env.retries, clock, interval_ms, env.master.nudge, env.die)
+    bookkeeper = WalBookkeeper(env.volume, env.metadata, env.retries, clock, interval_ms, env.master.nudge, env.die)
     opener = WalOpener(
-        env.wal_dir,
+        env.volume,
         settings.instance.instance_id,
         session.session_id,
         clock,
@@ -133,8 +129,8 @@ def _tablets(env: Environment, registry: Registry, writing: WriteParts) -> Table
     schedule = FlushSchedule(clock, flush_limits(settings))
     flusher = Flusher(registry, path, bookkeeper, books, schedule, BackgroundThread("flusher", clock, env.die))
     compactor = Compactor(registry, flusher, books, clock, env.die)
-    maker = TabletMaker(settings.tables_dir, writing.configuration.table, sorter.later, books_flight_ms(settings))
-    loader = Loader(registry, path, bookkeeper, flusher, TabletOpener(env.metadata, env.session, maker))
+    maker = TabletMaker(env.volume, writing.configuration.table, sorter.later, books_flight_ms(settings))
+    loader = Loader(registry, path, bookkeeper, flusher, TabletOpener(env.metadata, env.session, env.volume, maker))
     return TabletParts(registry, loader, flusher, compactor, sorter)
 
 
@@ -157,12 +153,16 @@ def _bulk(
     env: Environment, writing: WriteParts, tablets: TabletParts, receiving: ReceiveParts, limits: PeerLimits
 ) -> BulkParts:
     settings, session_id = env.settings, env.session.session_id
-    relay_logs = RelayLogs(env.wal_dir, settings.instance.instance_id, session_id, env.clock)
+    relay_logs = RelayLogs(env.volume, settings.instance.instance_id, session_id, env.clock)
     exclusive = ExclusiveTablets(tablets.registry, tablets.loader, tablets.flusher, writing.path)
-    loader = BulkLoader(exclusive, receiving.index, relay_logs, env.metadata, env.retries, env.master.nudge, env.die)
+    loader = BulkLoader(
+        env.volume, exclusive, receiving.index, relay_logs, env.metadata, env.retries, env.master.nudge, env.die
+    )
     directory = incoming_dir(settings.tables_dir) / session_id
     uploads = SegmentUploads(directory, env.clock, settings.tserver.stream_idle_timeout_ms, env.die)
-    receiver = SegmentReceiver(receiving.admission, receiving.tablets, receiving.receiver, loader, uploads, limits)
+    receiver = SegmentReceiver(
+        env.volume, receiving.admission, receiving.tablets, receiving.receiver, loader, uploads, limits
+    )
     return BulkParts(loader, receiver, uploads)
 
 

@@ -25,6 +25,7 @@ from bookkeeper.runtime.process_exit import end_process
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import Die, start_thread
 from bookkeeper.security.access import entrance_of, process_credentials
+from bookkeeper.storage.volume import open_volume
 from bookkeeper.tserver.assembly import Environment, assemble, replicate_calls
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.parts import Parts
@@ -72,6 +73,7 @@ class TServerProcess:
         self._parts = assemble(
             Environment(
                 settings=settings,
+                volume=open_volume(settings),
                 coordination=coordination,
                 metadata=metadata,
                 clock=clock,

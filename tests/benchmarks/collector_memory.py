@@ -39,7 +39,8 @@ from bookkeeper.metadata.owner import owner_value
 from bookkeeper.metadata.sqlite.sqlite_cells import PART_CELLS
 from bookkeeper.metadata.values import FateOp
 from bookkeeper.model import TargetKey
-from bookkeeper.storage.wal import uri_of
+from bookkeeper.storage.volume import open_volume
+from bookkeeper.storage.volume.file_ops import uri_of
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.master_cycle import LONG_LEASES
 from tests.benchmarks.master_memory import BYTES_MAX, forget_peak, resident_bytes
@@ -220,14 +221,16 @@ def measure(case: Case, directory: Path) -> float:
         clock.jump(2 * FLIGHT_MS)
         if case.moment == "orphaned":
             if not step:
-                books = Books(ReignStores(store, reign, ground.coordination))
+                books = Books(ReignStores(store, reign, ground.coordination), open_volume(ground.settings))
             view = books.read()
             books.keep(view)
             books.publish(view, books.remove(view))
         else:
             if not step:
                 collector = collector_of(ground, store, reign, clock)
-            collector.tservers = MadeLogs(ground.coordination, ground.pool, ground.settings.wal_dir, case=present)
+            collector.tservers = MadeLogs(
+                ground.coordination, ground.pool, ground.settings.wal_dir, open_volume(ground.settings), case=present
+            )
             with patch("bookkeeper.master.gc.gc_runner.delete_log"):
                 collector.run_once()
     peak = resident_bytes("VmHWM")
@@ -246,9 +249,11 @@ def collector_of(ground: Ground, store: MadeBooks, reign: Reign, clock: TestCloc
     own_id = ground.settings.instance.instance_id
     stores = ReignStores(store, reign, ground.coordination)
     fate = Accepting(FateStore(store, reign), {}, clock, random.Random(1))
-    origin_gc = OriginGc(stores, clock, SteadyWall(clock), fate, OriginMemory(OriginIndex(), own_id, 1e12))
+    origin_gc = OriginGc(
+        stores, clock, SteadyWall(clock), fate, OriginMemory(OriginIndex(open_volume(ground.settings)), own_id, 1e12)
+    )
     rounds = Rounds(store, ground.coordination, reign, own_id, "made")
-    tservers = MadeLogs(ground.coordination, ground.pool, ground.settings.wal_dir)
+    tservers = MadeLogs(ground.coordination, ground.pool, ground.settings.wal_dir, open_volume(ground.settings))
     return GcRunner(stores, rounds, clock, tservers, fate, origin_gc, FLIGHT_MS)
 
 

@@ -21,13 +21,14 @@ import pyarrow as pa
 from bookkeeper.config import Settings, new_settings, write_settings
 from bookkeeper.model import MUTATION_SCHEMA, BlockTarget
 from bookkeeper.replay.ranges import Range
+from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, block_target_to_pb, encode_batch
-from bookkeeper.storage.wal.wal_files import path_of
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.memory import MemoryWatch
 from tests.benchmarks.plain_copy import Peer, copy_plain, drain_peer
 from tests.support.ranges import a_range
 from tests.support.replay_process import ReplayProcess
+from tests.support.volumes import MACHINE, name_at
 from tests.support.wal_files import TO_EAST, WEST
 
 BLOCK_RECORDS = 4096
@@ -67,7 +68,7 @@ def _write_log(path: Path, blocks: int, block_target: BlockTarget) -> str:
         min_row=bytes(16),
         max_row=b"\xff" * 16,
     )
-    writer = WalWriter.create(path, FileHeader(instance_id=WEST, session_id="s", created_time_ms=1))
+    writer = WalWriter.create(MACHINE, name_at(path), FileHeader(instance_id=WEST, session_id="s", created_time_ms=1))
     for number in range(blocks):
         placed = BlockHeader()
         placed.CopyFrom(header)

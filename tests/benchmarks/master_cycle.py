@@ -27,6 +27,7 @@ from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.model import Extent, Target, TargetShare
+from bookkeeper.storage.volume import open_volume
 from tests.benchmarks.figure import Figure
 from tests.support.tservers import Ground
 
@@ -153,7 +154,7 @@ def measure(
     assert isinstance(reign, Reign)
     owners = Owners(lambda uri: uri.rsplit("/", 2)[1], {live.session_id})
     queue = PeerQueue(4_000)
-    books = Books(ReignStores(ground.metadata, reign, ground.coordination))
+    books = Books(ReignStores(ground.metadata, reign, ground.coordination), open_volume(ground.settings))
     first = _seconds(lambda: _cycle(books, owners, queue, files))
     scans, cycles = [], []
     for _ in range(rounds):

@@ -38,6 +38,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, CellKey, Column, Row, RowPut
 from bookkeeper.metadata.sqlite.sqlite_cells import PART_CELLS
 from bookkeeper.model import TargetKey, TargetShare
+from bookkeeper.storage.volume import open_volume
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.master_cycle import LONG_LEASES, full_look
 from tests.support.tservers import Ground
@@ -266,7 +267,7 @@ def measure(case: Case, directory: Path) -> Found:
     assert isinstance(reign, Reign)
     owners = Owners(lambda uri: uri.rsplit("/", 2)[1], ())
     store = MadeRows(case, target.key)
-    books, queue = Books(ReignStores(store, reign, ground.coordination)), PeerQueue(4_000)
+    books, queue = Books(ReignStores(store, reign, ground.coordination), open_volume(ground.settings)), PeerQueue(4_000)
     for _ in range(2):
         full_look(books, owners, queue)
     before = resident_bytes("VmRSS")

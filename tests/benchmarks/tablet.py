@@ -23,6 +23,7 @@ from bookkeeper.client.scanner import PAGE_BYTES, page_after
 from bookkeeper.model import MUTATION_SCHEMA, Extent
 from bookkeeper.storage.tablet import GroupMap, TabletData
 from tests.benchmarks.figure import Figure
+from tests.support.volumes import MACHINE, name_at
 
 BLOCK_RECORDS = 4096
 ROW_BYTES = 16
@@ -167,7 +168,7 @@ def _row_group_reader(path: Path) -> Callable[[int], object]:
 def _memory_figures(place: Path, records: pa.RecordBatch, keys: npt.NDArray[np.int64]) -> list[Figure]:
     random = np.random.default_rng(2)
     million = records.num_rows
-    tablet = TabletData(Extent("t", None, None), GroupMap({}), place / "memory", [])
+    tablet = TabletData(Extent("t", None, None), GroupMap({}), MACHINE, name_at(place / "memory"), [])
     sort_seconds = _seconds(lambda: pc.sort_indices(records.column("row")))
     figures = [_rate("apply", million, _seconds(lambda: _apply(tablet, records, 1)), "sort in Arrow", sort_seconds)]
     ordered = records.take(pa.array(np.argsort(keys)))
@@ -199,7 +200,7 @@ def _memory_figures(place: Path, records: pa.RecordBatch, keys: npt.NDArray[np.i
 
 def _segment_figures(place: Path, records: int, segments: int) -> list[Figure]:
     random = np.random.default_rng(3)
-    tablet = TabletData(Extent("t", None, None), GroupMap({}), place / "segments", [])
+    tablet = TabletData(Extent("t", None, None), GroupMap({}), MACHINE, name_at(place / "segments"), [])
     keys = random.choice(ROW_SPACE, records)
     share = records // segments
     for number in range(segments):

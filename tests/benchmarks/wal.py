@@ -20,6 +20,8 @@ import pyarrow as pa
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.model import MUTATION_SCHEMA
+from bookkeeper.storage.volume.file_ops import FileOps, uri_of, write_all
+from bookkeeper.storage.volume.sources import map_file
 from bookkeeper.storage.wal import (
     Block,
     BlockHeader,
@@ -31,13 +33,12 @@ from bookkeeper.storage.wal import (
     delete_log,
     encode_batch,
     read_blocks,
-    uri_of,
 )
-from bookkeeper.storage.wal.wal_files import FileOps, map_file, write_all
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from tests.benchmarks.figure import Figure
+from tests.support.volumes import MACHINE, name_at
 
 RECORDS = 4096
 BLOCKS = 256
@@ -131,7 +132,7 @@ def _plain_write(path: Path, payloads: Sequence[pa.Buffer], at_once: int, sync_i
 
 
 def _encode_and_append(path: Path, batches: list[pa.RecordBatch]) -> None:
-    writer = WalWriter.create(path, FileHeader(instance_id="i", session_id="s"))
+    writer = WalWriter.create(MACHINE, name_at(path), FileHeader(instance_id="i", session_id="s"))
     for _ in range(BLOCKS // len(batches)):
         for batch in batches:
             writer.append([Block(_header(writer.offset + 1), encode_batch(batch))])
@@ -139,7 +140,7 @@ def _encode_and_append(path: Path, batches: list[pa.RecordBatch]) -> None:
 
 
 def _append_synced(path: Path, batches: Sequence[pa.RecordBatch], records: int) -> None:
-    writer = WalWriter.create(path, FileHeader(instance_id="i", session_id="s"))
+    writer = WalWriter.create(MACHINE, name_at(path), FileHeader(instance_id="i", session_id="s"))
     for number in range(SYNCED_BLOCKS):
         part = batches[number % len(batches)].slice(0, records)
         writer.append([Block(_header(writer.offset + 1, records), encode_batch(part))])
@@ -180,7 +181,7 @@ def _synced_figure(directory: Path, batches: list[pa.RecordBatch], records: int)
 def _commit(path: Path, batches: Sequence[pa.RecordBatch], durability: Durability, at_once: int, count: int) -> None:
     """``count`` submissions, at most ``at_once`` of them unanswered; the log is closed and sealed."""
     committer = GroupCommitter(
-        lambda: WalWriter.create(path, FileHeader(instance_id="i", session_id="s")),
+        lambda: WalWriter.create(MACHINE, name_at(path), FileHeader(instance_id="i", session_id="s")),
         _NoBooks(),
         lambda: None,
         SystemClock(),
@@ -202,14 +203,14 @@ def _plain_read(path: Path, size: int) -> None:
 
 
 def _decode(path: Path) -> None:
-    records = sum(block.batch().num_rows for block in read_blocks(uri_of(path), 1, BLOCKS * RECORDS))
+    records = sum(block.batch().num_rows for block in read_blocks(MACHINE, uri_of(path), 1, BLOCKS * RECORDS))
     if records != BLOCKS * RECORDS:
         raise ValueError(f"read {records} records")
 
 
 def _skip(path: Path) -> None:
     last = BLOCKS * RECORDS
-    list(read_blocks(uri_of(path), last, last))
+    list(read_blocks(MACHINE, uri_of(path), last, last))
 
 
 def _figure(name: str, rates: dict[str, float], key: str, reference: str, **targets: float) -> Figure:
@@ -245,11 +246,11 @@ def _round(directory: Path, batches: list[pa.RecordBatch], payloads: list[pa.Buf
         ("plain groups", lambda: _plain_write(path, payloads, GROUP, SYNC_INTERVAL_MS / 1000)),
         ("", path.unlink),
         ("commit", lambda: _commit(path, batches, Durability.FLUSH, 4 * GROUP, BLOCKS)),
-        ("", lambda: delete_log(uri_of(path))),
+        ("", lambda: delete_log(MACHINE, uri_of(path))),
         ("plain syncs", lambda: _plain_write(path, message * SYNCS, 1, 0.0)),
         ("", path.unlink),
         ("syncs", lambda: _commit(path, single, Durability.SYNC, 1, SYNCS)),
-        ("", lambda: delete_log(uri_of(path))),
+        ("", lambda: delete_log(MACHINE, uri_of(path))),
     ]
     return {name: _seconds(step) for name, step in steps}
 

@@ -16,8 +16,8 @@ from bookkeeper.master.quarantine.quarantined_ranges import scan_rows
 from bookkeeper.metadata.owner import ROUND_NAME
 from bookkeeper.replay.ranges import Range
 from bookkeeper.rpc.contract.messages import QuarantinedRange
+from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.storage.wal import read_headers
-from bookkeeper.storage.wal.wal_files import path_of
 from shell.failures import ExitCode
 from tests.docs.page import ROOT, same_shape
 from tests.docs.stage import Stage
@@ -25,6 +25,7 @@ from tests.support.local_pair import Books, LocalCluster, local_pair
 from tests.support.local_replay import at_once
 from tests.support.shell import quick
 from tests.support.tservers import wait_until
+from tests.support.volumes import MACHINE
 from tests.support.wal_files import damage
 
 pytestmark = pytest.mark.integration
@@ -173,7 +174,7 @@ def test_a_retry_ships_it_behind_what_followed_it(manual: Pair) -> None:
 
 def logged(east: LocalCluster) -> list[bytes]:
     """Rows in the present log of the peer's tserver, in order."""
-    blocks = [at.load() for at in read_headers(east.tserver.parts.writing.path.wal_uri)]
+    blocks = [at.load() for at in read_headers(MACHINE, east.tserver.parts.writing.path.wal_uri)]
     return [row for block in blocks for row in block.batch().column("row").to_pylist()]
 
 

@@ -30,6 +30,7 @@ from tests.support.ranges import a_range
 from tests.support.replay_process import ReplayProcess, all_gone, wait_until
 from tests.support.thrift_peer import ThriftPeer
 from tests.support.trust import trust_everybody
+from tests.support.volumes import MACHINE
 from tests.support.wal_files import EAST, NORTH, TO_EAST, WEST, Spec, write_wal
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -67,6 +68,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_settings(base.model_copy(update={"replay": replay}))
     trust_everybody(base)
     return directory
+
+
+@pytest.fixture
+def logs(home: Path, tmp_path: Path) -> Path:
+    """A directory for logs of one test, on the Volume of the process."""
+    return home / "wal" / tmp_path.name
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +123,9 @@ def test_a_process_that_was_stopped_beyond_its_lease_ends(tmp_path: Path) -> Non
 
 
 def test_ranges_arrive_exactly_and_are_shipped_by_task_processes(
-    process: ReplayProcess, tmp_path: Path, east: ThriftPeer
+    process: ReplayProcess, logs: Path, east: ThriftPeer
 ) -> None:
-    one, two = wal(tmp_path, "one", 20, 50), wal(tmp_path, "two", 20, 50)
+    one, two = wal(logs, "one", 20, 50), wal(logs, "two", 20, 50)
     results = process.run(
         [
             a_range(one, 101, 600, quorum=east.quorum, range_id=1),
@@ -132,7 +139,7 @@ def test_ranges_arrive_exactly_and_are_shipped_by_task_processes(
         3: (1000, 700, None),
     }
     assert sorted(east.memory.rows) == sorted(rows(101, 500) + rows(1, 1000))
-    assert results[1].acked_position == next(read_blocks(one, 600, 600)).end_position
+    assert results[1].acked_position == next(read_blocks(MACHINE, one, 600, 600)).end_position
     tasks = {member.pid for member in process.family()} - {process.jvm().pid}
     assert {r.pid for r in results.values()} <= tasks
     assert {r.host for r in results.values()} == {socket.gethostname()}
@@ -158,8 +165,8 @@ def test_the_jvm_maps_the_classes_that_were_prepared(process: ReplayProcess) -> 
     assert str(archive) in Path(f"/proc/{process.jvm().pid}/maps").read_text()
 
 
-def test_a_stream_is_never_cut_between_tasks(process: ReplayProcess, tmp_path: Path, east: ThriftPeer) -> None:
-    files = [wal(tmp_path, f"w{n}", 10, 10) for n in range(4)]
+def test_a_stream_is_never_cut_between_tasks(process: ReplayProcess, logs: Path, east: ThriftPeer) -> None:
+    files = [wal(logs, f"w{n}", 10, 10) for n in range(4)]
     ranges = [
         a_range(file, first, first + 9, quorum=east.quorum, range_id=100 * n + first, finished=0, order_key=n)
         for n, file in enumerate(files)
@@ -172,12 +179,12 @@ def test_a_stream_is_never_cut_between_tasks(process: ReplayProcess, tmp_path: P
     assert sorted(east.memory.rows) == sorted(rows(1, 100) * len(files))
 
 
-def test_a_bad_range_is_a_row_and_the_good_ones_count(process: ReplayProcess, tmp_path: Path, east: ThriftPeer) -> None:
-    good, bad = wal(tmp_path, "good", 4, 10), wal(tmp_path, "bad", 4, 10)
-    second = list(read_blocks(bad, 1, 40))[1]
-    raw = bytearray((tmp_path / "bad").read_bytes())
+def test_a_bad_range_is_a_row_and_the_good_ones_count(process: ReplayProcess, logs: Path, east: ThriftPeer) -> None:
+    good, bad = wal(logs, "good", 4, 10), wal(logs, "bad", 4, 10)
+    second = list(read_blocks(MACHINE, bad, 1, 40))[1]
+    raw = bytearray((logs / "bad").read_bytes())
     raw[second.end_position - 20] ^= 0xFF
-    (tmp_path / "bad").write_bytes(raw)
+    (logs / "bad").write_bytes(raw)
     results = process.run(
         [
             a_range(good, 1, 40, quorum=east.quorum, range_id=1),
@@ -192,18 +199,18 @@ def test_a_bad_range_is_a_row_and_the_good_ones_count(process: ReplayProcess, tm
 
 
 def test_bytes_that_are_no_ranges_are_refused_and_hurt_nobody(
-    process: ReplayProcess, tmp_path: Path, east: ThriftPeer
+    process: ReplayProcess, logs: Path, east: ThriftPeer
 ) -> None:
     with pytest.raises(InvalidInputError):
         process.run_raw(b"garbage")
-    file = wal(tmp_path, "w", 1, 10)
+    file = wal(logs, "w", 1, 10)
     assert process.run([a_range(file, 1, 10, quorum=east.quorum)])[1].error is None
 
 
 def test_a_hung_peer_and_a_dead_one_delay_no_other(
-    process: ReplayProcess, tmp_path: Path, east: ThriftPeer, north: ThriftPeer
+    process: ReplayProcess, logs: Path, east: ThriftPeer, north: ThriftPeer
 ) -> None:
-    file = wal(tmp_path, "w", 4, 10)
+    file = wal(logs, "w", 4, 10)
     release, hanging = threading.Event(), threading.Event()
 
     def hang(_request: ReplicateRequest) -> None:
@@ -241,9 +248,9 @@ def outcome_is_known(future: Future[dict[int, RangeResult]]) -> bool:
 
 
 def test_a_task_process_that_is_killed_takes_no_good_range_along(
-    process: ReplayProcess, tmp_path: Path, east: ThriftPeer
+    process: ReplayProcess, logs: Path, east: ThriftPeer
 ) -> None:
-    files = [wal(tmp_path, f"w{n}", 4, 10) for n in range(2)]
+    files = [wal(logs, f"w{n}", 4, 10) for n in range(2)]
     hanging, release = threading.Event(), threading.Event()
 
     def hang_once(request: ReplicateRequest) -> None:
@@ -277,12 +284,12 @@ def pids_connected_to(process: ReplayProcess, address: str) -> list[int]:
 
 
 def test_a_real_cluster_takes_each_record_once_though_a_tserver_dies_and_everything_is_sent_again(
-    process: ReplayProcess, tmp_path: Path
+    process: ReplayProcess, tmp_path: Path, logs: Path
 ) -> None:
     with Cluster(tmp_path / "east", "east", tservers=2) as east:
         table = east.client.tables.create("t", splits=[b"000200", b"000300"])
         target = TargetKey("east", table.table_id, "t1", 1)
-        file = wal(tmp_path, "w", 40, 10, [target])
+        file = wal(logs, "w", 40, 10, [target])
 
         def shipped(first: int, last: int) -> bool:
             instance = east.settings.instance.instance_id
@@ -310,7 +317,7 @@ def test_told_to_stop_with_a_task_under_way_it_says_nothing_and_leaves_no_orphan
     write_settings(settings)
     log = tmp_path / "log"
     with ReplayProcess(settings, log) as process:
-        family, lost = hang_in_a_task(process, wal(tmp_path, "w", 4, 10), east)
+        family, lost = hang_in_a_task(process, wal(tmp_path / "west" / "wal", "w", 4, 10), east)
         said = log.read_text()
         process.process.send_signal(signal.SIGTERM)
         assert process.process.wait(LIMIT_S) == 0
@@ -321,9 +328,9 @@ def test_told_to_stop_with_a_task_under_way_it_says_nothing_and_leaves_no_orphan
 
 
 def test_killed_with_a_task_under_way_it_leaves_no_orphan_and_the_next_one_goes_on(
-    process: ReplayProcess, home: Path, tmp_path: Path, east: ThriftPeer
+    process: ReplayProcess, home: Path, logs: Path, east: ThriftPeer
 ) -> None:
-    file = wal(tmp_path, "w", 4, 10)
+    file = wal(logs, "w", 4, 10)
     family, lost = hang_in_a_task(process, file, east)
     assert len(family) >= 3
     process.process.send_signal(signal.SIGKILL)
@@ -339,7 +346,7 @@ def test_killed_with_a_task_under_way_it_leaves_no_orphan_and_the_next_one_goes_
         assert (result.acked_offset, result.error) == (40, None)
         assert east.memory.rows == rows(1, 40)
 
-        other = wal(tmp_path, "v", 4, 10)  # of the first log it remembers that all of it arrived
+        other = wal(logs, "v", 4, 10)  # of the first log it remembers that all of it arrived
         family, lost = hang_in_a_task(second, other, east)
         os.kill(second.jvm().pid, signal.SIGKILL)
         assert second.process.wait(LIMIT_S) == EXIT_BROKEN

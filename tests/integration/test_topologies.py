@@ -22,10 +22,11 @@ from bookkeeper.errors import ExistsError, PermanentError
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import LocalityGroup
 from bookkeeper.replay.stream.segment_transfer import BY_SEGMENTS
+from bookkeeper.storage.volume.file_ops import uri_of
 from bookkeeper.storage.wal import read_headers
-from bookkeeper.storage.wal.wal_files import uri_of
 from tests.support.local_pair import Books, LocalCluster, local_cluster
 from tests.support.tservers import wait_until
+from tests.support.volumes import MACHINE
 
 pytestmark = pytest.mark.integration
 
@@ -142,7 +143,12 @@ def repl_columns(cluster: LocalCluster) -> dict[str, int]:
 def provenances(cluster: LocalCluster) -> set[tuple[str, ...]]:
     """The provenances of the blocks in the cluster's logs."""
     logs = map(uri_of, cluster.settings.wal_dir.rglob("*.wal"))
-    return {tuple(found.header.provenance) for log in logs for found in read_headers(log) if found.header.record_count}
+    return {
+        tuple(found.header.provenance)
+        for log in logs
+        for found in read_headers(MACHINE, log)
+        if found.header.record_count
+    }
 
 
 def test_a_slave_that_is_a_master_makes_a_repl_column_of_its_own_and_adds_itself(clusters: Map) -> None:

@@ -19,9 +19,10 @@ from bookkeeper.metadata.values import Received
 from bookkeeper.model import BlockTarget, Extent, StreamKey, Target
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
-from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal import FileHeader, block_target_from_pb, path_of
-from bookkeeper.storage.wal.wal_files import uri_of
+from bookkeeper.storage.volume import open_volume
+from bookkeeper.storage.volume.file_ops import path_of, uri_of
+from bookkeeper.storage.volume.names import log_directory
+from bookkeeper.storage.wal import FileHeader, block_target_from_pb
 from combiners import CLOSED
 from tests.support.compactions import QUIET, CrashError, DyingMetadata, files_of, move, named_in, parts_of, quiet_tablet
 from tests.support.must_raise import must_raise
@@ -36,6 +37,7 @@ from tests.support.tservers import (
     status_of,
     wait_until,
 )
+from tests.support.volumes import MACHINE, name_at
 
 pytestmark = pytest.mark.integration
 
@@ -53,7 +55,7 @@ def _import(west: Ground, extent: Extent, batch: pa.RecordBatch = BATCH, target:
     """An import that is under way, as the master has prepared it; with its log for the table's target."""
     directory = west.settings.tables_dir / extent.table_id / f"import-{uuid4().hex}"
     directory.mkdir(parents=True)
-    place = SegmentDirectory(directory, TabletSettings(), SegmentOps())
+    place = SegmentDirectory(MACHINE, name_at(directory), TabletSettings())
     refs = convert([batch], [extent], GroupMap({}), place, lambda: None)
     own_id = west.settings.instance.instance_id
     stream = StreamKey(own_id, uri_of(directory), extent.table_id, extent.table_id, 0)
@@ -65,7 +67,8 @@ def _import(west: Ground, extent: Extent, batch: pa.RecordBatch = BATCH, target:
     block_targets = [BlockTarget(target.key, target.groups)]
     header = FileHeader(instance_id=own_id, session_id="import", created_time_ms=9)
     logs = ImportLogs(
-        west.settings.wal_dir / "import",
+        open_volume(west.settings),
+        log_directory("import"),
         uuid4().hex,
         header,
         [extent],

@@ -22,7 +22,7 @@ from bookkeeper.runtime.threads import BackgroundThread
 from bookkeeper.storage.tablet import TabletData
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock
-from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.tserver.maintenance import flush_schedule
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.tablets.tablet import ServedTablet
@@ -350,7 +350,7 @@ def test_a_corrupt_segment_is_left_as_it_is_and_the_server_goes_on(west: Ground)
         west.write(node, extent, records([(row, b"1")]))
         west.tserver(node).flush_tablet(extent)
     compactor, tablet = parts_of(node, bad)
-    tablet._data = TabletData(bad, tablet.data.groups, tablet.data.directory, tablet.data.segments)
+    tablet._data = TabletData(bad, tablet.data.groups, tablet.data._volume, tablet.data.directory, tablet.data.segments)
     path_of(tablet.data.segments[0].uri).write_bytes(b"")
     for extent in (bad, good):
         compactor.request(node.process.parts.tablets.registry.serving(extent), 0)

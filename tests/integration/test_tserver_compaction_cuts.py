@@ -12,7 +12,7 @@ import pytest
 from bookkeeper.errors import BookkeeperError, CorruptionError
 from bookkeeper.master.gc.orphan_files import Holding, is_orphan_segment
 from bookkeeper.metadata import keys
-from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.compactions import (
     QUIET,
     CrashError,

@@ -25,8 +25,8 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, RowPut
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import TabletAssignment, WriteBatch
-from bookkeeper.storage.wal import Block, encode_batch, file_summary, path_of, read_seal, recover
-from bookkeeper.storage.wal.wal_files import FileOps
+from bookkeeper.storage.volume.file_ops import FileOps, path_of
+from bookkeeper.storage.wal import Block, encode_batch, file_summary, read_seal, recover
 from bookkeeper.tserver.commit.submission import Submission
 from bookkeeper.tserver.write.commit_path import CommitPath
 from combiners import CLOSED
@@ -43,6 +43,7 @@ from tests.support.tservers import (
     status_of,
     wait_until,
 )
+from tests.support.volumes import MACHINE
 
 pytestmark = pytest.mark.integration
 
@@ -234,10 +235,10 @@ def test_r15_a_tablet_is_not_served_while_a_log_it_needs_has_no_seal(west: Groun
         west.assign(other, extent)
     except TransientError:
         for uri in west.logs_of(node):
-            recover(uri)
+            recover(MACHINE, uri)
         west.tserver(other).load_tablet(TabletAssignment(extent, "", 1))
     assert west.scan(other, extent) == {(b"a", b"f", b"q"): b"1"}
-    assert all(read_seal(uri) for uri in west.logs_of(node)), "served from a log that may still grow"
+    assert all(read_seal(MACHINE, uri) for uri in west.logs_of(node)), "served from a log that may still grow"
     other.stop()
 
 
@@ -326,7 +327,7 @@ def test_r1_closed_says_what_a_master_would_write_from_the_file(west: Ground) ->
     node.process.parts.writing.committer.roll()
     wait_until(lambda: state_of(west, left, wal) == state_of(west, right, wal) == CLOSED, "CLOSED")
     rows = {keys.tablet_row("1", extent.end_row): extent for extent in (left, right)}
-    cells = wal_closer.close_cells(wal, dict.fromkeys(rows, b""), file_summary(wal), set(rows))
+    cells = wal_closer.close_cells(wal, dict.fromkeys(rows, b""), file_summary(MACHINE, wal), set(rows))
     for put in cells.rows:
         row = west.metadata.get(put.key, ("repl",))
         assert row is not None

@@ -25,6 +25,7 @@ from tests.support.tservers import (
     source_block,
     wait_until,
 )
+from tests.support.volumes import MACHINE
 
 pytestmark = pytest.mark.integration
 
@@ -135,7 +136,7 @@ def test_the_books_of_a_killed_tserver_name_every_log_with_records_for_targets(w
     node.kill9()
     load.end()
     for uri in west.recover_logs(node):
-        seal = read_seal(uri)
+        seal = read_seal(MACHINE, uri)
         assert seal is not None
         stamped = {block.header.end_row for block in blocks_of(uri) if block.header.block_targets}
         for extent in extents:

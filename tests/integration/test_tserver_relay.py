@@ -20,7 +20,8 @@ from bookkeeper.replay.stream import segment_transfer as shipping
 from bookkeeper.replay.stream.filters import provenance_for
 from bookkeeper.replay.stream.message_origins import block_origins_of
 from bookkeeper.storage.tablet import GroupMap
-from bookkeeper.storage.wal import block_target_from_pb, path_of, read_headers, read_seal
+from bookkeeper.storage.volume.file_ops import path_of
+from bookkeeper.storage.wal import block_target_from_pb, read_headers, read_seal
 from bookkeeper.storage.wal.blocks.block_origins import EVERY_ROW, Claim, parse_block_origins
 from combiners import CLOSED
 from tests.support.compactions import QUIET, CrashError, DyingMetadata, move
@@ -28,6 +29,7 @@ from tests.support.faults import fault
 from tests.support.given_files import SOURCE, Given, given_files
 from tests.support.ranges import a_range
 from tests.support.tservers import Cells, Ground, LocalNode, blocks_of, ground, own_blocks, records, status_of
+from tests.support.volumes import MACHINE
 
 pytestmark = pytest.mark.integration
 
@@ -80,7 +82,7 @@ def _taken_logs(west: Ground, node: LocalNode) -> list[str]:
 def _handed_on(west: Ground, log: str) -> Given:
     """The transfer that a worker of west makes of its log, for table 1 of the next cluster."""
     own_id = west.settings.instance.instance_id
-    whole, header = read_segmented_log(log), next(read_headers(log)).header
+    whole, header = read_segmented_log(MACHINE, log), next(read_headers(MACHINE, log)).header
     assert whole is not None
     stream = StreamKey(own_id, log, "1", "1", 1)
     return Given(log, whole, stream, shipping.root_in(header), provenance_for(header, own_id))
@@ -104,7 +106,7 @@ def _is_an_import_here(west: Ground, given: Given) -> None:
     assert status is not None
     assert (status.state, status.replication_needed_offset) == (CLOSED, 5)
     assert [(b.offset, b.file, b.until_offset) for b in status.barriers] == [(1, wal, before.last_offset)]
-    seal = read_seal(log)
+    seal = read_seal(MACHINE, log)
     assert seal is not None
     assert (seal.offset, seal.position) == (5, path_of(log).stat().st_size)
     blocks = blocks_of(log)
@@ -170,7 +172,7 @@ def _dies_at_the_put(west: Ground, given: Given, behind: bool) -> tuple[LocalNod
         node.process.parts.bulk.loader.adopt(order)
     metadata.die_at(10**6, False)
     (log,) = _taken_logs(west, node)
-    assert read_seal(log) is None, "R17: a log is sealed before the books name it"
+    assert read_seal(MACHINE, log) is None, "R17: a log is sealed before the books name it"
     assert not is_collectable_log(LogFile(log, node.session_id, False), (), {node.session_id}), "R17: it may be named"
     return node, log, move(west, node, WHOLE)
 
@@ -205,7 +207,7 @@ def test_r17_sealed_before_it_is_named_a_log_could_be_collected(west: Ground, gi
 def test_what_is_not_taken_leaves_no_log(west: Ground, given: Given) -> None:
     node = _served(west)
     order = given.order(west, node, WHOLE)
-    for segment in given.whole.segments[:1]:
+    for segment in order.segments[:1]:
         path_of(segment.uri).unlink()
     with pytest.raises(CorruptionError):
         west.tserver(node).adopt_segments(order)
@@ -292,7 +294,7 @@ def _goes_no_further_round(west: Ground, given: Given) -> None:
     node = _served(west)
     given.send_whole(west, node)
     (log,) = _taken_logs(west, node)
-    header, whole = next(read_headers(log)).header, read_segmented_log(log)
+    header, whole = next(read_headers(MACHINE, log)).header, read_segmented_log(MACHINE, log)
     assert whole is not None
     target = block_target_from_pb(header.block_targets[0]).target
     own_id = west.settings.instance.instance_id
@@ -315,7 +317,7 @@ def test_r20_when_the_stream_is_over_the_log_stays_for_its_targets(west: Ground,
     west.metadata.purge([keys.recv_cell(given.stream)])
     west.tserver(node).forget_streams([given.stream])
     assert status_of(west, WHOLE, log) is not None
-    assert read_segmented_log(log) is not None
+    assert read_segmented_log(MACHINE, log) is not None
 
 
 @pytest.mark.parametrize(

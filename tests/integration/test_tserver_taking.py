@@ -27,7 +27,7 @@ from bookkeeper.origins import Runs, root_of
 from bookkeeper.rpc.contract.messages import ReplicateResult
 from bookkeeper.rpc.contract.offer_messages import SegmentPart
 from bookkeeper.storage.tablet import GroupMap
-from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, block_origins_to_pb, exact_claims
 from bookkeeper.tserver.bulk.segment_offers import FILE_SEQ_MAX
 from tests.integration.test_tserver_borders import let_go, merge, split

@@ -10,7 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bookkeeper.replay.spark.wal_scan import SCAN_SCHEMA
 from bookkeeper.replay.spark.wal_source import register_wal_source
-from bookkeeper.storage.wal import FileHeader, WalWriter, path_of, read_headers
+from bookkeeper.storage.volume.file_ops import path_of
+from bookkeeper.storage.wal import FileHeader, WalWriter, read_headers
+from tests.support.volumes import MACHINE, name_at
 from tests.support.wal_files import Spec, append, write_wal
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -80,7 +82,7 @@ def test_options_choose_tables_and_offsets(spark: SparkSession, logs: Path) -> N
 
 
 def test_a_log_that_is_written_is_read_up_to_its_last_whole_block(spark: SparkSession, tmp_path: Path) -> None:
-    writer = WalWriter.create(tmp_path / "1.wal", FileHeader())
+    writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), FileHeader())
     append(writer, SPECS[:1])
     frame = load(spark, tmp_path)
     assert frame.count() == 50
@@ -94,7 +96,7 @@ def test_a_log_that_is_written_is_read_up_to_its_last_whole_block(spark: SparkSe
 
 def test_damage_fails_the_query_and_names_file_and_byte(spark: SparkSession, tmp_path: Path) -> None:
     uri = write_wal(tmp_path / "1.wal", SPECS, seal=True)
-    second = list(read_headers(uri))[1]
+    second = list(read_headers(MACHINE, uri))[1]
     raw = bytearray(path_of(uri).read_bytes())
     raw[second.end_position - 12] ^= 1
     path_of(uri).write_bytes(raw)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from bookkeeper.storage.wal import BlockHeader, encode_batch, uri_of
+from bookkeeper.storage.volume.file_ops import uri_of
+from bookkeeper.storage.volume.sources import map_file
+from bookkeeper.storage.wal import BlockHeader, encode_batch
 from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC, FramePosition, pack_frame, read_frame
 from bookkeeper.storage.wal.reading.wal_recovery import find_end
-from bookkeeper.storage.wal.wal_files import map_file
 from tests.support.wal_files import records
 
 TORN_ROWS = [b"torn-%03d" % number for number in range(50)]

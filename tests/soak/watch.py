@@ -17,7 +17,7 @@ from bookkeeper.config import Settings
 from bookkeeper.errors import TransientError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, Row
-from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from combiners import CLOSED
 from tests.support.books import books_of
 

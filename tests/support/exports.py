@@ -11,9 +11,9 @@ from bookkeeper.bulk.exported_table import Exported, ExportedTablet, copy_file
 from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
 from bookkeeper.model import Extent, LocalityGroup, RowRange
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
-from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal.wal_files import path_of
+from bookkeeper.storage.volume.file_ops import FileOps, path_of
 from tests.support.tservers import records
+from tests.support.volumes import MACHINE, name_at
 
 GROUPS = (LocalityGroup("g", (b"f",)),)
 PROPERTIES = {"table.versions.max": "3", "table.read_only": "true", "table.custom.key": "value"}
@@ -24,7 +24,7 @@ def make_export(directory: Path, batch: pa.RecordBatch = BATCH) -> Exported:
     """Two tablets, parted at m, each with one segment."""
     directory.mkdir(parents=True)
     extents = [Extent("1", b"m", None), Extent("1", None, b"m")]
-    place = SegmentDirectory(directory, TabletSettings(), SegmentOps())
+    place = SegmentDirectory(MACHINE, name_at(directory), TabletSettings())
     refs = convert([batch], extents, GroupMap({"g": (b"f",)}), place, lambda: None)
     tablets = tuple(
         ExportedTablet(
@@ -36,8 +36,8 @@ def make_export(directory: Path, batch: pa.RecordBatch = BATCH) -> Exported:
         for extent in extents
     )
     scratch = directory / "scratch"
-    checksums = {path_of(ref.uri).name: copy_file(path_of(ref.uri), scratch, SegmentOps()) for ref in refs}
+    checksums = {path_of(ref.uri).name: copy_file(path_of(ref.uri), scratch, FileOps()) for ref in refs}
     scratch.unlink()
     exported = Exported("cities", GROUPS, PROPERTIES, tablets, checksums)
-    exported.write(directory, SegmentOps())
+    exported.write(directory, FileOps())
     return exported

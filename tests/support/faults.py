@@ -21,6 +21,7 @@ from bookkeeper.metadata.strict_json import read_object
 from bookkeeper.metadata.values import LOG
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.standalone import durable_stores
+from bookkeeper.storage.volume import local_volume
 from bookkeeper.storage.wal import Block, WalWriter, read_seal
 from bookkeeper.storage.wal.reading import log_formats, seal_proof, wal_recovery
 from bookkeeper.storage.wal.writing import block_merge, seal
@@ -54,6 +55,7 @@ from tests.support.path_faults import PATH_FAULTS
 from tests.support.replacement import Binding, Fault, replaced
 from tests.support.shipping_faults import SHIPPING_FAULTS
 from tests.support.storage_faults import STORAGE_FAULTS
+from tests.support.volumes import MACHINE
 
 _SYNC, _APPENDED = WalWriter.sync, WalBooks.appended
 
@@ -72,7 +74,7 @@ def append_counting_as_synced(books: WalBooks, blocks: Sequence[Block]) -> None:
 
 def end_of(uri: str) -> int:
     """The offset of a sealed log's last record."""
-    found = read_seal(uri)
+    found = read_seal(MACHINE, uri)
     assert found is not None
     return found.offset
 
@@ -166,17 +168,17 @@ FAULTS: dict[str, Fault] = {
     ),
     "seal-not-read": Fault(
         seal.is_fenced,
-        lambda path: False,  # noqa: ARG005
+        lambda volume, name: False,  # noqa: ARG005
         "R15: an owner acknowledges records that it wrote behind the seal",
     ),
     "counted-without-fence": Fault(
-        seal.raise_fence,
+        local_volume.raise_fence,
         lambda path: None,  # noqa: ARG005
         "R15: an owner that lives acknowledges between counting and sealing",
     ),
     "the-page-cache-is-believed": Fault(
         seal_proof.is_on_disk,
-        lambda path, count, ops: True,  # noqa: ARG005
+        lambda volume, name, count: True,  # noqa: ARG005
         "R15: after a failed sync a log is sealed with records that the disk does not have",
     ),
     "stores-are-believed": Fault(
@@ -342,7 +344,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "unsealed-logs-are-read": Fault(
         tablet_opener.check_sealed,
-        lambda uri: None,  # noqa: ARG005
+        lambda volume, uri: None,  # noqa: ARG005
         "R15: a tablet is served from a log that may still grow",
     ),
     "tablets-that-left-are-flushed": Fault(

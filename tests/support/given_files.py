@@ -19,10 +19,11 @@ from bookkeeper.peers.segment_files import missing_parts, offer_of
 from bookkeeper.rpc.contract.messages import ReplicateResult
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment, OfferAnswer
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
-from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
+from bookkeeper.storage.volume.file_ops import path_of, uri_of
 from bookkeeper.storage.wal import FileHeader
 from bookkeeper.tserver.bulk.segment_offers import files_of, relay_facts_of, segments_by_tablet
 from tests.support.tservers import Ground, Node, blocks_of, replicate_request, source_block
+from tests.support.volumes import MACHINE, name_at
 
 SOURCE = "east-instance"
 TARGET = TargetKey("west", "1", "7", 1)
@@ -41,7 +42,7 @@ class Given:
     @property
     def file(self) -> SegmentTransfer:
         """What its cluster says of it."""
-        return SegmentTransfer(self.provenance, self.whole, self.root)
+        return SegmentTransfer(MACHINE, self.provenance, self.whole, self.root)
 
     # ---- as files
 
@@ -52,7 +53,7 @@ class Given:
 
     def put(self, west: Ground, node: Node, token: str, held: Sequence[int], part_bytes: int = 1000) -> None:
         """Send the files."""
-        for part in missing_parts(token, self.stream, self.whole, held, part_bytes):
+        for part in missing_parts(token, self.stream, self.file, held, part_bytes):
             west.tserver(node).put_segment(part)
 
     def send_whole(self, west: Ground, node: Node) -> OfferAnswer:
@@ -64,11 +65,11 @@ class Given:
         return west.tserver(node).take_segments(token, self.stream)
 
     def order(self, west: Ground, node: Node, extent: Extent) -> AdoptRequest:
-        """The order that a tablet gets when the files have come; it may take them in place."""
+        """The order that a tablet gets when the files have come: they are on its cluster's Volume."""
         west.tserver(node).open_stream(self.stream)
         offer = offer_of("", self.stream, self.file)
         (parts,) = segments_by_tablet(files_of(offer), [extent]).values()
-        uris = [segment.uri for segment in self.whole.segments]
+        uris = [uri_of(came(west, path_of(segment.uri))) for segment in self.whole.segments]
         segments = tuple(ImportedSegment(uris[number], entry.encode()) for number, entry in parts.items())
         return AdoptRequest(extent, self.stream, segments, through=self.whole.records, relay=relay_facts_of(offer))
 
@@ -83,6 +84,15 @@ class Given:
         return west.tserver(node).replicate(replicate_request(token, self.stream, 0, 0, end, wanted))
 
 
+def came(west: Ground, file: Path) -> Path:
+    """The file in a directory of this cluster."""
+    path = west.settings.tables_dir / "came" / file.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.hardlink_to(file)
+    return path
+
+
 def given_files(
     place: Path,
     batches: Sequence[pa.RecordBatch],
@@ -95,13 +105,20 @@ def given_files(
     made = place / "made"
     made.mkdir(parents=True)
     header = FileHeader(instance_id=SOURCE, session_id="import", created_time_ms=9)
-    logs = ImportLogs(place / "import", "name", header, [extent], groups, [BlockTarget(TARGET, stamped)], [""])
+    logs = ImportLogs(
+        MACHINE, name_at(place / "import"), "name", header, [extent], groups, [BlockTarget(TARGET, stamped)], [""]
+    )
     with patch("bookkeeper.bulk.segment_conversion.CHUNK_RECORDS", 1):
         refs = convert(
-            batches, [extent], groups, SegmentDirectory(made, TabletSettings(), SegmentOps()), lambda: None, logs.add
+            batches,
+            [extent],
+            groups,
+            SegmentDirectory(MACHINE, name_at(made), TabletSettings()),
+            lambda: None,
+            logs.add,
         )
     log = logs.finish()[extent]
-    link_log_segments(log.uri, log.offset, refs, groups, logs.lengths, SegmentOps())
-    whole = read_segmented_log(log.uri)
+    link_log_segments(MACHINE, log.uri, log.offset, refs, groups, logs.lengths)
+    whole = read_segmented_log(MACHINE, log.uri)
     assert whole is not None
     return Given(log.uri, whole, StreamKey(SOURCE, log.uri, "7", "1", 1))

@@ -26,6 +26,7 @@ from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.security.access import entrance_of
+from bookkeeper.storage.volume import open_volume
 
 
 def at_once(_ranges: Sequence[Range]) -> None:
@@ -82,7 +83,7 @@ class LocalReplay:
             self.runs.append(wanted)
         self.before(wanted)
         registry = registry_of(self.settings) if self.registry is None else self.registry()
-        shipper = Shipper(Sessions(registry, self.settings), self.settings)
+        shipper = Shipper(Sessions(registry, self.settings), open_volume(self.settings), self.settings)
         results = list(shipper.ship(wanted, self.budget_ms))
         with self._lock:
             self.results += results

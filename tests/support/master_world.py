@@ -51,12 +51,15 @@ from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import peer_credentials
 from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.standalone.directory import init_cluster
-from bookkeeper.storage.wal import FileHeader, Predecessor, uri_of
+from bookkeeper.storage.volume import open_volume
+from bookkeeper.storage.volume.file_ops import uri_of
+from bookkeeper.storage.wal import FileHeader, Predecessor
 from bookkeeper.storage.wal.blocks.block_pb2 import BlockTarget
 from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.exchange import EXCHANGE
 from tests.support.jumping_clock import TestClock
 from tests.support.trust import trust_everybody
+from tests.support.volumes import MACHINE, name_at
 from tests.support.wal_files import Spec, block
 
 UNHURRIED: dict[str, object] = {
@@ -244,7 +247,7 @@ class World:
         )
         path = self.settings.wal_dir / session_id / f"{prefix}{number:06d}.wal"
         path.parent.mkdir(exist_ok=True)
-        writer = WalWriter.create(path, header)
+        writer = WalWriter.create(MACHINE, name_at(path), header)
         predecessors = {place: Predecessor(file=file, offset=offset) for place, file, offset in after}
         for offset in range(1, records + 1):
             table_id, end_row = keys.parse_tablet_row(tablets[(offset - 1) % len(tablets)])
@@ -332,7 +335,7 @@ class World:
 
     def tservers(self) -> TServers:
         """Calls to tservers."""
-        return TServers(self.coordination, self.pool, self.settings.wal_dir)
+        return TServers(self.coordination, self.pool, self.settings.wal_dir, open_volume(self.settings))
 
     def rounds(self, reign: Reign) -> Rounds:
         """The rounds of a reign."""
@@ -378,7 +381,7 @@ class World:
         )
         collector = GcRunner(stores, self.rounds(reign), self.clock, tservers, fate, origins.gc, 60_000)
         return Master(
-            self, session, reign, Books(stores), fate, collector,
+            self, session, reign, Books(stores, tservers.volume), fate, collector,
             TServerRecovery(tservers, reign, partial(read_claim, self.table, self.config)), tservers,
         )  # fmt: skip
 

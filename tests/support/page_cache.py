@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bookkeeper.storage.wal import FileOps
+from bookkeeper.storage.volume.file_ops import FileOps
 
 
 class PageCache:

@@ -33,6 +33,7 @@ from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
 from bookkeeper.tserver.tablets.load_plan import Recovered
 from bookkeeper.tserver.tablets.tablet import ServedTablet, Tenure, tablet_records
 from bookkeeper.tserver.write.write_context import WriteContext
+from tests.support.volumes import MACHINE, name_at
 
 GROUPS = GroupMap({"g": (b"g",), "h": (b"h",)})
 LIMITS = BatchLimits(row_bytes_max=100, column_bytes_max=100, value_bytes_max=100, batch_records_max=10_000)
@@ -285,7 +286,7 @@ class Cluster:
 
     def _served(self, extent: Extent, recovered: Recovered) -> ServedTablet:
         self._serial += 1
-        data = TabletData(extent, GROUPS, self._directory, [])
+        data = TabletData(extent, GROUPS, MACHINE, name_at(self._directory), [])
         return ServedTablet(extent, data, recovered, Tenure(1, self._serial), 0)
 
 

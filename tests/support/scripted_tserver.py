@@ -25,7 +25,7 @@ from bookkeeper.rpc.contract.messages import (
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
 from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_server import RpcServer
-from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.master_world import World
 from tests.support.rpc_peer import SERVER_HELLO
 

@@ -14,6 +14,7 @@ from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.ranges import Range, RangeResult
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from tests.support.memory_peer import MemoryPeer, MemorySystem
+from tests.support.volumes import MACHINE
 from tests.support.wal_files import EAST, NORTH, Spec
 
 LONG_MS = 3_600_000
@@ -56,4 +57,4 @@ class Bench:
         """Ship ranges as one task of a run does."""
         system = MemorySystem(self.peers)
         sessions = Sessions(Registry({"memory": lambda: system}), self.settings)
-        return list(Shipper(sessions, self.settings).ship(ranges, budget_ms))
+        return list(Shipper(sessions, MACHINE, self.settings).ship(ranges, budget_ms))

@@ -80,7 +80,7 @@ _write = RelayLogs._write
 
 def _sealed_at_once(logs: RelayLogs, request: AdoptRequest, files: Sequence[SegmentRef], view: TableView) -> object:
     log = _write(logs, request, files, view)
-    seal(log)
+    seal(logs._volume, log)
     return log
 
 
@@ -257,7 +257,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
     ),
     "files-are-not-decoded": Fault(
         segment_receiver.check_received,
-        lambda path, offered, bounds: None,  # noqa: ARG005
+        lambda volume, path, offered, bounds: None,  # noqa: ARG005
         "L7: a peer's statements about a file are in the books, unchecked",
     ),
     "segments-take-any-number": Fault(

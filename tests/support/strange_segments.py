@@ -18,7 +18,7 @@ from bookkeeper.storage.tablet.segments import segment_format as form
 from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILER, crc32c
 from bookkeeper.storage.tablet.segments.segment_index import INDEX_SCHEMA, encode_index
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA, KEY_COLUMNS
-from bookkeeper.storage.wal.wal_files import uri_of
+from bookkeeper.storage.volume.file_ops import uri_of
 
 Entry = tuple[bytes, bytes, bytes, bytes, int | None, bool, bytes, int]
 """Row, family, qualifier, visibility, timestamp, delete, value, sequence number."""

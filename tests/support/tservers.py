@@ -48,12 +48,13 @@ from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import process_credentials
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.parent_death import ended_with_parent
+from bookkeeper.storage.volume.file_ops import uri_of
 from bookkeeper.storage.wal import Block, decode_batch, encode_batch, read_headers, recover
-from bookkeeper.storage.wal.wal_files import uri_of
 from bookkeeper.tserver.process import TServerProcess
 from combiners import OPEN, ReplicationStatus
 from tests.support.books import books_of
 from tests.support.trust import trust_everybody
+from tests.support.volumes import MACHINE
 
 LIMIT_S = 60.0
 POLL_MS = 20
@@ -322,7 +323,7 @@ class Ground:
         wait_until(lambda: not self.is_alive(node), "the end of a session")
         uris = self.logs_of(node)
         for uri in uris:
-            recover(uri)
+            recover(MACHINE, uri)
         return uris
 
     def is_alive(self, node: Node) -> bool:
@@ -361,7 +362,7 @@ class Ground:
 
 def blocks_of(uri: str) -> list[Block]:
     """Every whole block of a log."""
-    return [at.load() for at in read_headers(uri)]
+    return [at.load() for at in read_headers(MACHINE, uri)]
 
 
 def status_of(west: Ground, extent: Extent, wal: str) -> ReplicationStatus | None:

@@ -21,6 +21,7 @@ from bookkeeper.storage.wal import Block, FileHeader, PlacedBlock, Seal, WalWrit
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
 from bookkeeper.tserver.commit.submission import Durability
+from tests.support.volumes import MACHINE, name_at
 from tests.support.wal_commits import Journal, Sequences, Write
 
 
@@ -68,7 +69,7 @@ class Owner:
 
     def _open(self) -> WalWriter:
         path = self._directory / f"{next(self._numbers)}.wal"
-        return WalWriter.create(path, FileHeader(instance_id="west", session_id="child"))
+        return WalWriter.create(MACHINE, name_at(path), FileHeader(instance_id="west", session_id="child"))
 
 
 def load(owner: Owner) -> None:

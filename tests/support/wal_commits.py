@@ -17,12 +17,12 @@ import pyarrow as pa
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.model import BlockTarget
+from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.storage.wal import (
     Block,
     BlockHeader,
     DraftBlock,
     FileHeader,
-    FileOps,
     Group,
     PlacedBlock,
     Seal,
@@ -32,6 +32,7 @@ from bookkeeper.storage.wal import (
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
+from tests.support.volumes import name_at, rooted
 from tests.support.wal_files import records
 
 PATIENCE_S = 30.0
@@ -236,7 +237,9 @@ class Bench:
 
     def _open(self) -> WalWriter:
         path = self.directory / "session" / f"{next(self._numbers)}.wal"
-        return WalWriter.create(path, FileHeader(instance_id="west", session_id="session", created_time_ms=1), self.ops)
+        return WalWriter.create(
+            rooted(self.ops), name_at(path), FileHeader(instance_id="west", session_id="session", created_time_ms=1)
+        )
 
     def _fence(self) -> None:
         self.journal.note("fence")

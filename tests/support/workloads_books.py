@@ -17,8 +17,10 @@ from bookkeeper.config import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row
-from bookkeeper.storage.wal import read_seal, uri_of
+from bookkeeper.storage.volume.file_ops import uri_of
+from bookkeeper.storage.wal import read_seal
 from tests.support.books import books_of
+from tests.support.volumes import MACHINE
 
 SMALL_SUFFIXES = (".seal", ".fence")
 
@@ -65,7 +67,7 @@ def look(settings: Settings) -> ClusterView:
         name=settings.instance.name,
         instance_id=settings.instance.instance_id,
         rows=rows,
-        open_logs=frozenset(uri for uri in map(uri_of, logs) if read_seal(uri) is None),
+        open_logs=frozenset(uri for uri in map(uri_of, logs) if read_seal(MACHINE, uri) is None),
         wal_files=wal_files,
         segment_files=segment_files,
         old_segments=tuple(path for path in segment_files if _is_old(path, now_ms)),

@@ -27,6 +27,7 @@ from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, Column, MetadataTable, Row, RowPut, get_slice, scan_parts
 from bookkeeper.model import TargetKey
+from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.wal import file_summary, read_seal, recover
 
 LOG = logging.getLogger(__name__)
@@ -86,8 +87,9 @@ def found_outstanding(logs: Iterable[bytes], table_id: str, files: Outstanding) 
 class Books:
     """Executes the stages of a cycle for one reign."""
 
-    def __init__(self, stores: ReignStores) -> None:
+    def __init__(self, stores: ReignStores, volume: Volume) -> None:
         self.stores = stores
+        self.volume = volume
         self._cycle = 0
         self._seen: Snapshot | None = None
         self._scopes = Scopes({}, -1)
@@ -163,11 +165,11 @@ class Books:
     ) -> wal_closer.ClosedCells | None:
         dead = owners.is_dead(uri)
         try:
-            if not wal_closer.needs_closing(read_seal(uri) is not None, dead):
+            if not wal_closer.needs_closing(read_seal(self.volume, uri) is not None, dead):
                 return None
             if dead:
-                recover(uri, books_claim=partial(claim_of, list(open_values.values())))
-            summary = file_summary(uri)
+                recover(self.volume, uri, books_claim=partial(claim_of, list(open_values.values())))
+            summary = file_summary(self.volume, uri)
         except NotFoundError:
             return None  # rule R11: the collector deals with books of missing files (rule R4)
         return wal_closer.close_cells(uri, open_values, summary, view.snapshot.tablets)

@@ -65,7 +65,7 @@ class TServerRecovery:
     def _seal(self, log: LogFile) -> None:
         self.reign.check()
         try:
-            seal = recover(log.uri, books_claim=partial(self.read_claim, log.uri))
+            seal = recover(self.tservers.volume, log.uri, books_claim=partial(self.read_claim, log.uri))
         except NotFoundError:
             return
         except CorruptionError as error:

@@ -20,7 +20,8 @@ from bookkeeper.master.index.log_files import LOG_SUFFIX, LogFile
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import RpcPool
-from bookkeeper.storage.wal import uri_of
+from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.file_ops import uri_of
 from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 
 LOG = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class TServers:
     coordination: Coordination
     pool: RpcPool
     wal_dir: Path
+    volume: Volume
     _sealed_off: set[str] = field(default_factory=set)
 
     def sessions(self) -> list[SessionInfo]:

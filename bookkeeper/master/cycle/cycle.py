@@ -28,7 +28,7 @@ from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import retry_after_ns
 from bookkeeper.master.placement.placement import ClusterState, Placement
 from bookkeeper.master.placement.tablet_orders import order_lanes
-from bookkeeper.storage.wal import uri_of
+from bookkeeper.storage.volume.names import log_directory
 
 LOG = logging.getLogger(__name__)
 
@@ -284,7 +284,7 @@ class Cycle:
         live = sorted(session for session in sessions if session in self.live)
         for _ in range(2):
             for session in live:
-                prefix = f"{uri_of(self.calls.tservers.wal_dir)}/{session}/".encode()
+                prefix = f"{self.calls.tservers.volume.uri_of(log_directory(session))}/".encode()
                 self.dispatcher.note_growth(self.books.refresh(session, prefix))
             if not self.unsafe_sessions():
                 break

@@ -192,7 +192,7 @@ class GcRunner:
         for uri, finished in seen.going.items():
             self.origin_gc.record_recipients(uri, finished)
             self.stores.reign.check()
-            delete_log(uri)
+            delete_log(self.tservers.volume, uri)
             self.gone[uri] = self.clock.boot_ns()
             gone.append(uri)
         self.deleted += len(gone)

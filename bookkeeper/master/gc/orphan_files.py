@@ -30,7 +30,7 @@ from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.storage.tablet import leftovers, parse_name
-from bookkeeper.storage.wal import uri_of
+from bookkeeper.storage.volume.file_ops import uri_of
 from bookkeeper.storage.wal.reading.wal_recovery import SEGMENT_SUFFIX
 
 SCAN_INTERVAL_MS = 60_000

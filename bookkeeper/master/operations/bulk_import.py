@@ -49,9 +49,9 @@ from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import ImportRequest
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
-from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
+from bookkeeper.storage.volume.file_ops import FileOps, make_directory, uri_of
+from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.wal import FileHeader
-from bookkeeper.storage.wal.wal_files import make_directory, uri_of
 
 ADOPT_AGAIN_MS = 200
 CONVERT_AGAIN_MS = 200
@@ -121,10 +121,11 @@ class ImportDirectory:
         """
         attempt = uuid.uuid4().hex
         directory = self._directory(text(call.state, "table_id"), call) / attempt
-        ops = SegmentOps()
+        ops, volume = FileOps(), self.context.tservers.volume
         try:
             make_directory(directory, ops)
-            imported = self._converted(call, SegmentDirectory(directory, self._settings(call), ops))
+            place = SegmentDirectory(volume, volume.name_of(uri_of(directory)), self._settings(call))
+            imported = self._converted(call, place)
             imported.write(directory, ops)
         except PermanentError:
             self._drop_attempt(directory)
@@ -160,8 +161,8 @@ class ImportDirectory:
         header = FileHeader(
             instance_id=self.context.settings.own_instance_id, session_id=IMPORT_SESSION, created_time_ms=self._now_ms()
         )
-        logs_dir = self.context.tservers.wal_dir / IMPORT_SESSION
-        logs = ImportLogs(logs_dir, uuid.uuid4().hex, header, extents, groups, block_targets, peers)
+        logs_dir = log_directory(IMPORT_SESSION)
+        logs = ImportLogs(place.volume, logs_dir, uuid.uuid4().hex, header, extents, groups, block_targets, peers)
         try:
             segments = convert(inputs, extents, groups, place, self.context.stores.reign.check, logs.add)
             by_extent = logs.finish()
@@ -169,7 +170,7 @@ class ImportDirectory:
             logs.abandon()
         for extent, log in by_extent.items():
             within = [ref for ref in segments if extent.contains(ref.min_row)]
-            link_log_segments(log.uri, log.offset, within, groups, logs.lengths, place.ops)
+            link_log_segments(place.volume, log.uri, log.offset, within, groups, logs.lengths)
         return Imported(tuple(segments), {extent.rows: log for extent, log in by_extent.items()})
 
     def _now_ms(self) -> int:

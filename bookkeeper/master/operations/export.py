@@ -59,7 +59,7 @@ from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.tablet.batch_routing import is_too_late
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
 from bookkeeper.storage.tablet.segments.segment_format import ENDING
-from bookkeeper.storage.wal.wal_files import FileOps, make_directory, path_of, sync_directory, uri_of
+from bookkeeper.storage.volume.file_ops import FileOps, make_directory, path_of, sync_directory, uri_of
 
 AGAIN_MS = 200
 TAIL_BYTES_MIN = 16 << 20
@@ -277,7 +277,8 @@ class ImportTable:
             for entries in (tablet.segments for tablet in exported.tablets):
                 for name, entry in entries.items():
                     bounds = exported_bounds(limits, entry.size_bytes, latest_ms)
-                    check_segment(segment_ref(uri_of(target / name), entry), bounds, self.context.stores.reign.check)
+                    ref = segment_ref(uri_of(target / name), entry)
+                    check_segment(self.context.tservers.volume, ref, bounds, self.context.stores.reign.check)
             exported.write(target, OPS)
         except PermanentError:
             self._give_up(call)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from bookkeeper.errors import CorruptionError, IncompatibleError, NotFoundError
 from bookkeeper.origins import RootLog, root_of
+from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.wal import BlockHeader, WalView, stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
 
@@ -53,7 +54,8 @@ class OriginMemory:
 class OriginIndex:
     """The root logs by log; reads each block once."""
 
-    def __init__(self) -> None:
+    def __init__(self, volume: Volume) -> None:
+        self._volume = volume
         self._lock = threading.Lock()
         self._known: dict[str, _LogRoots] = {}
 
@@ -82,7 +84,7 @@ class OriginIndex:
             return None
 
     def _read_further(self, uri: str, known: _LogRoots) -> frozenset[RootLog]:
-        view = WalView(uri)
+        view = WalView(self._volume, uri)
         roots, next_offset = set(known.roots), known.next_offset
         for at in view.headers(next_offset, known.position):
             roots |= handed_on(at.header)

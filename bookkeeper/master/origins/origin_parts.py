@@ -35,7 +35,7 @@ class OriginParts:
         paths_apart_ms: float,
     ) -> Self:
         """The parts of a reign. ``paths_apart_ms``: the setting ``tserver.paths_apart_ms``."""
-        memory = OriginMemory(OriginIndex(), own_instance_id, paths_apart_ms)
+        memory = OriginMemory(OriginIndex(tservers.volume), own_instance_id, paths_apart_ms)
         return cls(
             OriginGc(stores, clock, age_clock, fate, memory),
             OriginService(stores, clock, tservers, peers, fate, memory),

@@ -177,7 +177,7 @@ class Queries:
         """The last offset of an outstanding file that no live tserver has reported."""
         if entry.is_closed() or owner_answered:
             return entry.needed
-        seal = read_seal(entry.uri())
+        seal = read_seal(self.tservers.volume, entry.uri())
         if seal is None:
             raise UnavailableError(f"the tserver of {entry.uri()} does not answer, and the log is not sealed yet")
         return seal.offset

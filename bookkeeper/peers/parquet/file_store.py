@@ -25,7 +25,7 @@ from bookkeeper.errors import CorruptionError, InvalidInputError, UnavailableErr
 from bookkeeper.peers.parquet.layout import UNFINISHED
 from bookkeeper.security.file_roots import ANYWHERE, FileRoots
 from bookkeeper.security.private_files import shared_mode
-from bookkeeper.storage.wal.wal_files import FileOps, make_directory, sync_directory, write_all
+from bookkeeper.storage.volume.file_ops import FileOps, make_directory, sync_directory, write_all
 
 
 class Store(Protocol):

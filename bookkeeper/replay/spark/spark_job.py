@@ -26,6 +26,7 @@ from bookkeeper.replay.ranges import (
 )
 from bookkeeper.replay.spark.tasks import task_table
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
+from bookkeeper.storage.volume import open_volume
 
 _BatchMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -44,7 +45,7 @@ def ship(settings: Settings) -> _BatchMap:
 
 def _ship_batches(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     ranges = [r for batch in batches for r in ranges_from_table(batch)]
-    shipper = Shipper(_process_sessions(settings), settings)
+    shipper = Shipper(_process_sessions(settings), open_volume(settings), settings)
     yield results_to_batch(list(shipper.ship(ranges, settings.replay.run_budget_ms)))
 
 

@@ -17,7 +17,9 @@ import pyarrow.fs
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, UnavailableError
 from bookkeeper.model import MUTATION_SCHEMA
-from bookkeeper.storage.wal import BlockAt, BlockHeader, WalView, path_of, uri_of
+from bookkeeper.storage.volume import GivenFiles
+from bookkeeper.storage.volume.file_ops import path_of, uri_of
+from bookkeeper.storage.wal import BlockAt, BlockHeader, WalView
 
 LOG_SUFFIX = ".wal"
 """Suffix of the logs of a directory; a log that is named itself may have any name."""
@@ -123,7 +125,7 @@ def plan(locations: Sequence[str], record_filter: RecordFilter, part_bytes: int)
 
 def plan_log(uri: str, record_filter: RecordFilter, part_bytes: int) -> list[LogPart]:
     """The parts of one log. It reads headers only of a log with several parts, so that many logs are planned fast."""
-    view = WalView(uri)
+    view = WalView(GivenFiles(), uri)
     end = view.seal.position if view.seal is not None else view.size
     if end <= part_bytes and record_filter.first == 1:
         return [LogPart(uri, 1, 0, end, record_filter)]
@@ -147,7 +149,7 @@ def read_part(part: LogPart) -> Iterator[pa.RecordBatch]:
     """
     pending: list[pa.RecordBatch] = []
     records = size = 0
-    view = WalView(part.uri)
+    view = WalView(GivenFiles(), part.uri)
     for at in blocks_of(view, part):
         batch = view.batch(at)
         if batch is None:

@@ -22,6 +22,7 @@ from bookkeeper.peers.registry import Registry, retry_limits, split_quorum
 from bookkeeper.replay.ranges import Range, RangeResult
 from bookkeeper.replay.stream.block_stream import RangeStream
 from bookkeeper.replay.stream.segment_transfer import TransferOutcome, try_segment_transfer
+from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.wal import BlockAt, first_block_behind, read_blocks
 
 SESSIONS_MAX = 256
@@ -70,6 +71,7 @@ class Shipper:
     """Ships the ranges of one task, with the sessions of its process."""
 
     sessions: Sessions
+    volume: Volume
     settings: Settings
     clock: Clock = field(default_factory=SystemClock)
 
@@ -100,7 +102,7 @@ class Shipper:
         """A range that begins a stream goes at once, unless the time for this run is up."""
         if self.clock.boot_ns() >= deadline_ns:
             return TransferOutcome()
-        return try_segment_transfer(r, self.sessions, self.clock, self.settings.replay.run_timeout_ms // 3)
+        return try_segment_transfer(self.volume, r, self.sessions, self.clock, self.settings.replay.run_timeout_ms // 3)
 
     def _ship_records(self, file: str, streams: Sequence[RangeStream], deadline_ns: int) -> list[RangeResult]:
         try:
@@ -118,7 +120,7 @@ class Shipper:
             try:
                 self._read(file, streams, deadline_ns, position)
             except CorruptionError as error:
-                behind = block_behind(file, error)
+                behind = block_behind(self.volume, file, error)
                 fail_all([stream for stream in streams if stream.wants_before(behind)], error, behind)
                 if behind is None:
                     return
@@ -132,7 +134,8 @@ class Shipper:
             return
         first = min(wanted, key=lambda stream: stream.next_offset)
         last_offset = max(stream.last_offset for stream in wanted)
-        for block in read_blocks(file, first.next_offset, last_offset, max(position, first.position_hint) or None):
+        position_hint = max(position, first.position_hint) or None
+        for block in read_blocks(self.volume, file, first.next_offset, last_offset, position_hint):
             for stream in wanted:
                 stream.take(block)
             wanted = [stream for stream in wanted if stream.active]
@@ -155,11 +158,11 @@ def fail_all(streams: Sequence[RangeStream], error: BookkeeperError, behind: Blo
         stream.fail(error, behind)
 
 
-def block_behind(file: str, damage: CorruptionError) -> BlockAt | None:
+def block_behind(volume: Volume, file: str, damage: CorruptionError) -> BlockAt | None:
     """The first intact block behind the damage; None when there is none, or the file can't be read at all."""
     position = damage.details.get("position", "")
     try:
-        return first_block_behind(file, int(position)) if position.isdecimal() else None
+        return first_block_behind(volume, file, int(position)) if position.isdecimal() else None
     except CorruptionError:
         return None
 

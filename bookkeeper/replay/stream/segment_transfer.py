@@ -19,6 +19,7 @@ from bookkeeper.peers.extensions import SegmentTransfer, SegmentTransferSession,
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult
 from bookkeeper.replay.stream import filters
 from bookkeeper.replay.stream.block_stream import OpenSessions
+from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.wal import BlockHeader, read_headers, stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
 
@@ -79,16 +80,18 @@ def root_in(header: BlockHeader) -> Root | None:
     return found.records[0][0]
 
 
-def try_segment_transfer(r: Range, sessions: OpenSessions, clock: Clock, patience_ms: int) -> TransferOutcome:
+def try_segment_transfer(
+    volume: Volume, r: Range, sessions: OpenSessions, clock: Clock, patience_ms: int
+) -> TransferOutcome:
     """Ship the range as segments if that is possible; after ``patience_ms`` its records go instead. Errors of the peer
     are in the result.
     """
     started_ns = clock.boot_ns()
     try:
-        log = read_segmented_log(r.file) if is_all(r) else None
+        log = read_segmented_log(volume, r.file) if is_all(r) else None
         if log is None:
             return TransferOutcome()
-        header = next(read_headers(r.file)).header
+        header = next(read_headers(volume, r.file)).header
         reason = reason_for_records(r, log, header)
         root = root_in(header)
         wanted = replace(log, segments=wanted_segments(r, log, header))
@@ -102,29 +105,36 @@ def try_segment_transfer(r: Range, sessions: OpenSessions, clock: Clock, patienc
             return TransferOutcome(reason="the peer takes nothing else")
         provenance = filters.provenance_for(header, r.own_instance_id)
         answer = session.transfer_segments(
-            SegmentTransfer(provenance, wanted, root), started_ns + patience_ms * 1_000_000
+            SegmentTransfer(volume, provenance, wanted, root), started_ns + patience_ms * 1_000_000
         )
     except BookkeeperError as error:
         sessions.forget(r)
-        return TransferOutcome(_result(r, wanted, None, RangeError.of(error), (clock.boot_ns() - started_ns) / 1e9))
+        return TransferOutcome(
+            _result(volume, r, wanted, None, RangeError.of(error), (clock.boot_ns() - started_ns) / 1e9)
+        )
     if answer.declined is not None:
         return TransferOutcome(reason=answer.declined)
-    return TransferOutcome(_result(r, wanted, answer, None, (clock.boot_ns() - started_ns) / 1e9))
+    return TransferOutcome(_result(volume, r, wanted, answer, None, (clock.boot_ns() - started_ns) / 1e9))
 
 
-def _share_of(r: Range) -> tuple[int, int]:
+def _share_of(volume: Volume, r: Range) -> tuple[int, int]:
     """The target's share of the complete log, by its last block."""
-    header = next(iter(deque(read_headers(r.file), maxlen=1))).header
+    header = next(iter(deque(read_headers(volume, r.file), maxlen=1))).header
     return filters.share_up_to(header, r.target) or (0, 0)
 
 
 def _result(
-    r: Range, wanted: SegmentedLog, answer: TransferAnswer | None, error: RangeError | None, seconds: float
+    volume: Volume,
+    r: Range,
+    wanted: SegmentedLog,
+    answer: TransferAnswer | None,
+    error: RangeError | None,
+    seconds: float,
 ) -> RangeResult:
     taken = answer is not None
     records = sum(segment.entry.records for segment in wanted.segments)
     sent = 0 if answer is None else answer.sent_bytes
-    share_records, share_bytes = _share_of(r) if taken else (0, 0)
+    share_records, share_bytes = _share_of(volume, r) if taken else (0, 0)
     return RangeResult(
         range_id=r.range_id,
         acked_offset=r.last if taken else r.finished,

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap, mask_for_groups
 from bookkeeper.storage.tablet.segments.segment_format import NewSegment
-from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps, SegmentWriter, publish
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentWriter
 from bookkeeper.storage.tablet.sorting.merge import Cursor, Round, merge_round
 from bookkeeper.storage.tablet.sorting.order import Mask
 from bookkeeper.storage.tablet.tablet_settings import TabletSettings
-from bookkeeper.storage.wal.wal_files import make_directory
+from bookkeeper.storage.volume import Volume
 
 ROUND_RECORDS = 1 << 15
 ROUND_BYTES = 32 << 20
@@ -34,13 +33,13 @@ def split_by_group(batch: pa.RecordBatch, groups: GroupMap) -> dict[str, pa.Reco
 
 @dataclass(frozen=True, slots=True)
 class SegmentOutput:
-    """The destination of new segments. ``new_path`` returns a new final name in the tablet's directory each time."""
+    """The destination of new segments. ``new_name`` returns a new final name in the tablet's directory each time."""
 
     groups: GroupMap
-    new_path: Callable[[], Path]
+    volume: Volume
+    new_name: Callable[[], str]
     flush_id: int
     settings: TabletSettings
-    ops: SegmentOps
 
 
 def keep_all(merged: Round) -> Mask | None:
@@ -56,7 +55,6 @@ def write_groups(
     segments together. Raises OSError, and the errors of ``keep``; then the written files are removed.
     """
     writers: dict[str, SegmentWriter] = {}
-    ops = target.ops
     try:
         while merged := merge_round(cursors, ROUND_RECORDS, ROUND_BYTES, newest_only=False):
             kept = merged.select(keep(merged))
@@ -64,12 +62,10 @@ def write_groups(
                 continue
             for name, part in split_by_group(kept, target.groups).items():
                 if name not in writers:
-                    path = target.new_path()
-                    make_directory(path.parent, ops)
-                    writers[name] = SegmentWriter(path, name, target.settings, ops)
+                    writers[name] = SegmentWriter(target.volume, target.new_name(), name, target.settings)
                 writers[name].add(part)
         written = [writer.finish(target.flush_id) for _, writer in sorted(writers.items())]
-        publish(list(writers.values()), ops)
+        target.volume.publish([writer.name for writer in writers.values()])
     except BaseException:
         for writer in writers.values():
             writer.discard()

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -36,6 +35,7 @@ from bookkeeper.storage.tablet.sorting.entries import Position, to_entries
 from bookkeeper.storage.tablet.sorting.merge import Cursor, Round, RunSource
 from bookkeeper.storage.tablet.sorting.order import Mask
 from bookkeeper.storage.tablet.tablet_resources import TabletResources
+from bookkeeper.storage.volume import Volume
 
 EVERY_ROW = RowRange(None, None)
 
@@ -72,7 +72,8 @@ class TabletData:
         self,
         extent: Extent,
         groups: GroupMap,
-        directory: Path,
+        volume: Volume,
+        directory: str,
         segments: Sequence[SegmentRef],
         resources: TabletResources | None = None,
         *,
@@ -80,6 +81,7 @@ class TabletData:
     ) -> None:
         """``segments``: those that the books name. ``groups`` and ``properties``: of the table. Reads nothing yet."""
         self._extent = extent
+        self._volume = volume
         self._directory = directory
         self._properties = properties
         self._groups = groups
@@ -87,7 +89,7 @@ class TabletData:
         self._settings = self._resources.settings
         self._cache = self._resources.cache or BlockCache(self._settings.cache_bytes_max)
         self._lock = threading.Lock()
-        opened = tuple(Segment(ref, self._cache) for ref in segments)
+        opened = tuple(Segment(volume, ref, self._cache) for ref in segments)
         self._state = _State(Memtable(self._settings), None, opened)
         self._pages = count()
         self._reading: dict[int, _State] = {}
@@ -99,8 +101,8 @@ class TabletData:
         return self._extent
 
     @property
-    def directory(self) -> Path:
-        """The directory of its new segments."""
+    def directory(self) -> str:
+        """The directory of its new segments, on the Volume."""
         return self._directory
 
     # ---- writing
@@ -262,22 +264,26 @@ class TabletData:
         """Segments with the settings of the table, in files whose names begin with ``prefix``."""
         return SegmentOutput(
             self._groups,
-            lambda: self._directory / f"{prefix}-{uuid.uuid4().hex}{segment_format.ENDING}",
+            self._volume,
+            lambda: f"{self._directory}/{prefix}-{uuid.uuid4().hex}{segment_format.ENDING}",
             flush_id,
             replace(self._settings, compression=self._properties.compression),
-            self._resources.ops,
         )
 
     def _checked(self, written: list[NewSegment]) -> list[NewSegment]:
         for segment in written:
-            Segment(segment, self._cache).check()
+            Segment(self._volume, segment, self._cache).check()
         return written
+
+    def discard(self, written: Sequence[NewSegment]) -> None:
+        """Remove segments that no books name. Raises OSError."""
+        self._volume.discard([self._volume.name_of(segment.uri) for segment in written])
 
     def finish_flush(self, frozen: FrozenMemtable, segments: Sequence[NewSegment]) -> None:
         """Let readers use the segments instead of the memtable, at one moment. Call it once the books name them; a
         second call is harmless. Raises InvalidInputError when this tablet flushes another memtable.
         """
-        opened = tuple(Segment(segment, self._cache) for segment in segments)
+        opened = tuple(Segment(self._volume, segment, self._cache) for segment in segments)
         with self._lock:
             state = self._state
             if state.frozen is not frozen:
@@ -326,7 +332,7 @@ class TabletData:
 
         low, high = self._clip(None, None)
         unshared = BlockCache(0, readers=0)
-        chosen = [Segment(segment.ref, unshared) for segment in segments if segment.ref.uri in inputs]
+        chosen = [Segment(self._volume, segment.ref, unshared) for segment in segments if segment.ref.uri in inputs]
         cursors = [cursor for segment in chosen for cursor in segment_cursors(segment, (low,), high)]
         return self._checked(write_groups(cursors, self._target(merged_prefix(holder), 0), keep))
 
@@ -334,7 +340,7 @@ class TabletData:
         """Let readers use the written segments instead of the merged ones, at one moment. Call when the books name
         them. Raises InvalidInputError when a reader does not see one of ``inputs``.
         """
-        opened = tuple(Segment(segment, self._cache) for segment in written)
+        opened = tuple(Segment(self._volume, segment, self._cache) for segment in written)
         with self._lock:
             present = {segment.ref.uri for segment in self._state.segments}
             if not set(inputs) <= present:

@@ -1,4 +1,4 @@
-"""Resources of all tablets of one tserver: bounds, decoded row groups, file operations, the thread that sorts."""
+"""Resources of all tablets of one tserver: bounds, decoded row groups, the thread that sorts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bookkeeper.storage.tablet.segments.block_cache import BlockCache
-from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 
 Task = Callable[[], None]
@@ -20,7 +19,6 @@ class TabletResources:
 
     settings: TabletSettings = field(default_factory=TabletSettings)
     cache: BlockCache | None = None
-    ops: SegmentOps = field(default_factory=SegmentOps)
     sort_later: Callable[[Task], None] | None = None
 
     def sort(self, task: Task) -> None:

@@ -1,8 +1,8 @@
 """Write-ahead logs: blocks of records in files, range reads, recovery.
 
 Rooms: ``blocks`` (the bytes), ``writing`` (from drafts to a sync and a seal), ``reading`` (ranges, tools, recovery).
-``wal_files`` is the only module that touches files. A log keeps every block whose sync was acknowledged, up to its
-seal.
+All of them reach files through a Volume (``bookkeeper.storage.volume``). A log keeps every block whose sync was
+acknowledged, up to its seal.
 """
 
 from bookkeeper.storage.wal.blocks.block import Block, DraftBlock, PlacedBlock, decode_batch, encode_batch
@@ -30,9 +30,8 @@ from bookkeeper.storage.wal.reading.wal_recovery import (
     recover,
 )
 from bookkeeper.storage.wal.reading.wal_view import Tail, WalView
-from bookkeeper.storage.wal.wal_files import FileOps, path_of, uri_of
 from bookkeeper.storage.wal.writing.block_merge import MergeLimits, check_draft, form_blocks
-from bookkeeper.storage.wal.writing.seal import Seal, is_fenced, read_seal
+from bookkeeper.storage.wal.writing.seal import Seal, log_exists, read_seal
 from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 
 __all__ = [
@@ -42,7 +41,6 @@ __all__ = [
     "BooksClaim",
     "DraftBlock",
     "FileHeader",
-    "FileOps",
     "FileSummary",
     "Group",
     "LogShares",
@@ -63,11 +61,10 @@ __all__ = [
     "file_summary",
     "first_block_behind",
     "form_blocks",
-    "is_fenced",
     "last_shares",
+    "log_exists",
     "origin_from_pb",
     "origin_to_pb",
-    "path_of",
     "read_blocks",
     "read_headers",
     "read_headers_at",
@@ -77,5 +74,4 @@ __all__ = [
     "stream_from_pb",
     "stream_to_pb",
     "target_from_pb",
-    "uri_of",
 ]

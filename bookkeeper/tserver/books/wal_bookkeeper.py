@@ -16,15 +16,14 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, LeaseLostError, NoSpaceError, TransientError
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import SELDOM_MS, BackgroundThread, Die
-from bookkeeper.storage.wal import Block, Seal
-from bookkeeper.storage.wal.wal_files import path_of
+from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.wal import Block, Seal, log_exists
 from bookkeeper.tserver.books.wal_cells import BatchPut, Reach, WalBooks
 
 LOG = logging.getLogger(__name__)
@@ -44,6 +43,7 @@ class WalBookkeeper:
 
     def __init__(
         self,
+        volume: Volume,
         metadata: MetadataTable,
         persistence: SessionRetries,
         clock: Clock,
@@ -52,6 +52,7 @@ class WalBookkeeper:
         die: Die,
     ) -> None:
         """``nudge`` is called after puts of needed offsets or CLOSED, and must not wait. ``die`` ends the process."""
+        self._volume = volume
         self._metadata = metadata
         self._persistence = persistence
         self._clock = clock
@@ -149,16 +150,11 @@ class WalBookkeeper:
         Logs whose files are gone are left out: they were replicated, or had no target.
         """
         with self._lock:
-            gone = [uri for uri in self._positions if not path_of(uri).exists()]
+            gone = [uri for uri in self._positions if not log_exists(self._volume, uri)]
             for uri in gone:
                 del self._positions[uri]
             found = [*self._positions.items(), (self._current.uri, self._current.tables)]
             return [(uri, tables[table_id]) for uri, tables in found if table_id in tables]
-
-    def current_log(self) -> Path:
-        """The log that is written now."""
-        with self._lock:
-            return path_of(self._current.uri)
 
     # ---- the books thread
 

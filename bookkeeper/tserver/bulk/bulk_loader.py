@@ -27,7 +27,14 @@ from dataclasses import replace
 import combiners
 from bookkeeper.bulk import link_segments, segment_ref
 from bookkeeper.bulk.booked_segment import SEQ_MAX
-from bookkeeper.errors import BookkeeperError, DeclinedError, InvalidInputError, RefusedError, UnavailableError
+from bookkeeper.errors import (
+    BookkeeperError,
+    DeclinedError,
+    InvalidInputError,
+    NotFoundError,
+    RefusedError,
+    UnavailableError,
+)
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_limits import check_puts
 from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
@@ -39,8 +46,8 @@ from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import Die
 from bookkeeper.storage.tablet import BlockCache, SegmentRef
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
-from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal import DraftBlock, PlacedBlock, last_shares, path_of
+from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.wal import DraftBlock, PlacedBlock, last_shares
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_cells import Reach, open_status
 from bookkeeper.tserver.bulk.exclusive_tablets import ExclusiveTablets
@@ -77,11 +84,11 @@ def adopted_state(
     )
 
 
-def families_in(segments: Iterable[SegmentRef]) -> frozenset[bytes]:
+def families_in(volume: Volume, segments: Iterable[SegmentRef]) -> frozenset[bytes]:
     """The families in files of another cluster. Raises CorruptionError, and DeclinedError for a file of too many."""
     found: set[bytes] = set()
     for segment in segments:
-        families = Segment(segment, BlockCache(0)).families
+        families = Segment(volume, segment, BlockCache(0)).families
         if families is None:
             raise DeclinedError(f"{segment.uri} has too many families to say which of them are here")
         found |= families
@@ -114,9 +121,9 @@ def with_log(
     return RowPut(put.key, {**put.values, keys.repl_column(log.uri): values.encode_status(status)})
 
 
-def target_shares_of(log: ImportedLog | None, table_id: str) -> tuple[TargetShare, ...]:
+def target_shares_of(volume: Volume, log: ImportedLog | None, table_id: str) -> tuple[TargetShare, ...]:
     """Each target's share of an import's log. Raises CorruptionError, NotFoundError, UnavailableError."""
-    return () if log is None else last_shares(log.uri, table_id)
+    return () if log is None else last_shares(volume, log.uri, table_id)
 
 
 def shifted(segments: Sequence[SegmentRef], next_seq: int, flush_id: int) -> list[SegmentRef]:
@@ -205,6 +212,7 @@ class BulkLoader:
 
     def __init__(
         self,
+        volume: Volume,
         tablets: ExclusiveTablets,
         index: ReceivedIndex,
         relay_logs: RelayLogs,
@@ -214,6 +222,7 @@ class BulkLoader:
         die: Die,
     ) -> None:
         """``nudge`` informs the master of records to replicate."""
+        self._volume = volume
         self._tablets = tablets
         self._index = index
         self._relay_logs = relay_logs
@@ -221,7 +230,6 @@ class BulkLoader:
         self._persistence = persistence
         self._nudge = nudge
         self._die = die
-        self._ops = SegmentOps()
 
     def adopt(self, request: AdoptRequest) -> None:
         """Take the segments, unless the tablet has taken this import before. Raises NotServingError, RefusedError when
@@ -251,7 +259,7 @@ class BulkLoader:
                 raise RefusedError(f"the import {request.stream.file} is over: nothing more of it is taken")
             self._tablets.flush(tablet)
             with self._relay_logs.log_of(request, wanted, view) as own:
-                shares = target_shares_of(own.log, request.extent.table_id)
+                shares = target_shares_of(self._volume, own.log, request.extent.table_id)
                 with self._tablets.closed(tablet):
                     self._take(tablet, wanted, replace(request, log=own.log), forgotten_count, own, shares)
         LOG.info("tablet %s took %d imported segments of %s", tablet.extent, len(wanted), request.stream.file)
@@ -269,14 +277,14 @@ class BulkLoader:
         if is_taken(tablet, request):  # as records, while it was flushed
             return
         refuse_mixture(tablet, request)
-        families = frozenset() if request.through is None else families_in(wanted)
+        families = frozenset() if request.through is None else families_in(self._volume, wanted)
         last_seq = max(ref.last_seq + ref.shift for ref in shifted(wanted, tablet.next_seq, 0))
         refuse_exhaustion(tablet, request, last_seq)
         linked = self._link(tablet, wanted, is_received=request.through is not None)
         if may_be_forgotten(
             tablet.received.has_stream(request.stream), forgotten_count, tablet.received.forgotten_count
         ):
-            discard(linked)
+            tablet.data.discard(linked)
             raise UnavailableError(f"the import {request.stream.file} may be over by now: ask again")
         flush_id = tablet.flushes.take_flush_id()
         new = shifted(linked, tablet.next_seq, flush_id)
@@ -296,13 +304,13 @@ class BulkLoader:
     def _link(self, tablet: ServedTablet, wanted: Sequence[SegmentRef], *, is_received: bool) -> list[SegmentRef]:
         """Names of the tablet's own; links of one received file end alike, so that it is counted once."""
         holder = first_flush_id(tablet.serial)
-        names = iter([path_of(ref.uri).name if is_received else uuid.uuid4().hex for ref in wanted])
+        names = iter([ref.uri.rpartition("/")[2] if is_received else uuid.uuid4().hex for ref in wanted])
         try:
-            return link_segments(wanted, tablet.data.directory, holder, lambda: next(names), self._ops)
-        except FileNotFoundError as error:
+            return link_segments(self._volume, wanted, tablet.data.directory, holder, lambda: next(names))
+        except (FileNotFoundError, NotFoundError) as error:
             if is_received:
-                raise UnavailableError(f"a received file is gone: {error.filename}") from error
-            raise InvalidInputError(f"an imported segment is not there: {error.filename}") from error
+                raise UnavailableError(f"a received file is gone: {error}") from error
+            raise InvalidInputError(f"an imported segment is not there: {error}") from error
         except OSError as error:
             raise UnavailableError(f"imported segments can't be linked: {error}") from error
 
@@ -314,9 +322,3 @@ def check_rows(extent: Extent, segments: Sequence[SegmentRef]) -> None:
     for ref in segments:
         if not ref.ranges and not (extent.contains(ref.min_row) and extent.contains(ref.max_row)):
             raise InvalidInputError(f"segment {ref.uri} crosses the border of tablet {extent}")
-
-
-def discard(linked: Sequence[SegmentRef]) -> None:
-    """Remove links without a reference."""
-    for ref in linked:
-        path_of(ref.uri).unlink(missing_ok=True)

@@ -26,7 +26,6 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 from bookkeeper.bulk.import_log import TAKEN_PREFIX, ImportLogs
 from bookkeeper.bulk.log_segments import link_log_segments
@@ -37,8 +36,9 @@ from bookkeeper.model import Origin
 from bookkeeper.origins import Part, Root, Runs, root_of
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
 from bookkeeper.storage.tablet import SegmentRef
-from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal import BlockHeader, FileHeader, Seal, block_target_from_pb, delete_log, origin_to_pb, uri_of
+from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.names import log_directory
+from bookkeeper.storage.wal import BlockHeader, FileHeader, Seal, block_target_from_pb, delete_log, origin_to_pb
 from bookkeeper.storage.wal.blocks.block_origins import EVERY_ROW, BlockOrigins, Claim, block_origins_to_pb
 from bookkeeper.storage.wal.writing.seal import write_seal
 from bookkeeper.tserver.bulk.segment_offers import first_root
@@ -82,10 +82,10 @@ def describe(header: BlockHeader, request: AdoptRequest, root: Root) -> None:
 
 
 class RelayLogs:
-    """Makes relay logs, in the directory of this session's logs. Thread-safe."""
+    """Makes relay logs, among this session's logs. Thread-safe."""
 
-    def __init__(self, directory: Path, instance_id: str, session_id: str, clock: Clock) -> None:
-        self._directory = directory
+    def __init__(self, volume: Volume, instance_id: str, session_id: str, clock: Clock) -> None:
+        self._volume = volume
         self._instance_id = instance_id
         self._session_id = session_id
         self._clock = clock
@@ -107,9 +107,9 @@ class RelayLogs:
             yield own
         finally:
             if not own.is_named:
-                remove(log.uri)
+                remove(self._volume, log.uri)
         if own.is_named:
-            seal(log)
+            seal(self._volume, log)
 
     def _write(self, request: AdoptRequest, files: Sequence[SegmentRef], view: TableView) -> ImportedLog:
         header = FileHeader(
@@ -119,35 +119,37 @@ class RelayLogs:
         root = first_root(request.stream, request.relay)
         block_targets = [block_target_from_pb(block_target) for block_target in view.block_targets]
         set_origins = partial(describe, request=request, root=root)
+        directory = log_directory(self._session_id)
         logs = ImportLogs(
-            self._directory, name, header, [request.extent], view.groups, block_targets, view.peers, set_origins
+            self._volume, directory, name, header, [request.extent], view.groups, block_targets, view.peers, set_origins
         )
         try:
-            for records in in_written_order(files):
+            for records in in_written_order(self._volume, files):
                 logs.add(records)
             (log,) = logs.finish().values()
-            link_log_segments(log.uri, log.offset, files, view.groups, logs.lengths, SegmentOps())
+            link_log_segments(self._volume, log.uri, log.offset, files, view.groups, logs.lengths)
         except BaseException as error:
             logs.abandon()
-            for path in self._directory.glob(f"{name}*.wal"):
-                remove(uri_of(path))
+            for found in self._volume.list_names(f"{directory}/{name}"):
+                if found.endswith(".wal"):
+                    remove(self._volume, self._volume.uri_of(found))
             if isinstance(error, OSError):
                 raise DeclinedError(f"its files can't be linked for its targets: {error}") from error
             raise
         return log
 
 
-def seal(log: ImportedLog) -> None:
+def seal(volume: Volume, log: ImportedLog) -> None:
     """From now on the log goes as soon as no target needs it; without a seal it stays until its session is over."""
     try:
-        write_seal(log.uri, Seal(log.offset, log.position), SegmentOps())
+        write_seal(volume, log.uri, Seal(log.offset, log.position))
     except OSError as error:
         LOG.warning("%s is not sealed (%s): it stays until this session is over", log.uri, error)
 
 
-def remove(uri: str) -> None:
+def remove(volume: Volume, uri: str) -> None:
     """Remove a log that no cell names."""
     try:
-        delete_log(uri)
+        delete_log(volume, uri)
     except UnavailableError as error:
         LOG.warning("%s stays until this session is over: %s", uri, error.message)

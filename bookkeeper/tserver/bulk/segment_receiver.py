@@ -44,7 +44,8 @@ from bookkeeper.rpc.contract.offer_messages import (
 )
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
-from bookkeeper.storage.wal.wal_files import uri_of
+from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.file_ops import uri_of
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
 from bookkeeper.tserver.bulk.segment_offers import (
     OfferedFile,
@@ -79,6 +80,7 @@ class SegmentReceiver:
 
     def __init__(
         self,
+        volume: Volume,
         admission: MessageAdmission,
         tablets: ReceivingTablets,
         receiver: Receiver,
@@ -86,6 +88,7 @@ class SegmentReceiver:
         uploads: SegmentUploads,
         limits: PeerLimits,
     ) -> None:
+        self._volume = volume
         self._admission = admission
         self._tablets = tablets
         self._receiver = receiver
@@ -120,7 +123,7 @@ class SegmentReceiver:
             LOG.info("%s comes as records: %s", stream.file, reason)
             return OfferAnswer(DECLINED, reason)
         bounds = received_bounds(self._limits.batch, view.groups, self._limits.latest_ms())
-        check = partial(check_received, bounds=bounds)
+        check = partial(check_received, self._volume, bounds=bounds)
         received_bytes = self._uploads.begin(stream, offer.to_offset, files, check, relay)
         return OfferAnswer(WANTED, received_bytes=received_bytes)
 
@@ -205,9 +208,9 @@ def received_bounds(limits: BatchLimits, groups: GroupMap, latest_ms: int | None
     return Bounds(limits, RECEIVED_TAIL_BYTES_MAX, groups, latest_ms)
 
 
-def check_received(path: Path, offered: OfferedFile, bounds: Bounds) -> None:
+def check_received(volume: Volume, path: Path, offered: OfferedFile, bounds: Bounds) -> None:
     """Decode a file from another cluster. Raises CorruptionError, IncompatibleError, UnavailableError."""
-    check_segment(segment_ref(uri_of(path), offered.entry), bounds)
+    check_segment(volume, segment_ref(uri_of(path), offered.entry), bounds)
 
 
 def declined_or_raise(errors: Sequence[BookkeeperError]) -> OfferAnswer:

@@ -31,7 +31,7 @@ from bookkeeper.errors import (
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.offer_messages import RelayFacts, SegmentPart
 from bookkeeper.runtime.threads import BackgroundThread, Die
-from bookkeeper.storage.wal.wal_files import FileOps, make_directory, uri_of, write_all
+from bookkeeper.storage.volume.file_ops import FileOps, make_directory, uri_of, write_all
 from bookkeeper.tserver.bulk.segment_offers import OfferedFile
 
 LOG = logging.getLogger(__name__)

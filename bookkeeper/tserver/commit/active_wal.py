@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, LeaseLostError, NoSpaceError
 from bookkeeper.runtime.threads import Die
-from bookkeeper.storage.wal import Block, LogShares, Seal, WalWriter, is_fenced
+from bookkeeper.storage.wal import Block, LogShares, Seal, WalWriter
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.submission import AppendPoint, Listener
 
@@ -101,7 +101,7 @@ class ActiveWal:
         """Rule R15: records acknowledged after this were written while no recovery could have counted the log."""
         with self._fatal("this process may be believed dead"):
             self._fence()
-            if is_fenced(self._wal.path):
+            if self._wal.is_fenced():
                 raise LeaseLostError(f"another process recovers {self._wal.uri}")
 
     def syncs_in_ms(self) -> float:

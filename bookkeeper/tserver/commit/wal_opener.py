@@ -1,12 +1,13 @@
-"""Makes the logs of one session: ``<wal dir>/<session>/<n>.wal``; a name is never used again."""
+"""Makes the logs of one session: ``wal/<session>/<n>.wal`` on the Volume; a name is never used again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 
 from bookkeeper.clock import Clock
+from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.wal import FileHeader, WalWriter
 
 LOG_SUFFIX = ".wal"
@@ -17,15 +18,15 @@ class WalOpener:
 
     def __init__(
         self,
-        directory: Path,
+        volume: Volume,
         instance_id: str,
         session_id: str,
         clock: Clock,
         keep_free_bytes: int,
         announce: Callable[[str, int], None],
     ) -> None:
-        """``keep_free_bytes`` of the disk stay free. ``announce`` gets the URI and creation time of each new log."""
-        self._directory = directory
+        """``keep_free_bytes`` of the Volume stay free. ``announce`` gets the URI and creation time of each new log."""
+        self._volume = volume
         self._instance_id = instance_id
         self._session_id = session_id
         self._clock = clock
@@ -37,7 +38,7 @@ class WalOpener:
         """The next log, announced. Raises UnavailableError, NoSpaceError."""
         created_ms = self._clock.wall_ms()
         header = FileHeader(instance_id=self._instance_id, session_id=self._session_id, created_time_ms=created_ms)
-        path = self._directory / f"{next(self._numbers):06d}{LOG_SUFFIX}"
-        writer = WalWriter.create(path, header, keep_free_bytes=self._keep_free_bytes)
+        name = f"{log_directory(self._session_id)}/{next(self._numbers):06d}{LOG_SUFFIX}"
+        writer = WalWriter.create(self._volume, name, header, keep_free_bytes=self._keep_free_bytes)
         self._announce(writer.uri, created_ms)
         return writer

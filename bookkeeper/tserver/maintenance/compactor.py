@@ -26,7 +26,6 @@ from bookkeeper.metadata.metadata_limits import check_puts
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.tablet import INPUTS_MAX, SegmentRef, due_merges, smallest
-from bookkeeper.storage.wal import path_of
 from bookkeeper.tserver.maintenance.containment import contained
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.tablet_books import TabletBooks
@@ -50,12 +49,6 @@ CHECK_INTERVAL_MS = 600_000
 def segments_of_group(tablet: ServedTablet, group: str) -> list[SegmentRef]:
     """The tablet's segments of one locality group."""
     return [ref for ref in tablet.data.segments if ref.group == group]
-
-
-def discard(written: Sequence[SegmentRef]) -> None:
-    """Delete the files of segments that are not in the books."""
-    for ref in written:
-        path_of(ref.uri).unlink(missing_ok=True)
 
 
 class Compactor:
@@ -181,7 +174,7 @@ class Compactor:
                     raise NotServingError(f"tablet {tablet.extent} has left this server")
                 self._flusher.complete(tablet)
             except BookkeeperError:
-                discard(written)
+                tablet.data.discard(written)
                 raise
             flush_id = tablet.flushes.take_flush_id()
             new = [replace(ref, flush_id=flush_id) for ref in written]

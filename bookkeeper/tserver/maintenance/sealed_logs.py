@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from bookkeeper.model import Extent
-from bookkeeper.storage.wal import BlockAt, read_headers, read_headers_at
+from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.wal import BlockAt, read_headers_at
 from bookkeeper.tserver.tablets.load_plan import LogToRead, is_behind, tablet_key, writer_of
 
 BLOCKS_MAX = 500_000
@@ -33,7 +34,8 @@ def positions_of(extent: Extent, positions: Positions) -> Iterable[int]:
 class SealedLogs:
     """The indexes of sealed logs. Thread-safe; one log is read at a time. ``read`` returns all headers of a log."""
 
-    read: Read = read_headers
+    volume: Volume
+    read: Read
     blocks_max: int = BLOCKS_MAX
     _lock: threading.Lock = field(default_factory=lambda: threading.Lock())
     _indexes: dict[str, tuple[Positions, int]] = field(default_factory=dict)
@@ -43,7 +45,7 @@ class SealedLogs:
         TransientError.
         """
         positions = positions_of(extent, self._positions(log.uri))
-        return (at for at in read_headers_at(log.uri, positions) if is_behind(log, at.header))
+        return (at for at in read_headers_at(self.volume, log.uri, positions) if is_behind(log, at.header))
 
     def _positions(self, uri: str) -> Positions:
         with self._lock:

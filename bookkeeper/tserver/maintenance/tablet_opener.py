@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from bookkeeper.bulk import segment_ref
 from bookkeeper.coordination.coordination_protocol import Session
@@ -19,7 +18,9 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import BlockCache, TabletData, TabletResources, TabletSettings
-from bookkeeper.storage.wal import Block, path_of, read_headers, read_seal
+from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.names import tablet_directory
+from bookkeeper.storage.wal import Block, log_exists, read_headers, read_seal
 from bookkeeper.tserver.books.received_index import indexed_streams
 from bookkeeper.tserver.maintenance.sealed_logs import SealedLogs
 from bookkeeper.tserver.origins.origin_marks import announced_logs, ended_logs
@@ -49,7 +50,7 @@ class TabletMaker:
 
     def __init__(
         self,
-        tables_dir: Path,
+        volume: Volume,
         table_view: Callable[[str], TableView],
         sort_later: Callable[[Callable[[], None]], None],
         books_flight_ms: float,
@@ -57,7 +58,7 @@ class TabletMaker:
         """``table_view``: a table's configuration in force. ``sort_later``: sorts beside the commit thread.
         ``books_flight_ms``: how long a write to the books may be on its way (R4).
         """
-        self._tables_dir = tables_dir
+        self._volume = volume
         self._table_view = table_view
         self._resources = TabletResources(cache=BlockCache(TabletSettings().cache_bytes_max), sort_later=sort_later)
         self._books_flight_ms = books_flight_ms
@@ -67,8 +68,15 @@ class TabletMaker:
         table_id = row.extent.table_id
         view = self._table_view(table_id)
         segments = [segment_ref(uri, entry) for uri, entry in live_segments(row).items()]
-        directory = self._tables_dir / table_id / row.directory
-        return TabletData(row.extent, view.groups, directory, segments, self._resources, properties=view.properties)
+        return TabletData(
+            row.extent,
+            view.groups,
+            self._volume,
+            tablet_directory(table_id, row.directory),
+            segments,
+            self._resources,
+            properties=view.properties,
+        )
 
     def tablet(self, row: TabletRow, data: TabletData, recovered: Recovered) -> ServedTablet:
         """The tablet as its next holder serves it."""
@@ -85,11 +93,12 @@ class TabletMaker:
 class TabletOpener:
     """Opens tablets."""
 
-    def __init__(self, metadata: MetadataTable, session: Session, maker: TabletMaker) -> None:
+    def __init__(self, metadata: MetadataTable, session: Session, volume: Volume, maker: TabletMaker) -> None:
         self._metadata = metadata
         self._session = session
+        self._volume = volume
         self._maker = maker
-        self._sealed_logs = SealedLogs(lambda uri: read_headers(uri))
+        self._sealed_logs = SealedLogs(volume, lambda uri: read_headers(volume, uri))
 
     def configure(self, tablet: ServedTablet) -> None:
         """See :meth:`TabletMaker.configure`."""
@@ -102,7 +111,7 @@ class TabletOpener:
         row = self._without_void_uses(self._claim(extent, row_key))
         logs = recovery_plan(row)
         for log in logs:
-            check_sealed(log.uri)
+            check_sealed(self._volume, log.uri)
         blocks = partial(missing_blocks, self._sealed_logs, extent)
         found = replay_order((log.uri, block) for log in logs for block in blocks(log))
         recovered = Recovered.start(row.flush)
@@ -136,7 +145,11 @@ class TabletOpener:
 
     def _without_void_uses(self, row: TabletRow) -> TabletRow:
         """The row without logs that were collected before their `log:` cell came."""
-        void = {uri for uri in row.logs if load_plan.is_void_use(path_of(uri).exists(), partial(self._is_marked, uri))}
+        void = {
+            uri
+            for uri in row.logs
+            if load_plan.is_void_use(log_exists(self._volume, uri), partial(self._is_marked, uri))
+        }
         for uri in void:
             LOG.info("tablet %s ignores a late use of %s: that log was not needed any more", row.extent, uri)
         return replace(row, logs=tuple(uri for uri in row.logs if uri not in void)) if void else row
@@ -150,14 +163,14 @@ class TabletOpener:
             self._metadata.delete([CellKey(row_key, keys.log_column(uri))], keys.log_delete_rank(through))
 
 
-def check_sealed(uri: str) -> None:
+def check_sealed(volume: Volume, uri: str) -> None:
     """Rule R15: a log is read only up to its seal; without one, records may still be added or be lost.
 
     Raises UnavailableError while there is none, CorruptionError when the log itself does not exist.
     """
-    if read_seal(uri) is not None:
+    if read_seal(volume, uri) is not None:
         return
-    if not path_of(uri).exists():
+    if not log_exists(volume, uri):
         raise CorruptionError(f"{uri} is needed for recovery and does not exist: restore the file", {"file": uri})
     raise UnavailableError(f"{uri} is needed for recovery and has no seal yet: recover it, then load again")
 

@@ -20,6 +20,7 @@ from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.model import TargetKey
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
 from bookkeeper.rpc.rpc_pool import RpcPool
+from bookkeeper.storage.volume import Volume
 from bookkeeper.tserver.shipping.worker_lane import Lane, LaneTools, Report
 
 LOG = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class ReplicationWorker:
     def __init__(
         self,
         settings: Settings,
+        volume: Volume,
         metadata: MetadataTable,
         coordination: Coordination,
         pool: RpcPool,
@@ -46,7 +48,7 @@ class ReplicationWorker:
         own_address: str = "",
     ) -> None:
         """``own_address``: where this tserver answers; a replay process of the same host is preferred."""
-        self._tools = LaneTools(settings, metadata, coordination, pool, own_address)
+        self._tools = LaneTools(settings, volume, metadata, coordination, pool, own_address)
         self._report = report
         self._lock = threading.Lock()
         self._lanes: dict[str, Lane] = {}

@@ -31,6 +31,7 @@ from bookkeeper.replay.stream.filters import share_up_to
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.threads import guarded_thread
+from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.wal import read_headers
 from bookkeeper.tserver.shipping import worker_books
 from bookkeeper.tserver.shipping.worker_plan import (
@@ -59,6 +60,7 @@ class LaneTools:
     """Collaborators that all lanes of a worker share. ``own_address``: where this tserver answers."""
 
     settings: Settings
+    volume: Volume
     metadata: MetadataTable
     coordination: Coordination
     pool: RpcPool
@@ -151,7 +153,7 @@ class Lane:
         try:
             before = self._tools.progress_of(batch, self._plan)
             progress_of = [
-                skip_quarantined(progress, queued.item.passed, partial(share_behind, queued.item))
+                skip_quarantined(progress, queued.item.passed, partial(share_behind, self._tools.volume, queued.item))
                 for queued, progress in zip(batch, before, strict=True)
             ]
             ranges = ranges_of(batch, progress_of, self._tools.settings.instance.instance_id)
@@ -169,13 +171,13 @@ class Lane:
         self._report([report_of(queued.item, outcomes[n], results.get(n), waiting) for n, queued in enumerate(batch)])
 
 
-def share_behind(item: WorkItem, blocks: BlockRange) -> tuple[int, int]:
+def share_behind(volume: Volume, item: WorkItem, blocks: BlockRange) -> tuple[int, int]:
     """Records and bytes for the item's target in its file up to the end of some blocks, by their headers. Damaged
     headers add nothing; the next block for the target has the sum again.
     """
     found = (0, 0)
     try:
-        for at in read_headers(item.file, blocks.start_position or None):
+        for at in read_headers(volume, item.file, blocks.start_position or None):
             if at.last_offset > blocks.last:
                 break
             found = share_up_to(at.header, item.target) or found

@@ -18,7 +18,7 @@ from bookkeeper.master.operations.table_lifecycle import new_tablet_rows
 from bookkeeper.master.process import MasterProcess
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import Extent, LocalityGroup, TargetKey
-from bookkeeper.storage.wal.wal_files import uri_of
+from bookkeeper.storage.volume.file_ops import uri_of
 from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX
 from bookkeeper.tserver.process import TServerProcess
 from tests.support.simulation.cells import SimTable

@@ -17,7 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from bookkeeper.errors import NotFoundError
-from bookkeeper.storage.wal.wal_files import FileOps, MappedSource
+from bookkeeper.storage.volume.file_ops import FileOps
+from bookkeeper.storage.volume.sources import MappedSource
 from tests.support.page_cache import PageCache, path_of_descriptor, write_position
 from tests.support.simulation.primitives import kernel
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bookkeeper.bulk import segment_ref
-from bookkeeper.bulk.log_segments import SegmentedLog
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import StreamKey
+from bookkeeper.peers.extensions import SegmentTransfer
 from bookkeeper.peers.segment_files import missing_parts
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, SegmentPart
 from bookkeeper.storage.wal import Block, WalWriter
@@ -57,7 +57,7 @@ class NotedFollow(Follow):
         data: object = tablet.data
         assert isinstance(data, SimTabletData)
         here = {entry.value: entry for entry in data.entries()}
-        instance = Watch.instance_of(data.directory.as_uri())
+        instance = Watch.instance_of(data.volume.uri_of(data.directory))
         if request.log is not None:
             found = [placed(request.log.uri, block, here) for block in Newborns.blocks.pop(request.log.uri)]
             Watch.ledger.named(request.log.uri, instance, Watch.machine_of(request.log.uri), found)
@@ -107,11 +107,11 @@ class SimUuid:
 
 
 def small_parts_of(
-    token: str, stream: StreamKey, log: SegmentedLog, held: Sequence[int], part_bytes: int
+    token: str, stream: StreamKey, transfer: SegmentTransfer, held: Sequence[int], part_bytes: int
 ) -> Iterator[SegmentPart]:
     """Files come in a few parts, though messages hold one block each."""
     del part_bytes
-    return missing_parts(token, stream, log, held, PART_BYTES)
+    return missing_parts(token, stream, transfer, held, PART_BYTES)
 
 
 def write_input(directory: Path, rows: Sequence[dict[str, object]]) -> None:

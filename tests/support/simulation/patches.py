@@ -46,13 +46,14 @@ from bookkeeper.runtime.process_exit import end_process
 from bookkeeper.security.access import Entrance, entrance_of
 from bookkeeper.storage.tablet.compaction import due_merges
 from bookkeeper.storage.tablet.tablet_data import TabletData
-from bookkeeper.storage.wal import wal_files
-from bookkeeper.storage.wal.reading import wal_recovery
+from bookkeeper.storage.volume import local_volume
+from bookkeeper.storage.volume.file_ops import FileOps
+from bookkeeper.storage.volume.local_volume import raise_fence
+from bookkeeper.storage.volume.sources import map_file
 from bookkeeper.storage.wal.reading.block_reader import read_blocks, read_headers
 from bookkeeper.storage.wal.reading.wal_recovery import delete_log, file_summary, recover
-from bookkeeper.storage.wal.wal_files import FileOps, map_file
 from bookkeeper.storage.wal.writing import wal_writer
-from bookkeeper.storage.wal.writing.seal import is_fenced, raise_fence, read_seal
+from bookkeeper.storage.wal.writing.seal import is_fenced, read_seal
 from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from bookkeeper.tserver import assembly
 from bookkeeper.tserver import process as tserver_process
@@ -61,7 +62,7 @@ from bookkeeper.tserver.assembly import commit_limits
 from bookkeeper.tserver.bulk import bulk_loader, relay_log, segment_receiver, segment_uploads
 from bookkeeper.tserver.bulk.bulk_loader import Follow
 from bookkeeper.tserver.bulk.segment_uploads import Upload
-from bookkeeper.tserver.commit import active_wal, submission_queue, wal_opener
+from bookkeeper.tserver.commit import submission_queue, wal_opener
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.maintenance import compactor, tablet_opener
 from bookkeeper.tserver.receive import receive_streams, slice_delivery, slice_retry
@@ -118,12 +119,10 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     *((Binding(module, threading), SimThreading) for module in threaded()),
     (Binding(import_log, WalWriter), NewbornWriter),
     (Binding(submission_queue, Future), SimFuture),
-    (Binding(active_wal, is_fenced), with_pause("look for a fence of", is_fenced)),
-    (Binding(wal_recovery, FileOps), SimFileOps),
-    (Binding(wal_recovery, map_file), read_file),
-    (Binding(wal_recovery, raise_fence), with_pause("raise the fence of", raise_fence)),
-    (Binding(wal_writer, FileOps), SimFileOps),
-    (Binding(wal_files, map_file), read_file),
+    (Binding(wal_writer, is_fenced), with_pause("look for a fence of", is_fenced)),
+    (Binding(local_volume, FileOps), SimFileOps),
+    (Binding(local_volume, map_file), read_file),
+    (Binding(local_volume, raise_fence), with_pause("raise the fence of", raise_fence)),
     (Binding(engine, "FAILED_RETENTION_NS"), 5_000_000_000),
     (Binding(threads, end_process), primitives.end_process),
     (Binding(leadership, KeyedExecutors), SimExecutors),

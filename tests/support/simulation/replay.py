@@ -17,6 +17,7 @@ from bookkeeper.replay.ranges import (
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.dispatch import ServedService
+from bookkeeper.storage.volume import open_volume
 from tests.support.simulation.network import SimServer
 from tests.support.simulation.primitives import SimClock, kernel
 
@@ -38,6 +39,6 @@ class SimReplay:
         wanted = ranges_from_table(decode_table(ranges, RANGE_SCHEMA))
         system = BookkeeperSystem(self._settings, self._clock, kernel().rng)
         sessions = Sessions(Registry({"bookkeeper": lambda: system}), self._settings)
-        shipper = Shipper(sessions, self._settings, self._clock)
+        shipper = Shipper(sessions, open_volume(self._settings), self._settings, self._clock)
         results = list(shipper.ship(wanted, self._settings.replay.run_budget_ms))
         return encode_table([results_to_batch(results)], RESULT_SCHEMA)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +12,9 @@ from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperti
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import BlockCache, Merge, SegmentRef, TabletResources
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
+from bookkeeper.storage.volume import Volume
 from tests.support.simulation.primitives import kernel
+from tests.support.volumes import MACHINE
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class SimTabletData:
         self,
         extent: Extent,
         groups: Any,
-        directory: Path,
+        volume: Volume,
+        directory: str,
         segments: Sequence[SegmentRef],
         resources: TabletResources,
         *,
@@ -65,6 +67,7 @@ class SimTabletData:
         self.extent = extent
         self.groups = groups
         self.properties = DEFAULT_PROPERTIES
+        self.volume = volume
         self.directory = directory
         self.refs = list(segments)
         self.active: list[Entry] = []
@@ -136,13 +139,16 @@ class SimTabletData:
             if self.extent.contains(entry.row) and counts(ref, entry.row)
         ]
 
+    def discard(self, written: Sequence[SegmentRef]) -> None:
+        self.volume.discard([self.volume.name_of(ref.uri) for ref in written])
+
     def is_read(self, uris: Collection[str]) -> bool:
         del uris
         return False
 
     def _new_segment(self, prefix: str, entries: list[Entry], flush_id: int) -> SegmentRef:
         Segments.made += 1
-        uri = (self.directory / f"{prefix}-{Segments.made:04d}.parquet").as_uri()
+        uri = self.volume.uri_of(f"{self.directory}/{prefix}-{Segments.made:04d}.parquet")
         Segments.files[uri] = list(entries)
         rows = [entry.row for entry in entries]
         seqs = [entry.seq for entry in entries]
@@ -160,7 +166,7 @@ def entries_in(ref: SegmentRef) -> list[Entry]:
     """The records of a segment, numbered as in the tablet that has this reference. Files of imports are real ones."""
     known = Segments.files.get(ref.uri)
     if known is None:
-        segment = Segment(replace(ref, shift=0), BlockCache(0, readers=0))
+        segment = Segment(MACHINE, replace(ref, shift=0), BlockCache(0, readers=0))
         known = [e for number in range(segment.block_count) for e in numbered(segment.block(number).batch)]
         Segments.files[ref.uri] = known
     return [replace(entry, seq=entry.seq + ref.shift) for entry in known] if ref.shift else known

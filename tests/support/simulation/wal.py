@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
+from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.wal import Block, Seal, WalWriter
 from tests.support.simulation.ledger import Ledger
 
@@ -31,8 +32,8 @@ def watched_recover(recover: Callable[..., Seal]) -> Callable[..., Seal]:
     """The product's recovery; what it cut off is told."""
 
     @wraps(recover)
-    def watched(uri: str, *arguments: Any, **options: Any) -> Seal:
-        seal = recover(uri, *arguments, **options)
+    def watched(volume: Volume, uri: str, *arguments: Any, **options: Any) -> Seal:
+        seal = recover(volume, uri, *arguments, **options)
         Watch.ledger.cut(uri, Watch.instance_of(uri), Watch.machine_of(uri), seal.offset)
         return seal
 
@@ -43,8 +44,8 @@ def watched_delete(delete: Callable[..., None]) -> Callable[..., None]:
     """The product's deletion; it is judged first."""
 
     @wraps(delete)
-    def watched(uri: str, *arguments: Any) -> None:
+    def watched(volume: Volume, uri: str) -> None:
         Watch.deleting(uri)
-        delete(uri, *arguments)
+        delete(volume, uri)
 
     return watched

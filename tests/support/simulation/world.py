@@ -17,7 +17,7 @@ from random import Random
 from bookkeeper.config import new_settings
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column, Row
-from bookkeeper.storage.wal.wal_files import path_of, uri_of
+from bookkeeper.storage.volume.file_ops import path_of, uri_of
 from tests.support.simulation.cells import SimTable
 from tests.support.simulation.cluster import Cluster
 from tests.support.simulation.disk import Disk

@@ -16,9 +16,9 @@ from bookkeeper.errors import InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletData, TabletSettings, VersionFilter
-from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal.wal_files import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.tablet_model import Record, to_batch
+from tests.support.volumes import MACHINE, name_at
 
 EXTENTS = [Extent("1", b"h", None), Extent("1", b"p", b"h"), Extent("1", None, b"p")]
 GROUPS = GroupMap({"geo": [b"g"]})
@@ -26,7 +26,7 @@ GROUPS = GroupMap({"geo": [b"g"]})
 
 def _convert(place: Path, batches: list[pa.RecordBatch]) -> list[SegmentRef]:
     place.mkdir(exist_ok=True)
-    where = SegmentDirectory(place, TabletSettings(), SegmentOps())
+    where = SegmentDirectory(MACHINE, name_at(place), TabletSettings())
     return run_convert(batches, EXTENTS, GROUPS, where, lambda: None)
 
 
@@ -35,7 +35,7 @@ def _put(row: bytes, value: bytes, family: bytes = b"f", timestamp: int = 5) -> 
 
 
 def _shown(extent: Extent, refs: list[SegmentRef], written: list[Record] | None = None) -> list[tuple[bytes, bytes]]:
-    data = TabletData(extent, GROUPS, Path("/nowhere"), refs)
+    data = TabletData(extent, GROUPS, MACHINE, name_at(Path("/nowhere")), refs)
     if written:
         data.apply(to_batch(written), 1)
     page = data.scan_page(None, None, (), (), None, 1 << 20, VersionFilter())
@@ -90,8 +90,8 @@ def test_links_that_can_t_all_be_made_leave_nothing(tmp_path: Path) -> None:
     path_of(refs[1].uri).write_bytes(b"damaged")
     names = iter("abcd")
     with pytest.raises(Exception, match="corrupt"):
-        link_segments(refs, tmp_path / "t", 1, lambda: next(names), SegmentOps())
+        link_segments(MACHINE, refs, name_at(tmp_path / "t"), 1, lambda: next(names))
     assert list((tmp_path / "t").iterdir()) == []
-    (linked,) = link_segments(refs[:1], tmp_path / "t", 1, lambda: next(names), SegmentOps())
+    (linked,) = link_segments(MACHINE, refs[:1], name_at(tmp_path / "t"), 1, lambda: next(names))
     path_of(refs[0].uri).unlink()
     assert _shown(EXTENTS[0], [linked]) == [(b"a", b"1")]

@@ -12,7 +12,7 @@ import pytest
 from bookkeeper.bulk.exported_table import Exported, copy_file
 from bookkeeper.bulk.manifest import NAME
 from bookkeeper.errors import CorruptionError, InvalidInputError
-from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
+from bookkeeper.storage.volume.file_ops import FileOps
 from tests.support.exports import GROUPS, PROPERTIES, make_export
 
 
@@ -90,5 +90,5 @@ def test_a_file_is_copied_whole_over_whatever_was_there(tmp_path: Path) -> None:
     content = bytes(range(256)) * 40_000
     (tmp_path / "source").write_bytes(content)
     (tmp_path / "target").write_bytes(content * 2)
-    assert copy_file(tmp_path / "source", tmp_path / "target", SegmentOps()) == hashlib.sha256(content).hexdigest()
+    assert copy_file(tmp_path / "source", tmp_path / "target", FileOps()) == hashlib.sha256(content).hexdigest()
     assert (tmp_path / "target").read_bytes() == content

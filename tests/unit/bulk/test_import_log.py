@@ -12,6 +12,7 @@ from bookkeeper.model import BlockTarget, Extent, TargetKey
 from bookkeeper.storage.tablet import GroupMap
 from bookkeeper.storage.wal import FileHeader, block_target_from_pb, read_blocks
 from tests.support.tablet_model import Record, to_batch
+from tests.support.volumes import MACHINE, name_at
 
 EXTENTS = [Extent("1", b"h", None), Extent("1", None, b"h")]
 STAMP = BlockTarget(TargetKey("east", "r1", "1", 3), ("geo",))
@@ -19,7 +20,7 @@ STAMP = BlockTarget(TargetKey("east", "r1", "1", 3), ("geo",))
 
 def _logs(place: Path) -> ImportLogs:
     header = FileHeader(instance_id="west", session_id="import", created_time_ms=9)
-    return ImportLogs(place, "name", header, EXTENTS, GroupMap({"geo": [b"g"]}), [STAMP], ["east"])
+    return ImportLogs(MACHINE, name_at(place), "name", header, EXTENTS, GroupMap({"geo": [b"g"]}), [STAMP], ["east"])
 
 
 def _put(row: bytes, value: bytes, family: bytes = b"f") -> Record:
@@ -33,7 +34,7 @@ def test_each_tablet_has_a_log_in_the_order_of_the_input(tmp_path: Path) -> None
     found = logs.finish()
     assert [(log.offset, log.created_ms) for log in (found[extent] for extent in EXTENTS)] == [(4, 9), (1, 9)]
     log = found[EXTENTS[0]]
-    first, second = read_blocks(log.uri, 1, log.offset)
+    first, second = read_blocks(MACHINE, log.uri, 1, log.offset)
     assert [block.batch().column("value").to_pylist() for block in (first, second)] == [[b"2", b"3"], [b"4", b"5"]]
     assert second.end_position == log.position
     assert [block_target_from_pb(block_target) for block_target in first.header.block_targets] == [STAMP]
@@ -49,7 +50,7 @@ def test_a_large_part_becomes_blocks_of_the_size_of_others(tmp_path: Path) -> No
     logs = _logs(tmp_path)
     logs.add(to_batch([_put(b"a%06d" % number, b"v") for number in range(2 * BLOCK_RECORDS + 1)]))
     log = logs.finish()[EXTENTS[0]]
-    counts = [block.header.record_count for block in read_blocks(log.uri, 1, log.offset)]
+    counts = [block.header.record_count for block in read_blocks(MACHINE, log.uri, 1, log.offset)]
     assert counts == [BLOCK_RECORDS, BLOCK_RECORDS, 1]
 
 
@@ -59,7 +60,9 @@ def test_more_tablets_than_logs_may_be_open(tmp_path: Path, monkeypatch: pytest.
         for value in (b"1", b"2", b"3"):
             logs.add(to_batch([_put(b"z", value), _put(b"a", value), _put(b"b", value)]))
         found = logs.finish()
-        blocks = [block for extent in EXTENTS for block in read_blocks(found[extent].uri, 1, found[extent].offset)]
+        blocks = [
+            block for extent in EXTENTS for block in read_blocks(MACHINE, found[extent].uri, 1, found[extent].offset)
+        ]
         return [(block.first_offset, block.batch().column("value").to_pylist()) for block in blocks]
 
     at_once = written(tmp_path / "at once")
@@ -78,7 +81,7 @@ def test_any_number_of_tablets_takes_a_bounded_number_of_descriptors(
     rows = [b"%04d" % number for number in range(60)]
     extents = [Extent("1", end, start) for start, end in pairwise([None, *rows, None])]
     header = FileHeader(instance_id="west", session_id="import", created_time_ms=9)
-    logs = ImportLogs(tmp_path, "name", header, extents, GroupMap({}), [STAMP], ["east"])
+    logs = ImportLogs(MACHINE, name_at(tmp_path), "name", header, extents, GroupMap({}), [STAMP], ["east"])
     before = descriptors()
     for _ in range(2):
         logs.add(to_batch([_put(row, b"v") for row in rows]))

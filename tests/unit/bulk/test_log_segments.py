@@ -12,10 +12,10 @@ from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
 from bookkeeper.errors import CorruptionError
 from bookkeeper.model import Extent, LocalityGroup, RowRange
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
-from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal import delete_log, path_of
-from bookkeeper.storage.wal.wal_files import beside, uri_of
+from bookkeeper.storage.volume.file_ops import beside, path_of, uri_of
+from bookkeeper.storage.wal import delete_log
 from tests.support.tablet_model import Record, to_batch
+from tests.support.volumes import MACHINE, name_at
 
 GROUPS = GroupMap({"geo": [b"g"]})
 RECORDS = [Record(b"a", b"f", b"q", b"", 5, False, b"1"), Record(b"zz", b"g", b"qualifier", b"", 5, False, b"22")]
@@ -24,41 +24,43 @@ RECORDS = [Record(b"a", b"f", b"q", b"", 5, False, b"1"), Record(b"zz", b"g", b"
 def _kept(place: Path) -> tuple[str, list[SegmentRef], Lengths]:
     """A log, which may be anything here, and its segments beside it."""
     (place / "made").mkdir()
-    where = SegmentDirectory(place / "made", TabletSettings(), SegmentOps())
+    where = SegmentDirectory(MACHINE, name_at(place / "made"), TabletSettings())
     refs = convert([to_batch(RECORDS)], [Extent("1", None, None)], GROUPS, where, lambda: None)
     log = place / "name.wal"
     log.write_bytes(b"records")
     lengths = Lengths().with_batch(to_batch(RECORDS))
-    link_log_segments(uri_of(log), 2, refs, GROUPS, lengths, SegmentOps())
+    link_log_segments(MACHINE, uri_of(log), 2, refs, GROUPS, lengths)
     return uri_of(log), refs, lengths
 
 
 def test_the_segments_of_a_log_are_what_the_import_made(tmp_path: Path) -> None:
     log, refs, lengths = _kept(tmp_path)
-    whole = read_segmented_log(log)
+    whole = read_segmented_log(MACHINE, log)
     assert whole is not None
     assert (whole.records, whole.groups) == (2, (LocalityGroup("geo", (b"g",)),))
     assert whole.lengths == lengths == Lengths(2, 9, 2)
     assert [segment.entry for segment in whole.segments] == [segment_entry(ref) for ref in refs]
-    assert [segment.sha256 for segment in whole.segments] == [sha256_of(path_of(ref.uri)) for ref in refs]
+    assert [segment.sha256 for segment in whole.segments] == [
+        sha256_of(MACHINE, MACHINE.name_of(ref.uri)) for ref in refs
+    ]
     assert whole.size_bytes == sum(path_of(segment.uri).stat().st_size for segment in whole.segments)
 
 
 def test_they_go_with_their_log_and_no_other(tmp_path: Path) -> None:
     log, refs, _ = _kept(tmp_path)
-    delete_log(log)
+    delete_log(MACHINE, log)
     assert {path.name for path in tmp_path.iterdir()} == {"made"}
     assert all(path_of(ref.uri).exists() for ref in refs)
-    assert read_segmented_log(log) is None
+    assert read_segmented_log(MACHINE, log) is None
 
 
 def test_a_log_without_them_has_none_and_a_damaged_manifest_is_said(tmp_path: Path) -> None:
-    assert read_segmented_log(uri_of(tmp_path / "other.wal")) is None
-    assert read_segmented_log("hdfs://host/other.wal") is None
+    assert read_segmented_log(MACHINE, uri_of(tmp_path / "other.wal")) is None
+    assert read_segmented_log(MACHINE, "hdfs://host/other.wal") is None
     log, _, _ = _kept(tmp_path)
     beside(path_of(log), MANIFEST_SUFFIX).write_bytes(b"{}")
     with pytest.raises(CorruptionError):
-        read_segmented_log(log)
+        read_segmented_log(MACHINE, log)
 
 
 def test_a_tablet_refers_to_its_rows_of_a_file_and_to_no_file_without_any(tmp_path: Path) -> None:
@@ -66,7 +68,7 @@ def test_a_tablet_refers_to_its_rows_of_a_file_and_to_no_file_without_any(tmp_pa
         [to_batch([RECORDS[0], Record(b"m", b"f", b"q", b"", 5, False, b"3")])],
         [Extent("1", None, None)],
         GROUPS,
-        SegmentDirectory(tmp_path, TabletSettings(), SegmentOps()),
+        SegmentDirectory(MACHINE, name_at(tmp_path), TabletSettings()),
         lambda: None,
     )[0]
     entry = segment_entry(ref)

@@ -16,6 +16,7 @@ from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.storage.tablet import GroupMap, SegmentRef
 from tests.support.given_files import Given, given_files
 from tests.support.tservers import blocks_of, records
+from tests.support.volumes import MACHINE
 
 GROUPS = GroupMap({"geo": [b"g"]})
 
@@ -40,15 +41,15 @@ def _refs(given: Given) -> list[SegmentRef]:
 def test_records_come_in_the_order_of_their_log(given: Given) -> None:
     refs = _refs(given)
     assert [len(chunk) for chunk in chunks_of(refs)] == [2, 2, 2]
-    found = [record for batch in in_written_order(refs) for record in batch.to_pylist()]
+    found = [record for batch in in_written_order(MACHINE, refs) for record in batch.to_pylist()]
     assert found == [record for block in blocks_of(given.log) for record in block.batch().to_pylist()]
 
 
 def test_what_is_no_import_is_declined(given: Given) -> None:
     refs = _refs(given)
     with pytest.raises(DeclinedError, match="same number"):
-        list(in_written_order([*refs, refs[0]]))
+        list(in_written_order(MACHINE, [*refs, refs[0]]))
     with patch("bookkeeper.bulk.replayed_records.CHUNK_BYTES", 10), pytest.raises(DeclinedError, match="one part"):
-        list(in_written_order(refs))
+        list(in_written_order(MACHINE, refs))
     touching = [replace(ref, first_seq=1) for ref in refs]
     assert len(list(chunks_of(touching))) == 1

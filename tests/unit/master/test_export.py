@@ -18,8 +18,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.rpc.contract.messages import CopyRequest
-from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.volume.file_ops import FileOps, path_of
 from tests.support.exports import BATCH, GROUPS, make_export
 from tests.support.faults import fault
 from tests.support.master_world import Master, World
@@ -121,7 +120,7 @@ def test_an_export_of_a_time_far_ahead_makes_no_table(world: World, master: Mast
     manifest = tmp_path / "e" / "manifest.json"
     manifest.unlink()
     tablets = tuple(replace(tablet, last_time_ms=late) for tablet in exported.tablets)
-    replace(exported, tablets=tablets).write(tmp_path / "e", SegmentOps())
+    replace(exported, tablets=tablets).write(tmp_path / "e", FileOps())
     with pytest.raises(InvalidInputError, match=f"a tablet of the export was at {late} ms"):
         _run(master, "import_table", _args("copy", tmp_path / "e"))
     batch = BATCH.set_column(4, MUTATION_SCHEMA.field(4), pa.array([late] * BATCH.num_rows, pa.int64()))

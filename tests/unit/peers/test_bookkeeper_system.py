@@ -30,12 +30,14 @@ from bookkeeper.peers.protocol import Acked, Message, MessageBlock, Peer
 from bookkeeper.peers.registry import retry_limits
 from bookkeeper.peers.segment_files import missing_parts
 from bookkeeper.rpc.contract.messages import ReplicateRequest
-from bookkeeper.storage.wal import encode_batch, path_of
+from bookkeeper.storage.volume.file_ops import path_of
+from bookkeeper.storage.wal import encode_batch
 from tests.support.given_files import given_files
 from tests.support.memory_peer import MemoryPeer
 from tests.support.must_raise import must_raise
 from tests.support.thrift_peer import ThriftPeer
 from tests.support.tservers import records as batch_of
+from tests.support.volumes import MACHINE
 from tests.support.wal_files import EAST, NORTH, WEST, records
 
 STREAM = StreamKey(WEST, "file:///w", "t1", "r1", 1)
@@ -288,7 +290,7 @@ def test_a_peer_without_segment_transfer_declines_it(
 ) -> None:
     given = given_files(tmp_path / "given", [batch_of([(b"a", b"1")], timestamp=5)])
     session = opened(peer, settings, clock)
-    answer = session.transfer_segments(SegmentTransfer((WEST,), given.whole), clock.boot_ns() + 60 * 10**9)
+    answer = session.transfer_segments(SegmentTransfer(MACHINE, (WEST,), given.whole), clock.boot_ns() + 60 * 10**9)
     assert "not part of this test peer" in (answer.declined or "")
     assert (answer.sent_bytes, session.sends, clock.waits_ms) == (0, 0, [])
     assert session.ship(message(0, 4)) == Acked(4, 4, 0)
@@ -297,9 +299,9 @@ def test_a_peer_without_segment_transfer_declines_it(
 def test_files_go_in_parts_from_where_the_peer_has_them(tmp_path: Path) -> None:
     given = given_files(tmp_path / "given", [batch_of([(b"a", b"1")], timestamp=5)])
     content = path_of(given.whole.segments[0].uri).read_bytes()
-    parts = list(missing_parts("t", STREAM, given.whole, [100], 1000))
+    parts = list(missing_parts("t", STREAM, given.file, [100], 1000))
     assert [part.start for part in parts] == list(range(100, len(content), 1000))
     assert b"".join(part.content for part in parts) == content[100:]
     path_of(given.whole.segments[0].uri).unlink()
     with pytest.raises(DeclinedError, match="can't be read"):
-        next(missing_parts("t", STREAM, given.whole, [0], 1000))
+        next(missing_parts("t", STREAM, given.file, [0], 1000))

@@ -15,6 +15,7 @@ from bookkeeper.replay.stream.filters import Selection, decide
 from bookkeeper.storage.wal import read_blocks, read_seal
 from combiners import ReplicationStatus
 from tests.support.books import sqlite_books
+from tests.support.volumes import MACHINE
 from tests.support.wal_files import EAST, TO_EAST, WEST, Spec, write_wal
 
 
@@ -38,7 +39,7 @@ def pull(books: MetadataTable, file: str) -> list[bytes]:
     open_range = combiners.range_needing_replication(status)
     if open_range is None:
         return []
-    blocks = list(read_blocks(file, *open_range))
+    blocks = list(read_blocks(MACHINE, file, *open_range))
     wanted = [block for block in blocks if decide(block.header, TO_EAST, EAST).selection is Selection.WHOLE]
     done = ReplicationStatus(replication_finished_offset=open_range[1])
     put = RowPut(keys.repl_row(file), {keys.done_column(TO_EAST): values.encode_status(done)})
@@ -49,7 +50,7 @@ def pull(books: MetadataTable, file: str) -> list[bytes]:
 def test_a_peer_that_pulls_needs_books_and_logs_only(books: MetadataTable, tmp_path: Path) -> None:
     specs = [Spec([b"a", b"b"]), Spec([b"loop"], provenance=[EAST]), Spec([b"old"], block_targets=[])]
     file = write_wal(tmp_path / "1.wal", [*specs, Spec([b"c"], provenance=[WEST])], seal=True)
-    seal = read_seal(file)
+    seal = read_seal(MACHINE, file)
     assert seal is not None
     for rank, state in enumerate(
         [

@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.runtime.process_exit import EXIT_CODE
-from bookkeeper.storage.wal import path_of, read_blocks, read_headers, recover, uri_of
+from bookkeeper.storage.volume.file_ops import path_of, uri_of
+from bookkeeper.storage.wal import read_blocks, read_headers, recover
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.submission import Durability
+from tests.support.volumes import MACHINE
 from tests.support.wal_commits import PATIENCE_S, Bench
 
 ROOT = Path(__file__).parents[3]
@@ -40,7 +42,7 @@ def wait_until_stopped(process: subprocess.Popen[bytes]) -> None:
 
 
 def rows_of(uri: str, last: int) -> list[bytes]:
-    return [row for block in read_blocks(uri, 1, last) for row in block.batch().column("row").to_pylist()]
+    return [row for block in read_blocks(MACHINE, uri, 1, last) for row in block.batch().column("row").to_pylist()]
 
 
 @pytest.mark.parametrize(("mode", "sealed_at"), [("stop-at-fence", 2), ("stop-at-books", 1)])
@@ -48,14 +50,14 @@ def test_a_process_that_resumes_after_the_seal_acknowledges_nothing(tmp_path: Pa
     uri = uri_of(tmp_path / "1.wal")
     with child(tmp_path, mode) as process:
         wait_until_stopped(process)
-        seal = recover(uri)
+        seal = recover(MACHINE, uri)
         assert seal.offset == sealed_at
         process.send_signal(signal.SIGCONT)
         output, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == EXIT_CODE, errors
     assert output.decode().splitlines() == [f"{uri} 1 first"]
     assert b"this process ends" in errors
-    assert recover(uri) == seal
+    assert recover(MACHINE, uri) == seal
     assert rows_of(uri, sealed_at) == [b"first", b"second"][:sealed_at]
     if mode == "stop-at-books":
         assert path_of(uri).stat().st_size > seal.position, "it did write, and no reader will ever see it"
@@ -83,10 +85,10 @@ def test_acknowledged_records_of_a_killed_process_are_in_the_recovered_logs(tmp_
         name, offset, row = line.split()
         acknowledged[name.decode()][int(offset)] = row
     for uri, rows in acknowledged.items():
-        seal = recover(uri)
+        seal = recover(MACHINE, uri)
         found = dict(enumerate(rows_of(uri, seal.offset), 1)) if seal.offset else {}
         assert rows.items() <= found.items()
-        assert [at.last_offset for at in read_headers(uri)][-1:] == ([seal.offset] if seal.offset else [])
+        assert [at.last_offset for at in read_headers(MACHINE, uri)][-1:] == ([seal.offset] if seal.offset else [])
 
 
 def test_a_process_ends_although_no_reader_takes_its_log_line() -> None:

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from bookkeeper.model import BlockTarget, Origin, StreamKey
-from bookkeeper.storage.wal import FileHeader, Predecessor, WalWriter, origin_to_pb, path_of, read_headers
+from bookkeeper.storage.volume.file_ops import path_of
+from bookkeeper.storage.wal import FileHeader, Predecessor, WalWriter, origin_to_pb, read_headers
 from shell.failures import ExitCode, run
 from shell.main import bookkeeper
+from tests.support.volumes import MACHINE, name_at
 from tests.support.wal_files import NORTH, TO_EAST, WEST, Spec, append, block, write_wal
 
 SPECS = [
@@ -66,7 +68,7 @@ def test_each_block_is_a_line_with_the_facts_of_its_header(log: Path, capsys: py
 def test_json_has_one_object_a_line(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, *blocks, end = show_json(capsys, log)
     assert (first["kind"], first["sealed_offset"], first["instance_id"], first["session_id"]) == ("file", 6, WEST, "s")
-    headers = list(read_headers(log.as_uri()))
+    headers = list(read_headers(MACHINE, log.as_uri()))
     assert [(b["first"], b["last"], b["position"], b["end_position"]) for b in blocks] == [
         (at.header.first_offset, at.last_offset, at.position, at.end_position) for at in headers
     ]
@@ -81,7 +83,7 @@ def test_json_has_one_object_a_line(log: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_block_shows_its_origin_and_its_predecessors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    writer = WalWriter.create(tmp_path / "1.wal", FileHeader())
+    writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), FileHeader())
     made = block(Spec([b"a"]), 1)
     stream = StreamKey(NORTH, "file:///north/7.wal", "t9", "t1", 3)
     made.header.origin.CopyFrom(origin_to_pb(Origin(stream, 20, 40)))
@@ -161,7 +163,7 @@ def test_a_log_without_a_complete_header_has_a_torn_tail(tmp_path: Path, capsys:
 
 
 def test_damage_is_an_error_after_the_complete_blocks(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    second = list(read_headers(log.as_uri()))[1]
+    second = list(read_headers(MACHINE, log.as_uri()))[1]
     raw = bytearray(log.read_bytes())
     raw[second.end_position - 12] ^= 1
     log.write_bytes(raw)
@@ -184,7 +186,7 @@ def test_a_missing_file_and_a_wrong_range_have_their_exit_codes(log: Path, capsy
 
 
 def test_a_uri_names_a_log_even_while_it_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    writer = WalWriter.create(tmp_path / "1.wal", FileHeader())
+    writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), FileHeader())
     append(writer, SPECS[:2])
     assert len(show_json(capsys, writer.uri)) == 4
     append(writer, SPECS[2:])

@@ -19,8 +19,7 @@ from bookkeeper.metadata.metadata_table import Column, RowPut
 from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
 from bookkeeper.standalone.directory import complete_cluster, init_cluster
 from bookkeeper.standalone.durable_stores import make_durable
-from bookkeeper.storage.wal import FileOps
-from bookkeeper.storage.wal.wal_files import sync_directory
+from bookkeeper.storage.volume.file_ops import FileOps, sync_directory
 from tests.support.books import OWNER, sqlite_books
 from tests.support.failing_disk import FailingDisk, failing_disk
 from tests.support.faults import fault

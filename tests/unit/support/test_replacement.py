@@ -13,11 +13,11 @@ import pytest
 from bookkeeper.client import master_link, retry
 from bookkeeper.metadata.sqlite import sqlite_store
 from bookkeeper.storage.tablet.scans.scan_position import Resume
+from bookkeeper.storage.volume import local_volume
+from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.storage.wal import WalWriter
-from bookkeeper.storage.wal.wal_files import FileOps
 from bookkeeper.storage.wal.writing import wal_writer
 from bookkeeper.storage.wal.writing.seal import is_fenced
-from bookkeeper.tserver.commit import active_wal
 from tests.support.faults import fault
 from tests.support.replacement import Binding, Fault, Target, replaced
 from tests.support.simulation.disk import with_pause
@@ -47,10 +47,10 @@ def test_a_function_is_replaced_in_each_module_that_binds_it(monkeypatch: pytest
 
 def test_a_variant_that_a_simulation_made_is_replaced_too(monkeypatch: pytest.MonkeyPatch) -> None:
     paused = with_pause("twice", with_pause("once", is_fenced))
-    monkeypatch.setattr(active_wal, "is_fenced", paused)
+    monkeypatch.setattr(wal_writer, "is_fenced", paused)
     with fault("seal-not-read"):
-        assert vars(active_wal)["is_fenced"] is not paused
-    assert vars(active_wal)["is_fenced"] is paused
+        assert vars(wal_writer)["is_fenced"] is not paused
+    assert vars(wal_writer)["is_fenced"] is paused
 
 
 def test_a_module_that_is_imported_meanwhile_gets_the_function_back(late: ModuleType) -> None:
@@ -75,9 +75,9 @@ def test_a_property_stays_a_property() -> None:
 
 
 def test_a_binding_is_replaced_in_its_module_only() -> None:
-    with replaced(Binding(wal_writer, FileOps), print):
-        assert vars(wal_writer)["FileOps"] is print
-        assert vars(sys.modules["bookkeeper.storage.wal.wal_files"])["FileOps"] is not print
+    with replaced(Binding(local_volume, FileOps), print):
+        assert vars(local_volume)["FileOps"] is print
+        assert vars(sys.modules["bookkeeper.storage.volume.file_ops"])["FileOps"] is not print
 
 
 def test_all_is_put_back_after_a_failure() -> None:

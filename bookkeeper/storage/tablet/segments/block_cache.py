@@ -10,11 +10,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock
 
-BlockKey = tuple[Path, int]
+BlockKey = tuple[str, int]
 
 
 class BlockCache:

@@ -32,6 +32,7 @@ from bookkeeper.storage.tablet.segments.segment_reader import Chunks, Segment, T
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA, FIXED_BYTES, SEQ, TIMESTAMP, SortedBlock, to_records
 from bookkeeper.storage.tablet.sorting.order import order_entries
 from bookkeeper.storage.tablet.tablet_settings import BatchLimits, TabletSettings
+from bookkeeper.storage.volume import Volume
 
 PAGES_PER_CONTENT = 2
 """Pages hold at most this many times the bytes of their entries: values that did not fit a dictionary come twice."""
@@ -65,11 +66,13 @@ class Bounds:
         return self.settings.row_group_bytes + self.entry_bytes_max
 
 
-def check_segment(ref: SegmentRef, bounds: Bounds, check_continue: Callable[[], None] = lambda: None) -> None:
+def check_segment(
+    volume: Volume, ref: SegmentRef, bounds: Bounds, check_continue: Callable[[], None] = lambda: None
+) -> None:
     """Decode all of a segment and compare it with its reference. ``check_continue`` runs for each row group and may
     raise. Raises CorruptionError, IncompatibleError, UnavailableError.
     """
-    segment = Segment(ref, BlockCache(0, readers=0), bounds.tail_bytes_max)
+    segment = Segment(volume, ref, BlockCache(0, readers=0), bounds.tail_bytes_max)
     try:
         check = _Check(segment, segment.tail(), bounds)
         check.form()
@@ -78,7 +81,7 @@ def check_segment(ref: SegmentRef, bounds: Bounds, check_continue: Callable[[], 
             check.row_group(number)
         check.totals()
     except (ValueError, InvalidInputError) as error:
-        raise corrupt(segment.path, str(error)) from error
+        raise corrupt(ref.uri, str(error)) from error
 
 
 def equals_stated(found: object, stated: object) -> bool:

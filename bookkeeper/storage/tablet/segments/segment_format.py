@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from pathlib import Path
 
 import google_crc32c
 import pyarrow as pa
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.model import RowRange
-from bookkeeper.storage.wal.wal_files import uri_of
 
 FORMAT_VERSION = 2
 PARQUET_MAGIC = b"PAR1"
@@ -38,8 +36,6 @@ FAMILIES_KEY = b"bookkeeper.families"
 FAMILIES_MAX = 256
 
 ENDING = ".parquet"
-TEMPORARY_ENDING = ".tmp"
-"""Added to the final name while a file is written."""
 
 _MERGED = "c"
 
@@ -100,9 +96,9 @@ def crc32c(content: bytes | pa.Buffer) -> int:
     return int(google_crc32c.value(content))
 
 
-def corrupt(path: Path, reason: str) -> CorruptionError:
+def corrupt(uri: str, reason: str) -> CorruptionError:
     """The error that names the file, the reason and the next step."""
     return CorruptionError(
-        f"segment {path} is corrupt: {reason}; restore the file from a copy or a peer",
-        {"uri": uri_of(path), "reason": reason},
+        f"segment {uri} is corrupt: {reason}; restore the file from a copy or a peer",
+        {"uri": uri, "reason": reason},
     )

@@ -1,7 +1,7 @@
 """The writer of segments: sorted entries become one durable, immutable file.
 
-A file has a temporary name until it is complete and synced; then it is renamed. A crash before the rename leaves a
-temporary file that no reader opens; a crash after it leaves a file that the books do not name. ``leftovers`` finds
+A file is a scratch file until it is complete and synced; then the Volume publishes it. A crash before that leaves a
+scratch file that no reader opens; a crash after it leaves a file that the books do not name. ``leftovers`` finds
 both, and the tablet's holder can delete them.
 """
 
@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,9 @@ from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILE
 from bookkeeper.storage.tablet.segments.segment_index import INDEX_SCHEMA, encode_index
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA, KEY_COLUMNS, entries_within, entry_bytes
 from bookkeeper.storage.tablet.tablet_settings import TabletSettings
-from bookkeeper.storage.wal.wal_files import FileOps, sync_directory, uri_of, write_all
+from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.file_ops import uri_of, write_all
+from bookkeeper.storage.volume.names import SCRATCH_SUFFIX
 
 VALUES_PER_BATCH = 1 << 16
 """Values that Parquet encodes at once: complete columns of a row group, a quarter faster than parts."""
@@ -110,29 +112,21 @@ def _tail(filter_bytes: bytes, index: pa.RecordBatch, footer: bytes) -> list[byt
     return [filter_bytes, index_bytes, trailer]
 
 
-class SegmentOps(FileOps):
-    """The system calls of a flush."""
-
-    def rename(self, source: Path, target: Path) -> None:
-        """Give a file its final name; raises OSError."""
-        source.rename(target)
-
-
 class SegmentWriter:
-    """One segment under construction, as ``<final name>.tmp``: ``add`` in key order, ``finish``, :func:`publish`.
+    """One segment under construction, in a scratch file: ``add`` in key order, ``finish``, :meth:`Volume.publish`.
 
     Row groups are encoded in a thread of its own while the caller prepares the next ones; ``finish`` and ``discard``
     end it. A later call raises the thread's error.
     """
 
-    def __init__(self, path: Path, group: str, settings: TabletSettings, ops: SegmentOps) -> None:
-        """``path``: the final name, never used before; its directory exists."""
-        self.path = path
-        self.temporary = path.with_name(path.name + segment_format.TEMPORARY_ENDING)
+    def __init__(self, volume: Volume, name: str, group: str, settings: TabletSettings) -> None:
+        """``name``: the final one, never used before. Raises OSError."""
+        self.name = name
+        self._volume = volume
+        self._scratch = volume.scratch(name)
         self._group = group
         self._settings = settings
-        self._ops = ops
-        self._sink = pa.OSFile(str(self.temporary), "wb")
+        self._sink = pa.OSFile(str(self._scratch.path), "wb")
         self._writer: pq.ParquetWriter | None = None
         """From the first row group on."""
         self._encoder = ThreadPoolExecutor(1, "segment")
@@ -199,7 +193,7 @@ class SegmentWriter:
         self._writer.write_batch(written, row_group_size=group.num_rows)
         end = self._sink.tell()
         if end - self._writeback_end >= WRITEBACK_BYTES:
-            self._ops.begin_writing(self._sink.fileno(), self._writeback_end, end - self._writeback_end)
+            self._scratch.ops.begin_writing(self._sink.fileno(), self._writeback_end, end - self._writeback_end)
             self._writeback_end = end
         line = {"start": start, "bytes": end - start, "crc": 0, "records": group.num_rows}
         for name in KEY_COLUMNS:
@@ -219,14 +213,14 @@ class SegmentWriter:
         self._writer.add_key_value_metadata(self._metadata())
         self._writer.close()
         self._sink.close()
-        fd = self._ops.open(self.temporary, os.O_RDWR)
+        fd = self._scratch.ops.open(self._scratch.path, os.O_RDWR)
         try:
             size = self._add_tail(fd)
-            self._ops.fsync(fd)
+            self._scratch.ops.fsync(fd)
         finally:
-            self._ops.close(fd)
+            self._scratch.ops.close(fd)
         return NewSegment(
-            uri=uri_of(self.path),
+            uri=self._volume.uri_of(self.name),
             group=self._group,
             records=sum(line["records"] for line in self._index),
             bytes=size,
@@ -259,7 +253,7 @@ class SegmentWriter:
         filter_bytes = bloom.build(self._hashes)
         os.lseek(fd, footer_start, os.SEEK_SET)
         tail = [*_tail(filter_bytes, index, end[:footer_length]), end]
-        write_all(fd, tail, self._ops)
+        write_all(fd, tail, self._scratch.ops)
         return int(footer_start + sum(map(len, tail)))
 
     def discard(self) -> None:
@@ -269,16 +263,7 @@ class SegmentWriter:
             if self._writer is not None:
                 self._writer.close()
         self._sink.close()
-        self.temporary.unlink(missing_ok=True)
-        self.path.unlink(missing_ok=True)
-
-
-def publish(writers: Sequence[SegmentWriter], ops: SegmentOps) -> None:
-    """Give finished segments their final names, durably: all or, after an OSError, perhaps some."""
-    for writer in writers:
-        ops.rename(writer.temporary, writer.path)
-    for directory in {writer.path.parent for writer in writers}:
-        sync_directory(directory, ops)
+        self._volume.discard([self.name])
 
 
 def leftovers(directory: Path, referenced: Collection[str]) -> list[Path]:
@@ -288,6 +273,6 @@ def leftovers(directory: Path, referenced: Collection[str]) -> list[Path]:
     """
     if not directory.is_dir():
         return []
-    endings = (segment_format.ENDING, segment_format.ENDING + segment_format.TEMPORARY_ENDING)
+    endings = (segment_format.ENDING, segment_format.ENDING + SCRATCH_SUFFIX)
     files = (path for path in directory.iterdir() if path.name.endswith(endings))
     return sorted(path for path in files if uri_of(path) not in referenced)

@@ -26,10 +26,12 @@ import contextlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import google_crc32c
 import pyarrow as pa
+
+from bookkeeper.storage.volume.volume_protocol import Source
 
 FILE_MAGIC = b"\x89BKW"
 BLOCK_MAGIC = b"\x89BKB"
@@ -41,17 +43,6 @@ PAYLOAD_BYTES_MAX = 1 << 28
 _PREFIX = struct.Struct("<4sIIQIII")
 _CHECKED = struct.Struct("<IQ4sIIQII")
 _ZEROS = bytes(ALIGNMENT)
-
-
-class Source(Protocol):
-    """Bytes of a file at random positions; ``read`` shares memory where it can. Positions are trusted."""
-
-    @property
-    def size(self) -> int:
-        """Bytes in the file when it was opened."""
-
-    def read(self, position: int, length: int) -> pa.Buffer:
-        """Exactly ``length`` bytes, all of them below ``size``."""
 
 
 class FrameError(Exception):

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, TransientError
+from bookkeeper.storage.volume.volume_protocol import ReadableVolume
 from bookkeeper.storage.wal.blocks.block import Block
 from bookkeeper.storage.wal.reading.log_formats import BlockAt, LogReader, corrupt, open_own
 
 _ANY_OFFSET = 2**64
 
 
-def read_blocks(uri: str, first: int, last: int, position_hint: int | None = None) -> Iterator[Block]:
+def read_blocks(
+    volume: ReadableVolume, uri: str, first: int, last: int, position_hint: int | None = None
+) -> Iterator[Block]:
     """The complete blocks that hold the records ``first`` to ``last`` (inclusive), in order, each checked by its CRC.
 
     ``position_hint`` is a byte position where a block started, from :class:`BlockAt` or ``Block.end_position``; a
@@ -28,7 +31,7 @@ def read_blocks(uri: str, first: int, last: int, position_hint: int | None = Non
     """
     if not 1 <= first <= last:
         raise InvalidInputError(f"records {first} to {last} of {uri} are no range: offsets count from 1")
-    log = open_own(uri)
+    log = open_own(volume, uri)
     if log.seal is not None and last > log.seal.offset:
         raise NotFoundError(f"records {first} to {last} are not in {uri}: it is sealed and ends at {log.seal.offset}")
     return _cover(uri, log, first, last, log.start(position_hint, first))
@@ -45,27 +48,27 @@ def _cover(uri: str, log: LogReader, first: int, last: int, position: int) -> It
     raise corrupt(uri, log.seal.position, f"the log ends before record {last}, against its seal {log.seal}")
 
 
-def first_block_behind(uri: str, position: int) -> BlockAt | None:
+def first_block_behind(volume: ReadableVolume, uri: str, position: int) -> BlockAt | None:
     """The first complete block that begins behind a byte of damage; None when there is none. Raises the errors of
     :func:`read_headers`.
     """
-    return open_own(uri).first_block_behind(position)
+    return open_own(volume, uri).first_block_behind(position)
 
 
-def read_headers(uri: str, position_hint: int | None = None) -> Iterator[BlockAt]:
+def read_headers(volume: ReadableVolume, uri: str, position_hint: int | None = None) -> Iterator[BlockAt]:
     """Headers and positions of all blocks, or of those from a block's position on; payloads are not read.
 
     Stops at the seal; in a log without one, behind its last complete block. Raises the errors of :func:`read_blocks`.
     """
-    log = open_own(uri)
+    log = open_own(volume, uri)
     return log.headers(log.start(position_hint, _ANY_OFFSET))
 
 
-def read_headers_at(uri: str, positions: Iterable[int]) -> Iterator[BlockAt]:
+def read_headers_at(volume: ReadableVolume, uri: str, positions: Iterable[int]) -> Iterator[BlockAt]:
     """Headers of the blocks at these positions, which come from :func:`read_headers`; opens the log once. Raises the
     errors of :func:`read_blocks`.
     """
-    log = open_own(uri)
+    log = open_own(volume, uri)
     for position in positions:
         at = next(log.headers(position), None)
         if at is None:

@@ -14,6 +14,7 @@ from typing import Protocol
 from google.protobuf.message import DecodeError
 
 from bookkeeper.errors import CorruptionError, IncompatibleError, TransientError
+from bookkeeper.storage.volume.volume_protocol import ReadableVolume, Source
 from bookkeeper.storage.wal.blocks.block import Block
 from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader
 from bookkeeper.storage.wal.blocks.frame import (
@@ -22,12 +23,10 @@ from bookkeeper.storage.wal.blocks.frame import (
     FORMAT_VERSION,
     Frame,
     FrameError,
-    Source,
     find_prefixes,
     read_frame,
     read_payload,
 )
-from bookkeeper.storage.wal.wal_files import open_source
 from bookkeeper.storage.wal.writing.seal import Seal, read_seal_file
 
 
@@ -214,9 +213,9 @@ class BlockLog:
         return self.seal is None and (error.short or only_zeros(self._source, position))
 
 
-def open_own(uri: str) -> LogReader:
+def open_own(volume: ReadableVolume, uri: str) -> LogReader:
     """Open a log that the books name, see :func:`open_log`. Raises CorruptionError also for another log."""
-    log = open_log(uri)
+    log = open_log(volume, uri)
     check_own(uri, log.file_header)
     return log
 
@@ -240,16 +239,17 @@ FORMATS: dict[bytes, Callable[[str, Source, Seal | None], LogReader]] = {FILE_MA
 """Magic at the start of a file to the reader of its format."""
 
 
-def open_log(uri: str) -> LogReader:
+def open_log(volume: ReadableVolume, uri: str) -> LogReader:
     """Open a log of any known format. Raises NotFoundError, TransientError, CorruptionError, IncompatibleError.
 
     The seal is read after the size of the file: so the records of that size that came before the seal lie below it.
     """
-    source = open_source(uri)
-    sealed = read_seal_file(uri)
+    name = volume.name_of(uri)
+    source = volume.open(name)
+    sealed = read_seal_file(volume, uri)
     seal = None if sealed is None else sealed.seal
     if sealed is not None and (sealed.copy or source.size < sealed.seal.position):
-        source = open_source(uri + sealed.copy)
+        source = volume.open(name + sealed.copy)
     if seal is not None and seal.position == 0:
         return BlockLog(uri, source, seal)
     for magic, reader in FORMATS.items():

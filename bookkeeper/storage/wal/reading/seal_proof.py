@@ -13,17 +13,15 @@ seal wins, so all processes agree on the file, too. A copy that no seal names go
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
 from bookkeeper.errors import UnavailableError
-from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC, FrameError, Source, read_frame, read_payload
-from bookkeeper.storage.wal.wal_files import DiskSource, FileOps, beside, path_of, sync_directory, write_all
+from bookkeeper.storage.volume.volume_protocol import Source, Volume
+from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC, FrameError, read_frame, read_payload
 from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX, Seal, write_seal
 
 
@@ -38,33 +36,26 @@ class BlockCount:
     salt: int = 0
 
 
-def seal_proven(uri: str, source: Source, count: BlockCount, ops: FileOps) -> Seal:
+def seal_proven(volume: Volume, uri: str, source: Source, count: BlockCount) -> Seal:
     """Seal a log where its blocks end, and return the seal that holds. The file was synced before its blocks were
     counted. Raises OSError, and UnavailableError when the log changes meanwhile.
     """
-    path = path_of(uri)
-    if is_on_disk(path, count, ops):
-        return write_seal(uri, count.end, ops)
-    copy = _copy(uri, source, count, ops)
-    return write_seal(uri, count.end, ops, copy)
+    if is_on_disk(volume, volume.name_of(uri), count):
+        return write_seal(volume, uri, count.end)
+    copy = _copy(volume, uri, source, count)
+    return write_seal(volume, uri, count.end, copy)
 
 
-def is_on_disk(path: Path, count: BlockCount, ops: FileOps) -> bool:
+def is_on_disk(volume: Volume, name: str, count: BlockCount) -> bool:
     """Whether the disk has every frame that no sync has proven. False also when this can't be checked: the filesystem
     has no reads around the page cache, or the disk can't be read.
     """
     try:
-        fd = ops.open(path, os.O_RDONLY | os.O_DIRECT)
-    except OSError:
-        return False
-    try:
-        disk = DiskSource(fd, os.fstat(fd).st_size, ops)
-        for _ in _frames(disk, count, count.synced_position):
-            continue
+        with volume.open_durable(name) as disk:
+            for _ in _frames(disk, count, count.synced_position):
+                continue
     except (OSError, FrameError):
         return False
-    finally:
-        ops.close(fd)
     return True
 
 
@@ -96,27 +87,16 @@ class _OneFrame:
         return self.content.slice(position - self.position, length)
 
 
-def _copy(uri: str, source: Source, count: BlockCount, ops: FileOps) -> str:
+def _copy(volume: Volume, uri: str, source: Source, count: BlockCount) -> str:
     """Write the log into a new file beside it, durable on return; returns the suffix of its name."""
     suffix = f".{uuid.uuid4().hex}{COPY_SUFFIX}"
-    target = beside(path_of(uri), suffix)
+    target = volume.name_of(uri) + suffix
     try:
-        _write_copy(target, _frames(source, count, 0), ops)
+        volume.create(target, _frames(source, count, 0)).close()
     except FrameError as error:
-        target.unlink(missing_ok=True)
+        volume.delete([target])
         raise UnavailableError(f"{uri} changes while it is recovered ({error}): try again") from error
     except OSError:
-        target.unlink(missing_ok=True)
+        volume.delete([target])
         raise
     return suffix
-
-
-def _write_copy(target: Path, frames: Iterator[pa.Buffer], ops: FileOps) -> None:
-    fd = ops.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    try:
-        for frame in frames:
-            write_all(fd, [frame], ops)
-        ops.fsync(fd)
-    finally:
-        ops.close(fd)
-    sync_directory(target.parent, ops)

@@ -7,15 +7,14 @@ R15 and R24.
 
 from __future__ import annotations
 
-import glob
-import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from pathlib import Path
 
 from bookkeeper.errors import NotFoundError, TransientError, UnavailableError, unavailable
 from bookkeeper.model import Barrier, BlockTarget, TargetShare
+from bookkeeper.storage.volume.names import FENCE_SUFFIX
+from bookkeeper.storage.volume.volume_protocol import ReadableVolume, Source, Volume
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
 from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb, shares_from_pb
 from bookkeeper.storage.wal.blocks.frame import (
@@ -23,7 +22,6 @@ from bookkeeper.storage.wal.blocks.frame import (
     FILE_MAGIC,
     HEADER_BYTES_MAX,
     FrameError,
-    Source,
     find_prefixes,
     read_frame,
     read_payload,
@@ -38,11 +36,14 @@ from bookkeeper.storage.wal.reading.log_formats import (
     parse_file_header,
 )
 from bookkeeper.storage.wal.reading.seal_proof import BlockCount, seal_proven
-from bookkeeper.storage.wal.wal_files import FileOps, beside, map_file, path_of, sync_directory
-from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX, FENCE_SUFFIX, SEAL_SUFFIX, Seal, raise_fence, read_seal
+from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX, SEAL_SUFFIX, Seal, read_seal
 
 SEGMENT_SUFFIX = ".segment"
 """Files with the log's records as segments have the log's name, then this, then more."""
+
+_COMPANION = re.compile(
+    rf"{re.escape(FENCE_SUFFIX)}|{re.escape(SEAL_SUFFIX)}(\..*\.tmp)?|\..*{re.escape(COPY_SUFFIX)}|{re.escape(SEGMENT_SUFFIX)}.*"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,8 @@ class BooksClaim:
 
 
 def recover(
+    volume: Volume,
     uri: str,
-    ops: FileOps | None = None,
     *,
     give_up_unproven: bool = False,
     books_claim: Callable[[], BooksClaim] = BooksClaim,
@@ -72,25 +73,19 @@ def recover(
     any order. Then recovery gives up complete blocks behind damage, unless one proves that the damaged bytes were
     durable, and does not ask ``books_claim``.
     """
-    ops = ops or FileOps()
-    path = path_of(uri)
-    seal = read_seal(uri)
+    seal = read_seal(volume, uri)
     if seal is not None:
         return seal
     try:
-        fd = ops.open(path, os.O_RDONLY)
-        try:
-            raise_fence(path)
-            ops.fsync(fd)
-        finally:
-            ops.close(fd)
-        source = map_file(path)
+        name = volume.name_of(uri)
+        volume.fence(name)
+        source = volume.open(name)
         count = count_blocks(uri, source, give_up_unproven)
         if count.end.position:
             check_own(uri, parse_file_header(uri, read_frame(source, FILE_MAGIC, 0, source.size, 0)))
         if not give_up_unproven:
             refuse_less(uri, count.end, books_claim())
-        return seal_proven(uri, source, count, ops)
+        return seal_proven(volume, uri, source, count)
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no log {uri}") from error
     except OSError as error:
@@ -196,12 +191,12 @@ class FileSummary:
     shares: Mapping[str, tuple[TargetShare, ...]] = field(default_factory=dict)
 
 
-def file_summary(uri: str) -> FileSummary:
+def file_summary(volume: ReadableVolume, uri: str) -> FileSummary:
     """Read the headers of a sealed log; the master closes cells (R10) and rebuilds barriers (R24) from the summary.
 
     Raises TransientError while there is no seal, and the errors of :func:`read_headers`.
     """
-    log = open_own(uri)
+    log = open_own(volume, uri)
     if log.seal is None:
         raise TransientError(f"{uri} has no seal yet, so its records can't be counted: recover it first")
     tallies: dict[tuple[str, bytes | None], _Tally] = {}
@@ -244,30 +239,26 @@ class _Tally:
         return TabletSummary(self.first_offset, self.last_offset, tuple(self.barriers), frozenset(self.block_targets))
 
 
-def delete_log(uri: str, ops: FileOps | None = None) -> None:
+def delete_log(volume: Volume, uri: str) -> None:
     """Remove a log and its companions, the log first; durable on return, idempotent. Raises UnavailableError."""
-    path = path_of(uri)
+    name = volume.name_of(uri)
     try:
-        for name in (path, *leftovers(path)):
-            name.unlink(missing_ok=True)
-        if path.parent.is_dir():
-            sync_directory(path.parent, ops or FileOps())
+        beside = [other for other in volume.list_names(name + ".") if is_companion(name, other)]
+        volume.delete([name, *beside])
     except OSError as error:
         raise UnavailableError(f"{uri} can't be deleted: {error}") from error
 
 
-def leftovers(path: Path) -> list[Path]:
-    """The files that belong to a log: its fence, its seal, temporary files of a crash while sealing, the log's copies,
-    and segments with the same records.
+def is_companion(name: str, other: str) -> bool:
+    """Whether a file belongs to a log: its fence, its seal, a temporary file of a crash while sealing, a copy of the
+    log, or segments with the same records.
     """
-    endings = (f"{SEAL_SUFFIX}.*.tmp", f".*{COPY_SUFFIX}", f"{SEGMENT_SUFFIX}*")
-    found = (path.parent.glob(glob.escape(path.name) + ending) for ending in endings)
-    return [beside(path, FENCE_SUFFIX), beside(path, SEAL_SUFFIX), *sorted(chain.from_iterable(found))]
+    return _COMPANION.fullmatch(other.removeprefix(name)) is not None
 
 
-def last_shares(uri: str, table_id: str) -> tuple[TargetShare, ...]:
+def last_shares(volume: ReadableVolume, uri: str, table_id: str) -> tuple[TargetShare, ...]:
     """Each target's share of a log for one table, by its block headers. Raises the errors of :func:`read_headers`."""
-    log = open_own(uri)
+    log = open_own(volume, uri)
     last = pb.BlockHeader()
     for at in log.headers(log.start(None, 1)):
         if at.header.table_id == table_id and at.header.block_targets:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bookkeeper.errors import CorruptionError, TransientError, UnavailableError
+from bookkeeper.storage.volume.volume_protocol import ReadableVolume
 from bookkeeper.storage.wal.blocks.block import Block
 from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
 from bookkeeper.storage.wal.reading.log_formats import BlockAt, LogReader, corrupt, only_zeros, open_log
 from bookkeeper.storage.wal.reading.wal_recovery import find_end
-from bookkeeper.storage.wal.wal_files import open_source, read_small
-from bookkeeper.storage.wal.writing.seal import FENCE_SUFFIX, Seal
+from bookkeeper.storage.wal.writing.seal import Seal
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,20 @@ class WalView:
     CorruptionError.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, volume: ReadableVolume, uri: str) -> None:
         """A log whose header is not complete yet has no blocks; see :meth:`tail`."""
         self.uri = uri
+        self._volume = volume
+        self._name = volume.name_of(uri)
         self._log: LogReader | None = None
         self._torn = ""
         try:
-            self._log = open_log(uri)
+            self._log = open_log(volume, uri)
         except UnavailableError:
             raise
         except TransientError as error:
             self._torn = error.message
-        self.size = self._log.size if self._log is not None else open_source(uri).size
+        self.size = self._log.size if self._log is not None else volume.open(self._name).size
         self.end_position = 0
         """Behind the last complete block that was read."""
 
@@ -63,7 +65,7 @@ class WalView:
     @property
     def fenced(self) -> bool:
         """Whether a recovery of this log has started."""
-        return read_small(self.uri + FENCE_SUFFIX, 1) is not None
+        return self._volume.is_fenced(self._name)
 
     def headers(self, first: int = 1, position_hint: int | None = None) -> Iterator[BlockAt]:
         """The blocks from the one that holds record ``first`` on, payloads unread: see :meth:`load`."""
@@ -99,7 +101,7 @@ class WalView:
         """The bytes behind the end; valid once :meth:`headers` is exhausted and every block is loaded."""
         if self.seal is not None:
             position, reason = self.seal.position, "behind the seal"
-        elif only_zeros(open_source(self.uri), self.end_position):
+        elif only_zeros(self._volume.open(self._name), self.end_position):
             position, reason = self.end_position, self._torn or "zeros"
         else:
             position, reason = self.end_position, self._torn or "the beginning of a block"
@@ -109,6 +111,6 @@ class WalView:
         """Rule R15: an unsealed log ends where recovery would seal it; raises CorruptionError where it would refuse."""
         if self.seal is not None:
             raise error
-        found = find_end(self.uri, open_source(self.uri)).position
+        found = find_end(self.uri, self._volume.open(self._name)).position
         self.end_position = min(found, int(error.details["position"]))
         self._torn = error.details.get("reason", error.message)

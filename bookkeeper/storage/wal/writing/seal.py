@@ -1,10 +1,10 @@
 """The seal of a log: a small file beside it with the end of the log, for ever.
 
-``<log>.seal`` is JSON with offset, bytes and a checksum. An owner that rolls, or a recovery, makes it by a link from a
-finished temporary file: so it is complete and durable, and the first one wins. Where the disk lacked a part of the log,
-the seal names its copy, ``<log>.<id>.copy``: that file is the log from then on.
+``<log>.seal`` is JSON with offset, bytes and a checksum. An owner that rolls, or a recovery, makes it with
+:meth:`Volume.create_once`: so it is complete and durable, and the first one wins. Where the disk lacked a part of the
+log, the seal names its copy, ``<log>.<id>.copy``: that file is the log from then on.
 
-A recovery makes ``<log>.fence`` before it counts: an owner that is still alive finds it after its sync and acknowledges
+A recovery fences the log before it counts: an owner that is still alive finds the fence after its sync and acknowledges
 nothing. Rules: R10 and R15.
 """
 
@@ -13,15 +13,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import google_crc32c
 
-from bookkeeper.errors import CorruptionError
-from bookkeeper.storage.wal.wal_files import FileOps, beside, create_once, path_of, read_small
+from bookkeeper.errors import CorruptionError, NotFoundError
+from bookkeeper.storage.volume.volume_protocol import ReadableVolume, Volume
 
 SEAL_SUFFIX = ".seal"
-FENCE_SUFFIX = ".fence"
 COPY_SUFFIX = ".copy"
 _SEAL_BYTES_MAX = 1 << 12
 _COPY = re.compile(r"(\.[0-9a-f]{32}\.copy)?")
@@ -73,9 +71,12 @@ def decode_seal(raw: bytes) -> SealFile:
     return found
 
 
-def read_seal_file(uri: str) -> SealFile | None:
+def read_seal_file(volume: ReadableVolume, uri: str) -> SealFile | None:
     """The seal of a log and its copy, or None while it has none; raises CorruptionError or TransientError."""
-    raw = read_small(uri + SEAL_SUFFIX, _SEAL_BYTES_MAX)
+    try:
+        raw = volume.read(volume.name_of(uri) + SEAL_SUFFIX, _SEAL_BYTES_MAX)
+    except NotFoundError:  # the books name a place that is not on this Volume
+        return None
     if raw is None:
         return None
     try:
@@ -84,31 +85,34 @@ def read_seal_file(uri: str) -> SealFile | None:
         raise CorruptionError(f"the seal of {uri} does not parse: {error}; content {raw[:80]!r}") from error
 
 
-def read_seal(uri: str) -> Seal | None:
+def read_seal(volume: ReadableVolume, uri: str) -> Seal | None:
     """The seal of a log, or None while it has none; raises CorruptionError or TransientError."""
-    found = read_seal_file(uri)
+    found = read_seal_file(volume, uri)
     return None if found is None else found.seal
 
 
-def write_seal(uri: str, seal: Seal, ops: FileOps, copy: str = "") -> Seal:
-    """Seal a local log unless it is sealed; returns the seal that holds. Durable on return; raises OSError. ``copy``:
+def write_seal(volume: Volume, uri: str, seal: Seal, copy: str = "") -> Seal:
+    """Seal a log unless it is sealed; returns the seal that holds. Durable on return; raises OSError. ``copy``:
     see :class:`SealFile`; the copy is removed unless the seal that holds names it.
     """
-    path = path_of(uri)
-    create_once(beside(path, SEAL_SUFFIX), encode_seal(SealFile(seal, copy)), ops)
-    winner = read_seal_file(uri)
+    name = volume.name_of(uri)
+    volume.create_once(name + SEAL_SUFFIX, encode_seal(SealFile(seal, copy)))
+    winner = read_seal_file(volume, uri)
     if winner is None:
         raise CorruptionError(f"the seal of {uri} vanished while it was made: names of logs must not be reused")
     if copy and winner.copy != copy:
-        beside(path, copy).unlink(missing_ok=True)
+        volume.delete([name + copy])
     return winner.seal
 
 
-def raise_fence(path: Path) -> None:
-    """Forbid the owner of a log to acknowledge records that it syncs from now on; idempotent."""
-    beside(path, FENCE_SUFFIX).touch(exist_ok=True)
-
-
-def is_fenced(path: Path) -> bool:
+def is_fenced(volume: Volume, name: str) -> bool:
     """Whether a process recovers, or has sealed, this log: its owner must not acknowledge its records any more."""
-    return beside(path, FENCE_SUFFIX).exists() or beside(path, SEAL_SUFFIX).exists()
+    return volume.is_fenced(name) or volume.exists(name + SEAL_SUFFIX)
+
+
+def log_exists(volume: Volume, uri: str) -> bool:
+    """Whether there is a log of this URI. Raises OSError when that is unknown."""
+    try:
+        return volume.exists(volume.name_of(uri))
+    except NotFoundError:
+        return False

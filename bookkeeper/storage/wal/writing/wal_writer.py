@@ -9,10 +9,8 @@ the other thread may use it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -27,6 +25,7 @@ from bookkeeper.errors import (
     is_full,
     unavailable,
 )
+from bookkeeper.storage.volume.volume_protocol import Appender, Volume
 from bookkeeper.storage.wal.blocks.block import Block
 from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
 from bookkeeper.storage.wal.blocks.frame import (
@@ -40,8 +39,7 @@ from bookkeeper.storage.wal.blocks.frame import (
     pack_frame,
     salt_of,
 )
-from bookkeeper.storage.wal.wal_files import FileOps, make_directory, sync_directory, uri_of, write_all
-from bookkeeper.storage.wal.writing.seal import Seal, read_seal, write_seal
+from bookkeeper.storage.wal.writing.seal import Seal, is_fenced, read_seal, write_seal
 
 _NO_PAYLOAD = pa.py_buffer(b"")
 
@@ -63,17 +61,24 @@ class WalWriter:
     """A new log. ``offset`` and ``position`` count records and bytes written; ``synced_*`` those that are durable."""
 
     def __init__(
-        self, fd: int, path: Path, header: FileHeader, position: int, salt: int, ops: FileOps, keep_free_bytes: int
+        self,
+        volume: Volume,
+        name: str,
+        appender: Appender,
+        header: FileHeader,
+        position: int,
+        salt: int,
+        keep_free_bytes: int,
     ) -> None:
         """For :meth:`create` only."""
-        self._fd: int | None = fd
+        self._volume = volume
+        self._appender: Appender | None = appender
         self._has_failed = False
         self._is_paused = False
         self._keep_free_bytes = keep_free_bytes
         self._reserved = position
         self._salt = salt
-        self._ops = ops
-        self.path = path
+        self.name = name
         self.uri = header.uri
         self.created_time_ms = header.created_time_ms
         self._written = self._synced = _Reach(0, position)
@@ -102,35 +107,24 @@ class WalWriter:
         return self._synced.position
 
     @classmethod
-    def create(cls, path: Path, header: FileHeader, ops: FileOps | None = None, keep_free_bytes: int = 0) -> WalWriter:
+    def create(cls, volume: Volume, name: str, header: FileHeader, keep_free_bytes: int = 0) -> WalWriter:
         """Make a log that did not exist; its header and its name are durable on return.
 
-        Sets ``header.uri`` and ``format_version``. ``keep_free_bytes`` of its disk stay free. Raises ExistsError (names
-        are never used again), UnavailableError, and NoSpaceError: then there is no such file.
+        Sets ``header.uri`` and ``format_version``. ``keep_free_bytes`` of the Volume stay free. Raises ExistsError
+        (names are never used again), UnavailableError, and NoSpaceError: then there is no such file.
         """
-        ops = ops or FileOps()
         complete = FileHeader()
         complete.CopyFrom(header)
-        complete.uri = uri_of(path)
+        complete.uri = volume.uri_of(name)
         complete.format_version = FORMAT_VERSION
         frame = pack_frame(FILE_MAGIC, complete.SerializeToString(), _NO_PAYLOAD, FramePosition(0, 0, 0))[0]
         try:
-            make_directory(path.parent, ops)
-            fd = ops.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-            try:
-                write_all(fd, [frame], ops)
-                ops.fsync(fd)
-                sync_directory(path.parent, ops)
-            except OSError as error:
-                ops.close(fd)
-                if is_full(error):
-                    path.unlink()
-                raise
+            appender = volume.create(name, [frame])
         except FileExistsError as error:
-            raise ExistsError(f"there is a log {path} already: names of logs must not be reused") from error
+            raise ExistsError(f"there is a log {complete.uri} already: names of logs must not be reused") from error
         except OSError as error:
-            raise unavailable(f"the log {path} can't be made", error) from error
-        return cls(fd, path, complete, len(frame), salt_of(frame), ops, keep_free_bytes)
+            raise unavailable(f"the log {complete.uri} can't be made", error) from error
+        return cls(volume, name, appender, complete, len(frame), salt_of(frame), keep_free_bytes)
 
     def reserve(self, length: int) -> None:
         """Reserve disk for ``length`` more bytes, so that writing them can't fail for lack of space. Raises
@@ -139,23 +133,23 @@ class WalWriter:
         end = self.position + length
         if end <= self._reserved:
             return
-        with self._io("extended") as fd:
+        with self._io("extended") as appender:
             for further in (RESERVED_BYTES, 0):
-                if self._allocate(fd, end + further):
+                if self._reserve(appender, end + further):
                     self._reserved = end + further
                     return
         reason = f"at least {self._keep_free_bytes} bytes are kept free" if self._keep_free_bytes else "it is full"
         raise NoSpaceError(
-            f"the disk of {self.path} has no room for {length} more bytes ({reason}); nothing was written: "
+            f"the disk of {self.uri} has no room for {length} more bytes ({reason}); nothing was written: "
             "make room there, and writes go on by themselves"
         )
 
-    def _allocate(self, fd: int, end: int) -> bool:
+    def _reserve(self, appender: Appender, end: int) -> bool:
         length = end - self._reserved
-        if self._ops.free_bytes(fd) - length < self._keep_free_bytes:
+        if appender.free_bytes() - length < self._keep_free_bytes:
             return False
         try:
-            self._ops.allocate(fd, self._reserved, length)
+            appender.reserve(self._reserved, length)
         except OSError as error:
             if is_full(error):
                 return False
@@ -188,8 +182,8 @@ class WalWriter:
             position += frame_bytes(len(header), payload.size)
             offset = block.last_offset
             self._has_targets = self._has_targets or bool(block.header.block_targets)
-        with self._io("appended to") as fd:
-            write_all(fd, buffers, self._ops)
+        with self._io("appended to") as appender:
+            appender.write(buffers)
         self._written = _Reach(offset, position)
 
     def sync(self) -> None:
@@ -199,17 +193,17 @@ class WalWriter:
         written = self._written
         if self._synced == written:
             return
-        with self._io("synced") as fd:
-            self._ops.fdatasync(fd)
-            self._uncache(fd, written.position)
+        with self._io("synced") as appender:
+            appender.sync()
+            self._uncache(appender, written.position)
         self._synced = written
 
-    def _uncache(self, fd: int, position: int) -> None:
+    def _uncache(self, appender: Appender, position: int) -> None:
         """Free the page cache's memory of durable blocks that only a recovery would read: it displaces pages that scans
         read, and on a virtual machine that has to grow for it, each new page costs more than writing it.
         """
         if not self._has_targets and position - self._cached_from >= UNCACHED_BYTES:
-            self._ops.uncache(fd, position)
+            appender.uncache(position)
             self._cached_from = position
 
     def pause(self) -> None:
@@ -217,9 +211,9 @@ class WalWriter:
         :meth:`sync` does.
         """
         self.sync()
-        with self._io("closed for a while") as fd:
-            self._ops.close(fd)
-            self._fd, self._is_paused = None, True
+        with self._io("closed for a while") as appender:
+            appender.close()
+            self._appender, self._is_paused = None, True
 
     def seal(self) -> Seal:
         """Sync, seal and close. Raises LeaseLostError when another process has sealed the file at another end,
@@ -227,12 +221,12 @@ class WalWriter:
         """
         self.sync()
         own = Seal(self.offset, self.position)
-        with self._io("sealed") as fd:
-            self._free_reserved(fd)
+        with self._io("sealed") as appender:
+            self._free_reserved(appender)
             try:
-                seal = write_seal(self.uri, own, self._ops)
+                seal = write_seal(self._volume, self.uri, own)
             except OSError as error:
-                if is_full(error) and read_seal(self.uri) is None:
+                if is_full(error) and read_seal(self._volume, self.uri) is None:
                     raise unavailable(f"{self.uri} can't be sealed", error) from error
                 raise
         self.abandon()
@@ -240,32 +234,33 @@ class WalWriter:
             raise LeaseLostError(f"{self.uri} was sealed by another process at {seal}, its owner wrote up to {own}")
         return own
 
-    def _free_reserved(self, fd: int) -> None:
+    def _free_reserved(self, appender: Appender) -> None:
         """Free the disk that is reserved behind the last block; every byte of the file stays."""
         if self._reserved > self.position:
-            self._ops.truncate(fd, self.position)
+            appender.truncate(self.position)
             self._reserved = self.position
 
     def abandon(self) -> None:
         """Close the descriptor and do nothing else: the file is left to recovery. Idempotent."""
         self._is_paused = False
-        if self._fd is not None:
-            self._ops.close(self._fd)
-            self._fd = None
+        if self._appender is not None:
+            self._appender.close()
+            self._appender = None
 
-    def _open_again(self) -> int:
-        self._fd = self._ops.open(self.path, os.O_WRONLY | os.O_APPEND)
-        length = os.fstat(self._fd).st_size
-        if length != self.position:
-            raise OSError(f"it has {length} bytes, and {self.position} were written")
-        return self._fd
+    def is_fenced(self) -> bool:
+        """See :func:`bookkeeper.storage.wal.writing.seal.is_fenced`."""
+        return is_fenced(self._volume, self.name)
+
+    def _open_again(self) -> Appender:
+        self._appender = self._volume.reopen(self.name, self.position)
+        return self._appender
 
     @contextmanager
-    def _io(self, action: str) -> Iterator[int]:
-        if self._has_failed or (self._fd is None and not self._is_paused):
+    def _io(self, action: str) -> Iterator[Appender]:
+        if self._has_failed or (self._appender is None and not self._is_paused):
             raise PermanentError(f"{self.uri} can't be {action}: its writer is closed or has failed")
         try:
-            yield self._open_again() if self._fd is None else self._fd
+            yield self._open_again() if self._appender is None else self._appender
         except OSError as error:
             self._has_failed = True
             raise UnavailableError(f"{self.uri} can't be {action}: {error}") from error

@@ -12,7 +12,7 @@ from bookkeeper.master.index.snapshot import BrokenChainError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, PartReader, RowPut
 from bookkeeper.model import Barrier, TargetKey
-from bookkeeper.storage.wal import uri_of
+from bookkeeper.storage.volume.file_ops import uri_of
 from combiners import CLOSED, OPEN
 from tests.support.faults import fault
 from tests.support.master_values import shipping

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -10,10 +11,11 @@ from bookkeeper.errors import LeaseLostError
 from bookkeeper.master.books.tserver_recovery import ROUNDS_TO_TRY_AGAIN, unsealed_sessions
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
+from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.storage.wal import read_headers, read_seal
-from bookkeeper.storage.wal.wal_files import path_of
 from tests.support.faults import fault
 from tests.support.master_world import World, open_status
+from tests.support.volumes import MACHINE
 
 
 def test_logs_of_dead_sessions_are_sealed_and_those_of_live_ones_are_not(world: World) -> None:
@@ -24,7 +26,7 @@ def test_logs_of_dead_sessions_are_sealed_and_those_of_live_ones_are_not(world: 
     world.kill(dead)
     assert unsealed_sessions(master.tservers.sessions(), master.tservers) == [dead]
     assert master.recovery.run_once() == [dead]
-    assert [seal and seal.offset for seal in map(read_seal, files)] == [3, 2, None]
+    assert [seal and seal.offset for seal in map(partial(read_seal, MACHINE), files)] == [3, 2, None]
     assert unsealed_sessions(master.tservers.sessions(), master.tservers) == []
     assert master.recovery.run_once() == []
 
@@ -41,7 +43,7 @@ def test_a_damaged_log_is_a_problem_and_delays_its_tablets_alone(world: World) -
     master = world.master()
     master.recovery.run_once()
     assert list(master.recovery.problems) == [damaged]
-    assert read_seal(sound) is not None
+    assert read_seal(MACHINE, sound) is not None
     assert unsealed_sessions(master.tservers.sessions(), master.tservers) == [dead]
 
 
@@ -57,7 +59,7 @@ def check_cut_logs_are_told(world: World) -> None:
     dead = world.tserver()
     files = [world.log(dead, 5, number) for number in range(1, len(cuts) + 1)]
     for file, cut in zip(files, cuts, strict=True):
-        [*_, third, _, _] = read_headers(file)
+        [*_, third, _, _] = read_headers(MACHINE, file)
         path_of(file).write_bytes(cut(path_of(file).read_bytes(), third.end_position))
         status = values.encode_status(open_status(5))
         world.table.put([RowPut(b"1<", {keys.repl_column(file): status})], keys.needed_rank(5))
@@ -68,7 +70,7 @@ def check_cut_logs_are_told(world: World) -> None:
     master = world.master()
     assert master.recovery.run_once() == [], "a log that was cut is sealed as a crash left it"
     assert set(master.recovery.problems) == {*files, used}
-    assert all(read_seal(file) is None for file in (*files, used))
+    assert all(read_seal(MACHINE, file) is None for file in (*files, used))
     assert "ends after record 3, and the books know of 5 durable ones" in master.recovery.problems[files[0]]
     assert "it is empty, and the books say that tablets use it" in master.recovery.problems[used]
 
@@ -96,7 +98,7 @@ def test_a_crash_leaves_an_unused_log_or_one_with_an_unsynced_end(world: World) 
     world.kill(dead)
     master = world.master()
     assert master.recovery.run_once() == [dead]
-    assert [seal and seal.offset for seal in map(read_seal, (unused, torn))] == [0, 4]
+    assert [seal and seal.offset for seal in map(partial(read_seal, MACHINE), (unused, torn))] == [0, 4]
 
 
 def test_a_log_that_was_restored_is_recovered_after_a_while(world: World) -> None:
@@ -145,4 +147,4 @@ def test_a_deposed_leader_seals_nothing(world: World) -> None:
     master.session.close()
     with pytest.raises(LeaseLostError):
         master.recovery.run_once()
-    assert read_seal(file) is None
+    assert read_seal(MACHINE, file) is None

@@ -16,7 +16,7 @@ from bookkeeper.master.origins.origin_gc import OriginGc
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MAX_RANK, Cell, CellKey, Column, Row, RowPut
 from bookkeeper.model import TargetKey
-from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.faults import fault
 from tests.support.master_values import EAST, books_row, name, status_value
 from tests.support.master_world import LATE_MS, Master, World

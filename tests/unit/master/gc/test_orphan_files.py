@@ -19,7 +19,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.storage.tablet import parse_name
-from bookkeeper.storage.wal import uri_of
+from bookkeeper.storage.volume.file_ops import uri_of
 from tests.support.master_world import Master, World
 
 FLIGHT_MS = 100_000

@@ -9,8 +9,10 @@ import pytest
 from bookkeeper.master.origins.origin_index import OriginIndex, handed_on
 from bookkeeper.model import Origin, StreamKey
 from bookkeeper.origins import Root, RootLog, Runs, root_of
-from bookkeeper.storage.wal import Block, FileHeader, WalWriter, origin_to_pb, path_of
+from bookkeeper.storage.volume.file_ops import path_of
+from bookkeeper.storage.wal import Block, FileHeader, WalWriter, origin_to_pb
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, block_origins_to_pb
+from tests.support.volumes import MACHINE, name_at
 from tests.support.wal_files import WEST, Spec, block, damage
 
 STREAM = StreamKey("south", "file:///south/1.wal", "1", "t1", 1)
@@ -42,8 +44,10 @@ def test_r22_the_root_logs_that_a_block_forwards(told: bool, stamped: bool, foun
 
 
 def test_r22_a_log_that_is_written_is_read_on_and_a_damaged_one_may_hold_anything(tmp_path: Path) -> None:
-    writer = WalWriter.create(tmp_path / "1.wal", FileHeader(instance_id=WEST, session_id="s", created_time_ms=1))
-    origin_index, uri = OriginIndex(), writer.uri
+    writer = WalWriter.create(
+        MACHINE, name_at(tmp_path / "1.wal"), FileHeader(instance_id=WEST, session_id="s", created_time_ms=1)
+    )
+    origin_index, uri = OriginIndex(MACHINE), writer.uri
     assert origin_index.of([uri]) == {uri: frozenset()}
     writer.append([block(Spec([b"own"]), 1)])
     writer.sync()
@@ -55,7 +59,7 @@ def test_r22_a_log_that_is_written_is_read_on_and_a_damaged_one_may_hold_anythin
     assert origin_index.of([uri]) == {uri: frozenset({NORTH})}
     damage(uri, 1, header=True)
     assert origin_index.of([uri]) == {uri: frozenset({NORTH})}, "a sealed log is read once"
-    assert OriginIndex().of([uri]) == {uri: None}
+    assert OriginIndex(MACHINE).of([uri]) == {uri: None}
     path_of(uri).unlink()
     origin_index.retain([])
     assert origin_index.of([uri]) == {uri: frozenset()}

@@ -22,7 +22,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import TabletProblem
-from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.faults import fault
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import ScriptedTServer, scripted

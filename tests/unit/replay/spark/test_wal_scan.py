@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotFoundError
 from bookkeeper.replay.spark import wal_scan
 from bookkeeper.replay.spark.wal_scan import SCAN_SCHEMA, RecordFilter, list_logs, plan, plan_log, read_part
-from bookkeeper.storage.wal import FileHeader, WalWriter, path_of, read_headers, uri_of
+from bookkeeper.storage.volume.file_ops import path_of, uri_of
+from bookkeeper.storage.wal import FileHeader, WalWriter, read_headers
 from bookkeeper.storage.wal.reading.wal_recovery import recover
+from tests.support.volumes import MACHINE, name_at
 from tests.support.wal_files import Spec, append, write_wal
 
 SPECS = [
@@ -77,7 +79,7 @@ def test_exact_conditions_and_any_cut_give_exactly_the_wanted_records(
 
 def test_parts_begin_and_end_with_blocks_and_keep_to_their_size(log: str) -> None:
     parts = plan_log(log, RecordFilter(), 1000)
-    positions = {at.position for at in read_headers(log)}
+    positions = {at.position for at in read_headers(MACHINE, log)}
     assert len(parts) > 1
     assert {part.position for part in parts} <= positions
     assert [part.position for part in parts[1:]] == [part.end_position for part in parts[:-1]]
@@ -102,7 +104,7 @@ def test_small_blocks_come_in_common_batches_of_bounded_size(tmp_path: Path, mon
 
 
 def test_a_part_read_twice_is_the_same_though_the_log_grows_and_is_sealed(tmp_path: Path) -> None:
-    writer = WalWriter.create(tmp_path / "1.wal", FileHeader())
+    writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), FileHeader())
     append(writer, SPECS[:2])
     parts = plan([writer.uri], RecordFilter(), 1 << 20)
     before = [batch for part in parts for batch in read_part(part)]
@@ -118,7 +120,7 @@ def test_a_torn_tail_ends_the_data_and_a_seal_holds(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-8])
     before = seen(read([str(path)]))
     assert len(before) == 66
-    recover(uri_of(path))
+    recover(MACHINE, uri_of(path))
     path.write_bytes(path.read_bytes() + b"behind the seal")
     assert seen(read([str(path)])) == before
 
@@ -133,7 +135,7 @@ def test_a_newborn_log_has_no_records(tmp_path: Path) -> None:
 def test_damage_is_an_error_that_names_file_and_byte(tmp_path: Path, seal: bool) -> None:
     uri = write_wal(tmp_path / "1.wal", SPECS, seal=seal)
     raw = bytearray(path_of(uri).read_bytes())
-    third = list(read_headers(uri))[2]
+    third = list(read_headers(MACHINE, uri))[2]
     raw[third.end_position - 12] ^= 1
     path_of(uri).write_bytes(raw)
     with pytest.raises(CorruptionError, match=rf"1\.wal is damaged at byte {third.position}"):

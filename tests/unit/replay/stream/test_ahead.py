@@ -18,6 +18,7 @@ from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from tests.support.memory_peer import MemoryPeer
 from tests.support.ranges import a_range
 from tests.support.ship_bench import LONG_MS, Bench, rows, specs_of
+from tests.support.volumes import MACHINE
 from tests.support.wal_files import EAST, Spec, write_wal
 
 
@@ -82,7 +83,7 @@ def _ship(directory: Path, peer: MemoryPeer, specs: list[Spec]) -> tuple[RangeRe
     file = write_wal(directory / "w", specs)
     system = _System(peer)
     settings = Bench(directory, 1).settings
-    shipper = Shipper(Sessions(Registry({"memory": lambda: system}), settings), settings)
+    shipper = Shipper(Sessions(Registry({"memory": lambda: system}), settings), MACHINE, settings)
     (result,) = shipper.ship([a_range(file, 1, sum(len(spec.rows) for spec in specs))], LONG_MS)
     assert sum(session.on_way for session in system.sessions) == 0, "a message is on its way when its stream is over"
     return result, system.sessions

@@ -34,6 +34,7 @@ from bookkeeper.storage.wal import (
 from tests.support.memory_peer import MemoryPeer
 from tests.support.ranges import a_range
 from tests.support.ship_bench import Bench, rows, specs_of
+from tests.support.volumes import MACHINE, name_at
 from tests.support.wal_files import EAST, TO_EAST, WEST, Spec, append, damage, write_wal
 from tests.support.wal_files import block as block_of
 
@@ -59,12 +60,12 @@ def refuses(row: bytes, error: BookkeeperError) -> Callable[[Message], frozenset
 
 def position_of(file: str, offset: int) -> tuple[int, int]:
     """The position of a record's block."""
-    return next((at.position, at.end_position) for at in read_headers(file) if at.last_offset >= offset)
+    return next((at.position, at.end_position) for at in read_headers(MACHINE, file) if at.last_offset >= offset)
 
 
 def test_a_block_whose_records_do_not_parse_is_named_and_what_lies_before_it_travels(bench: Bench) -> None:
     """Its checksum is right: it was written so. Only who has to take it apart finds out."""
-    writer = WalWriter.create(bench.directory / "w" / "1.wal", FileHeader(instance_id=WEST))
+    writer = WalWriter.create(MACHINE, name_at(bench.directory / "w" / "1.wal"), FileHeader(instance_id=WEST))
     append(writer, specs_of([2, 3]))
     groups = [("g", [b"f"]), ("h", [b"x"])]
     mixed = block_of(Spec([b"z"], block_targets=[BlockTarget(TO_EAST, ("g",))], groups=groups), 6)
@@ -234,10 +235,10 @@ def test_failed_ranges_travel_in_result_rows(bench: Bench) -> None:
 
 def test_a_whole_block_is_found_behind_any_byte(bench: Bench) -> None:
     file = write_wal(bench.directory / "w", specs_of([2, 3, 2]), seal=True)
-    places = list(read_headers(file))
+    places = list(read_headers(MACHINE, file))
     for byte in (0, places[0].position - 1, places[0].position, places[1].position - 1, places[1].position):
-        found = first_block_behind(file, byte)
+        found = first_block_behind(MACHINE, file, byte)
         assert found is not None
         assert found.position == min(at.position for at in places if at.position > byte)
-        assert found.load().header == next(iter(read_blocks(file, found.header.first_offset, 7))).header
-    assert first_block_behind(file, places[2].position) is None
+        assert found.load().header == next(iter(read_blocks(MACHINE, file, found.header.first_offset, 7))).header
+    assert first_block_behind(MACHINE, file, places[2].position) is None

@@ -19,8 +19,8 @@ from bookkeeper.replay.stream import segment_transfer
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from bookkeeper.replay.stream.segment_transfer import BY_SEGMENTS
 from bookkeeper.storage.tablet import GroupMap
-from bookkeeper.storage.wal import path_of, read_headers
-from bookkeeper.storage.wal.wal_files import beside
+from bookkeeper.storage.volume.file_ops import beside, path_of
+from bookkeeper.storage.wal import read_headers
 from tests.support.faults import fault
 from tests.support.given_files import TARGET, Given, given_files
 from tests.support.jumping_clock import TestClock
@@ -28,6 +28,7 @@ from tests.support.memory_peer import MemoryPeer, MemorySystem
 from tests.support.ranges import a_range
 from tests.support.ship_bench import Bench
 from tests.support.tservers import records
+from tests.support.volumes import MACHINE
 
 BATCHES = [records([(b"a", b"1"), (b"b", b"2")], timestamp=5), records([(b"c", b"3")], timestamp=5)]
 
@@ -88,7 +89,7 @@ def peer() -> WholePeer:
 
 def _shipper(tmp_path: Path, system: WholePeer | MemorySystem) -> Shipper:
     settings = Bench(tmp_path).settings
-    return Shipper(Sessions(Registry({"memory": lambda: system}), settings), settings)
+    return Shipper(Sessions(Registry({"memory": lambda: system}), settings), MACHINE, settings)
 
 
 def test_a_file_that_is_taken_is_acknowledged_to_its_end(tmp_path: Path, given: Given, peer: WholePeer) -> None:
@@ -97,7 +98,7 @@ def test_a_file_that_is_taken_is_acknowledged_to_its_end(tmp_path: Path, given: 
     assert result.bytes == result.sent_bytes == given.whole.size_bytes
     (offer,) = peer.offers
     assert offer.provenance == ("instance-west",)
-    assert offer.log == read_segmented_log(given.log)
+    assert offer.log == read_segmented_log(MACHINE, given.log)
     assert peer.memory.messages == []
 
 
@@ -193,7 +194,7 @@ def test_what_was_declined_late_goes_as_records_though_the_time_is_up(
 def test_r13_the_block_targets_say_which_files_are_for_the_target(tmp_path: Path) -> None:
     both = [records([(b"a", b"1")], timestamp=5), records([(b"b", b"2")], b"g", timestamp=5)]
     given = given_files(tmp_path / "both", both, GroupMap({"geo": [b"g"]}))
-    header = next(read_headers(given.log)).header
+    header = next(read_headers(MACHINE, given.log)).header
     wanted = _range(given, last=2)
 
     def groups() -> list[str]:

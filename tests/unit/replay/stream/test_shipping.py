@@ -21,6 +21,7 @@ from bookkeeper.storage.wal import decode_batch, read_blocks
 from tests.support.memory_peer import MemoryPeer, MemorySystem
 from tests.support.ranges import a_range
 from tests.support.ship_bench import LONG_MS, Bench, rows, specs_of
+from tests.support.volumes import MACHINE
 from tests.support.wal_files import EAST, NORTH, TO_EAST, Spec, write_wal
 
 TO_NORTH = TargetKey("north", "n1", "t1", 1)
@@ -42,7 +43,7 @@ def test_every_record_arrives_once_in_order_and_the_whole_range_is_acknowledged(
 def test_a_block_that_is_wanted_whole_travels_byte_for_byte(bench: Bench) -> None:
     file = write_wal(bench.directory / "w", [Spec(rows(1, 9), compression="zstd")])
     bench.ship([a_range(file, 1, 9)])
-    (block,) = read_blocks(file, 1, 9)
+    (block,) = read_blocks(MACHINE, file, 1, 9)
     assert bytes(bench.east.messages[0].blocks[0].records) == bytes(block.payload)
 
 
@@ -65,7 +66,7 @@ def test_a_range_across_a_block_is_an_error_and_never_ships_past_its_end(bench: 
 def test_the_position_of_what_is_acknowledged_is_a_hint_for_the_next_range(bench: Bench) -> None:
     file = write_wal(bench.directory / "w", specs_of([3, 4, 5]))
     (first,) = bench.ship([a_range(file, 1, 7)])
-    assert first.acked_position == list(read_blocks(file, 1, 12))[1].end_position
+    assert first.acked_position == list(read_blocks(MACHINE, file, 1, 12))[1].end_position
     (second,) = bench.ship([a_range(file, 8, 12, hint=first.acked_position)])
     assert (second.acked_offset, bench.east.rows) == (12, rows(1, 12))
 
@@ -186,7 +187,7 @@ def test_a_failed_message_leaves_the_fact_where_it_was_and_stops_the_stream(benc
     bench.east.trouble = third_fails
     one, two = bench.ship([a_range(file, 1, 30), a_range(file, 31, 40, finished=0, range_id=2)])
     assert (one.acked_offset, one.records, one.error and one.error.code) == (20, 20, "unavailable")
-    assert one.acked_position == list(read_blocks(file, 1, 40))[1].end_position
+    assert one.acked_position == list(read_blocks(MACHINE, file, 1, 40))[1].end_position
     assert (two.acked_offset, two.records, two.error and two.error.transient) == (20, 0, True)
     assert bench.east.rows == rows(1, 20)
 
@@ -271,7 +272,7 @@ def test_another_cluster_at_the_address_is_refused_for_good(bench: Bench) -> Non
 
 def test_damage_in_the_file_lets_what_lies_before_it_through(bench: Bench) -> None:
     file = write_wal(bench.directory / "w", specs_of([5, 5, 5]))
-    second = list(read_blocks(file, 1, 15))[1]
+    second = list(read_blocks(MACHINE, file, 1, 15))[1]
     raw = bytearray((bench.directory / "w").read_bytes())
     raw[second.end_position - 20] ^= 0xFF
     (bench.directory / "w").write_bytes(raw)
@@ -337,7 +338,7 @@ def test_a_task_whose_time_is_up_comes_back_short_without_an_error_and_can_go_on
     file = write_wal(bench.directory / "w", specs_of([10] * 30))
     system = MemorySystem(bench.peers)
     sessions = Sessions(Registry({"memory": lambda: system}), bench.settings)
-    (short,) = Shipper(sessions, bench.settings, Ticking()).ship([a_range(file, 1, 300)], budget_ms=10)
+    (short,) = Shipper(sessions, MACHINE, bench.settings, Ticking()).ship([a_range(file, 1, 300)], budget_ms=10)
     assert 0 < short.acked_offset < 300
     assert short.error is None
     (rest,) = bench.ship([a_range(file, short.acked_offset + 1, 300, hint=short.acked_position)])
@@ -349,7 +350,7 @@ def test_sessions_are_kept_between_runs_forgotten_after_an_error_and_bounded(ben
     file = write_wal(bench.directory / "w", specs_of([2, 2]))
     system = MemorySystem(bench.peers)
     sessions = Sessions(Registry({"memory": lambda: system}), bench.settings, sessions_max=2)
-    shipper = Shipper(sessions, bench.settings)
+    shipper = Shipper(sessions, MACHINE, bench.settings)
     list(shipper.ship([a_range(file, 1, 2)], LONG_MS))
     list(shipper.ship([a_range(file, 3, 4)], LONG_MS))
     assert bench.east.opened == 1

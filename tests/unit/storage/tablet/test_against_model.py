@@ -40,6 +40,7 @@ from tests.support.tablet_model import (
     scan_all,
     to_batch,
 )
+from tests.support.volumes import MACHINE, name_at
 
 GROUPS = GroupMap({"one": frozenset({b"f"}), "two": frozenset({b"g", b"\xff"})})
 REGROUPED = GroupMap({"one": frozenset({b"g"}), "three": frozenset({b"h\x00", b""})})
@@ -65,7 +66,9 @@ class TabletMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.place = tempfile.TemporaryDirectory()
-        self.tablet = TabletData(EXTENT, GROUPS, Path(self.place.name) / "t", [], TabletResources(TINY))
+        self.tablet = TabletData(
+            EXTENT, GROUPS, MACHINE, name_at(Path(self.place.name) / "t"), [], TabletResources(TINY)
+        )
         self.model = Model()
         self.frozen: FrozenMemtable | None = None
         self.written: list[NewSegment] | None = None
@@ -128,7 +131,7 @@ class TabletMachine(RuleBasedStateMachine):
         """A crash: memory is lost, the WAL gives it back."""
         old = self.tablet
         self.tablet = TabletData(
-            EXTENT, old.groups, old.directory, old.segments, TabletResources(TINY), properties=old.properties
+            EXTENT, old.groups, MACHINE, old.directory, old.segments, TabletResources(TINY), properties=old.properties
         )
         rest = self.model.records[self.flushed :]
         if rest:
@@ -256,7 +259,7 @@ TestAgainstModel = TabletMachine.TestCase
 @settings(max_examples=60, deadline=None)
 def test_versions_of_one_cell_in_every_part_show_the_newest(batch: list[list[Record]], page_bytes: int) -> None:
     with tempfile.TemporaryDirectory() as place:
-        tablet = TabletData(EXTENT, GROUPS, Path(place), [], TabletResources(TINY))
+        tablet = TabletData(EXTENT, GROUPS, MACHINE, name_at(Path(place)), [], TabletResources(TINY))
         model = Model()
         for flush_id, some in enumerate(batch, 1):
             one_cell = [record._replace(row=b"r", family=b"f", qualifier=b"", visibility=b"") for record in some]
@@ -273,7 +276,7 @@ def test_small_worlds(part: int, tmp_path: Path) -> None:
     """Three cells, single records, every kind of place for them: most bugs show here."""
     for seed in range(part * 40, part * 40 + 40):
         chance = random.Random(seed)
-        tablet = TabletData(EXTENT, GROUPS, tmp_path / str(seed), [], TabletResources(TINY))
+        tablet = TabletData(EXTENT, GROUPS, MACHINE, name_at(tmp_path / str(seed)), [], TabletResources(TINY))
         model = Model()
         for step in range(1, 13):
             some = [

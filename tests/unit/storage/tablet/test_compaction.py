@@ -31,9 +31,10 @@ from bookkeeper.storage.tablet import (
 from bookkeeper.storage.tablet.compaction import WHILE_FILLING, families_outside, pick
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock
-from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.faults import fault
 from tests.support.tablet_model import NOW_MS, Record, age_off, scan_all, to_batch
+from tests.support.volumes import MACHINE, name_at
 
 EXTENT = Extent("t", None, None)
 GROUPS = GroupMap({"one": frozenset({b"f"}), "two": frozenset({b"g"})})
@@ -49,7 +50,9 @@ class Written:
     def __init__(self, directory: Path, extent: Extent = EXTENT, properties: dict[str, str] | None = None) -> None:
         settings = TabletSettings(row_group_records=8)
         parsed = parse_properties(properties or {})
-        self.data = TabletData(extent, GROUPS, directory, [], TabletResources(settings), properties=parsed)
+        self.data = TabletData(
+            extent, GROUPS, MACHINE, name_at(directory), [], TabletResources(settings), properties=parsed
+        )
         self.count = 0
 
     def write(self, *records: Record) -> Sequence[NewSegment]:
@@ -164,7 +167,7 @@ def test_a_tablet_takes_its_rows_of_a_segment_that_it_shares(tmp_path: Path) -> 
     whole = Written(tmp_path / "whole")
     every = [PLAIN._replace(row=row) for row in (b"a", b"b", b"c", b"d")]
     whole.write(*every)
-    part = TabletData(Extent("t", b"c", b"a"), GROUPS, tmp_path / "part", whole.data.segments)
+    part = TabletData(Extent("t", b"c", b"a"), GROUPS, MACHINE, name_at(tmp_path / "part"), whole.data.segments)
     uris = {segment.uri for segment in part.segments}
     written = part.write_merged(uris, 1, NOW_MS, drop_deletes=True, check_continue=lambda: None)
     part.replace_segments(uris, written)
@@ -188,7 +191,12 @@ def test_of_a_shared_file_the_rows_that_count_are_read_and_merged(data: st.DataO
         ranges = tuple(rows for rows in every if data.draw(st.booleans())) or every[:1]
         shared = replace(segment, ranges=tuple(ranges))
         part = TabletData(
-            EXTENT, GROUPS, Path(place) / "part", [shared], TabletResources(TabletSettings(row_group_records=8))
+            EXTENT,
+            GROUPS,
+            MACHINE,
+            name_at(Path(place) / "part"),
+            [shared],
+            TabletResources(TabletSettings(row_group_records=8)),
         )
         counting = [row for row in names if any(rows.contains(row) for rows in ranges)]
         assert [record.row for record in scan_all(part, 60)] == counting
@@ -226,7 +234,7 @@ def test_one_that_is_given_up_leaves_nothing(tablet: Written) -> None:
     uris = {segment.uri for segment in tablet.data.segments}
     with pytest.raises(NotServingError):
         tablet.data.write_merged(uris, 1, NOW_MS, drop_deletes=True, check_continue=give_up)
-    assert leftovers(tablet.data.directory, uris) == []
+    assert leftovers(Path("/") / tablet.data.directory, uris) == []
     assert len(scan_all(tablet.data)) == 20
 
 

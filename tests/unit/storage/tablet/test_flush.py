@@ -15,10 +15,10 @@ import pytest
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import GroupMap, TabletData, TabletResources, TabletSettings, leftovers
-from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal.wal_files import path_of
+from bookkeeper.storage.volume.file_ops import FileOps, path_of
 from tests.support.faults import fault
 from tests.support.tablet_model import Record, scan_all, to_batch
+from tests.support.volumes import MACHINE, name_at, rooted
 
 GROUPS = GroupMap({"one": frozenset({b"f"}), "two": frozenset({b"g"})})
 EXTENT = Extent("t", None, None)
@@ -29,7 +29,7 @@ class Cut(BaseException):
     """The process is gone."""
 
 
-class CountedOps(SegmentOps):
+class CountedOps(FileOps):
     """Notes each call; fails the one of number ``cut`` with ``failure``."""
 
     def __init__(self, cut: int | None = None, failure: type[BaseException] = OSError) -> None:
@@ -65,7 +65,7 @@ def records(count: int = 60) -> list[Record]:
 
 
 def filled(directory: Path, ops: CountedOps | None = None) -> TabletData:
-    tablet = TabletData(EXTENT, GROUPS, directory, [], TabletResources(SETTINGS, ops=ops or SegmentOps()))
+    tablet = TabletData(EXTENT, GROUPS, rooted(ops or FileOps()), name_at(directory), [], TabletResources(SETTINGS))
     tablet.apply(to_batch(records()), 1)
     return tablet
 
@@ -79,11 +79,11 @@ def test_each_group_with_data_gets_one_segment(tmp_path: Path) -> None:
     assert (min(s.first_seq for s in written), max(s.last_seq for s in written)) == (1, 60)
     tablet.finish_flush(frozen, written)
     assert (tablet.memory_records, tablet.memory_bytes, tablet.segments) == (0, 0, tuple(written))
-    assert scan_all(TabletData(EXTENT, GROUPS, tmp_path, written)) == records()
+    assert scan_all(TabletData(EXTENT, GROUPS, MACHINE, name_at(tmp_path), written)) == records()
 
 
 def test_there_is_nothing_to_flush_in_an_empty_memtable(tmp_path: Path) -> None:
-    assert TabletData(EXTENT, GROUPS, tmp_path, []).begin_flush() is None
+    assert TabletData(EXTENT, GROUPS, MACHINE, name_at(tmp_path), []).begin_flush() is None
 
 
 def test_a_file_has_its_name_only_when_it_is_durable(tmp_path: Path) -> None:
@@ -161,7 +161,9 @@ def test_a_process_killed_at_any_call_loses_nothing_that_the_books_name(
         frozen = before.begin_flush()
         assert frozen is not None
         named = before.write_segments(frozen, 1)
-        killed = TabletData(EXTENT, GROUPS, directory, named, TabletResources(SETTINGS, ops=CountedOps(cut, Cut)))
+        killed = TabletData(
+            EXTENT, GROUPS, rooted(CountedOps(cut, Cut)), name_at(directory), named, TabletResources(SETTINGS)
+        )
         killed.apply(to_batch([record._replace(value=b"new") for record in records()]), 61)
         frozen = killed.begin_flush()
         assert frozen is not None
@@ -169,13 +171,16 @@ def test_a_process_killed_at_any_call_loses_nothing_that_the_books_name(
             dead.setattr("bookkeeper.storage.tablet.segments.segment_writer.SegmentWriter.discard", lambda _: None)
             with pytest.raises(Cut):
                 killed.write_segments(frozen, 2)
-        restarted = TabletData(EXTENT, GROUPS, directory, named, TabletResources(SETTINGS))
+        restarted = TabletData(EXTENT, GROUPS, MACHINE, name_at(directory), named, TabletResources(SETTINGS))
         assert scan_all(restarted) == records()
         found = leftovers(directory, {segment.uri for segment in named})
         assert not {path_of(segment.uri) for segment in named} & set(found)
         for path in found:
             path.unlink()
-        assert scan_all(TabletData(EXTENT, GROUPS, directory, named, TabletResources(SETTINGS))) == records()
+        assert (
+            scan_all(TabletData(EXTENT, GROUPS, MACHINE, name_at(directory), named, TabletResources(SETTINGS)))
+            == records()
+        )
         assert len(list(directory.iterdir())) == 3
 
 

@@ -14,6 +14,7 @@ from bookkeeper.storage.tablet import BlockCache, GroupMap, TabletData, TabletRe
 from bookkeeper.storage.tablet.memtable import OVERDUE_FACTOR, Memtable
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock, to_entries
 from tests.support.tablet_model import Record, scan_all, to_batch
+from tests.support.volumes import MACHINE, name_at
 
 PLAIN = Record(b"r", b"f", b"q", b"", 1, False, b"v")
 SETTINGS = TabletSettings(young_blocks_max=4, small_runs_max=3, run_records_max=60, row_group_records=16)
@@ -37,7 +38,12 @@ def test_a_memtable_keeps_few_blocks() -> None:
 def test_sorting_beside_the_appends_is_waited_for_when_it_falls_behind(tmp_path: Path) -> None:
     asked: list[Callable[[], None]] = []
     tablet = TabletData(
-        Extent("t", None, None), GroupMap({}), tmp_path, [], TabletResources(SETTINGS, sort_later=asked.append)
+        Extent("t", None, None),
+        GroupMap({}),
+        MACHINE,
+        name_at(tmp_path),
+        [],
+        TabletResources(SETTINGS, sort_later=asked.append),
     )
     blocks = []
     for seq in range(1, 40):
@@ -85,7 +91,7 @@ def test_the_cache_keeps_to_its_bound_and_to_what_is_used() -> None:
         return loading
 
     for number in (1, 2, 1, 3, 1, 2):
-        cache.get((Path("a"), number), load(number))
+        cache.get(("a", number), load(number))
     assert loads == [1, 2, 3, 2]
     assert 0 < cache.bytes <= 3000
 
@@ -105,15 +111,15 @@ def test_reading_ahead_loads_once_and_errors_reach_who_asks() -> None:
     def bad() -> SortedBlock:
         raise ValueError("bad block")
 
-    cache.prefetch((Path("a"), 1), slow)
+    cache.prefetch(("a", 1), slow)
     assert started.wait(20)
-    cache.prefetch((Path("a"), 1), never)
-    cache.prefetch((Path("a"), 2), bad)
+    cache.prefetch(("a", 1), never)
+    cache.prefetch(("a", 2), bad)
     check_continue.set()
-    assert cache.get((Path("a"), 1), never).records == 1
+    assert cache.get(("a", 1), never).records == 1
     with pytest.raises(ValueError, match="bad block"):
-        cache.get((Path("a"), 2), bad)
-    assert cache.get((Path("a"), 2), lambda: block(2)).records == 1
+        cache.get(("a", 2), bad)
+    assert cache.get(("a", 2), lambda: block(2)).records == 1
 
 
 class Crew:
@@ -148,7 +154,12 @@ def test_scanners_see_every_committed_generation_whole(tmp_path: Path) -> None:
     """Each batch writes generation n to all rows of a stripe, at one moment, or deletes it all."""
     stripes, width, generations = 4, 12, 120
     tablet = TabletData(
-        Extent("t", None, None), GroupMap({"one": frozenset({b"f"})}), tmp_path, [], TabletResources(SETTINGS)
+        Extent("t", None, None),
+        GroupMap({"one": frozenset({b"f"})}),
+        MACHINE,
+        name_at(tmp_path),
+        [],
+        TabletResources(SETTINGS),
     )
     committed = [0] * stripes
     crew = Crew()

@@ -17,6 +17,7 @@ from bookkeeper.tserver.books import wal_bookkeeper
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from tests.support.master_world import StoppedSession
 from tests.support.metadata_model import MetadataModel
+from tests.support.volumes import MACHINE
 from tests.unit.tserver.books.test_wal_cells import WAL, block
 
 LIMIT_S = 30.0
@@ -40,7 +41,7 @@ def test_a_needed_offset_that_could_not_be_written_is_written_later(monkeypatch:
     monkeypatch.setattr(wal_bookkeeper, "RETRY_WAIT_MS", 1)
     table, clock, told, died = FailingOnce(), SystemClock(), threading.Event(), list[str]()
     persistence = SessionRetries(StoppedSession("s-1"), clock, random.Random(1))
-    keeper = WalBookkeeper(table, persistence, clock, 0.0, told.set, died.append)  # type: ignore[arg-type]
+    keeper = WalBookkeeper(MACHINE, table, persistence, clock, 0.0, told.set, died.append)  # type: ignore[arg-type]
     keeper.opened(WAL, 77)
     keeper.before_append(WAL, [block(1)])
     keeper.start()

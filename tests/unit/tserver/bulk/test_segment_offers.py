@@ -31,8 +31,8 @@ from bookkeeper.model import BlockTarget, Extent, LocalityGroup, RowRange, Strea
 from bookkeeper.origins import Root, root_of
 from bookkeeper.rpc.contract.offer_messages import OfferedSegment, SegmentPart, SegmentsOffer
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
+from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.storage.wal import block_target_to_pb
-from bookkeeper.storage.wal.wal_files import FileOps
 from bookkeeper.tserver.bulk import segment_offers
 from bookkeeper.tserver.bulk.segment_offers import (
     OfferedFile,
@@ -50,6 +50,7 @@ from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.write.config_barrier import ConfigBarrier
 from tests.support.jumping_clock import TestClock
 from tests.support.must_raise import must_raise
+from tests.support.volumes import MACHINE, name_at
 
 STREAM = StreamKey("east", "file:///import/1.wal", "7", "1", 1)
 CONTENT = b"0123456789"
@@ -144,7 +145,7 @@ def incoming(tmp_path: Path, clock: TestClock) -> SegmentUploads:
 
 def _file(tmp_path: Path) -> OfferedFile:
     (tmp_path / "f").write_bytes(CONTENT)
-    return OfferedFile(_entry(), sha256_of(tmp_path / "f"))
+    return OfferedFile(_entry(), sha256_of(MACHINE, name_at(tmp_path / "f")))
 
 
 def unchecked(path: Path, offered: OfferedFile) -> None:

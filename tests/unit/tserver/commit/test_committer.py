@@ -20,6 +20,7 @@ from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.submission import Durability
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
+from tests.support.volumes import MACHINE
 from tests.support.wal_commits import PATIENCE_S, Bench, SkewedClock, bench
 from tests.support.wal_files import TO_EAST
 
@@ -28,7 +29,7 @@ NO_BACKGROUND = CommitLimits(wal_sync_interval_ms=NEVER_MS)
 
 
 def rows_of(uri: str, last: int) -> list[bytes]:
-    return [row for block in read_blocks(uri, 1, last) for row in block.batch().column("row").to_pylist()]
+    return [row for block in read_blocks(MACHINE, uri, 1, last) for row in block.batch().column("row").to_pylist()]
 
 
 def result(future: Future[object]) -> object:
@@ -289,7 +290,7 @@ def test_close_commits_what_was_submitted_and_seals(tmp_path: Path) -> None:
     b.committer.close()
     assert all(future.done() for future in futures)
     uri, seal = b.listener.seals[0]
-    assert (seal.offset, read_seal(uri)) == (30, seal)
+    assert (seal.offset, read_seal(MACHINE, uri)) == (30, seal)
     assert rows_of(uri, 30) == [b"%d" % i for i in range(40) if i % 4]
     for refused in (lambda: b.committer.submit(b.write(b"x")), b.committer.roll):
         with pytest.raises(UnavailableError):
@@ -302,7 +303,7 @@ def test_rolling_on_demand_returns_when_a_new_log_is_there(tmp_path: Path) -> No
         first = b.committer.wal_uri
         result(b.committer.submit(b.write(b"a", durability=Durability.FLUSH)))
         seal = b.committer.roll()
-        assert seal == read_seal(first)
+        assert seal == read_seal(MACHINE, first)
         assert seal is not None
         assert seal.offset == 1
         assert b.listener.seals == [(first, seal)]

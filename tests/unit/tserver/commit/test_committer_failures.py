@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import LeaseLostError, UnavailableError
-from bookkeeper.storage.wal import FileOps, read_blocks, read_seal, recover
+from bookkeeper.storage.volume.file_ops import FileOps
+from bookkeeper.storage.wal import read_blocks, read_seal, recover
 from bookkeeper.tserver.commit.submission import Durability
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
+from tests.support.volumes import MACHINE, rooted
 from tests.support.wal_commits import PATIENCE_S, Bench, bench
 
 
 def rows_of(uri: str, last: int) -> list[bytes]:
-    return [row for block in read_blocks(uri, 1, last) for row in block.batch().column("row").to_pylist()]
+    return [row for block in read_blocks(MACHINE, uri, 1, last) for row in block.batch().column("row").to_pylist()]
 
 
 def result(future: Future[object]) -> object:
@@ -64,12 +66,12 @@ def check_sealed_under_the_owner(directory: Path) -> None:
     with bench(directory) as b:
         assert result(b.committer.submit(b.write(b"a"))) == (1, 1)
         uri = b.committer.wal_uri
-        seal = recover(uri)
+        seal = recover(MACHINE, uri)
         with must_raise(LeaseLostError, "R15: an owner acknowledges a write behind the seal"):
             result(b.committer.submit(b.write(b"b")))
         assert len(b.deaths) == 1
         assert seal.offset == 1
-        assert read_seal(uri) == seal
+        assert read_seal(MACHINE, uri) == seal
         assert rows_of(uri, 1) == [b"a"]
 
 
@@ -106,7 +108,7 @@ def check_recovery_of_the_living(directory: Path) -> None:
             error = b.committer.submit(b.write(b"b")).exception(PATIENCE_S)
             acknowledged.extend([] if error else [2])
 
-        seal = recover(b.committer.wal_uri, WritingMeanwhile(write))
+        seal = recover(rooted(WritingMeanwhile(write)), b.committer.wal_uri)
         assert max(acknowledged) <= seal.offset, "R15: an acknowledged write lies behind the seal"
 
 

@@ -16,6 +16,7 @@ from bookkeeper.storage.wal.blocks.frame import frame_bytes
 from bookkeeper.tserver.commit.commit_limits import CommitLimits, disk_bytes
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
+from tests.support.volumes import MACHINE, name_at, rooted
 from tests.support.wal_commits import PATIENCE_S, Bench, Journal, JournalOps, SkewedClock, bench
 from tests.support.wal_files import records
 
@@ -29,7 +30,7 @@ def result(future: Future[object]) -> object:
 
 
 def rows_of(uri: str, last: int) -> list[bytes]:
-    return [row for block in read_blocks(uri, 1, last) for row in block.batch().column("row").to_pylist()]
+    return [row for block in read_blocks(MACHINE, uri, 1, last) for row in block.batch().column("row").to_pylist()]
 
 
 def check_refused(directory: Path) -> None:
@@ -70,7 +71,7 @@ def test_without_a_reservation_nothing_is_refused_in_time(tmp_path: Path) -> Non
 
 
 def test_a_disk_is_left_to_others_before_it_is_full(tmp_path: Path) -> None:
-    writer = WalWriter.create(tmp_path / "1.wal", HEADER, keep_free_bytes=1 << 60)
+    writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), HEADER, keep_free_bytes=1 << 60)
     with pytest.raises(NoSpaceError, match=f"at least {1 << 60} bytes are kept free"):
         writer.reserve(1)
     writer.abandon()
@@ -81,7 +82,7 @@ def test_a_log_that_can_not_be_made_leaves_no_file(tmp_path: Path, call: str) ->
     ops = JournalOps(Journal())
     ops.errors[call] = FULL
     with pytest.raises(NoSpaceError, match=r"1\.wal can't be made"):
-        WalWriter.create(tmp_path / "1.wal", HEADER, ops)
+        WalWriter.create(rooted(ops), name_at(tmp_path / "1.wal"), HEADER)
     assert not list(tmp_path.iterdir())
 
 
@@ -104,8 +105,8 @@ def check_roll(directory: Path, call: str) -> None:
         del b.ops.errors[call]
         assert result(b.committer.submit(b.write(b"b"))) == (2, 2), "the same log goes on"
         uri = b.committer.wal_uri
-        assert read_seal(uri) is None
-        assert b.committer.roll() == read_seal(uri)
+        assert read_seal(MACHINE, uri) is None
+        assert b.committer.roll() == read_seal(MACHINE, uri)
         assert rows_of(uri, 2) == [b"a", b"b"]
         assert result(b.committer.submit(b.write(b"c"))) == (1, 1)
         assert not b.deaths
@@ -141,7 +142,7 @@ def test_a_server_that_ends_without_room_leaves_its_log_to_recovery(tmp_path: Pa
     b.ops.errors["link"] = FULL
     b.committer.close()
     assert not b.deaths
-    assert read_seal(b.committer.wal_uri) is None
+    assert read_seal(MACHINE, b.committer.wal_uri) is None
 
 
 @given(st.lists(st.integers(0, 64 * 1024), min_size=1, max_size=8), st.integers(0, 3))

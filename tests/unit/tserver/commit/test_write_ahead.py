@@ -16,6 +16,7 @@ from bookkeeper.storage.wal import FileHeader, WalWriter, read_blocks, read_seal
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.submission import Durability
 from tests.support.faults import fault
+from tests.support.volumes import MACHINE, name_at, rooted
 from tests.support.wal_commits import PATIENCE_S, Bench, Journal, JournalOps, bench
 from tests.support.wal_files import Spec, block
 
@@ -29,7 +30,7 @@ def result(future: Future[object]) -> object:
 
 
 def rows_of(uri: str, last: int) -> list[bytes]:
-    return [row for found in read_blocks(uri, 1, last) for row in found.batch().column("row").to_pylist()]
+    return [row for found in read_blocks(MACHINE, uri, 1, last) for row in found.batch().column("row").to_pylist()]
 
 
 def nothing(_b: Bench) -> None:
@@ -71,7 +72,7 @@ def test_else_it_would_be_acknowledged_and_lost_with_the_machine(tmp_path: Path)
 def test_a_sync_makes_durable_what_was_written_when_it_began(tmp_path: Path) -> None:
     journal = Journal()
     ops = JournalOps(journal)
-    writer = WalWriter.create(tmp_path / "1.wal", FileHeader(), ops)
+    writer = WalWriter.create(rooted(ops), name_at(tmp_path / "1.wal"), FileHeader())
     writer.append([block(Spec([b"a"]), 1)])
     end = writer.position
     with ops.hold("fdatasync"):
@@ -183,7 +184,7 @@ def test_a_roll_waits_for_all_that_is_under_way(tmp_path: Path) -> None:
                 b.committer.roll(timeout_ms=1)
             futures.append(b.committer.submit(b.write(b"c")))
         assert [result(future) for future in futures] == [(1, 1), (2, 2), (1, 1)]
-        seal = read_seal(first)
+        seal = read_seal(MACHINE, first)
         assert seal is not None
         assert seal.offset == 2
         assert (rows_of(first, 2), rows_of(b.committer.wal_uri, 1)) == ([b"a", b"b"], [b"c"])

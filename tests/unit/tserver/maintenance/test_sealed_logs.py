@@ -9,10 +9,12 @@ import pytest
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.model import Extent
-from bookkeeper.storage.wal import BlockAt, FileHeader, WalWriter, path_of, read_headers
+from bookkeeper.storage.volume.file_ops import path_of
+from bookkeeper.storage.wal import BlockAt, FileHeader, WalWriter, read_headers
 from bookkeeper.tserver.maintenance.sealed_logs import SealedLogs
 from bookkeeper.tserver.tablets.load_plan import LogToRead
 from tests.support.faults import fault
+from tests.support.volumes import MACHINE, name_at
 from tests.support.wal_files import Spec, block
 
 ENDS = [b"d", b"h", b"m", None]
@@ -21,7 +23,7 @@ TABLETS = [Extent("1", end, prev) for end, prev in zip(ENDS, [None, *ENDS[:-1]],
 
 def _log(path: Path, blocks: int) -> str:
     """Blocks of one record, of the tablets in turn."""
-    writer = WalWriter.create(path, FileHeader(instance_id="i", session_id="s", created_time_ms=1))
+    writer = WalWriter.create(MACHINE, name_at(path), FileHeader(instance_id="i", session_id="s", created_time_ms=1))
     for offset in range(1, blocks + 1):
         made = block(Spec([b"row"], table_id="1"), offset)
         end = ENDS[(offset - 1) % len(ENDS)]
@@ -39,7 +41,7 @@ class _Walks:
 
     def __call__(self, uri: str) -> Iterator[BlockAt]:
         self.walked.append(uri)
-        return read_headers(uri)
+        return read_headers(MACHINE, uri)
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def _offsets(logs: SealedLogs, tablet: Extent, uri: str, after: int = 0) -> list
 
 
 def test_each_tablet_gets_the_blocks_it_lacks_and_the_log_is_walked_once(tmp_path: Path, walks: _Walks) -> None:
-    uri, logs = _log(tmp_path / "000001.wal", 12), SealedLogs(walks)
+    uri, logs = _log(tmp_path / "000001.wal", 12), SealedLogs(MACHINE, walks)
     for place, tablet in enumerate(TABLETS):
         assert _offsets(logs, tablet, uri) == [place + 1, place + 5, place + 9]
         assert _offsets(logs, tablet, uri, after=place + 1) == [place + 5, place + 9]
@@ -64,17 +66,17 @@ def test_each_tablet_gets_the_blocks_it_lacks_and_the_log_is_walked_once(tmp_pat
 def test_halves_do_not_take_what_the_whole_had_flushed(tmp_path: Path, walks: _Walks) -> None:
     uri = _log(tmp_path / "000001.wal", 4)
     with fault("logs-of-parents-are-replayed"):
-        assert _offsets(SealedLogs(walks), TABLETS[0], uri) == [1, 2, 3, 4]
-    assert _offsets(SealedLogs(walks), TABLETS[0], uri) == [1]
+        assert _offsets(SealedLogs(MACHINE, walks), TABLETS[0], uri) == [1, 2, 3, 4]
+    assert _offsets(SealedLogs(MACHINE, walks), TABLETS[0], uri) == [1]
 
 
 def test_memory_is_bounded_by_forgetting_the_logs_used_longest_ago(tmp_path: Path, walks: _Walks) -> None:
     first, second, third = (_log(tmp_path / f"00000{number}.wal", 8) for number in (1, 2, 3))
-    logs = SealedLogs(walks, blocks_max=16)
+    logs = SealedLogs(MACHINE, walks, blocks_max=16)
     for uri in (first, second, first, third, first, second):
         _offsets(logs, TABLETS[0], uri)
     assert walks.walked == [first, second, third, second]
-    tight = SealedLogs(walks, blocks_max=1)
+    tight = SealedLogs(MACHINE, walks, blocks_max=1)
     walks.walked.clear()
     for _ in range(2):
         _offsets(tight, TABLETS[0], first)
@@ -84,9 +86,9 @@ def test_memory_is_bounded_by_forgetting_the_logs_used_longest_ago(tmp_path: Pat
 def test_a_damaged_log_is_an_error_each_time_and_is_walked_again_when_it_was_restored(
     tmp_path: Path, walks: _Walks
 ) -> None:
-    uri, logs = _log(tmp_path / "000001.wal", 8), SealedLogs(walks)
+    uri, logs = _log(tmp_path / "000001.wal", 8), SealedLogs(MACHINE, walks)
     whole = path_of(uri).read_bytes()
-    at = list(read_headers(uri))[2].position
+    at = list(read_headers(MACHINE, uri))[2].position
     path_of(uri).write_bytes(whole[:at] + bytes(8) + whole[at + 8 :])
     for _ in range(2):
         with pytest.raises(CorruptionError):
@@ -96,7 +98,7 @@ def test_a_damaged_log_is_an_error_each_time_and_is_walked_again_when_it_was_res
 
 
 def test_a_log_that_shrank_behind_our_back_is_damage(tmp_path: Path, walks: _Walks) -> None:
-    uri, logs = _log(tmp_path / "000001.wal", 8), SealedLogs(walks)
+    uri, logs = _log(tmp_path / "000001.wal", 8), SealedLogs(MACHINE, walks)
     assert _offsets(logs, TABLETS[3], uri) == [4, 8]
     whole = path_of(uri).read_bytes()
     path_of(uri).write_bytes(whole[: len(whole) - 40])

@@ -35,6 +35,7 @@ from tests.support.local_replay import LocalReplay
 from tests.support.master_values import EAST as MASTERS_EAST
 from tests.support.master_values import by_name, entry, name, plan_world
 from tests.support.memory_peer import MemoryPeer, MemorySystem
+from tests.support.volumes import MACHINE
 from tests.support.wal_files import EAST, NORTH, TO_EAST, WEST, Spec, damage, write_wal
 
 TO_NORTH = TargetKey("north", "n1", "t1", 1)
@@ -108,7 +109,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     replay = LocalReplay(settings, coordination, lambda: Registry({"memory": lambda: system}))
     pool = RpcPool(Hello(PROTOCOL_VERSION, WEST, "west", "tserver"), settings.rpc)
     reports = Reports()
-    worker = ReplicationWorker(settings, metadata, coordination, pool, reports, "127.0.0.1:1")
+    worker = ReplicationWorker(settings, MACHINE, metadata, coordination, pool, reports, "127.0.0.1:1")
     with replay:
         yield World(tmp_path, settings, metadata, coordination, peers, replay, reports, worker)
         worker.stop()
@@ -122,14 +123,14 @@ def test_a_range_is_shipped_booked_and_reported(world: World) -> None:
     world.worker.assign([world.item(file, 1, 10)])
     report = world.reports.finished(TO_EAST, 10)
     assert world.peers["east"].rows == [b"%06d" % n for n in range(1, 11)]
-    assert world.finished(file) == (10, list(read_blocks(file, 1, 10))[1].end_position, 11)
+    assert world.finished(file) == (10, list(read_blocks(MACHINE, file, 1, 10))[1].end_position, 11)
     assert (report.txid, report.records, report.error) == ("tx", 10, None)
     assert world.worker.reports() == [report]
 
 
 def test_what_is_in_quarantine_counts_as_finished_when_its_turn_comes(world: World) -> None:
     file = world.wal("w", [2, 3, 2])
-    first, bad, last = read_blocks(file, 1, 7)
+    first, bad, last = read_blocks(MACHINE, file, 1, 7)
     held = BlockRange(3, 5, first.end_position, bad.end_position)
     damage(file, 3)
     world.worker.assign([world.item(file, 1, 7)])
@@ -150,7 +151,7 @@ def test_a_quarantine_at_the_end_needs_no_run(world: World) -> None:
 
 def test_a_run_of_its_own_ships_again_and_leaves_the_books_alone(world: World) -> None:
     file = world.wal("w", [2, 3, 2])
-    first, *_ = read_blocks(file, 1, 7)
+    first, *_ = read_blocks(MACHINE, file, 1, 7)
     world.worker.assign([world.item(file, 1, 7)])
     world.reports.finished(TO_EAST, 7)
     before = world.finished(file)
@@ -180,7 +181,7 @@ def test_an_extension_goes_on_with_the_position_and_fact_it_knows(world: World) 
     world.reports.finished(TO_EAST, 10)
     (second,) = world.replay.runs[1]
     assert (second.first, second.finished) == (6, 5)
-    assert second.position_hint == next(read_blocks(file, 1, 5)).end_position
+    assert second.position_hint == next(read_blocks(MACHINE, file, 1, 5)).end_position
 
 
 def test_a_worker_that_knows_nothing_asks_the_books(world: World) -> None:
@@ -363,7 +364,7 @@ def test_a_report_that_does_not_reach_the_master_is_kept_for_asking(world: World
         raise UnavailableError("no leader")
 
     tools = world.worker._tools
-    worker = ReplicationWorker(tools.settings, tools.metadata, tools.coordination, tools.pool, lost)
+    worker = ReplicationWorker(tools.settings, tools.volume, tools.metadata, tools.coordination, tools.pool, lost)
     file = world.wal("w", [5])
     worker.assign([world.item(file, 1, 5)])
     clock, never = SystemClock(), threading.Event()

@@ -19,6 +19,7 @@ from bookkeeper.tserver.tablets.tablet import (
 )
 from bookkeeper.tserver.tablets.wal_order import WalPosition
 from tests.support.tservers import records
+from tests.support.volumes import MACHINE, name_at
 
 WHOLE = Extent("1", None, None)
 STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
@@ -46,7 +47,7 @@ class Served:
     """A tablet, and a log's offsets."""
 
     def __init__(self, directory: Path, recovered: Recovered | None = None) -> None:
-        data = TabletData(WHOLE, VIEW.groups, directory, [])
+        data = TabletData(WHOLE, VIEW.groups, MACHINE, name_at(directory), [])
         self.tablet = ServedTablet(WHOLE, data, recovered or Recovered(), Tenure(1, 1), 0)
         self.offset = 0
 

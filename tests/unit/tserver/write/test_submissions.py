@@ -25,6 +25,7 @@ from bookkeeper.tserver.write.client_write import ClientWrite
 from bookkeeper.tserver.write.write_context import WriteContext
 from tests.support.must_raise import must_raise
 from tests.support.tservers import records
+from tests.support.volumes import MACHINE, name_at
 
 WHOLE = Extent("1", None, None)
 POINT = AppendPoint("w1", 1)
@@ -35,7 +36,13 @@ RANGE = ReceivedRange(STREAM, ("east",), 0, 0, 1, (ReceivedBlock(1, 1, tablet_re
 
 
 def served(directory: Path, recovered: Recovered | None = None) -> ServedTablet:
-    return ServedTablet(WHOLE, TabletData(WHOLE, VIEW.groups, directory, []), recovered or Recovered(), Tenure(1, 1), 0)
+    return ServedTablet(
+        WHOLE,
+        TabletData(WHOLE, VIEW.groups, MACHINE, name_at(directory), []),
+        recovered or Recovered(),
+        Tenure(1, 1),
+        0,
+    )
 
 
 def context() -> WriteContext:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from bookkeeper.model import MUTATION_SCHEMA, Extent
 from bookkeeper.storage.tablet import GroupMap, TabletData
+from tests.support.volumes import MACHINE, name_at
 
 
 def _record(row: bytes, value: bytes, delete: bool = False) -> pa.RecordBatch:
@@ -16,7 +17,7 @@ def _record(row: bytes, value: bytes, delete: bool = False) -> pa.RecordBatch:
 
 
 def test_a_delete_hides_a_put_of_a_block_of_which_nothing_was_taken_in_its_round(tmp_path: Path) -> None:
-    data = TabletData(Extent("1", None, None), GroupMap({}), tmp_path, [])
+    data = TabletData(Extent("1", None, None), GroupMap({}), MACHINE, name_at(tmp_path), [])
     data.apply(_record(b"b", b"old"), 1)
     data.apply(_record(b"a", b"new"), 2)
     data.apply(_record(b"b", b"", delete=True), 3)

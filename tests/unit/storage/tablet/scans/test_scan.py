@@ -28,9 +28,10 @@ from bookkeeper.storage.tablet.scans.scan_position import Resume, VersionPositio
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock
 from bookkeeper.storage.tablet.sorting.merge import Cursor, Round, merge_round
-from bookkeeper.storage.wal.wal_files import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.faults import fault
 from tests.support.tablet_model import Model, Record, age_off, scan_all, to_batch, to_records
+from tests.support.volumes import MACHINE, name_at
 
 EXTENT = Extent("t", None, None)
 GROUPS = GroupMap({"one": frozenset({b"f"}), "two": frozenset({b"g"})})
@@ -45,7 +46,9 @@ def flush(tablet: TabletData, flush_id: int) -> None:
 
 @pytest.fixture
 def tablet(tmp_path: Path) -> TabletData:
-    return TabletData(EXTENT, GROUPS, tmp_path, [], TabletResources(TabletSettings(row_group_records=8)))
+    return TabletData(
+        EXTENT, GROUPS, MACHINE, name_at(tmp_path), [], TabletResources(TabletSettings(row_group_records=8))
+    )
 
 
 def test_a_delete_hides_what_is_not_newer(tablet: TabletData) -> None:
@@ -119,7 +122,9 @@ def test_a_delete_hides_what_is_not_newer_of_all_versions(tablet: TabletData) ->
 
 
 def test_versions_that_do_not_count_are_skipped(tmp_path: Path) -> None:
-    tablet = TabletData(EXTENT, GROUPS, tmp_path, [], TabletResources(TabletSettings(page_examined_records_max=200)))
+    tablet = TabletData(
+        EXTENT, GROUPS, MACHINE, name_at(tmp_path), [], TabletResources(TabletSettings(page_examined_records_max=200))
+    )
     keep_versions(tablet, 3)
     every = [PLAIN._replace(row=row, timestamp=time) for time in range(1000) for row in (b"a", b"b")]
     tablet.apply(to_batch(every), 1)
@@ -175,7 +180,9 @@ def test_a_page_holds_about_what_was_asked_for(tablet: TabletData) -> None:
 
 
 def test_a_page_ends_after_many_hidden_cells(tmp_path: Path) -> None:
-    tablet = TabletData(EXTENT, GROUPS, tmp_path, [], TabletResources(TabletSettings(page_examined_records_max=100)))
+    tablet = TabletData(
+        EXTENT, GROUPS, MACHINE, name_at(tmp_path), [], TabletResources(TabletSettings(page_examined_records_max=100))
+    )
     gone = [PLAIN._replace(row=b"%05d" % i, delete=True) for i in range(1000)]
     tablet.apply(to_batch(gone), 1)
     tablet.apply(to_batch([PLAIN._replace(row=b"z")]), 1001)
@@ -188,11 +195,11 @@ def test_a_page_ends_after_many_hidden_cells(tmp_path: Path) -> None:
 
 
 def test_a_scan_stays_in_its_extent(tmp_path: Path) -> None:
-    whole = TabletData(EXTENT, GROUPS, tmp_path, [])
+    whole = TabletData(EXTENT, GROUPS, MACHINE, name_at(tmp_path), [])
     every = [PLAIN._replace(row=row) for row in (b"a", b"b", b"b\x00", b"c", b"c\x00", b"d")]
     whole.apply(to_batch(every), 1)
     flush(whole, 1)
-    part = TabletData(Extent("t", b"c", b"b"), GROUPS, tmp_path, whole.segments)
+    part = TabletData(Extent("t", b"c", b"b"), GROUPS, MACHINE, name_at(tmp_path), whole.segments)
     assert scan_all(part) == every[2:4]
     assert scan_all(part, start=b"a", stop=b"z") == every[2:4]
     assert scan_all(part, start=b"c") == every[3:4]
@@ -215,7 +222,12 @@ class NotedBlocks:
 
 def reopened(tablet: TabletData) -> TabletData:
     return TabletData(
-        EXTENT, tablet.groups, tablet.directory, tablet.segments, TabletResources(cache=BlockCache(1 << 20, readers=0))
+        EXTENT,
+        tablet.groups,
+        MACHINE,
+        tablet.directory,
+        tablet.segments,
+        TabletResources(cache=BlockCache(1 << 20, readers=0)),
     )
 
 

@@ -19,12 +19,13 @@ from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import BatchLimits, GroupMap, SegmentRef, TabletData, TabletResources, TabletSettings
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA
-from bookkeeper.storage.wal.wal_files import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.damage import damaged
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
 from tests.support.strange_segments import Entry, Line, craft, entry, lay
 from tests.support.tablet_model import Record, to_batch
+from tests.support.volumes import MACHINE, name_at
 from tests.unit.storage.tablet.segments.test_segment_fuzz import joined, parts_of
 
 LIMITS = BatchLimits(row_bytes_max=100, column_bytes_max=100, value_bytes_max=50_000)
@@ -34,7 +35,7 @@ TWO = [[entry(b"a", 3), entry(b"b", 1)], [entry(b"c", 2)]]
 
 
 def check(ref: SegmentRef, bounds: Bounds = BOUNDS) -> None:
-    check_segment(ref, bounds)
+    check_segment(MACHINE, ref, bounds)
 
 
 def refused(ref: SegmentRef, reason: str, bounds: Bounds = BOUNDS) -> None:
@@ -68,7 +69,9 @@ def test_what_a_flush_writes_passes(records: list[Record], tmp_path_factory: pyt
     groups = GroupMap({"geo": [b"g"]})
     wide = replace(SMALL, row_group_records=16)
     limits = BatchLimits(row_bytes_max=3, column_bytes_max=3, value_bytes_max=3_000)
-    tablet = TabletData(Extent("t", None, None), groups, tmp_path_factory.mktemp("s"), [], TabletResources(wide))
+    tablet = TabletData(
+        Extent("t", None, None), groups, MACHINE, name_at(tmp_path_factory.mktemp("s")), [], TabletResources(wide)
+    )
     tablet.apply(to_batch(records), 7)
     frozen = tablet.begin_flush()
     assert frozen is not None
@@ -194,12 +197,13 @@ def test_a_file_of_some_kilobytes_takes_no_gigabyte(tmp_path: Path) -> None:
     code = (
         "from bookkeeper.errors import CorruptionError\n"
         "from bookkeeper.storage.tablet import *; from bookkeeper.storage.tablet.segments.segment_check import *\n"
+        "from pathlib import Path; from bookkeeper.storage.volume import LocalVolume\n"
         "def peak_kib():\n"
         "    with open('/proc/self/status') as facts:\n"
         "        return next(int(line.split()[1]) for line in facts if line.startswith('VmHWM'))\n"
         "before = peak_kib()\n"
         "settings = TabletSettings(row_group_records=1 << 20)\n"
-        f"try:\n    check_segment({ref!r}, Bounds(BatchLimits(), 1 << 20, settings=settings))\n"
+        f"try:\n    check_segment(LocalVolume(Path('/')), {ref!r}, Bounds(BatchLimits(), 1 << 20, settings=settings))\n"
         "except CorruptionError as error:\n    print(error.message)\n"
         "print((peak_kib() - before) // 1024)\n"
     )
@@ -238,7 +242,9 @@ def test_whatever_is_under_right_checksums_is_as_said_or_refused(
         check(replace(ref, bytes=len(content)))
     except (CorruptionError, IncompatibleError):
         return
-    found = TabletData(Extent("t", None, None), GroupMap({}), place.parent, [replace(ref, bytes=len(content))])
+    found = TabletData(
+        Extent("t", None, None), GroupMap({}), MACHINE, name_at(place.parent), [replace(ref, bytes=len(content))]
+    )
     assert found.scan_page(None, None, (), (), None, 1 << 20).records.num_rows == 3
 
 

@@ -18,18 +18,21 @@ from bookkeeper.storage.tablet import BlockCache, GroupMap, SegmentRef, TabletDa
 from bookkeeper.storage.tablet.segments import bloom
 from bookkeeper.storage.tablet.segments import segment_format as form
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
-from bookkeeper.storage.tablet.segments.segment_writer import WRITEBACK_BYTES, SegmentOps, SegmentWriter, publish
+from bookkeeper.storage.tablet.segments.segment_writer import WRITEBACK_BYTES, SegmentWriter
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA
-from bookkeeper.storage.wal.wal_files import path_of, uri_of
+from bookkeeper.storage.volume.file_ops import FileOps, path_of, uri_of
 from tests.support.faults import fault
 from tests.support.tablet_model import Record, rows, to_batch
+from tests.support.volumes import MACHINE, name_at, rooted
 
 SETTINGS = TabletSettings(row_group_records=16, row_group_bytes=2000)
 RECORDS = [Record(b"row%03d" % i, b"f%d" % (i % 3), b"q", b"", i, i % 7 == 0, b"v" * (i % 11)) for i in range(50)]
 
 
 def write(directory: Path, records: list[Record], settings: TabletSettings = SETTINGS) -> SegmentRef:
-    tablet = TabletData(Extent("t", None, None), GroupMap({}), directory, [], TabletResources(settings))
+    tablet = TabletData(
+        Extent("t", None, None), GroupMap({}), MACHINE, name_at(directory), [], TabletResources(settings)
+    )
     tablet.apply(to_batch(records), 1)
     frozen = tablet.begin_flush()
     assert frozen is not None
@@ -38,7 +41,7 @@ def write(directory: Path, records: list[Record], settings: TabletSettings = SET
 
 
 def read(ref: SegmentRef) -> list[tuple[object, ...]]:
-    segment = Segment(ref, BlockCache(0, readers=0))
+    segment = Segment(MACHINE, ref, BlockCache(0, readers=0))
     found = []
     for index in range(segment.block_count):
         found += [tuple(entry.values()) for entry in segment.block(index).batch.to_pylist()]
@@ -73,14 +76,14 @@ def entries(first: int, count: int, family: bytes, value: bytes = b"v") -> pa.Re
 
 
 def test_a_row_group_over_two_batches_has_the_values_of_both(tmp_path: Path) -> None:
-    writer = SegmentWriter(tmp_path / "1.parquet", "default", SETTINGS, SegmentOps())
+    writer = SegmentWriter(MACHINE, name_at(tmp_path / "1.parquet"), "default", SETTINGS)
     parts = [entries(1, 20, b"a"), entries(21, 10, b"b"), entries(31, 18, b"b")]
     for part in parts:
         writer.add(part)
     writer.finish(1)
-    publish([writer], SegmentOps())
-    assert pq.read_metadata(writer.path).row_group(1).num_rows == 16
-    assert pq.read_table(writer.path).to_pylist() == [line for part in parts for line in part.to_pylist()]
+    MACHINE.publish([writer.name])
+    assert pq.read_metadata(tmp_path / "1.parquet").row_group(1).num_rows == 16
+    assert pq.read_table(tmp_path / "1.parquet").to_pylist() == [line for part in parts for line in part.to_pylist()]
 
 
 MEBIBYTE = random.Random(1).randbytes(1 << 20)
@@ -93,15 +96,15 @@ def add_mebibytes(writer: SegmentWriter, count: int) -> None:
 
 
 def test_a_row_group_ends_at_its_bytes_however_entries_come(tmp_path: Path) -> None:
-    writer = SegmentWriter(tmp_path / "1.parquet", "default", TabletSettings(), SegmentOps())
+    writer = SegmentWriter(MACHINE, name_at(tmp_path / "1.parquet"), "default", TabletSettings())
     add_mebibytes(writer, 10)
     writer.finish(1)
-    metadata = pq.read_metadata(writer.temporary)
+    metadata = pq.read_metadata(tmp_path / "1.parquet.tmp")
     assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == [4, 4, 2]
     writer.discard()
 
 
-class BegunOps(SegmentOps):
+class BegunOps(FileOps):
     """Notes where the disk was told to begin; fails when told so."""
 
     def __init__(self, error: OSError | None = None) -> None:
@@ -117,7 +120,7 @@ class BegunOps(SegmentOps):
 
 def test_the_disk_begins_with_a_segment_before_it_is_complete(tmp_path: Path) -> None:
     ops = BegunOps()
-    writer = SegmentWriter(tmp_path / "1.parquet", "default", TabletSettings(compression="none"), ops)
+    writer = SegmentWriter(rooted(ops), name_at(tmp_path / "1.parquet"), "default", TabletSettings(compression="none"))
     add_mebibytes(writer, 30)
     size = writer.finish(1).bytes
     ends = [position + length for position, length in ops.begun]
@@ -128,7 +131,9 @@ def test_the_disk_begins_with_a_segment_before_it_is_complete(tmp_path: Path) ->
 
 
 def test_a_disk_that_fails_early_fails_the_segment(tmp_path: Path) -> None:
-    writer = SegmentWriter(tmp_path / "1.parquet", "default", TabletSettings(), BegunOps(OSError("the disk is gone")))
+    writer = SegmentWriter(
+        rooted(BegunOps(OSError("the disk is gone"))), name_at(tmp_path / "1.parquet"), "default", TabletSettings()
+    )
     with pytest.raises(OSError, match="the disk is gone"):
         add_mebibytes(writer, 30)
     writer.discard()
@@ -217,7 +222,7 @@ def test_a_cut_or_grown_file_is_noticed(tmp_path: Path) -> None:
 
 def test_a_file_that_shrinks_after_it_was_opened_is_noticed(tmp_path: Path) -> None:
     ref = write(tmp_path, RECORDS)
-    segment = Segment(ref, BlockCache(0, readers=0))
+    segment = Segment(MACHINE, ref, BlockCache(0, readers=0))
     segment.check()
     path_of(ref.uri).write_bytes(path_of(ref.uri).read_bytes()[:600])
     with pytest.raises(CorruptionError, match="truncated"):
@@ -278,14 +283,14 @@ def write_unchecked(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Segment
 
 
 def test_families_decide_whether_a_segment_is_read(tmp_path: Path) -> None:
-    segment = Segment(write(tmp_path, RECORDS), BlockCache(0))
+    segment = Segment(MACHINE, write(tmp_path, RECORDS), BlockCache(0))
     assert segment.may_hold(None, b"", None, None)
     assert segment.may_hold({b"f0", b"no"}, b"", None, None)
     assert not segment.may_hold({b"no"}, b"", None, None)
     assert not segment.may_hold(None, b"row050", None, None)
     assert not segment.may_hold(None, b"", b"row000", None)
     many = [record._replace(family=b"family%d" % i) for i, record in enumerate(RECORDS * 6)]
-    assert Segment(write(tmp_path, many), BlockCache(0)).may_hold({b"no"}, b"", None, None)
+    assert Segment(MACHINE, write(tmp_path, many), BlockCache(0)).may_hold({b"no"}, b"", None, None)
 
 
 @given(values=st.lists(st.one_of(rows, st.binary(min_size=1, max_size=90)), min_size=1, max_size=30), other=rows)

@@ -18,9 +18,10 @@ from bookkeeper.storage.tablet.segments import segment_format as form
 from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILER, crc32c
 from bookkeeper.storage.tablet.segments.segment_index import decode_index, encode_index
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
-from bookkeeper.storage.wal.wal_files import path_of
+from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.damage import damaged
 from tests.support.faults import fault
+from tests.support.volumes import MACHINE
 from tests.unit.storage.tablet.segments.test_segment_file import RECORDS, read, write
 
 OTHERS = [record._replace(row=b"other" + record.row, value=b"another value") for record in RECORDS]
@@ -53,7 +54,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def entries_of(ref: SegmentRef) -> list[tuple[object, ...]] | None:
     """All entries, or None for a declared error; anything else fails the test."""
     try:
-        segment = Segment(ref, BlockCache(0, readers=0))
+        segment = Segment(MACHINE, ref, BlockCache(0, readers=0))
         segment.may_hold({b"f1"}, b"", None, 7)
         return read(ref)
     except DECLARED:

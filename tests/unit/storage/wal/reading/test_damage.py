@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError
-from bookkeeper.storage.wal import Seal, file_summary, path_of, read_blocks, uri_of
+from bookkeeper.storage.volume.file_ops import path_of, uri_of
+from bookkeeper.storage.wal import Seal, file_summary, read_blocks
 from bookkeeper.storage.wal.writing.seal import SealFile, decode_seal, encode_seal
+from tests.support.volumes import MACHINE
 from tests.support.wal_files import Spec, write_wal
 from tests.support.wal_files import lay_out as lay_out_at
 
@@ -34,7 +36,7 @@ def lay_out(copy: Path, log: bytes, seal: bytes) -> str:
 
 
 def read_all(uri: str) -> None:
-    for block in read_blocks(uri, 1, 53):
+    for block in read_blocks(MACHINE, uri, 1, 53):
         block.batch()
 
 
@@ -61,7 +63,7 @@ def test_every_byte_is_covered(tmp_path: Path) -> None:
         raw[at] ^= 0x10
         path_of(uri).write_bytes(raw)
         with pytest.raises(CorruptionError):
-            list(read_blocks(uri, 1, 1))
+            list(read_blocks(MACHINE, uri, 1, 1))
         raw[at] ^= 0x10
 
 
@@ -97,9 +99,9 @@ def test_a_seal_that_does_not_fit_the_log_is_corruption(whole: Path, copy: Path,
 def test_a_seal_with_another_count_is_corruption(whole: Path, copy: Path, offset: int) -> None:
     uri = lay_out(copy, whole.read_bytes(), encode_seal(SealFile(Seal(offset, len(whole.read_bytes())))))
     with pytest.raises(CorruptionError):
-        file_summary(uri)
+        file_summary(MACHINE, uri)
     with pytest.raises(CorruptionError):
-        list(read_blocks(uri, 1, offset))
+        list(read_blocks(MACHINE, uri, 1, offset))
 
 
 def test_what_lies_behind_the_seal_does_not_matter(whole: Path, copy: Path) -> None:

@@ -16,14 +16,15 @@ import pyarrow as pa
 import pytest
 
 from bookkeeper.errors import CorruptionError, UnavailableError
+from bookkeeper.storage.volume import local_volume
+from bookkeeper.storage.volume.file_ops import CALL_BYTES, FileOps, path_of
+from bookkeeper.storage.volume.sources import MappedSource
 from bookkeeper.storage.wal import (
     FileHeader,
-    FileOps,
     Seal,
     WalView,
     WalWriter,
     delete_log,
-    path_of,
     read_blocks,
     read_headers,
     read_seal,
@@ -31,12 +32,12 @@ from bookkeeper.storage.wal import (
 )
 from bookkeeper.storage.wal.reading import seal_proof as proven
 from bookkeeper.storage.wal.reading import wal_recovery as recovery
-from bookkeeper.storage.wal.wal_files import CALL_BYTES, MappedSource
 from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX, SEAL_SUFFIX, SealFile, encode_seal, read_seal_file
 from tests.support.failing_disk import failing_disk
 from tests.support.faults import fault
 from tests.support.page_cache import CachedFileOps, PageCache, path_of_descriptor
 from tests.support.small_disk import NoMountError
+from tests.support.volumes import MACHINE, name_at, rooted
 from tests.support.wal_files import Spec, append, write_wal
 
 BLOCKS = [Spec([b"a", b"b"]), Spec([b"c" * 5_000]), Spec([b"d"])]
@@ -58,7 +59,9 @@ def lose_power(cache: PageCache, log: Path) -> None:
 
 def rows_below(seal: Seal, uri: str) -> list[bytes]:
     """Every record up to a seal, read from the file as it is now."""
-    return [row for block in read_blocks(uri, 1, seal.offset) for row in block.batch().column("row").to_pylist()]
+    return [
+        row for block in read_blocks(MACHINE, uri, 1, seal.offset) for row in block.batch().column("row").to_pylist()
+    ]
 
 
 def rows_left(seal: Seal, uri: str) -> list[bytes] | None:
@@ -75,10 +78,10 @@ class Log:
     def __init__(self, directory: Path, synced: int) -> None:
         self.cache = PageCache()
         self.ops = CachedFileOps(self.cache)
-        self.writer = WalWriter.create(directory / "log" / "1.wal", FileHeader(), self.ops)
+        self.writer = WalWriter.create(rooted(self.ops), name_at(directory / "log" / "1.wal"), FileHeader())
         for spec in BLOCKS[:synced]:
             append(self.writer, [spec])
-        self.durable = self.cache.on_disk(str(self.writer.path))
+        self.durable = self.cache.on_disk(str(path_of(self.writer.uri)))
         self.ops.fails = True
         with pytest.raises(UnavailableError, match="can't be synced"):
             append(self.writer, BLOCKS[synced:])
@@ -90,17 +93,17 @@ class Log:
         return self.writer.uri
 
     def lose_power(self) -> None:
-        lose_power(self.cache, self.writer.path)
+        lose_power(self.cache, path_of(self.writer.uri))
 
 
 def check_sealed_is_on_the_disk(directory: Path, synced: int) -> None:
     log = Log(directory, synced)
-    shown = log.writer.path.read_bytes()
+    shown = path_of(log.writer.uri).read_bytes()
     assert log.durable == shown[: len(log.durable)] != shown, "the file shows more than its disk has"
-    seal = recover(log.uri, log.ops)
+    seal = recover(rooted(log.ops), log.uri)
     log.lose_power()
     assert rows_left(seal, log.uri) == ROWS, "a sealed record is lost with the power"
-    assert recover(log.uri, log.ops) == seal
+    assert recover(rooted(log.ops), log.uri) == seal
 
 
 @pytest.mark.parametrize("synced", [0, 1, 2])
@@ -121,20 +124,20 @@ def test_a_header_whose_sync_failed_is_on_the_disk_when_it_is_sealed(tmp_path: P
     path = tmp_path / "log" / "1.wal"
     path.parent.mkdir()
     with pytest.raises(UnavailableError, match="can't be made"):
-        WalWriter.create(path, FileHeader(), ops)
+        WalWriter.create(rooted(ops), name_at(path), FileHeader())
     ops.fails = False
-    assert recover(path.as_uri(), ops).offset == 0
+    assert recover(rooted(ops), path.as_uri()).offset == 0
     lose_power(ops.cache, path)
-    assert list(read_headers(path.as_uri())) == []
+    assert list(read_headers(MACHINE, path.as_uri())) == []
 
 
 def test_what_the_disk_has_is_not_copied(tmp_path: Path) -> None:
     """The usual case: the owner was killed. Its last sync succeeded, and no later block proves that."""
-    writer = WalWriter.create(tmp_path / "log" / "1.wal", FileHeader())
+    writer = WalWriter.create(MACHINE, name_at(tmp_path / "log" / "1.wal"), FileHeader())
     append(writer, BLOCKS)
     writer.abandon()
-    recover(writer.uri)
-    assert copies(writer.path) == []
+    recover(MACHINE, writer.uri)
+    assert copies(path_of(writer.uri)) == []
 
 
 @pytest.mark.parametrize("refused", ["open", "read_disk"])
@@ -142,7 +145,7 @@ def test_a_log_is_copied_where_its_disk_can_not_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
     """A filesystem without a way past the page cache, or a sector that is gone."""
-    writer = WalWriter.create(tmp_path / "log" / "1.wal", FileHeader())
+    writer = WalWriter.create(MACHINE, name_at(tmp_path / "log" / "1.wal"), FileHeader())
     append(writer, BLOCKS)
     writer.abandon()
     ops = FileOps()
@@ -154,11 +157,11 @@ def test_a_log_is_copied_where_its_disk_can_not_be_read(
         return refuse() if flags & os.O_DIRECT else FileOps.open(ops, path, flags)
 
     monkeypatch.setattr(ops, refused, open_cached if refused == "open" else refuse)
-    seal = recover(writer.uri, ops)
-    assert len(copies(writer.path)) == 1
-    writer.path.write_bytes(b"")
+    seal = recover(rooted(ops), writer.uri)
+    assert len(copies(path_of(writer.uri))) == 1
+    path_of(writer.uri).write_bytes(b"")
     assert rows_below(seal, writer.uri) == ROWS, "the copy is the log"
-    assert [at.last_offset for at in WalView(writer.uri).headers()] == [2, 3, 4]
+    assert [at.last_offset for at in WalView(MACHINE, writer.uri).headers()] == [2, 3, 4]
 
 
 def test_a_recovery_whose_own_sync_fails_seals_nothing(tmp_path: Path) -> None:
@@ -166,10 +169,10 @@ def test_a_recovery_whose_own_sync_fails_seals_nothing(tmp_path: Path) -> None:
     for _ in range(3):
         log.ops.fails = True
         with pytest.raises(UnavailableError, match="can't be recovered"):
-            recover(log.uri, log.ops)
-        assert read_seal(log.uri) is None
+            recover(rooted(log.ops), log.uri)
+        assert read_seal(MACHINE, log.uri) is None
     log.ops.fails = False
-    seal = recover(log.uri, log.ops)
+    seal = recover(rooted(log.ops), log.uri)
     log.lose_power()
     assert rows_below(seal, log.uri) == ROWS
 
@@ -185,9 +188,9 @@ class CopiesFailOps(CachedFileOps):
 def test_a_copy_whose_sync_fails_is_no_log(tmp_path: Path) -> None:
     log = Log(tmp_path, 1)
     with pytest.raises(UnavailableError, match="can't be recovered"):
-        recover(log.uri, CopiesFailOps(log.cache))
-    assert read_seal(log.uri) is None
-    assert copies(log.writer.path) == []
+        recover(rooted(CopiesFailOps(log.cache)), log.uri)
+    assert read_seal(MACHINE, log.uri) is None
+    assert copies(path_of(log.writer.uri)) == []
 
 
 class PowerFailsError(Exception):
@@ -228,17 +231,17 @@ def recover_cut(directory: Path, calls: int) -> bool:
     log = Log(directory, 1)
     cut = True
     with suppress(PowerFailsError):
-        recover(log.uri, CutOps(log.cache, calls))
+        recover(rooted(CutOps(log.cache, calls)), log.uri)
         cut = False
     log.lose_power()
-    before = read_seal(log.uri)
-    seal = recover(log.uri, log.ops)
+    before = read_seal(MACHINE, log.uri)
+    seal = recover(rooted(log.ops), log.uri)
     assert before in (None, seal)
     log.lose_power()
     assert rows_below(seal, log.uri) == ROWS[: seal.offset]
     assert seal.offset >= 2, "the synced records"
-    delete_log(log.uri)
-    assert list(log.writer.path.parent.iterdir()) == [], "copies that no seal names go with the log"
+    delete_log(MACHINE, log.uri)
+    assert list(path_of(log.writer.uri).parent.iterdir()) == [], "copies that no seal names go with the log"
     return cut
 
 
@@ -251,7 +254,7 @@ def test_a_power_failure_at_any_call_of_a_recovery_loses_nothing_that_was_synced
 
 def test_what_later_blocks_prove_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cost is that of the last groups, however long the log is."""
-    writer = WalWriter.create(tmp_path / "log" / "1.wal", FileHeader())
+    writer = WalWriter.create(MACHINE, name_at(tmp_path / "log" / "1.wal"), FileHeader())
     for _ in range(60):
         append(writer, [Spec([b"x" * 100_000])])
     writer.abandon()
@@ -262,8 +265,8 @@ def test_what_later_blocks_prove_is_not_read_again(tmp_path: Path, monkeypatch: 
         return FileOps.read_disk(ops, fd, buffer, position)
 
     monkeypatch.setattr(ops, "read_disk", read_disk)
-    assert recover(writer.uri, ops).offset == 60
-    last = list(read_headers(writer.uri))[-1]
+    assert recover(rooted(ops), writer.uri).offset == 60
+    last = list(read_headers(MACHINE, writer.uri))[-1]
     assert 0 < len(read) <= 2
     assert min(read) > last.position - CALL_BYTES > 10 * CALL_BYTES
 
@@ -283,9 +286,9 @@ def test_two_recoveries_agree_on_one_copy(tmp_path: Path, monkeypatch: pytest.Mo
     uri = write_wal(tmp_path / "log" / "1.wal", BLOCKS)
     monkeypatch.setattr(proven, "is_on_disk", lambda *_arguments: False)
     seals = list[Seal]()
-    seals.append(recover(uri, Meanwhile(lambda: seals.append(recover(uri)))))
+    seals.append(recover(rooted(Meanwhile(lambda: seals.append(recover(MACHINE, uri)))), uri))
     assert seals[0] == seals[1]
-    found = read_seal_file(uri)
+    found = read_seal_file(MACHINE, uri)
     assert found is not None
     assert copies(path_of(uri)) == [path_of(uri + found.copy)]
     assert rows_below(seals[0], uri) == ROWS
@@ -293,18 +296,18 @@ def test_two_recoveries_agree_on_one_copy(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_copy_does_not_replace_a_log_that_another_recovery_sealed(tmp_path: Path) -> None:
     """The other one counted more, of an owner that lives after all, and found all of it on the disk."""
-    writer = WalWriter.create(tmp_path / "log" / "1.wal", FileHeader())
+    writer = WalWriter.create(MACHINE, name_at(tmp_path / "log" / "1.wal"), FileHeader())
     append(writer, BLOCKS[:1])
 
     def write_on() -> None:
         append(writer, BLOCKS[1:])
-        assert recover(writer.uri).offset == 4
+        assert recover(MACHINE, writer.uri).offset == 4
 
     with patch.object(proven, "is_on_disk", side_effect=[False, True]):
-        seal = recover(writer.uri, Meanwhile(write_on))
+        seal = recover(rooted(Meanwhile(write_on)), writer.uri)
     assert seal.offset == 4
     assert rows_below(seal, writer.uri) == ROWS
-    assert copies(writer.path) == []
+    assert copies(path_of(writer.uri)) == []
 
 
 class Evicting:
@@ -340,23 +343,23 @@ def test_bytes_that_change_between_counting_and_copying_are_not_sealed(
     monkeypatch.setattr(proven, "is_on_disk", lambda *_arguments: False)
     source = Evicting(raw, Counting.reads + header_reads)
     with (
-        patch.object(recovery, "map_file", return_value=source),
+        patch.object(local_volume, "map_file", return_value=source),
         pytest.raises(UnavailableError, match="changes while"),
     ):
-        recover(uri)
-    assert read_seal(uri) is None
+        recover(MACHINE, uri)
+    assert read_seal(MACHINE, uri) is None
     assert copies(path) == []
-    assert recover(uri).offset == 4
+    assert recover(MACHINE, uri).offset == 4
 
 
 @pytest.mark.parametrize("copy", ["../../1.wal", ".copy", f".{'0' * 32}.copy/..", 7])
 def test_a_seal_names_a_copy_of_its_own_log_only(tmp_path: Path, copy: object) -> None:
     uri = write_wal(tmp_path / "log" / "1.wal", BLOCKS, seal=True)
-    found = read_seal_file(uri)
+    found = read_seal_file(MACHINE, uri)
     assert found is not None
     path_of(uri + SEAL_SUFFIX).write_bytes(encode_seal(SealFile(found.seal, copy)))  # type: ignore[arg-type]
     with pytest.raises(CorruptionError, match="does not parse"):
-        list(read_headers(uri))
+        list(read_headers(MACHINE, uri))
 
 
 # ---- a real disk
@@ -364,7 +367,7 @@ def test_a_seal_names_a_copy_of_its_own_log_only(tmp_path: Path, copy: object) -
 
 def check_a_disk_that_fails(directory: Path) -> None:
     with failing_disk(directory) as disk:
-        writer = WalWriter.create(disk.directory / "log" / "1.wal", FileHeader())
+        writer = WalWriter.create(MACHINE, name_at(disk.directory / "log" / "1.wal"), FileHeader())
         append(writer, BLOCKS[:1])
         disk.fail()
         with pytest.raises(UnavailableError, match="can't be synced"):
@@ -372,13 +375,15 @@ def check_a_disk_that_fails(directory: Path) -> None:
         writer.abandon()
         disk.mend()
         with disk.after_power_failure() as left:
-            assert (left / "log" / "1.wal").read_bytes() != writer.path.read_bytes(), "the page cache shows more"
-            assert recover((left / "log" / "1.wal").as_uri()).offset == 2
-        seal = recover(writer.uri)
+            assert (left / "log" / "1.wal").read_bytes() != path_of(writer.uri).read_bytes(), (
+                "the page cache shows more"
+            )
+            assert recover(MACHINE, (left / "log" / "1.wal").as_uri()).offset == 2
+        seal = recover(MACHINE, writer.uri)
         assert seal.offset == 4
         with disk.after_power_failure() as left:
             uri = (left / "log" / "1.wal").as_uri()
-            assert read_seal(uri) == seal
+            assert read_seal(MACHINE, uri) == seal
             assert rows_left(seal, uri) == ROWS, "a sealed record is lost with the power"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.errors import BookkeeperError, CorruptionError, IncompatibleError, NotFoundError, TransientError
-from bookkeeper.storage.wal import Seal, WalView, file_summary, path_of, read_blocks, read_headers, read_seal, recover
+from bookkeeper.storage.volume.file_ops import path_of
+from bookkeeper.storage.wal import Seal, WalView, file_summary, read_blocks, read_headers, read_seal, recover
 from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC, FramePosition, pack_frame
 from tests.support.damage import damaged
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
+from tests.support.volumes import MACHINE
 from tests.support.wal_files import Spec, lay_out, write_wal
 
 SPECS = [
@@ -35,7 +38,7 @@ class Bench:
     def __init__(self, home: Path) -> None:
         uri = write_wal(home / "whole" / "log" / "1.wal", SPECS, seal=True)
         self.whole, self.seal = path_of(uri).read_bytes(), path_of(uri + ".seal").read_bytes()
-        self.starts = [(at.position, at.end_position) for at in read_headers(uri)]
+        self.starts = [(at.position, at.end_position) for at in read_headers(MACHINE, uri)]
         self.foreign = path_of(write_wal(home / "log" / "2.wal", OTHERS, seal=True)).read_bytes()
         self._place = lay_out(home / "laid", b"")
 
@@ -55,7 +58,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 def read_all(uri: str) -> None:
     """Every record, or an error."""
-    for block in read_blocks(uri, 1, LAST):
+    for block in read_blocks(MACHINE, uri, 1, LAST):
         block.batch()
 
 
@@ -63,7 +66,7 @@ def rows_until_an_error(uri: str, last: int = LAST) -> list[bytes]:
     """All rows that a reader gets, to the end or to the first declared error."""
     found: list[bytes] = []
     try:
-        for block in read_blocks(uri, 1, last) if last else ():
+        for block in read_blocks(MACHINE, uri, 1, last) if last else ():
             found += block.batch().column("row").to_pylist()
     except DECLARED:
         pass
@@ -85,8 +88,8 @@ def test_whatever_becomes_of_a_sealed_log_a_reader_gets_what_was_written_or_an_e
         with pytest.raises((CorruptionError, IncompatibleError)):
             read_all(uri)
     try:
-        file_summary(uri)
-        view = WalView(uri)
+        file_summary(MACHINE, uri)
+        view = WalView(MACHINE, uri)
         assert all(view.batch(at) is not None for at in view.headers())
     except DECLARED:
         pass
@@ -103,11 +106,11 @@ def attempt(act: Callable[[str], Seal | None], uri: str) -> tuple[Seal | None, B
 def check_recovery_cuts_nothing_whole(bench: Bench, log: bytes) -> None:
     """Recovery ends a log behind the last whole block that was written to it."""
     uri = bench.lay(log, None)
-    seal, problem = attempt(recover, uri)
+    seal, problem = attempt(partial(recover, MACHINE), uri)
     if seal is None:
         assert problem.details["file"] == uri
         assert problem.details["reason"] in problem.message
-        assert read_seal(uri) is None, "nothing was changed"
+        assert read_seal(MACHINE, uri) is None, "nothing was changed"
         return
     assert rows_until_an_error(uri, seal.offset) == ROWS[: seal.offset]
     blocks_behind = [
@@ -133,8 +136,8 @@ def test_another_log_in_the_place_of_one_is_not_read_as_it(bench: Bench) -> None
             "another log is read in the place of this one",
             match=r"it is another log, .*/log/2\.wal, in the place of this one",
         ):
-            recover(uri)
-        assert read_seal(uri) is None
+            recover(MACHINE, uri)
+        assert read_seal(MACHINE, uri) is None
         assert rows_until_an_error(uri) == []
 
     check()
@@ -160,7 +163,12 @@ def test_frames_that_are_whole_and_hold_garbage_are_declared_errors(
     place = FramePosition(int.from_bytes(head[28:32], "little"), len(head), 0)
     log = head + b"".join(map(bytes, pack_frame(BLOCK_MAGIC, block_header, pa.py_buffer(payload), place)))
     uri = bench.lay(log, None)
-    for act in (rows_until_an_error, recover, file_summary, lambda uri: [WalView(uri).tail()]):
+    for act in (
+        rows_until_an_error,
+        partial(recover, MACHINE),
+        partial(file_summary, MACHINE),
+        lambda uri: [WalView(MACHINE, uri).tail()],
+    ):
         try:
             act(uri)
         except DECLARED:
@@ -170,5 +178,5 @@ def test_frames_that_are_whole_and_hold_garbage_are_declared_errors(
 @given(st.binary(max_size=60) | st.text('0123456789[]{}:,"abcdefst e-.', max_size=60).map(str.encode))
 def test_bytes_beside_a_log_are_a_seal_or_corruption(bench: Bench, seal: bytes) -> None:
     uri = bench.lay(bench.whole, seal)
-    found, problem = attempt(read_seal, uri)
+    found, problem = attempt(partial(read_seal, MACHINE), uri)
     assert found == Seal(LAST, len(bench.whole)) if found else "seal" in problem.message

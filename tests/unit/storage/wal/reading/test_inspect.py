@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError, IncompatibleError, InvalidInputError, NotFoundError
-from bookkeeper.storage.wal import FileHeader, FileOps, Seal, WalView, WalWriter, path_of, read_headers, uri_of
+from bookkeeper.storage.volume.file_ops import path_of, uri_of
+from bookkeeper.storage.volume.local_volume import raise_fence
+from bookkeeper.storage.volume.sources import open_source
+from bookkeeper.storage.wal import FileHeader, Seal, WalView, WalWriter, read_headers
 from bookkeeper.storage.wal.reading import log_formats as formats
 from bookkeeper.storage.wal.reading.wal_recovery import find_end, recover
-from bookkeeper.storage.wal.wal_files import open_source
-from bookkeeper.storage.wal.writing.seal import raise_fence, write_seal
+from bookkeeper.storage.wal.writing.seal import write_seal
+from tests.support.volumes import MACHINE, name_at
 from tests.support.wal_files import WEST, Spec, append, write_wal
 
 SPECS = [Spec([b"a", b"b", b"c"]), Spec([b"d" * 500], compression="lz4"), Spec([b"e", b"f"], table_id="t2")]
@@ -34,7 +37,7 @@ ROWS = [row for spec in SPECS for row in spec.rows]
 
 @pytest.mark.parametrize("seal", [True, False])
 def test_a_whole_log_is_seen_whole_and_has_no_tail(tmp_path: Path, seal: bool) -> None:
-    view = WalView(write_wal(tmp_path / "1.wal", SPECS, seal=seal))
+    view = WalView(MACHINE, write_wal(tmp_path / "1.wal", SPECS, seal=seal))
     assert rows_of(view) == ROWS
     assert view.tail().length == 0
     assert view.tail().reason == ""
@@ -48,7 +51,7 @@ def test_a_whole_log_is_seen_whole_and_has_no_tail(tmp_path: Path, seal: bool) -
 def test_a_view_from_an_offset_begins_with_the_block_that_holds_it(
     tmp_path: Path, first: int, rows: list[bytes]
 ) -> None:
-    assert rows_of(WalView(write_wal(tmp_path / "1.wal", SPECS)), first) == rows
+    assert rows_of(WalView(MACHINE, write_wal(tmp_path / "1.wal", SPECS)), first) == rows
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +68,13 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_cut_anywhere_it_gives_the_whole_blocks_and_says_what_is_left(
     whole: Path, copy: Path, data: st.DataObject
 ) -> None:
-    headers = list(read_headers(uri_of(whole)))
+    headers = list(read_headers(MACHINE, uri_of(whole)))
     length = data.draw(st.integers(0, whole.stat().st_size))
     zeros = data.draw(st.sampled_from([0, 1, 4096])) if length >= headers[0].position else 0
     content = whole.read_bytes()
     cut = content[:length] + bytes(zeros)
     copy.write_bytes(cut)
-    view = WalView(uri_of(copy))
+    view = WalView(MACHINE, uri_of(copy))
     alike = next(
         (at for at, (a, b) in enumerate(zip(content, cut, strict=False)) if a != b), min(len(content), len(cut))
     )
@@ -95,21 +98,21 @@ def test_it_ends_where_recovery_seals_and_refuses_what_recovery_refuses(
         expected = None
     if expected is None:
         with pytest.raises(CorruptionError) as caught:
-            rows_of(WalView(uri_of(copy)))
+            rows_of(WalView(MACHINE, uri_of(copy)))
         assert caught.value.details["file"] == uri_of(copy)
         return
-    view = WalView(uri_of(copy))
+    view = WalView(MACHINE, uri_of(copy))
     assert rows_of(view) == ROWS[: expected.offset]
     assert view.end_position == expected.position
 
 
 def test_a_log_that_grows_is_seen_as_long_as_it_was_when_opened(tmp_path: Path) -> None:
-    writer = WalWriter.create(tmp_path / "1.wal", FileHeader())
+    writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), FileHeader())
     append(writer, SPECS[:1])
-    early = WalView(writer.uri)
+    early = WalView(MACHINE, writer.uri)
     append(writer, SPECS[1:])
     assert rows_of(early) == list(SPECS[0].rows)
-    assert rows_of(WalView(writer.uri)) == ROWS
+    assert rows_of(WalView(MACHINE, writer.uri)) == ROWS
     writer.abandon()
 
 
@@ -117,20 +120,20 @@ def test_a_log_that_grows_is_seen_as_long_as_it_was_when_opened(tmp_path: Path) 
 def test_a_log_whose_header_is_not_whole_has_no_blocks(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "1.wal"
     path.write_bytes(content)
-    view = WalView(uri_of(path))
+    view = WalView(MACHINE, uri_of(path))
     assert rows_of(view) == []
     assert view.file_header is None
     assert view.tail().length == len(content)
 
 
 def test_behind_the_seal_there_is_nothing_to_see(tmp_path: Path) -> None:
-    writer = WalWriter.create(tmp_path / "1.wal", FileHeader())
+    writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), FileHeader())
     append(writer, SPECS[:1])
     sealed = writer.position
-    write_seal(writer.uri, Seal(writer.offset, writer.position), FileOps())
+    write_seal(MACHINE, writer.uri, Seal(writer.offset, writer.position))
     append(writer, SPECS[1:])
     writer.abandon()
-    view = WalView(writer.uri)
+    view = WalView(MACHINE, writer.uri)
     assert rows_of(view) == list(SPECS[0].rows)
     tail = view.tail()
     assert (tail.position, tail.length, tail.reason) == (sealed, view.size - sealed, "behind the seal")
@@ -142,29 +145,29 @@ def test_a_sealed_log_may_not_end_early(tmp_path: Path) -> None:
     raw[-12] ^= 1
     path_of(uri).write_bytes(raw)
     with pytest.raises(CorruptionError, match="checksum") as caught:
-        rows_of(WalView(uri))
-    assert caught.value.details["position"] == str(list(read_headers(uri))[-1].position)
+        rows_of(WalView(MACHINE, uri))
+    assert caught.value.details["position"] == str(list(read_headers(MACHINE, uri))[-1].position)
 
 
 def test_a_recovery_that_has_begun_is_seen(tmp_path: Path) -> None:
     uri = write_wal(tmp_path / "1.wal", SPECS)
-    assert not WalView(uri).fenced
+    assert not WalView(MACHINE, uri).fenced
     raise_fence(path_of(uri))
-    assert WalView(uri).fenced
-    assert WalView(uri).seal is None
-    recover(uri)
-    assert WalView(uri).seal == Seal(len(ROWS), path_of(uri).stat().st_size)
+    assert WalView(MACHINE, uri).fenced
+    assert WalView(MACHINE, uri).seal is None
+    recover(MACHINE, uri)
+    assert WalView(MACHINE, uri).seal == Seal(len(ROWS), path_of(uri).stat().st_size)
 
 
 def test_what_is_no_log_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotFoundError, match=r"9\.wal"):
-        WalView(uri_of(tmp_path / "9.wal"))
+        WalView(MACHINE, uri_of(tmp_path / "9.wal"))
     with pytest.raises(InvalidInputError, match="is a directory"):
-        WalView(uri_of(tmp_path))
+        WalView(MACHINE, uri_of(tmp_path))
     (tmp_path / "x").write_bytes(b"#!/bin/sh\n" * 10)
     with pytest.raises(CorruptionError, match="does not start like a log"):
-        WalView(uri_of(tmp_path / "x"))
+        WalView(MACHINE, uri_of(tmp_path / "x"))
     uri = write_wal(tmp_path / "1.wal", SPECS)
     monkeypatch.setattr(formats, "FORMAT_VERSION", 0)
     with pytest.raises(IncompatibleError):
-        WalView(uri)
+        WalView(MACHINE, uri)

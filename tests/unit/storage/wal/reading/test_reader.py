@@ -18,23 +18,15 @@ from bookkeeper.errors import (
     TransientError,
     UnavailableError,
 )
-from bookkeeper.storage.wal import (
-    Block,
-    FileHeader,
-    FileOps,
-    Seal,
-    WalWriter,
-    path_of,
-    read_blocks,
-    read_headers,
-    read_seal,
-    uri_of,
-)
-from bookkeeper.storage.wal.blocks.frame import Source
+from bookkeeper.storage.volume import GivenFiles, given_files
+from bookkeeper.storage.volume.file_ops import path_of, uri_of
+from bookkeeper.storage.volume.sources import MAPPED_WINDOW_BYTES, map_file, open_remote, open_source
+from bookkeeper.storage.volume.volume_protocol import Source
+from bookkeeper.storage.wal import Block, FileHeader, Seal, WalWriter, read_blocks, read_headers, read_seal
 from bookkeeper.storage.wal.reading import log_formats as formats
-from bookkeeper.storage.wal.wal_files import MAPPED_WINDOW_BYTES, map_file, open_remote, open_source
 from bookkeeper.storage.wal.writing.seal import write_seal
 from tests.support.faults import fault
+from tests.support.volumes import MACHINE, name_at
 from tests.support.wal_files import Spec, append, write_wal
 
 SPECS = [
@@ -72,21 +64,21 @@ ranges = st.tuples(st.integers(1, LAST), st.integers(1, LAST)).map(sorted)
 @given(ranges)
 def test_a_range_gives_the_whole_blocks_that_touch_it(log: str, wanted: list[int]) -> None:
     first, last = wanted
-    assert rows(list(read_blocks(log, first, last))) == expected(first, last)
+    assert rows(list(read_blocks(MACHINE, log, first, last))) == expected(first, last)
 
 
 @given(ranges, st.data())
 def test_any_hint_gives_the_same(log: str, wanted: list[int], data: st.DataObject) -> None:
     first, last = wanted
-    positions = [at.position for at in read_headers(log)]
+    positions = [at.position for at in read_headers(MACHINE, log)]
     hint = data.draw(st.sampled_from(positions) | st.integers(-5, positions[-1] + 5000))
-    assert rows(list(read_blocks(log, first, last, hint))) == expected(first, last)
+    assert rows(list(read_blocks(MACHINE, log, first, last, hint))) == expected(first, last)
 
 
 def test_the_end_of_one_read_is_the_hint_of_the_next(log: str) -> None:
     hint, seen = None, []
     for first, last in ((1, 4), (5, 104), (105, 107)):
-        blocks = list(read_blocks(log, first, last, hint))
+        blocks = list(read_blocks(MACHINE, log, first, last, hint))
         seen += rows(blocks)
         hint = blocks[-1].end_position
     assert seen == expected(1, LAST)
@@ -94,17 +86,17 @@ def test_the_end_of_one_read_is_the_hint_of_the_next(log: str) -> None:
 
 
 def test_headers_tell_where_blocks_lie(log: str) -> None:
-    found = list(read_headers(log))
+    found = list(read_headers(MACHINE, log))
     assert [at.header.record_count for at in found] == [len(spec.rows) for spec in SPECS]
     assert [at.position for at in found[1:]] == [at.end_position for at in found[:-1]]
     assert found[-1].last_offset == LAST
-    assert [at.header for at in read_headers(log, found[2].position)] == [at.header for at in found[2:]]
+    assert [at.header for at in read_headers(MACHINE, log, found[2].position)] == [at.header for at in found[2:]]
     assert rows([found[2].load()]) == [list(SPECS[2].rows)]
     assert all(at.position % 8 == 0 for at in found)
 
 
 def test_payloads_lie_where_arrow_wants_them_and_are_not_copied(log: str) -> None:
-    blocks = list(read_blocks(log, 1, LAST))
+    blocks = list(read_blocks(MACHINE, log, 1, LAST))
     assert all(block.payload.address % 8 == 0 for block in blocks)
     span = blocks[-1].payload.address - blocks[0].payload.address
     assert 0 < span < path_of(log).stat().st_size, "all in one mapping of the file"
@@ -113,26 +105,26 @@ def test_payloads_lie_where_arrow_wants_them_and_are_not_copied(log: str) -> Non
 @pytest.mark.parametrize(("first", "last"), [(0, 1), (5, 4), (-1, 3)])
 def test_an_impossible_range_is_refused(log: str, first: int, last: int) -> None:
     with pytest.raises(InvalidInputError):
-        read_blocks(log, first, last)
+        read_blocks(MACHINE, log, first, last)
 
 
 def test_beyond_the_seal_there_is_nothing_for_ever(tmp_path: Path) -> None:
     uri = write_wal(tmp_path / "1.wal", SPECS, seal=True)
     with pytest.raises(NotFoundError, match="ends at 107"):
-        read_blocks(uri, 1, LAST + 1)
+        read_blocks(MACHINE, uri, 1, LAST + 1)
 
 
 def test_beyond_the_end_of_an_open_log_there_is_nothing_yet(tmp_path: Path) -> None:
-    writer = WalWriter.create(tmp_path / "1.wal", FileHeader())
+    writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), FileHeader())
     with pytest.raises(TransientError):
-        list(read_blocks(writer.uri, 1, 1))
+        list(read_blocks(MACHINE, writer.uri, 1, 1))
     append(writer, SPECS[:1])
     seen: list[Block] = []
     with pytest.raises(TransientError):
-        seen.extend(read_blocks(writer.uri, 1, 4))
+        seen.extend(read_blocks(MACHINE, writer.uri, 1, 4))
     append(writer, SPECS[1:2])
-    assert rows(list(read_blocks(writer.uri, 1, 4))) == expected(1, 4)
-    assert [at.last_offset for at in read_headers(writer.uri)] == [3, 4]
+    assert rows(list(read_blocks(MACHINE, writer.uri, 1, 4))) == expected(1, 4)
+    assert [at.last_offset for at in read_headers(MACHINE, writer.uri)] == [3, 4]
     writer.abandon()
 
 
@@ -143,30 +135,32 @@ def test_a_frame_that_is_still_being_written_is_not_there_yet(tmp_path: Path) ->
     for length in range(len(content)):
         part.write_bytes(content[:length])
         with pytest.raises(TransientError):
-            list(read_blocks(uri_of(part), 1, 1))
+            list(read_blocks(MACHINE, uri_of(part), 1, 1))
 
 
 def check_reader_stops_at_the_seal(directory: Path) -> None:
     """A late owner writes on behind the seal: no reader ever sees that."""
-    writer = WalWriter.create(directory / "1.wal", FileHeader())
+    writer = WalWriter.create(MACHINE, name_at(directory / "1.wal"), FileHeader())
     append(writer, SPECS[:1])
-    write_seal(writer.uri, Seal(writer.offset, writer.position), FileOps())
+    write_seal(MACHINE, writer.uri, Seal(writer.offset, writer.position))
     append(writer, SPECS[1:])
     writer.abandon()
-    assert [at.last_offset for at in read_headers(writer.uri)] == [3], "R15: a reader shows what lies behind the seal"
+    assert [at.last_offset for at in read_headers(MACHINE, writer.uri)] == [3], (
+        "R15: a reader shows what lies behind the seal"
+    )
     with pytest.raises(NotFoundError):
-        read_blocks(writer.uri, 1, 4)
+        read_blocks(MACHINE, writer.uri, 1, 4)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"9\.wal"):
-        read_blocks(uri_of(tmp_path / "9.wal"), 1, 1)
+        read_blocks(MACHINE, uri_of(tmp_path / "9.wal"), 1, 1)
 
 
 @pytest.mark.parametrize("uri", ["file:relative", "file://host/p", "http://example.org/x", "", "no-scheme"])
 def test_a_strange_uri_is_refused(uri: str) -> None:
     with pytest.raises(InvalidInputError):
-        read_blocks(uri, 1, 1)
+        read_blocks(MACHINE, uri, 1, 1)
 
 
 def test_uris_and_paths_map_both_ways(tmp_path: Path) -> None:
@@ -179,7 +173,7 @@ def test_a_foreign_file_is_called_one(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "1.wal"
     path.write_bytes(content)
     with pytest.raises(CorruptionError, match="does not start like a log") as caught:
-        read_blocks(uri_of(path), 1, 1)
+        read_blocks(MACHINE, uri_of(path), 1, 1)
     assert caught.value.details["file"] == uri_of(path)
     assert caught.value.details["position"] == "0"
 
@@ -189,7 +183,7 @@ def test_a_log_without_its_header_is_not_there_yet(tmp_path: Path, content: byte
     path = tmp_path / "1.wal"
     path.write_bytes(content)
     with pytest.raises(TransientError):
-        read_blocks(uri_of(path), 1, 1)
+        read_blocks(MACHINE, uri_of(path), 1, 1)
 
 
 def test_another_format_says_which_side_is_newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,12 +191,12 @@ def test_another_format_says_which_side_is_newer(tmp_path: Path, monkeypatch: py
     for known, told in ((0, "reads up to 0: upgrade"), (3, "reads 3 only: let the version that wrote it")):
         monkeypatch.setattr(formats, "FORMAT_VERSION", known)
         with pytest.raises(IncompatibleError, match=f"has format 2, this version {told}"):
-            list(read_blocks(uri, 1, 1))
+            list(read_blocks(MACHINE, uri, 1, 1))
 
 
 def test_formats_are_chosen_by_magic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = write_wal(tmp_path / "1.wal", SPECS, seal=True)
-    seal = read_seal(ours)
+    seal = read_seal(MACHINE, ours)
     foreign = path_of(ours)
     foreign.write_bytes(b"PWAL" + foreign.read_bytes())
 
@@ -217,14 +211,14 @@ def test_formats_are_chosen_by_magic(tmp_path: Path, monkeypatch: pytest.MonkeyP
             super().__init__(uri, inner, seal)
 
     monkeypatch.setitem(formats.FORMATS, b"PWAL", Prefixed)
-    assert rows(list(read_blocks(uri_of(foreign), 4, 104))) == expected(4, 104)
+    assert rows(list(read_blocks(MACHINE, uri_of(foreign), 4, 104))) == expected(4, 104)
 
 
 def test_other_filesystems_are_read_through_arrow(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     filesystem = pyarrow.fs.LocalFileSystem()
-    monkeypatch.setattr(formats, "open_source", lambda uri: open_remote(filesystem, str(path_of(uri))))
-    assert rows(list(read_blocks(log, 1, LAST))) == expected(1, LAST)
-    assert rows(list(read_blocks(log, 105, 105))) == expected(105, 105)
+    monkeypatch.setattr(given_files, "open_source", lambda uri: open_remote(filesystem, str(path_of(uri))))
+    assert rows(list(read_blocks(GivenFiles(), log, 1, LAST))) == expected(1, LAST)
+    assert rows(list(read_blocks(GivenFiles(), log, 105, 105))) == expected(105, 105)
     with pytest.raises(NotFoundError):
         open_remote(filesystem, "/no/such/file")
 
@@ -245,14 +239,14 @@ def test_payloads_before_the_range_are_not_looked_at(tmp_path: Path, first: int)
     uri = write_wal(tmp_path / f"{len(list(tmp_path.iterdir()))}.wal", SPECS, seal=True)
     path = path_of(uri)
     content = bytearray(path.read_bytes())
-    skipped = [at for at in read_headers(uri) if at.last_offset < first]
+    skipped = [at for at in read_headers(MACHINE, uri) if at.last_offset < first]
     for at in skipped:
         content[at.end_position - 16] ^= 1
     path.write_bytes(content)
-    assert rows(list(read_blocks(uri, first, LAST))) == expected(first, LAST)
+    assert rows(list(read_blocks(MACHINE, uri, first, LAST))) == expected(first, LAST)
     if skipped:
         with pytest.raises(CorruptionError):
-            list(read_blocks(uri, 1, LAST))
+            list(read_blocks(MACHINE, uri, 1, LAST))
 
 
 def test_readers_stop_at_the_seal(tmp_path: Path) -> None:

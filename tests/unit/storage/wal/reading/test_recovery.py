@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotFoundError, TransientError
 from bookkeeper.model import Barrier, BlockTarget, TargetKey
+from bookkeeper.storage.volume.file_ops import path_of, uri_of
+from bookkeeper.storage.volume.sources import MappedSource, map_file
 from bookkeeper.storage.wal import (
     Block,
     BlockHeader,
     FileHeader,
-    FileOps,
     Predecessor,
     Seal,
     WalWriter,
@@ -25,19 +26,17 @@ from bookkeeper.storage.wal import (
     delete_log,
     encode_batch,
     file_summary,
-    path_of,
     read_blocks,
     read_headers,
     read_seal,
     recover,
-    uri_of,
 )
 from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC
 from bookkeeper.storage.wal.reading.wal_recovery import find_end
-from bookkeeper.storage.wal.wal_files import MappedSource, map_file
 from bookkeeper.storage.wal.writing.seal import write_seal
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
+from tests.support.volumes import MACHINE, name_at, rooted
 from tests.support.wal_commits import Journal, JournalOps
 from tests.support.wal_files import TO_EAST, Spec, append, block, lay_out, records, write_wal
 
@@ -50,8 +49,8 @@ class Content:
     def __init__(self, directory: Path) -> None:
         uri = write_wal(directory / "log" / "1.wal", SPECS)
         self.raw = path_of(uri).read_bytes()
-        self.starts = [at.position for at in read_headers(uri)]
-        self.ends = [self.starts[0], *(at.end_position for at in read_headers(uri))]
+        self.starts = [at.position for at in read_headers(MACHINE, uri)]
+        self.ends = [self.starts[0], *(at.end_position for at in read_headers(MACHINE, uri))]
         self.offsets = [0, 2, 3, 4]
 
     def seal(self, blocks: int) -> Seal:
@@ -110,8 +109,8 @@ def check_damage_is_not_cut_off(directory: Path) -> None:
     raw[content.ends[1] - 20] ^= 1
     path = lay_out(directory, raw)
     with must_raise(CorruptionError, "a whole block behind damage is cut off", match="whole block follows"):
-        recover(uri_of(path))
-    assert read_seal(uri_of(path)) is None
+        recover(MACHINE, uri_of(path))
+    assert read_seal(MACHINE, uri_of(path)) is None
     assert path.read_bytes() == raw
 
 
@@ -125,36 +124,36 @@ def test_without_looking_behind_damage_blocks_would_be_lost_silently(tmp_path: P
 
 
 def test_a_torn_block_behind_damage_still_proves_what_was_durable(tmp_path: Path) -> None:
-    writer = WalWriter.create(tmp_path / "log" / "1.wal", FileHeader())
+    writer = WalWriter.create(MACHINE, name_at(tmp_path / "log" / "1.wal"), FileHeader())
     append(writer, SPECS[:1])
     synced = writer.position
     append(writer, SPECS[1:2])
     writer.abandon()
-    raw = bytearray(writer.path.read_bytes()[:-8])
+    raw = bytearray(path_of(writer.uri).read_bytes()[:-8])
     raw[synced - 20] ^= 1
-    writer.path.write_bytes(raw)
+    path_of(writer.uri).write_bytes(raw)
     with pytest.raises(CorruptionError, match="proves that this was durable"):
-        recover(writer.uri)
+        recover(MACHINE, writer.uri)
 
 
 def test_a_person_may_give_up_what_was_perhaps_never_synced(tmp_path: Path) -> None:
-    writer = WalWriter.create(tmp_path / "log" / "1.wal", FileHeader())
+    writer = WalWriter.create(MACHINE, name_at(tmp_path / "log" / "1.wal"), FileHeader())
     append(writer, SPECS[:1])
     synced = writer.position
     writer.append([block(spec, first) for spec, first in zip(SPECS[1:], (3, 4), strict=True)])
     writer.abandon()
-    whole = writer.path.read_bytes()
+    whole = path_of(writer.uri).read_bytes()
     for damaged_at, accepted in ((synced - 20, False), (synced + 20, True)):
         raw = bytearray(whole)
         raw[damaged_at] ^= 1
         path = lay_out(tmp_path / str(damaged_at), raw)
         with pytest.raises(CorruptionError, match="was durable" if not accepted else "whole block follows"):
-            recover(uri_of(path))
+            recover(MACHINE, uri_of(path))
         if accepted:
-            assert recover(uri_of(path), give_up_unproven=True) == Seal(2, synced)
+            assert recover(MACHINE, uri_of(path), give_up_unproven=True) == Seal(2, synced)
         else:
             with pytest.raises(CorruptionError, match="was durable"):
-                recover(uri_of(path), give_up_unproven=True)
+                recover(MACHINE, uri_of(path), give_up_unproven=True)
 
 
 @given(st.integers(0, 7), st.data())
@@ -172,8 +171,8 @@ def test_a_foreign_file_is_not_sealed(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "1.wal"
     path.write_bytes(raw)
     with pytest.raises(CorruptionError, match="file header"):
-        recover(uri_of(path))
-    assert read_seal(uri_of(path)) is None
+        recover(MACHINE, uri_of(path))
+    assert read_seal(MACHINE, uri_of(path)) is None
 
 
 def test_blocks_of_another_log_are_no_blocks_here(content: Content, tmp_path: Path) -> None:
@@ -186,7 +185,7 @@ def test_blocks_of_another_log_are_no_blocks_here(content: Content, tmp_path: Pa
     outer = Spec([content.raw, inner])
     uri = write_wal(tmp_path / "outer.wal", [Spec([b"a"]), outer])
     raw = path_of(uri).read_bytes()
-    first_end = next(iter(read_headers(uri))).end_position
+    first_end = next(iter(read_headers(MACHINE, uri))).end_position
     for cut in range(1, len(raw) - first_end, 64):
         assert content.end_of(raw[:-cut]) == Seal(1, first_end)
 
@@ -202,18 +201,18 @@ def test_a_log_where_a_block_is_missing_is_damaged(content: Content, tmp_path: P
     assert content.end_of(raw) == content.seal(1), "nothing there proves itself any more"
     path = tmp_path / "1.wal"
     path.write_bytes(raw)
-    write_seal(uri_of(path), content.seal(3), FileOps())
+    write_seal(MACHINE, uri_of(path), content.seal(3))
     with pytest.raises(CorruptionError, match="shorter than its seal"):
-        read_headers(uri_of(path))
+        read_headers(MACHINE, uri_of(path))
 
 
 def test_recovery_is_idempotent_and_changes_nothing_but_the_seal(content: Content, tmp_path: Path) -> None:
     path = lay_out(tmp_path, content.raw[:-1])
-    seal = recover(uri_of(path))
-    assert seal == content.seal(2) == recover(uri_of(path)) == read_seal(uri_of(path))
+    seal = recover(MACHINE, uri_of(path))
+    assert seal == content.seal(2) == recover(MACHINE, uri_of(path)) == read_seal(MACHINE, uri_of(path))
     assert path.read_bytes() == content.raw[:-1]
     assert sorted(p.name for p in path.parent.iterdir()) == ["1.wal", "1.wal.fence", "1.wal.seal"]
-    assert [b.last_offset for b in read_blocks(uri_of(path), 1, 3)] == [2, 3]
+    assert [b.last_offset for b in read_blocks(MACHINE, uri_of(path), 1, 3)] == [2, 3]
 
 
 def test_recovery_syncs_before_it_counts_and_fences_before_it_syncs(content: Content, tmp_path: Path) -> None:
@@ -221,7 +220,7 @@ def test_recovery_syncs_before_it_counts_and_fences_before_it_syncs(content: Con
     journal = Journal()
     ops = JournalOps(journal)
     with ThreadPoolExecutor(1) as pool, ops.hold("fsync"):
-        recovering = pool.submit(recover, uri_of(path), ops)
+        recovering = pool.submit(recover, rooted(ops), uri_of(path))
         journal.wait_for(">fsync")
         assert path.with_name("1.wal.fence").exists()
         with path.open("ab") as file:
@@ -237,7 +236,7 @@ def test_concurrent_recoveries_agree(content: Content, tmp_path: Path) -> None:
 
         def race(uri: str, start: threading.Barrier = start) -> Seal:
             start.wait()
-            return recover(uri)
+            return recover(MACHINE, uri)
 
         with ThreadPoolExecutor(4) as pool:
             seals = set(pool.map(race, [uri_of(path)] * 4))
@@ -247,40 +246,40 @@ def test_concurrent_recoveries_agree(content: Content, tmp_path: Path) -> None:
 
 def test_the_owner_may_have_sealed_first(tmp_path: Path) -> None:
     uri = write_wal(tmp_path / "1.wal", SPECS, seal=True)
-    assert recover(uri) == Seal(4, path_of(uri).stat().st_size)
+    assert recover(MACHINE, uri) == Seal(4, path_of(uri).stat().st_size)
     assert not path_of(uri).with_name("1.wal.fence").exists()
 
 
 def test_the_first_seal_wins_whatever_it_says(content: Content, tmp_path: Path) -> None:
     path = lay_out(tmp_path, content.raw)
-    assert write_seal(uri_of(path), content.seal(1), FileOps()) == content.seal(1)
-    assert write_seal(uri_of(path), content.seal(3), FileOps()) == content.seal(1)
-    assert recover(uri_of(path)) == content.seal(1)
-    assert [at.last_offset for at in read_headers(uri_of(path))] == [2]
+    assert write_seal(MACHINE, uri_of(path), content.seal(1)) == content.seal(1)
+    assert write_seal(MACHINE, uri_of(path), content.seal(3)) == content.seal(1)
+    assert recover(MACHINE, uri_of(path)) == content.seal(1)
+    assert [at.last_offset for at in read_headers(MACHINE, uri_of(path))] == [2]
 
 
 @pytest.mark.parametrize("raw", [b"", b"\x89BK", bytes(100)])
 def test_a_log_that_died_at_birth_is_empty(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "1.wal"
     path.write_bytes(raw)
-    assert recover(uri_of(path)) == Seal(0, 0)
-    assert list(read_headers(uri_of(path))) == []
-    assert dict(file_summary(uri_of(path)).tablets) == {}
+    assert recover(MACHINE, uri_of(path)) == Seal(0, 0)
+    assert list(read_headers(MACHINE, uri_of(path))) == []
+    assert dict(file_summary(MACHINE, uri_of(path)).tablets) == {}
     with pytest.raises(NotFoundError):
-        read_blocks(uri_of(path), 1, 1)
+        read_blocks(MACHINE, uri_of(path), 1, 1)
 
 
 def test_only_local_logs_that_exist_can_be_recovered(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
-        recover(uri_of(tmp_path / "1.wal"))
+        recover(MACHINE, uri_of(tmp_path / "1.wal"))
     assert not list(tmp_path.iterdir())
     with pytest.raises(InvalidInputError):
-        recover("hdfs://somewhere/1.wal")
+        recover(MACHINE, "hdfs://somewhere/1.wal")
 
 
 def test_a_summary_counts_tablets_from_headers_alone(tmp_path: Path) -> None:
     other = BlockTarget(TargetKey("north", "r9", "t1", 4), ("g",))
-    writer = WalWriter.create(tmp_path / "1.wal", FileHeader(created_time_ms=99))
+    writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), FileHeader(created_time_ms=99))
     described: list[tuple[str, bytes | None, list[BlockTarget], tuple[str, int] | None]] = [
         ("t1", b"m", [], ("file:///old.wal", 7)),
         ("t1", None, [other], None),
@@ -298,9 +297,9 @@ def test_a_summary_counts_tablets_from_headers_alone(tmp_path: Path) -> None:
             header.after.append(Predecessor(file=after[0], offset=after[1]))
         writer.append([Block(header, encode_batch(records([b"a", b"b"])))])
     with pytest.raises(TransientError, match="recover it first"):
-        file_summary(writer.uri)
+        file_summary(MACHINE, writer.uri)
     seal = writer.seal()
-    summary = file_summary(writer.uri)
+    summary = file_summary(MACHINE, writer.uri)
     assert (summary.created_time_ms, summary.seal) == (99, seal)
     assert list(summary.tablets) == [("t1", b"m"), ("t1", None), ("t1", b""), ("t2", None)]
     tablet = summary.tablets["t1", b"m"]
@@ -313,20 +312,20 @@ def test_a_summary_counts_tablets_from_headers_alone(tmp_path: Path) -> None:
 
 def test_a_deleted_log_leaves_nothing(tmp_path: Path) -> None:
     path = path_of(write_wal(tmp_path / "1[x].wal", SPECS))
-    recover(uri_of(path))
+    recover(MACHINE, uri_of(path))
     (tmp_path / "1[x].wal.seal.abc.tmp").touch()
     (tmp_path / "11.wal").touch()
-    delete_log(uri_of(path))
-    delete_log(uri_of(path))
+    delete_log(MACHINE, uri_of(path))
+    delete_log(MACHINE, uri_of(path))
     assert [p.name for p in tmp_path.iterdir()] == ["11.wal"]
-    delete_log(uri_of(tmp_path / "no" / "such.wal"))
+    delete_log(MACHINE, uri_of(tmp_path / "no" / "such.wal"))
 
 
 def test_reading_goes_on_while_the_file_is_deleted(tmp_path: Path) -> None:
     uri = write_wal(tmp_path / "1.wal", SPECS, seal=True)
-    blocks = read_blocks(uri, 1, 4)
+    blocks = read_blocks(MACHINE, uri, 1, 4)
     next(blocks)
-    delete_log(uri)
+    delete_log(MACHINE, uri)
     assert [block.batch().num_rows for block in blocks] == [1, 1]
     with pytest.raises(NotFoundError):
         map_file(path_of(uri))

@@ -1,0 +1,13 @@
+"""The Volume: files by name, behind one protocol.
+
+``names`` checks names. ``volume_protocol`` has the promises, ``local_volume`` keeps them in a directory with the system
+calls of ``file_ops``, and reads through ``sources``; ``opening`` opens the cluster's. ``given_files`` reads files that
+operators name by a URI.
+"""
+
+from bookkeeper.storage.volume.given_files import GivenFiles
+from bookkeeper.storage.volume.local_volume import LocalVolume
+from bookkeeper.storage.volume.opening import open_volume
+from bookkeeper.storage.volume.volume_protocol import ReadableVolume, Source, Volume
+
+__all__ = ["GivenFiles", "LocalVolume", "ReadableVolume", "Source", "Volume", "open_volume"]

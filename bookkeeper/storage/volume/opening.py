@@ -1,0 +1,12 @@
+"""Opens the Volume of a cluster: the only place that knows where it lies."""
+
+from __future__ import annotations
+
+from bookkeeper.config import Settings
+from bookkeeper.storage.volume.local_volume import LocalVolume
+from bookkeeper.storage.volume.volume_protocol import Volume
+
+
+def open_volume(settings: Settings) -> Volume:
+    """The Volume in the cluster's directory. A process opens it once and hands it to its parts."""
+    return LocalVolume(settings.directory)
