@@ -1,0 +1,49 @@
+"""The books and the logs of one tablet, as the simulation has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bookkeeper.replicas.instructions import Name
+from bookkeeper.replicas.placements import TabletRow
+from bookkeeper.replicas.values import Positions
+
+
+@dataclass(slots=True)
+class Log:
+    """The log of one term: its records, and whether a fence stops its writer."""
+
+    writer: str
+    rows: list[str] = field(default_factory=list)
+    is_sealed: bool = False
+
+
+@dataclass(slots=True)
+class Books:
+    """What the books say about a tablet: its row, its newest named state, its logs, and the logs given up."""
+
+    row: TabletRow
+    term: int = 0
+    named: Name | None = None
+    logs: dict[int, Log] = field(default_factory=dict)
+    given_up: dict[int, int] = field(default_factory=dict)
+    """By term: the offset from which records are missing until the log's tail is merged."""
+    children: tuple[str, ...] = ()
+    copies_min: int = 2
+
+    @property
+    def given_up_positions(self) -> Positions:
+        """The given-up logs as the machine takes them."""
+        return tuple(sorted(self.given_up.items()))
+
+    def release(self) -> list[int]:
+        """Delete the sealed logs that the named state covers. A log that was given up stays until it is merged."""
+        covered = dict(self.named.logs) if self.named is not None else {}
+        gone = [
+            term
+            for term, log in self.logs.items()
+            if log.is_sealed and term not in self.given_up and covered.get(term, 0) >= len(log.rows)
+        ]
+        for term in gone:
+            del self.logs[term]
+        return gone
