@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bookkeeper.replicas.messages import Offer, Purpose, Reply
-from bookkeeper.replicas.values import Placement, Positions, Target
+from bookkeeper.replicas.values import Placement, Positions, Segment, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class LeaderNamed:
 
     leader: str | None
     term: int = 0
-    start: int | None = None
+    start: Segment | None = None
     """The state from which the new leader begins; None for its root."""
     replayed: Positions = ()
     given_up: Positions = ()

@@ -36,6 +36,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Abandon:
+    """Tell a receiver that the content of an accepted segment does not come: the sender has deleted it meanwhile."""
+
+    target: str
+    segment_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Merge:
     """Write the rows of a segment like new writes (E-26); then it counts as memory."""
 
@@ -81,5 +89,5 @@ class Unloaded:
     """All children have all data: the replica may be deleted (E-66)."""
 
 
-Instruction = Send | Transit | Answer | Merge | FlushMemory | Delete | Name | Restart | Unloaded
+Instruction = Send | Transit | Abandon | Answer | Merge | FlushMemory | Delete | Name | Restart | Unloaded
 Decision = tuple[Instruction, ...]

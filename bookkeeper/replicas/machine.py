@@ -32,7 +32,7 @@ from bookkeeper.replicas.placements import may_lead
 from bookkeeper.replicas.receiving import content_arrived, content_failed, offer_arrived
 from bookkeeper.replicas.rules import Rules
 from bookkeeper.replicas.sending import follower_run, offer_one, replicate_to, reply_arrived, unload_run
-from bookkeeper.replicas.values import ProtocolError, Replica
+from bookkeeper.replicas.values import Entry, ProtocolError, Replica
 
 
 def decide(replica: Replica, event: Event, rules: Rules) -> tuple[Replica, Decision]:
@@ -124,10 +124,13 @@ def leader_named(replica: Replica, event: LeaderNamed, rules: Rules) -> tuple[Re
 def _term_begun(replica: Replica, event: LeaderNamed, rules: Rules) -> Replica:
     if replica.is_leader and event.term == replica.led:
         return replica
+    start = event.start
+    if start is not None and replica.entry(start.id) is None:
+        replica = replace(replica, entries=(*replica.entries, Entry(start)))
     replica = replace(
         replica,
         leader=replica.host,
-        root=replica.root if event.start is None else event.start,
+        root=replica.root if start is None else start.id,
         term=event.term,
         led=event.term,
         made=0,
@@ -144,4 +147,4 @@ def restarted(replica: Replica, rules: Rules) -> Replica:
     which replays its log.
     """
     leader = None if rules.terms and replica.leader == replica.host else replica.leader
-    return replace(replica, has_memory=False, incoming=(), merged=(), declined=(), leader=leader)
+    return replace(replica, has_memory=False, replayed=(), incoming=(), merged=(), declined=(), leader=leader)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from bookkeeper.replicas.chain import files_of, live_chain
 from bookkeeper.replicas.events import Compacted, Flushed
 from bookkeeper.replicas.rules import Rules
-from bookkeeper.replicas.values import Entry, Positions, ProtocolError, Replica, Segment, Stage, state_id
+from bookkeeper.replicas.values import Entry, Positions, ProtocolError, Replica, Segment, Stage, has_positions, state_id
 
 
 def next_id(replica: Replica) -> int:
@@ -77,9 +77,14 @@ def compacted(replica: Replica, event: Compacted, rules: Rules) -> Replica:
 
 
 def with_empty_major(replica: Replica, rules: Rules) -> Replica:
-    """The replica with a major without files on its root: it begins a term (N5) or ends a livelock (P1)."""
+    """The replica with a major without files on its root: it begins a term (N5) or ends a livelock (P1).
+
+    Without memory its list has all that the term has replayed, so the major says so.
+    """
     base = replica.entry(replica.root)
     logs: Positions = base.segment.logs if base is not None else ()
+    if not (replica.has_memory or has_positions(logs, replica.replayed)):
+        logs = tuple(sorted((dict(logs) | dict(replica.replayed)).items()))
     included = live_chain(replica, rules)
     segment = Segment(
         id=next_id(replica),

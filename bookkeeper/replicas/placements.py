@@ -8,14 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.rules import Rules
 from bookkeeper.replicas.values import (
     EVERYTHING,
     KeyRange,
     Placement,
-    Positions,
     ProtocolError,
     Replica,
+    Segment,
     Stage,
     Target,
     has_positions,
@@ -111,17 +112,20 @@ def may_lead(replica: Replica) -> bool:
     return replica.stage in (Stage.LIVE, Stage.LOADING)
 
 
-def start_of(replica: Replica, named_id: int | None, named: Positions) -> int | None:
-    """The state from which a host can lead: its root if that has all that the named state has of the logs, else the
-    named state if the host holds it. Raises ProtocolError if it can't lead: logs may be gone that its root lacks.
+def start_of(replica: Replica, named: Name | None) -> Segment | None:
+    """The state from which a host can lead: its root (None) if that has all that the named state has of the logs, else
+    the named state if the host holds its files. Raises ProtocolError if it can't lead: logs may be gone that its root
+    lacks.
     """
     root = replica.entry(replica.root)
-    if named_id is None or (root is not None and has_positions(root.segment.logs, named)):
-        return replica.root
-    entry = replica.entry(named_id)
-    if entry is None or not replica.files.issuperset(entry.segment.list):
+    if named is None or (root is not None and has_positions(root.segment.logs, named.logs)):
+        return None
+    if not replica.files.issuperset(named.files):
         raise ProtocolError(f"{replica.host} does not hold the named state: elect a replica that does")
-    return named_id
+    entry = replica.entry(named.state_id)
+    if entry is not None:
+        return entry.segment
+    return Segment(named.state_id, None, is_major=True, retained=named.files, logs=named.logs)
 
 
 def join(row: TabletRow, host: str, placement: Placement) -> TabletRow:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bookkeeper.replicas.chain import entries_to_send, is_reference_weak, is_referenced
 from bookkeeper.replicas.events import OfferOne, ReplicateTo, ReplyArrived
-from bookkeeper.replicas.instructions import Decision, Delete, Restart, Send, Transit, Unloaded
+from bookkeeper.replicas.instructions import Abandon, Decision, Delete, Restart, Send, Transit, Unloaded
 from bookkeeper.replicas.making import with_empty_major
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Failed, Offer, Purpose, Reason
 from bookkeeper.replicas.rules import Rules
@@ -103,7 +103,7 @@ def reply_arrived(replica: Replica, event: ReplyArrived, rules: Rules) -> tuple[
     reply = event.reply
     entry = replica.entry(reply.segment_id)
     if entry is None:
-        return replica, ()
+        return replica, (Abandon(event.target, reply.segment_id),) if isinstance(reply, Accept) else ()
     match reply:
         case Accept(placement=placement, need=need):
             if not rules.p5_ack_when_durable:

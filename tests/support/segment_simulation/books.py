@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bookkeeper.replicas.instructions import Name
@@ -28,6 +29,8 @@ class Books:
     logs: dict[int, Log] = field(default_factory=dict)
     given_up: dict[int, int] = field(default_factory=dict)
     """By term: the offset from which records are missing until the log's tail is merged."""
+    merged_from: dict[int, int] = field(default_factory=dict)
+    """By term of a log whose tail was merged in this term: the offset from which it was."""
     children: tuple[str, ...] = ()
     copies_min: int = 2
 
@@ -36,13 +39,24 @@ class Books:
         """The given-up logs as the machine takes them."""
         return tuple(sorted(self.given_up.items()))
 
+    def close_given_up(self, heard: Mapping[str, int]) -> None:
+        """A given-up log whose end the current chain has is an ordinary log again. Its end is known once its writer
+        is back: ``heard`` has, for each host that runs, the newest term that it has heard of.
+        """
+        for term, missing_from in list(self.given_up.items()):
+            log = self.logs[term]
+            if heard.get(log.writer, 0) > term and missing_from >= len(log.rows):
+                del self.given_up[term]
+
     def release(self) -> list[int]:
         """Delete the sealed logs that the named state covers. A log that was given up stays until it is merged."""
         covered = dict(self.named.logs) if self.named is not None else {}
         gone = [
             term
             for term, log in self.logs.items()
-            if log.is_sealed and term not in self.given_up and covered.get(term, 0) >= len(log.rows)
+            if log.is_sealed
+            and term not in self.given_up
+            and covered.get(term, 0) >= self.merged_from.get(term, len(log.rows))
         ]
         for term in gone:
             del self.logs[term]

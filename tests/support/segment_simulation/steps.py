@@ -197,6 +197,9 @@ def step_replicate_to(play: Play, args: Args) -> Reply:
 def _collect(play: Play, name: str, turn: Turn) -> None:
     """Delete what the books allow (N4)."""
     world, books = play.world, play.world.books_of(name)
+    tablet = world.tablets[name]
+    running = [one for one, its in world.tablets.items() if its == tablet and one not in world.stopped]
+    books.close_given_up({one: world.replicas[one].term for one in running})
     if not world.rules.n4_books_release and not world.rules.terms:
         return
     named = books.named
@@ -251,17 +254,21 @@ def step_elect(play: Play, args: Args) -> Reply:
 
 def _begin_term(play: Play, name: str, books: Books, gives_up: bool) -> Reply:
     world = play.world
-    named = books.named
-    start = start_of(world.replicas[name], named.state_id if named else None, named.logs if named else ())
-    entry = world.replicas[name].entry(start)
-    covered = dict(entry.segment.logs) if entry is not None else {}
+    start = start_of(world.replicas[name], books.named)
+    entry = world.replicas[name].entry(world.replicas[name].root)
+    begin = start or (entry.segment if entry is not None else None)
+    covered = dict(begin.logs) if begin is not None else {}
     if gives_up:
         _give_up(play, name, books, covered)
     for log in books.logs.values():
         log.is_sealed = True
+    own = {term for term in books.given_up if books.logs[term].writer == name}
+    books.given_up = {term: covered.get(term, 0) for term in books.given_up.keys() - own}
+    books.merged_from.clear()
     books.term += 1
     books.row = replace(books.row, leader=name)
-    known = set(world.content_of(name, files_of(world.replicas[name], start, world.rules)))
+    files = start.list if start is not None else files_of(world.replicas[name], world.replicas[name].root, world.rules)
+    known = set(world.content_of(name, files))
     rows: list[str] = []
     replayed = dict(covered)
     for term, log in sorted(books.logs.items()):

@@ -19,6 +19,7 @@ from bookkeeper.replicas.events import (
     ReplyArrived,
 )
 from bookkeeper.replicas.instructions import (
+    Abandon,
     Answer,
     Delete,
     FlushMemory,
@@ -33,6 +34,7 @@ from bookkeeper.replicas.instructions import (
 from bookkeeper.replicas.machine import decide
 from bookkeeper.replicas.making import next_id
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Failed, Purpose, Reply
+from bookkeeper.replicas.placements import Role
 from bookkeeper.replicas.rules import Rules
 from bookkeeper.replicas.splitting import travels
 from bookkeeper.replicas.values import KeyRange, Positions, Replica, Segment, Step, term_of
@@ -88,6 +90,8 @@ class World:
         self.cut: set[frozenset[str]] = set()
         self.messages: dict[int, Message] = {}
         self.sent = 0
+        self.copies: dict[int, int] = {}
+        """By id: how many voters held all files of a state when a leader decided to name it."""
         self.acknowledged: dict[str, list[str]] = {}
         """By tablet: the rows that writers were told to be safe."""
         self._now: deque[Message] = deque()
@@ -148,6 +152,8 @@ class World:
                 rows = self._content_for(name, target, need)
                 step_rows = rows | self._content_for(name, target, segment.files)
                 self._post(Message(name, target, instruction, purpose_of_offer, step_rows), turn, queued)
+            case Abandon(target=target, segment_id=segment_id):
+                self._give_up_transfer(target, name, segment_id)
             case Answer(target=target, reply=reply):
                 self._post(Message(name, target, reply, purpose), turn, queued)
             case Merge():
@@ -158,14 +164,24 @@ class World:
                 turn.deleted += files
                 for file in files:
                     self.rows.pop((name, file), None)
-            case Name():
+            case Name(state_id=state_id, files=files):
+                self.copies[state_id] = self._copies_of(name, files)
                 self._post(Message(name, self.tablets[name], instruction), turn, queued)
-            case Restart():
-                turn.restarts += 1
-                if turn.restarts >= RESTARTS_MAX and not self.rules.p1_force_major:
-                    turn.outcome = "livelock"
-            case Unloaded():
-                turn.outcome = "unloaded"
+            case Restart() | Unloaded():
+                self._end_turn(instruction, turn)
+
+    def _end_turn(self, instruction: Restart | Unloaded, turn: Turn) -> None:
+        """A replica is unloaded, or a turn that begins again and again is a livelock."""
+        if isinstance(instruction, Unloaded):
+            turn.outcome = "unloaded"
+            return
+        turn.restarts += 1
+        if turn.restarts >= RESTARTS_MAX and not self.rules.p1_force_major:
+            turn.outcome = "livelock"
+
+    def _copies_of(self, name: str, files: tuple[str, ...]) -> int:
+        voters = [one.host for one in self.books_of(name).row.replicas if one.role is Role.VOTER]
+        return sum(self.replicas[host].files.issuperset(files) for host in voters)
 
     def _range_for(self, name: str, target: str) -> KeyRange | None:
         return next((one.key_range for one in self.replicas[name].targets if one.host == target), None)
@@ -232,6 +248,8 @@ class World:
 
     def _error(self, message: Message, segment_id: int, turn: Turn, queued: bool) -> None:
         """The sender notices by itself, whatever the network does."""
+        if message.sender not in self.replicas:
+            return
         failed = Failed(segment_id)
         self._note(turn, message.sender, message.target, failed)
         event = ReplyArrived(message.target, failed, message.purpose)
@@ -337,5 +355,4 @@ class World:
         term = term_of(segment.id)
         log = books.logs.get(term)
         if term in books.given_up and log is not None and dict(segment.logs).get(term, 0) >= len(log.rows):
-            del books.given_up[term]
-            books.logs.pop(term)
+            books.merged_from[term] = books.given_up.pop(term)
