@@ -16,7 +16,7 @@ from tests.support.segment_simulation.steps import Play, take
 HOSTS = ("a", "b", "c")
 LENGTH = 60
 ROUNDS = 12
-DEEDS = (*("write", "flush", "elect") * 3, *("run", "replicate", "cut") * 2, "compact")
+DEEDS = (*("write", "flush", "elect", "replicate", "replicate") * 3, *("run", "cut") * 2, "compact")
 BY_LEADERS = frozenset({"write", "flush", "replicate", "compact"})
 STALE = 0.3
 """How often a replica does not hear of a new leader."""

@@ -6,7 +6,7 @@ A schedule writes its steps in the runner's JSON form, so the runner plays a fai
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from bookkeeper.replicas.instructions import Name
@@ -311,8 +311,12 @@ class Schedule:
         self.checker.after_step()
 
 
+def switches_of(rules: Rules) -> dict[str, Any]:
+    """What is switched off in the corrected rules."""
+    changed = {one.name: getattr(rules, one.name) for one in fields(Rules)}
+    return {name: value for name, value in changed.items() if value != getattr(CORRECTED, name)}
+
+
 def as_input(schedule: Schedule) -> dict[str, Any]:
     """The schedule in the runner's form."""
-    given = start_of_world()
-    given["steps"] = schedule.steps
-    return given
+    return start_of_world() | {"switches": switches_of(schedule.rules), "steps": schedule.steps}

@@ -200,6 +200,7 @@ def _collect(play: Play, name: str, turn: Turn) -> None:
     tablet = world.tablets[name]
     running = [one for one, its in world.tablets.items() if its == tablet and one not in world.stopped]
     books.close_given_up({one: world.replicas[one].term for one in running})
+    books.release()
     if not world.rules.n4_books_release and not world.rules.terms:
         return
     named = books.named

@@ -196,6 +196,8 @@ class World:
 
     def _send_offer(self, name: str, send: Send, turn: Turn, queued: bool) -> None:
         target, segment = send.target, send.offer.segment
+        if turn.outcome == "livelock":
+            return
         if self._range_for(name, target) is not None and target in self.replicas:
             count = sum(map(len, self._content_for(name, target, segment.files).values()))
             if not travels(count, self.rules):
