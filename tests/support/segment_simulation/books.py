@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.placements import TabletRow
-from bookkeeper.replicas.values import Positions
+from bookkeeper.replicas.values import Positions, term_of
 
 
 @dataclass(slots=True)
@@ -29,6 +29,8 @@ class Books:
     logs: dict[int, Log] = field(default_factory=dict)
     given_up: dict[int, int] = field(default_factory=dict)
     """By term: the offset from which records are missing until the log's tail is merged."""
+    once_given_up: set[int] = field(default_factory=set)
+    """Terms of logs that some term did not replay: names of that term may still come."""
     merged_from: dict[int, int] = field(default_factory=dict)
     """By term of a log whose tail was merged in this term: the offset from which it was."""
     children: tuple[str, ...] = ()
@@ -49,13 +51,17 @@ class Books:
                 del self.given_up[term]
 
     def release(self) -> list[int]:
-        """Delete the sealed logs that the named state covers. A log that was given up stays until it is merged."""
+        """Delete the sealed logs that the named state covers. A log that was given up stays until it is merged, and
+        until the current term has named a state: a name of the term that gave it up can no longer count then.
+        """
         covered = dict(self.named.logs) if self.named is not None else {}
+        is_current = self.named is not None and term_of(self.named.state_id) == self.term
         gone = [
             term
             for term, log in self.logs.items()
             if log.is_sealed
             and term not in self.given_up
+            and (is_current or term not in self.once_given_up)
             and covered.get(term, 0) >= self.merged_from.get(term, len(log.rows))
         ]
         for term in gone:

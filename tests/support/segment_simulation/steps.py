@@ -297,6 +297,7 @@ def _give_up(play: Play, name: str, books: Books, covered: dict[int, int]) -> No
     if world.tablets[log.writer] != world.tablets[name] or writer.led != books.term:
         raise ProtocolError(f"{log.writer} no longer has the log of term {books.term}")
     books.given_up[books.term] = covered.get(books.term, 0)
+    books.once_given_up.add(books.term)
     if not writer.has_memory:
         entry = writer.entry(writer.root)
         held = dict(entry.segment.logs) if entry is not None else {}
