@@ -54,6 +54,13 @@ def test_an_example_of_the_page_gives_its_output(name: str) -> None:
         ({"replicas": {"a": {"stage": "GONE"}}, "steps": []}, "stage of replica a must be one of"),
         ({"replicas": {"a": {"segments": [{"base": "A"}]}}, "steps": []}, "id of a segment of replica a must be"),
         ({"replicas": {"a": {"placement": "p#x"}}, "steps": []}, "must be a placement such as"),
+        ({"replicas": {"a": {"stage": []}}, "steps": []}, "stage of replica a must be a string"),
+        ({"replicas": {"a": {"leader": "a", "term": 0}}, "steps": []}, "must be at least 1 for a leader"),
+        (
+            {"replicas": {"a": {"segments": [{"id": "A", "logs": {"x": 1}}]}}, "steps": []},
+            "by the number of their term",
+        ),
+        ({"rules": [], "replicas": {}, "steps": []}, "rules must be a string"),
         ({"replicas": {"a": {}}, "steps": [{"step": "deliver", "message": 7}]}, "there is no message 7"),
     ],
 )
@@ -69,6 +76,13 @@ def test_an_output_is_an_input() -> None:
     given = json.loads(EXAMPLES["wipe"][0])
     again = run({"rules": "literal", "replicas": run(given)["replicas"], "steps": []})
     assert again["replicas"] == run(given)["replicas"]
+
+
+def test_an_id_that_a_leader_makes_is_no_word_of_the_input() -> None:
+    segments: list[dict[str, Any]] = [{"id": one, "base": None, "major": True, "rows": []} for one in ("A", "B", "C")]
+    replica = {"leader": "a", "root": "C", "segments": segments, "memory": ["k1=1"]}
+    out = run({"replicas": {"a": replica}, "steps": [{"step": "flush", "replica": "a"}]})
+    assert len({one["id"] for one in out["replicas"]["a"]["segments"]}) == 4
 
 
 def test_the_runner_plays_a_random_schedule_again() -> None:

@@ -16,6 +16,7 @@ from bookkeeper.replicas.values import (
     Incoming,
     KeyRange,
     Placement,
+    Positions,
     Replica,
     Segment,
     Stage,
@@ -24,6 +25,9 @@ from bookkeeper.replicas.values import (
 )
 from tests.support.segment_simulation.books import Books, Log
 from tests.support.segment_simulation.world import World
+
+FIRST_TERM = 1
+"""The term of a replica that names none. So the ids that a leader makes are above all ids that are words."""
 
 RULE_SETS = {"literal": LITERAL, "corrected": CORRECTED}
 REPLICA_KEYS = frozenset(
@@ -106,12 +110,15 @@ def write_placement(placement: Placement) -> str:
 
 def read_rules(given: dict[str, Any]) -> Rules:
     """The rule set, with what is switched off in it."""
-    name = given.get("rules", "literal")
+    name = need(given.get("rules", "literal"), str, "rules")
     if name not in RULE_SETS:
         raise InputError(f"rules must be 'literal' or 'corrected', not {name!r}")
     rules = RULE_SETS[name]
     if "max_segment_history" in given:
-        rules = replace(rules, max_history=need(given["max_segment_history"], int, "max_segment_history"))
+        limit = need(given["max_segment_history"], int, "max_segment_history")
+        if limit < 0:
+            raise InputError(f"max_segment_history must not be below 0, not {limit}")
+        rules = replace(rules, max_history=limit)
     known = {field.name: getattr(rules, field.name) for field in fields(Rules)}
     changed: dict[str, Any] = {}
     for switch, value in need(given.get("switches", {}), dict, "switches").items():
@@ -129,6 +136,15 @@ def read_rules(given: dict[str, Any]) -> Rules:
 def read_rows(given: Any, what: str) -> list[str]:
     """A list of rows, each ``KEY=VALUE`` or only a key."""
     return [need(row, str, f"a row of {what}") for row in need(given, list, what)]
+
+
+def read_positions(given: Any, what: str) -> Positions:
+    """Offsets by the term of a log."""
+    for term, offset in need(given, dict, what).items():
+        need(offset, int, f"an offset of {what}")
+        if not term.isdecimal():
+            raise InputError(f"{what} must name logs by the number of their term, not {term!r}")
+    return tuple(sorted((int(term), offset) for term, offset in given.items()))
 
 
 class Codec:
@@ -164,8 +180,10 @@ class Codec:
             )
         memory = read_rows(given.get("memory", []), f"memory of {what}")
         leader = given.get("leader")
-        term = need(given.get("term", 0), int, f"term of {what}")
-        stage = given.get("stage", "LIVE")
+        term = need(given.get("term", FIRST_TERM), int, f"term of {what}")
+        if term < 0 or (leader == name and term < FIRST_TERM):
+            raise InputError(f"term of {what} must be at least {FIRST_TERM} for a leader, and not below 0, not {term}")
+        stage = need(given.get("stage", "LIVE"), str, f"stage of {what}")
         if stage not in Stage.__members__:
             raise InputError(f"stage of {what} must be one of {', '.join(Stage.__members__)}, not {stage!r}")
         root = self.ids.read_or_none(given.get("root"), f"root of {what}")
@@ -204,9 +222,7 @@ class Codec:
             retained=tuple(
                 str(self.ids.read(one, f"retained of {label}")) for one in need(given.get("retained", []), list, label)
             ),
-            logs=tuple(
-                sorted((int(term), offset) for term, offset in need(given.get("logs", {}), dict, label).items())
-            ),
+            logs=read_positions(given.get("logs", {}), f"logs of {label}"),
         )
 
     def _read_entry(self, world: World, name: str, given: Any) -> Entry:
@@ -274,7 +290,9 @@ class Codec:
         placement = world.replicas[other].placement
         if "placement" in given:
             placement = read_placement(given["placement"], f"placement of target {other}")
-        key_range = KeyRange(given.get("begin"), given.get("end")) if {"begin", "end"} & given.keys() else None
+        ends = [given.get(key) for key in ("begin", "end")]
+        begin, end = (None if one is None else need(one, str, f"a border of target {other}") for one in ends)
+        key_range = KeyRange(begin, end) if {"begin", "end"} & given.keys() else None
         return Target(other, placement, key_range)
 
     # ---- back to JSON

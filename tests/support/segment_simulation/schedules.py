@@ -54,7 +54,7 @@ CUMULATIVE = [sum(list(WEIGHTS.values())[: i + 1]) for i in range(len(WEIGHTS))]
 
 def start_of_world() -> dict[str, Any]:
     """Three empty replicas, of which none leads."""
-    return {"rules": "corrected", "copies_min": 2, "replicas": {host: {"stage": "LIVE"} for host in HOSTS}, "steps": []}
+    return {"rules": "corrected", "copies_min": 2, "replicas": {host: {"term": 0} for host in HOSTS}, "steps": []}
 
 
 @dataclass(slots=True)
