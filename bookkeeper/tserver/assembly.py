@@ -63,15 +63,22 @@ MEMORY_MEMTABLES = 8
 
 
 @dataclass(frozen=True, slots=True)
+class SharedStores:
+    """The stores that all processes of a cluster share: files, configuration with sessions, books."""
+
+    volume: Volume
+    coordination: Coordination
+    metadata: MetadataTable
+
+
+@dataclass(frozen=True, slots=True)
 class Environment:
     """The settings and connections of the process, which its parts share. ``address``: where it answers; ``retries``:
     of writes to the metadata table, for as long as the session is valid; ``die`` ends the process.
     """
 
     settings: Settings
-    volume: Volume
-    coordination: Coordination
-    metadata: MetadataTable
+    stores: SharedStores
     clock: Clock
     session: Session
     address: str
@@ -97,18 +104,26 @@ def assemble(env: Environment) -> Parts:
         receiving=receiving,
         bulk=_bulk(env, writing, tablets, receiving, peer_limits),
         worker=ReplicationWorker(
-            env.settings, env.volume, env.metadata, env.coordination, env.pool, env.master.report, env.address
+            env.settings,
+            env.stores.volume,
+            env.stores.metadata,
+            env.stores.coordination,
+            env.pool,
+            env.master.report,
+            env.address,
         ),
     )
 
 
 def _writing(env: Environment, registry: Registry) -> WriteParts:
     settings, clock, session = env.settings, env.clock, env.session
-    context = WriteContext(clock, view_of(read_config(env.coordination)))
+    context = WriteContext(clock, view_of(read_config(env.stores.coordination)))
     interval_ms = settings.tserver.needed_interval_ms
-    bookkeeper = WalBookkeeper(env.volume, env.metadata, env.retries, clock, interval_ms, env.master.nudge, env.die)
+    bookkeeper = WalBookkeeper(
+        env.stores.volume, env.stores.metadata, env.retries, clock, interval_ms, env.master.nudge, env.die
+    )
     opener = WalOpener(
-        env.volume,
+        env.stores.volume,
         settings.instance.instance_id,
         session.session_id,
         clock,
@@ -117,7 +132,7 @@ def _writing(env: Environment, registry: Registry) -> WriteParts:
     )
     committer = GroupCommitter(opener.open, bookkeeper, session.check, clock, commit_limits(settings), env.die)
     path = CommitPath(committer, context, settings.rpc.timeout_ms)
-    configuration = Configuration(env.coordination, path, registry, clock, env.die)
+    configuration = Configuration(env.stores.coordination, path, registry, clock, env.die)
     return WriteParts(path, committer, bookkeeper, configuration)
 
 
@@ -125,12 +140,14 @@ def _tablets(env: Environment, registry: Registry, writing: WriteParts) -> Table
     settings, clock = env.settings, env.clock
     path, bookkeeper = writing.path, writing.bookkeeper
     sorter = Sorter(clock, env.die)
-    books = TabletBooks(env.metadata, env.retries)
+    books = TabletBooks(env.stores.metadata, env.retries)
     schedule = FlushSchedule(clock, flush_limits(settings))
     flusher = Flusher(registry, path, bookkeeper, books, schedule, BackgroundThread("flusher", clock, env.die))
     compactor = Compactor(registry, flusher, books, clock, env.die)
-    maker = TabletMaker(env.volume, writing.configuration.table, sorter.later, books_flight_ms(settings))
-    loader = Loader(registry, path, bookkeeper, flusher, TabletOpener(env.metadata, env.session, env.volume, maker))
+    maker = TabletMaker(env.stores.volume, writing.configuration.table, sorter.later, books_flight_ms(settings))
+    loader = Loader(
+        registry, path, bookkeeper, flusher, TabletOpener(env.stores.metadata, env.session, env.stores.volume, maker)
+    )
     return TabletParts(registry, loader, flusher, compactor, sorter)
 
 
@@ -139,10 +156,10 @@ def _receiving(env: Environment, writing: WriteParts, tablets: TabletParts, limi
     tserver, calls = settings.tserver, replicate_calls(settings)
     slots = StreamLimits(tserver.streams_max, tserver.peer_streams_max)
     streams = Streams(clock, tserver.stream_idle_timeout_ms, slots, waiting_max=calls // 2)
-    index = ReceivedIndex(env.metadata, env.retries, clock, env.die)
-    marks = OriginMarks(env.metadata, env.retries, clock)
+    index = ReceivedIndex(env.stores.metadata, env.retries, clock, env.die)
+    marks = OriginMarks(env.stores.metadata, env.retries, clock)
     admission = MessageAdmission(settings.instance.instance_id, writing.configuration, streams, index, marks)
-    receiving = ReceivingTablets(env.metadata, env.address, env.pool, settings.rpc.timeout_ms)
+    receiving = ReceivingTablets(env.stores.metadata, env.address, env.pool, settings.rpc.timeout_ms)
     local = LocalApply(tablets.registry, tablets.flusher, admission, writing.path)
     delivery = SliceDelivery(receiving, SliceRetry(clock, calls // 4), local.begin)
     receiver = Receiver(admission, MessageOrder(streams, receiving, writing.path), delivery, local, limits)
@@ -153,15 +170,22 @@ def _bulk(
     env: Environment, writing: WriteParts, tablets: TabletParts, receiving: ReceiveParts, limits: PeerLimits
 ) -> BulkParts:
     settings, session_id = env.settings, env.session.session_id
-    relay_logs = RelayLogs(env.volume, settings.instance.instance_id, session_id, env.clock)
+    relay_logs = RelayLogs(env.stores.volume, settings.instance.instance_id, session_id, env.clock)
     exclusive = ExclusiveTablets(tablets.registry, tablets.loader, tablets.flusher, writing.path)
     loader = BulkLoader(
-        env.volume, exclusive, receiving.index, relay_logs, env.metadata, env.retries, env.master.nudge, env.die
+        env.stores.volume,
+        exclusive,
+        receiving.index,
+        relay_logs,
+        env.stores.metadata,
+        env.retries,
+        env.master.nudge,
+        env.die,
     )
     directory = incoming_dir(settings.tables_dir) / session_id
     uploads = SegmentUploads(directory, env.clock, settings.tserver.stream_idle_timeout_ms, env.die)
     receiver = SegmentReceiver(
-        env.volume, receiving.admission, receiving.tablets, receiving.receiver, loader, uploads, limits
+        env.stores.volume, receiving.admission, receiving.tablets, receiving.receiver, loader, uploads, limits
     )
     return BulkParts(loader, receiver, uploads)
 

@@ -26,7 +26,7 @@ from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import Die, start_thread
 from bookkeeper.security.access import entrance_of, process_credentials
 from bookkeeper.storage.volume import open_volume
-from bookkeeper.tserver.assembly import Environment, assemble, replicate_calls
+from bookkeeper.tserver.assembly import Environment, SharedStores, assemble, replicate_calls
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.parts import Parts
 from bookkeeper.tserver.service import TServerService
@@ -73,9 +73,7 @@ class TServerProcess:
         self._parts = assemble(
             Environment(
                 settings=settings,
-                volume=open_volume(settings),
-                coordination=coordination,
-                metadata=metadata,
+                stores=SharedStores(open_volume(settings), coordination, metadata),
                 clock=clock,
                 session=self._session,
                 address=self.address,

@@ -1,0 +1,16 @@
+"""Replicas of a tablet by immutable segments: the pure machine.
+
+Source: EventQL, *Segment-Based Replication*, with the corrections of the page *The machine of replicas*. No clock,
+file or socket: ``decide(replica, event, rules)`` returns the next replica and instructions, and a host follows them.
+Content is opaque. In the order in which a segment passes them:
+
+* ``rules``: the two rule sets, the document to the letter and the corrected one; each correction is a field;
+* ``values``: segments, entries with acknowledgements, placements, the replica;
+* ``messages``, ``events``, ``instructions``: what replicas say, what happens to one, what it has to do;
+* ``chain``: walks from the root; ``making``: flushes, compactions, the major that begins a term;
+* ``sending``: a leader to its targets, a follower to its leader, an unloading replica to children;
+* ``receiving``: accept or decline, fast-forward or merge;
+* ``naming``: which state the books may name; ``collecting``: which files a host may delete;
+* ``placements``: role and targets from a tablet's row, joins; ``splitting``: the split gate, UNLOAD; ``progress``;
+* ``machine``: ``decide``, the entrance.
+"""

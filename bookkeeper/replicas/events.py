@@ -1,0 +1,161 @@
+"""What happens to a replica: the inputs of ``decide``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bookkeeper.replicas.messages import Offer, Purpose, Reply
+from bookkeeper.replicas.values import Placement, Positions, Segment, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """Memory has records now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """Memory was written to files, which are durable."""
+
+    files: tuple[str, ...]
+    logs: Positions = ()
+    """What the new state has of the logs."""
+    segment_id: int | None = None
+    """None: the machine gives the id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """Segments were folded into files, which are durable."""
+
+    inputs: tuple[int, ...]
+    files: tuple[str, ...]
+    segment_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OfferArrived:
+    """A SEGMENT_OFFER."""
+
+    offer: Offer
+
+
+@dataclass(frozen=True, slots=True)
+class ContentArrived:
+    """All content of an accepted segment is durable on this host."""
+
+    segment_id: int
+    sender: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContentFailed:
+    """The content of an accepted segment does not come."""
+
+    segment_id: int
+    sender: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyArrived:
+    """A receiver answers an offer, or the connection ends."""
+
+    target: str
+    reply: Reply
+    purpose: Purpose = Purpose.ONE
+
+
+@dataclass(frozen=True, slots=True)
+class OfferOne:
+    """Offer one segment to a host."""
+
+    target: str
+    segment_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicateTo:
+    """The leader's turn to serve a target (E-34)."""
+
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerRun:
+    """The follower's turn: delete or push (E-40, E-41)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderRun:
+    """The leader's turn to look after its own list (E-33)."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadRun:
+    """The turn of a replica in UNLOAD (E-65)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderNamed:
+    """The election names a leader (E-19); for the leader itself, with what its term begins from."""
+
+    leader: str | None
+    term: int = 0
+    start: Segment | None = None
+    """The state from which the new leader begins; None for its root."""
+    replayed: Positions = ()
+    given_up: Positions = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TargetsChanged:
+    """The tablet's row names other replicas."""
+
+    targets: tuple[Target, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """The host's turn to delete files."""
+
+    named_id: int | None
+    named_list: tuple[str, ...] = ()
+    read: frozenset[str] = frozenset()
+    """Files that a page reads."""
+    given_up: frozenset[int] = frozenset()
+    """Terms of given-up logs whose tails have not been merged."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameDue:
+    """The leader's turn to name its newest state that may be named."""
+
+    voters: tuple[Placement, ...]
+    copies_min: int
+    named_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The process died and came back: memory and transfers are gone, the list is not."""
+
+
+Event = (
+    Wrote
+    | Flushed
+    | Compacted
+    | OfferArrived
+    | ContentArrived
+    | ContentFailed
+    | ReplyArrived
+    | OfferOne
+    | ReplicateTo
+    | FollowerRun
+    | LeaderRun
+    | UnloadRun
+    | LeaderNamed
+    | TargetsChanged
+    | Collect
+    | NameDue
+    | Restarted
+)

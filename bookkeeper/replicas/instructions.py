@@ -1,0 +1,93 @@
+"""What a replica has to do: the outputs of ``decide``. The caller makes the new replica durable first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bookkeeper.replicas.messages import Offer, Purpose, Reply
+from bookkeeper.replicas.values import Positions, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send an offer; its answer comes back with the same purpose."""
+
+    target: str
+    offer: Offer
+    purpose: Purpose
+
+
+@dataclass(frozen=True, slots=True)
+class Transit:
+    """Send the content of an accepted segment (E-71)."""
+
+    target: str
+    segment: Segment
+    need: tuple[str, ...]
+    purpose: Purpose
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer a sender."""
+
+    target: str
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """Tell a receiver that the content of an accepted segment does not come: the sender has deleted it meanwhile."""
+
+    target: str
+    segment_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Write the rows of a segment like new writes (E-26); then it counts as memory."""
+
+    segment: Segment
+    present_in: tuple[str, ...]
+    """Rows in these files, and in memory, may be left out (P4)."""
+    by_origin: bool
+    """Records whose origin the tablet has are left out (N6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlushMemory:
+    """Flush memory into a segment now (P9)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete files from the disk; the replica no longer has them."""
+
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Write into the books that this state is the tablet's: ``tablet:flush``."""
+
+    state_id: int
+    files: tuple[str, ...]
+    logs: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A target declined with OUT_OF_ORDER, and replication to it begins again (E-37)."""
+
+    target: str
+    times: int
+    """How often since the target last took a segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unloaded:
+    """All children have all data: the replica may be deleted (E-66)."""
+
+
+Instruction = Send | Transit | Abandon | Answer | Merge | FlushMemory | Delete | Name | Restart | Unloaded
+Decision = tuple[Instruction, ...]

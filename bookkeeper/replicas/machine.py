@@ -1,0 +1,150 @@
+"""``decide``: one event happens to a replica, and the rules say what it then knows and has to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bookkeeper.replicas.collecting import collect, leader_run
+from bookkeeper.replicas.events import (
+    Collect,
+    Compacted,
+    ContentArrived,
+    ContentFailed,
+    Event,
+    Flushed,
+    FollowerRun,
+    LeaderNamed,
+    LeaderRun,
+    NameDue,
+    OfferArrived,
+    OfferOne,
+    ReplicateTo,
+    ReplyArrived,
+    Restarted,
+    TargetsChanged,
+    UnloadRun,
+    Wrote,
+)
+from bookkeeper.replicas.instructions import Decision, FlushMemory
+from bookkeeper.replicas.making import compacted, flushed, with_empty_major
+from bookkeeper.replicas.naming import name_due
+from bookkeeper.replicas.placements import may_lead
+from bookkeeper.replicas.receiving import content_arrived, content_failed, offer_arrived
+from bookkeeper.replicas.rules import Rules
+from bookkeeper.replicas.sending import follower_run, offer_one, replicate_to, reply_arrived, unload_run
+from bookkeeper.replicas.values import Entry, ProtocolError, Replica
+
+
+def decide(replica: Replica, event: Event, rules: Rules) -> tuple[Replica, Decision]:
+    """The replica after an event, and the instructions to its host. Pure.
+
+    The host makes the new replica durable before it follows the instructions. Raises ProtocolError where the
+    replica's state does not allow the event.
+    """
+    match event:
+        case OfferArrived() | ContentArrived() | ContentFailed():
+            return _decide_as_receiver(replica, event, rules)
+        case ReplyArrived() | OfferOne() | ReplicateTo() | FollowerRun() | LeaderRun() | UnloadRun():
+            return _decide_as_sender(replica, event, rules)
+        case Collect():
+            return collect(replica, event, rules)
+        case NameDue():
+            return name_due(replica, event, rules)
+        case _:
+            return _decide_alone(replica, event, rules)
+
+
+def _decide_as_receiver(
+    replica: Replica, event: OfferArrived | ContentArrived | ContentFailed, rules: Rules
+) -> tuple[Replica, Decision]:
+    match event:
+        case OfferArrived(offer=offer):
+            return offer_arrived(replica, offer, rules)
+        case ContentArrived():
+            return content_arrived(replica, event, rules)
+        case ContentFailed():
+            return content_failed(replica, event), ()
+
+
+def _decide_as_sender(
+    replica: Replica,
+    event: ReplyArrived | OfferOne | ReplicateTo | FollowerRun | LeaderRun | UnloadRun,
+    rules: Rules,
+) -> tuple[Replica, Decision]:
+    match event:
+        case ReplyArrived():
+            return reply_arrived(replica, event, rules)
+        case OfferOne():
+            return offer_one(replica, event)
+        case ReplicateTo():
+            return replicate_to(replica, event, rules)
+        case FollowerRun():
+            return follower_run(replica, rules)
+        case LeaderRun():
+            return leader_run(replica, rules)
+        case UnloadRun():
+            return unload_run(replica, rules)
+
+
+def _decide_alone(
+    replica: Replica,
+    event: Wrote | Flushed | Compacted | LeaderNamed | TargetsChanged | Restarted,
+    rules: Rules,
+) -> tuple[Replica, Decision]:
+    match event:
+        case Wrote():
+            return (replica if replica.has_memory else replace(replica, has_memory=True)), ()
+        case Flushed():
+            return flushed(replica, event, rules), ()
+        case Compacted():
+            return compacted(replica, event, rules), ()
+        case LeaderNamed():
+            return leader_named(replica, event, rules)
+        case TargetsChanged(targets=targets):
+            return replace(replica, targets=targets), ()
+        case Restarted():
+            return restarted(replica, rules), ()
+
+
+def leader_named(replica: Replica, event: LeaderNamed, rules: Rules) -> tuple[Replica, Decision]:
+    """The election has named a leader. A new leader begins its term with a major without files (N5); one that lost
+    the leadership flushes its memory (P9).
+    """
+    if rules.terms and event.term < replica.term:
+        return replica, ()
+    if event.leader == replica.host:
+        if not may_lead(replica):
+            raise ProtocolError(f"{replica.host} is in {replica.stage.value} and can't lead: elect a LIVE replica")
+        return _term_begun(replica, event, rules), ()
+    lost = replica.is_leader and replica.has_memory
+    replica = replace(replica, leader=event.leader, term=event.term, merged=(), declined=())
+    return replica, (FlushMemory(),) if lost and rules.p9_flush_on_loss else ()
+
+
+def _term_begun(replica: Replica, event: LeaderNamed, rules: Rules) -> Replica:
+    if replica.is_leader and event.term == replica.led:
+        return replica
+    start = event.start
+    if start is not None and replica.entry(start.id) is None:
+        replica = replace(replica, entries=(*replica.entries, Entry(start)))
+    replica = replace(
+        replica,
+        leader=replica.host,
+        root=replica.root if start is None else start.id,
+        term=event.term,
+        led=event.term,
+        made=0,
+        merged=(),
+        declined=(),
+        replayed=event.replayed,
+        given_up=event.given_up,
+    )
+    return with_empty_major(replica, rules) if rules.n5_major_begins_term else replica
+
+
+def restarted(replica: Replica, rules: Rules) -> Replica:
+    """The replica after its process died: memory and transfers are gone. By terms, a leader needs a new election,
+    which replays its log.
+    """
+    leader = None if rules.terms and replica.leader == replica.host else replica.leader
+    return replace(replica, has_memory=False, replayed=(), incoming=(), merged=(), declined=(), leader=leader)

@@ -1,0 +1,106 @@
+"""Segments that a replica makes itself: flushes, compactions, and the major that begins a term."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bookkeeper.replicas.chain import files_of, live_chain
+from bookkeeper.replicas.events import Compacted, Flushed
+from bookkeeper.replicas.rules import Rules
+from bookkeeper.replicas.values import Entry, Positions, ProtocolError, Replica, Segment, Stage, has_positions, state_id
+
+
+def next_id(replica: Replica) -> int:
+    """The id of the next segment that this replica makes."""
+    return state_id(replica.led, replica.made)
+
+
+def appended(replica: Replica, segment: Segment) -> Replica:
+    """The replica after it made a segment: files, entry, root, in this order (E-13)."""
+    return replace(
+        replica,
+        files=replica.files | set(segment.files),
+        entries=(*replica.entries, Entry(segment)),
+        root=segment.id,
+        made=replica.made + 1,
+    )
+
+
+def flushed(replica: Replica, event: Flushed, rules: Rules) -> Replica:
+    """Memory becomes a segment on the root (E-2, E-13). The first one has no base and is major (E-14)."""
+    if replica.stage in (Stage.UNLOAD, Stage.UNLOAD_FINAL) and not replica.has_memory:
+        raise ProtocolError(f"{replica.host} is in {replica.stage.value} and has no memory to flush")
+    segment = Segment(
+        id=next_id(replica) if event.segment_id is None else event.segment_id,
+        base=replica.root,
+        is_major=replica.root is None,
+        files=event.files,
+        retained=files_of(replica, replica.root, rules) if rules.n2_list_is_written else (),
+        logs=event.logs,
+    )
+    return replace(appended(replica, segment), has_memory=False)
+
+
+def history(replica: Replica, inputs: tuple[Segment, ...], rules: Rules) -> tuple[int, ...]:
+    """The ids that a major lists as folded: its inputs, what they list (P12), what was merged (P3); newest first."""
+    found = [segment.id for segment in inputs]
+    if rules.p3_merged_in_majors:
+        found += replica.merged
+    if rules.p12_transitive_history:
+        found += [folded for segment in inputs for folded in segment.included]
+    return tuple(dict.fromkeys(found))[: rules.max_history]
+
+
+def compacted(replica: Replica, event: Compacted, rules: Rules) -> Replica:
+    """Segments of the chain become a major (E-15, E-16). The leader alone compacts (E-18); old files stay (E-17)."""
+    if not replica.is_leader:
+        raise ProtocolError(f"{replica.host} does not lead: only the leader compacts")
+    inputs = tuple(segment for segment in live_chain(replica, rules) if segment.id in event.inputs)
+    if not inputs or len(inputs) != len(set(event.inputs)):
+        raise ProtocolError(f"{replica.host} can compact only segments from its root down to the newest major")
+    if not (rules.n2_list_is_written or inputs[-1] is live_chain(replica, rules)[-1]):
+        raise ProtocolError(f"{replica.host} needs a list of files for each state, to leave its oldest segments out")
+    folded = {name for segment in inputs for name in segment.files}
+    if inputs[-1].is_major:
+        folded |= set(inputs[-1].retained)
+    base = replica.root if rules.p11_base_is_root else inputs[0].id
+    segment = Segment(
+        id=next_id(replica) if event.segment_id is None else event.segment_id,
+        base=base,
+        is_major=True,
+        included=history(replica, inputs, rules),
+        files=event.files,
+        retained=tuple(name for name in files_of(replica, base, rules) if name not in folded),
+        logs=replica.held(base).segment.logs if base is not None else (),
+    )
+    return replace(appended(replica, segment), merged=())
+
+
+def with_empty_major(replica: Replica, rules: Rules) -> Replica:
+    """The replica with a major without files on its root: it begins a term (N5) or ends a livelock (P1).
+
+    Without memory its list has all that the term has replayed, so the major says so.
+    """
+    base = replica.entry(replica.root)
+    logs: Positions = base.segment.logs if base is not None else ()
+    if not (replica.has_memory or has_positions(logs, replica.replayed)):
+        logs = tuple(sorted((dict(logs) | dict(replica.replayed)).items()))
+    included = live_chain(replica, rules)
+    segment = Segment(
+        id=next_id(replica),
+        base=replica.root,
+        is_major=True,
+        included=history(replica, included, rules),
+        retained=files_of(replica, replica.root, rules),
+        logs=logs,
+    )
+    return replace(appended(replica, segment), merged=())
+
+
+def may_forget_deletes(replica: Replica, taken: tuple[int, ...], rules: Rules) -> bool:
+    """Whether a compaction may drop deletes (P17): ``taken`` has, for each placement that is not removed, the term
+    of the newest state that it took. An older segment that a merge applies could bring deleted rows back.
+    """
+    if not rules.p17_deletes_outlive:
+        return True
+    return not replica.given_up and all(term >= replica.led for term in taken)

@@ -1,0 +1,37 @@
+"""How far each target is: what an operator sees, and what waits for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bookkeeper.replicas.chain import entries_to_send
+from bookkeeper.replicas.rules import Rules
+from bookkeeper.replicas.values import Replica, is_acked
+
+
+@dataclass(frozen=True, slots=True)
+class TargetProgress:
+    """What one target lacks."""
+
+    host: str
+    lacking: tuple[int, ...]
+    """Segments that the target has not acknowledged, old to new."""
+
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether the target has the sender's root."""
+        return not self.lacking
+
+
+def progress(replica: Replica, rules: Rules) -> tuple[TargetProgress, ...]:
+    """For each target of a leader, the segments of its chain that the target lacks."""
+    entries = entries_to_send(replica, rules)
+    return tuple(
+        TargetProgress(
+            target.host,
+            tuple(
+                entry.segment.id for entry in entries if not is_acked(entry, target.placement, rules.p10_incarnation)
+            ),
+        )
+        for target in replica.targets
+    )

@@ -1,0 +1,1 @@
+"""``python -m tests.simulation.segments``: the machine of replicas, step by step or by seeds."""

@@ -1,0 +1,1 @@
+"""Hosts, books, logs and a network for the machine of replicas, driven by named steps."""

@@ -1,0 +1,360 @@
+"""Replicas of tablets with their rows, a network between them, and the books; the machine makes every decision.
+
+A message is delivered at once, or it waits under a number until a step delivers, drops or repeats it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from bookkeeper.replicas.chain import files_of
+from bookkeeper.replicas.events import (
+    ContentArrived,
+    ContentFailed,
+    Event,
+    Flushed,
+    OfferArrived,
+    ReplyArrived,
+)
+from bookkeeper.replicas.instructions import (
+    Abandon,
+    Answer,
+    Delete,
+    FlushMemory,
+    Instruction,
+    Merge,
+    Name,
+    Restart,
+    Send,
+    Transit,
+    Unloaded,
+)
+from bookkeeper.replicas.machine import decide
+from bookkeeper.replicas.making import next_id
+from bookkeeper.replicas.messages import Accept, Ack, Decline, Failed, Purpose, Reply
+from bookkeeper.replicas.placements import Role
+from bookkeeper.replicas.rules import Rules
+from bookkeeper.replicas.splitting import travels
+from bookkeeper.replicas.values import KeyRange, Positions, Replica, Segment, Step, term_of
+from tests.support.segment_simulation.books import Books, Log
+
+RESTARTS_MAX = 2
+"""A turn ends as a livelock at this OUT_OF_ORDER without a segment taken in between."""
+
+
+def key_of(row: str) -> str:
+    """The key of a row: the text before ``=``."""
+    return row.partition("=")[0]
+
+
+@dataclass(slots=True)
+class Message:
+    """A message under way. A Send is an offer, a Transit content, a Name a write to the books."""
+
+    sender: str
+    target: str
+    body: Send | Transit | Name | Reply
+    purpose: Purpose = Purpose.ONE
+    content: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one step did."""
+
+    offers: list[dict[str, Any]] = field(default_factory=list)
+    restarts: int = 0
+    outcome: str = "done"
+    merged: list[int] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    queued: list[int] = field(default_factory=list)
+    named: int | None = None
+
+
+class World:
+    """All state of a simulation, and the delivery of messages."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.replicas: dict[str, Replica] = {}
+        self.tablets: dict[str, str] = {}
+        self.books: dict[str, Books] = {}
+        self.rows: dict[tuple[str, str], tuple[str, ...]] = {}
+        """By replica and file: the rows of the file."""
+        self.memory: dict[str, list[str]] = {}
+        self.read: dict[str, set[str]] = {}
+        """By replica: files that a page reads."""
+        self.stopped: set[str] = set()
+        self.cut: set[frozenset[str]] = set()
+        self.messages: dict[int, Message] = {}
+        self.sent = 0
+        self.copies: dict[int, int] = {}
+        """By id: how many voters held all files of a state when a leader decided to name it."""
+        self.acknowledged: dict[str, list[str]] = {}
+        """By tablet: the rows that writers were told to be safe."""
+        self._now: deque[Message] = deque()
+
+    def books_of(self, name: str) -> Books:
+        """The books of a replica's tablet."""
+        return self.books[self.tablets[name]]
+
+    def can_reach(self, sender: str, target: str) -> bool:
+        """Whether a message gets from one replica to another."""
+        return not ({sender, target} & self.stopped or frozenset((sender, target)) in self.cut)
+
+    def content_of(self, name: str, files: tuple[str, ...]) -> list[str]:
+        """The rows of some files of a replica."""
+        return [row for file in files for row in self.rows.get((name, file), ())]
+
+    # ---- a replica decides, and its host follows
+
+    def happen(self, name: str, event: Event, turn: Turn, queued: bool = False) -> None:
+        """Let an event happen to a replica, follow its instructions, and deliver what follows at once."""
+        self._decide(name, event, turn, Purpose.ONE, queued, {})
+        while self._now:
+            message = self._now.popleft()
+            if turn.outcome == "livelock":
+                continue
+            self.deliver(message, turn, queued=False)
+
+    def _decide(
+        self,
+        name: str,
+        event: Event,
+        turn: Turn,
+        purpose: Purpose,
+        queued: bool,
+        content: dict[str, tuple[str, ...]],
+    ) -> None:
+        before = self.replicas[name]
+        replica, instructions = decide(before, event, self.rules)
+        self.replicas[name] = replica
+        for file in replica.files - before.files:
+            self.rows[name, file] = content.get(file, ())
+        for instruction in instructions:
+            self._follow(name, instruction, turn, purpose, queued, content)
+
+    def _follow(
+        self,
+        name: str,
+        instruction: Instruction,
+        turn: Turn,
+        purpose: Purpose,
+        queued: bool,
+        content: dict[str, tuple[str, ...]],
+    ) -> None:
+        match instruction:
+            case Send():
+                self._send_offer(name, instruction, turn, queued)
+            case Transit(target=target, segment=segment, need=need, purpose=purpose_of_offer):
+                rows = self._content_for(name, target, need)
+                step_rows = rows | self._content_for(name, target, segment.files)
+                self._post(Message(name, target, instruction, purpose_of_offer, step_rows), turn, queued)
+            case Abandon(target=target, segment_id=segment_id):
+                self._give_up_transfer(target, name, segment_id)
+            case Answer(target=target, reply=reply):
+                self._post(Message(name, target, reply, purpose), turn, queued)
+            case Merge():
+                self._merge(name, instruction, content, turn)
+            case FlushMemory():
+                self.flush(name, turn)
+            case Delete(files=files):
+                turn.deleted += files
+                for file in files:
+                    self.rows.pop((name, file), None)
+            case Name(state_id=state_id, files=files):
+                self.copies[state_id] = self._copies_of(name, files)
+                self._post(Message(name, self.tablets[name], instruction), turn, queued)
+            case Restart() | Unloaded():
+                self._end_turn(instruction, turn)
+
+    def _end_turn(self, instruction: Restart | Unloaded, turn: Turn) -> None:
+        """A replica is unloaded, or a turn that begins again and again is a livelock."""
+        if isinstance(instruction, Unloaded):
+            turn.outcome = "unloaded"
+            return
+        turn.restarts += 1
+        if turn.restarts >= RESTARTS_MAX and not self.rules.p1_force_major:
+            turn.outcome = "livelock"
+
+    def _copies_of(self, name: str, files: tuple[str, ...]) -> int:
+        voters = [one.host for one in self.books_of(name).row.replicas if one.role is Role.VOTER]
+        return sum(self.replicas[host].files.issuperset(files) for host in voters)
+
+    def _range_for(self, name: str, target: str) -> KeyRange | None:
+        return next((one.key_range for one in self.replicas[name].targets if one.host == target), None)
+
+    def _content_for(self, name: str, target: str, files: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+        """The rows that travel; for the child of a split, those in its range (E-60)."""
+        key_range = self._range_for(name, target)
+        found = {file: self.rows.get((name, file), ()) for file in files}
+        if key_range is None:
+            return found
+        return {file: tuple(row for row in rows if key_range.has(key_of(row))) for file, rows in found.items()}
+
+    def _send_offer(self, name: str, send: Send, turn: Turn, queued: bool) -> None:
+        target, segment = send.target, send.offer.segment
+        if turn.outcome == "livelock":
+            return
+        if self._range_for(name, target) is not None and target in self.replicas:
+            count = sum(map(len, self._content_for(name, target, segment.files).values()))
+            if not travels(count, self.rules):
+                taken = Ack(segment.id, self.replicas[target].placement)
+                self._now.append(Message(target, name, taken, send.purpose))
+                return
+        turn.offers.append({"from": name, "to": target, "segment": segment.id, "reply": None})
+        self._post(Message(name, target, send, send.purpose), turn, queued)
+
+    def _post(self, message: Message, turn: Turn, queued: bool) -> None:
+        if not queued:
+            self._now.append(message)
+            return
+        self.sent += 1
+        self.messages[self.sent] = message
+        turn.queued.append(self.sent)
+
+    # ---- messages arrive
+
+    def deliver(self, message: Message, turn: Turn, queued: bool) -> None:
+        """Hand a message to its receiver, or its sender learns that the receiver is away."""
+        body, sender, target = message.body, message.sender, message.target
+        if isinstance(body, Name):
+            self._write_name(target, body, turn)
+            return
+        if target not in self.replicas or not self.can_reach(sender, target):
+            self.lose(message, turn, queued)
+            return
+        match body:
+            case Send(offer=offer):
+                self._decide(target, OfferArrived(offer), turn, message.purpose, queued, {})
+            case Transit(segment=segment):
+                self._take_content(message, segment, turn, queued)
+            case Accept() | Ack() | Decline() | Failed():
+                self._note(turn, target, sender, body)
+                if isinstance(body, Ack):
+                    turn.restarts = 0
+                self._decide(target, ReplyArrived(sender, body, message.purpose), turn, message.purpose, queued, {})
+
+    def lose(self, message: Message, turn: Turn, queued: bool) -> None:
+        """A message is lost. A receiver gives up a transfer that does not come, a sender gets an error (E-39)."""
+        body, sender, target = message.body, message.sender, message.target
+        if isinstance(body, Send):
+            self._error(message, body.offer.segment.id, turn, queued)
+        elif isinstance(body, Transit):
+            self._give_up_transfer(target, sender, body.segment.id)
+            self._error(message, body.segment.id, turn, queued)
+        elif isinstance(body, Accept):
+            self._give_up_transfer(sender, target, body.segment_id)
+
+    def _error(self, message: Message, segment_id: int, turn: Turn, queued: bool) -> None:
+        """The sender notices by itself, whatever the network does."""
+        if message.sender not in self.replicas:
+            return
+        failed = Failed(segment_id)
+        self._note(turn, message.sender, message.target, failed)
+        event = ReplyArrived(message.target, failed, message.purpose)
+        self._decide(message.sender, event, turn, message.purpose, queued, {})
+
+    def _give_up_transfer(self, receiver: str, sender: str, segment_id: int) -> None:
+        if receiver in self.replicas:
+            self.replicas[receiver], _ = decide(self.replicas[receiver], ContentFailed(segment_id, sender), self.rules)
+
+    def _note(self, turn: Turn, sender: str, target: str, reply: Reply) -> None:
+        """Write the answer beside its offer; an ACCEPT that was noted stays beside its ACK."""
+        said = {Accept: "ACCEPTED", Ack: "ACCEPTED", Failed: "ERROR"}.get(type(reply))
+        if isinstance(reply, Decline):
+            said = reply.reason.value
+        for offer in reversed(turn.offers):
+            if (offer["from"], offer["to"], offer["segment"]) == (sender, target, reply.segment_id):
+                offer["reply"] = said
+                return
+
+    def _take_content(self, message: Message, segment: Segment, turn: Turn, queued: bool) -> None:
+        """Content arrives. A leader that was fenced can't write what it merges, so the transfer fails."""
+        target, sender = message.target, message.sender
+        coming = [one for one in self.replicas[target].incoming if (one.segment.id, one.sender) == (segment.id, sender)]
+        if coming and coming[0].step is Step.MERGE and not self.may_write(target):
+            self.lose(message, turn, queued)
+            return
+        event = ContentArrived(segment.id, sender)
+        self._decide(target, event, turn, message.purpose, queued, message.content)
+
+    def _write_name(self, tablet: str, name: Name, turn: Turn) -> None:
+        """A put of ``tablet:flush``: the highest id counts, whenever it arrives."""
+        books = self.books[tablet]
+        if books.named is None or name.state_id > books.named.state_id:
+            books.named = name
+            turn.named = name.state_id
+        books.release()
+
+    # ---- rows
+
+    def log_of(self, name: str) -> Log | None:
+        """The log that a replica writes, if rules have terms and it exists."""
+        replica = self.replicas[name]
+        if not self.rules.terms:
+            return None
+        return self.books_of(name).logs.get(replica.led)
+
+    def may_write(self, name: str) -> bool:
+        """Whether the writer of a term is not fenced. Without terms nothing fences a leader."""
+        log = self.log_of(name)
+        return not self.rules.terms or (log is not None and not log.is_sealed)
+
+    def append(self, name: str, rows: list[str]) -> None:
+        """Write rows to the log and to memory."""
+        log = self.log_of(name)
+        if log is not None:
+            log.rows += rows
+        self.memory[name] += rows
+
+    def positions(self, name: str) -> Positions:
+        """What a state made now has of the logs: what its root has, what the term replayed, its own log."""
+        replica = self.replicas[name]
+        entry = replica.entry(replica.root)
+        found = dict(entry.segment.logs) if entry is not None else {}
+        for log, offset in replica.replayed:
+            found[log] = max(found.get(log, 0), offset)
+        own = self.log_of(name)
+        if own is not None:
+            found[replica.led] = len(own.rows)
+        return tuple(sorted(found.items()))
+
+    def flush(self, name: str, turn: Turn, segment_id: int | None = None) -> int:
+        """Write memory into a file and tell the machine."""
+        replica = self.replicas[name]
+        made = next_id(replica) if segment_id is None else segment_id
+        file = str(made)
+        event = Flushed((file,), self.positions(name) if self.rules.terms else (), made)
+        rows = self.memory[name]
+        content = tuple(rows) if self.rules.terms else tuple(sorted(set(rows)))
+        self._decide(name, event, turn, Purpose.ONE, False, {file: content})
+        self.memory[name] = []
+        return made
+
+    def _merge(self, name: str, merge: Merge, content: dict[str, tuple[str, ...]], turn: Turn) -> None:
+        """Write the rows of a segment to memory, and say so to the books when it ends a given-up log."""
+        segment = merge.segment
+        rows = [row for file in segment.list for row in content.get(file, self.rows.get((name, file), ()))]
+        replica = self.replicas[name]
+        present: set[str] = set()
+        if merge.by_origin:
+            present = set(self.content_of(name, files_of(replica, replica.root, self.rules)))
+            present |= set(self.memory[name])
+        elif merge.present_in:
+            arriving = {row for file in merge.present_in for row in content.get(file, ())}
+            present = set(self.content_of(name, merge.present_in)) | arriving | set(self.memory[name])
+        if not self.rules.terms:
+            present |= set(self.memory[name])
+        self.append(name, [row for row in dict.fromkeys(rows) if row not in present])
+        turn.merged.append(segment.id)
+        self._end_given_up(name, segment)
+
+    def _end_given_up(self, name: str, segment: Segment) -> None:
+        books = self.books_of(name)
+        term = term_of(segment.id)
+        log = books.logs.get(term)
+        if term in books.given_up and log is not None and dict(segment.logs).get(term, 0) >= len(log.rows):
+            books.merged_from[term] = books.given_up.pop(term)

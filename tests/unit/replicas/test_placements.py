@@ -1,0 +1,100 @@
+"""Roles, targets, joins and leaves from a tablet's row; the end of a parent; progress."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bookkeeper.replicas.instructions import Name
+from bookkeeper.replicas.placements import (
+    Phase,
+    Role,
+    RowReplica,
+    TabletRow,
+    join,
+    join_finalized,
+    left,
+    stage_of,
+    start_of,
+    targets_of,
+    voters_of,
+)
+from bookkeeper.replicas.progress import progress
+from bookkeeper.replicas.rules import CORRECTED, LITERAL
+from bookkeeper.replicas.splitting import may_drop_parent, split_finalized
+from bookkeeper.replicas.values import Entry, KeyRange, Placement, ProtocolError, Replica, Segment, Stage, Target
+
+P, Q = Placement("p"), Placement("q")
+ROW = TabletRow("t", (RowReplica("a", P), RowReplica("b", Q)), "a")
+CHILD = TabletRow("t1", (RowReplica("x", P), RowReplica("y", Q)), "x", KeyRange(None, "m"), Phase.LOADING)
+
+
+def test_a_row_says_the_stage_of_each_host() -> None:
+    joining = join(ROW, "d", Placement("r"))
+    assert stage_of(joining, "a", CORRECTED) is Stage.LIVE
+    assert stage_of(joining, "d", CORRECTED) is Stage.JOINING
+    assert stage_of(CHILD, "x", CORRECTED) is Stage.LOADING
+    assert stage_of(replace(ROW, phase=Phase.SPLIT), "b", CORRECTED) is Stage.UNLOAD
+    assert stage_of(ROW, "d", CORRECTED) is None
+
+
+def test_e58_e65_targets_are_the_others_then_also_the_children_then_the_children_alone() -> None:
+    splitting, split = replace(ROW, phase=Phase.SPLITTING), replace(ROW, phase=Phase.SPLIT)
+    hosts = [[one.host for one in targets_of(row, (CHILD,), "a", LITERAL)] for row in (ROW, splitting, split)]
+    assert hosts == [["b"], ["b", "x"], ["x", "y"]]
+
+
+def test_e53_e54_operations_may_be_repeated() -> None:
+    once = join(ROW, "d", Placement("r"))
+    assert join(once, "d", Placement("r")) is once
+    assert voters_of(once) == (P, Q)
+    done = join_finalized(once, "d", Placement("r"))
+    assert join_finalized(done, "d", Placement("r")) == done
+    assert [one.role for one in done.replicas] == [Role.VOTER] * 3
+    assert left(left(done, "d", 2), "d", 2) == ROW
+    split = split_finalized(replace(ROW, phase=Phase.SPLITTING))
+    assert split_finalized(split) == split
+
+
+def test_operations_that_do_not_fit_the_row_are_refused() -> None:
+    with pytest.raises(ProtocolError, match="is a replica of tablet t already"):
+        join(ROW, "b", Placement("r"))
+    with pytest.raises(ProtocolError, match="is not joining"):
+        join_finalized(ROW, "b", Placement("r"))
+    with pytest.raises(ProtocolError, match="elect another leader"):
+        left(ROW, "a", 1)
+    with pytest.raises(ProtocolError, match="needs 2 voters"):
+        left(ROW, "b", 2)
+    with pytest.raises(ProtocolError, match="does not split"):
+        split_finalized(ROW)
+
+
+def test_a_host_leads_from_its_root_or_from_the_named_state_or_not_at_all() -> None:
+    root = Segment(5, None, True, files=("5",), logs=((1, 7),))
+    host = Replica("a", P, root=5, entries=(Entry(root),), files=frozenset({"5"}))
+    assert start_of(host, None) is None
+    assert start_of(host, Name(4, ("4",), ((1, 7),))) is None
+    named = start_of(host, Name(6, ("5",), ((1, 9),)))
+    assert named is not None
+    assert (named.id, named.list, named.logs) == (6, ("5",), ((1, 9),))
+    with pytest.raises(ProtocolError, match="does not hold the named state"):
+        start_of(host, Name(6, ("6",), ((1, 9),)))
+
+
+def test_e66_p7_the_parent_goes_when_each_child_has_its_copies() -> None:
+    done = Replica("a", P, stage=Stage.UNLOAD_FINAL)
+    assert may_drop_parent(done, (2, 2), 2, CORRECTED)
+    assert not may_drop_parent(done, (2, 1), 2, CORRECTED), "a child with one copy loses its parent"
+    assert may_drop_parent(done, (2, 1), 2, LITERAL)
+    assert not may_drop_parent(replace(done, stage=Stage.UNLOAD), (2, 2), 2, CORRECTED)
+
+
+def test_progress_names_what_each_target_lacks() -> None:
+    first, second = Segment(1, None, True), Segment(2, 1)
+    entries = (Entry(first, frozenset({P, Q})), Entry(second, frozenset({P})))
+    leader = Replica("a", Placement("o"), root=2, entries=entries, targets=(Target("b", P), Target("c", Q)))
+    assert [(one.host, one.lacking, one.is_in_sync) for one in progress(leader, CORRECTED)] == [
+        ("b", (), True),
+        ("c", (2,), False),
+    ]
