@@ -493,7 +493,7 @@ def step_wipe(play: Play, args: Args) -> Reply:
     before = world.replicas[name]
     world.rows = {place: rows for place, rows in world.rows.items() if place[0] != name}
     world.memory[name], world.read[name] = [], set()
-    placement = Placement(before.placement.id, before.placement.incarnation + 1)
+    placement = Placement(before.placement.id, str(int(before.placement.incarnation) + 1))
     leader = None if world.rules.terms and before.is_leader else before.leader
     world.replicas[name] = Replica(
         name, placement, before.stage, leader=leader, term=before.term, incoming_max=before.incoming_max
