@@ -112,6 +112,16 @@ def log_column(wal: str) -> Column:
     return Column("log", _file(wal))
 
 
+def replica_column(host: str) -> Column:
+    """``replica:<host>`` of a tablet row: the placement of a replica of the tablet on a host's own disk."""
+    return Column("replica", _host(host))
+
+
+def parse_replica(qualifier: bytes) -> str:
+    """The host of :func:`replica_column`."""
+    return _text(qualifier, "a replica column")
+
+
 def repl_column(wal: str) -> Column:
     """``repl:<wal>`` of a tablet row: the part of a file that the tablet needs replicated."""
     return Column("repl", _file(wal))
@@ -360,6 +370,12 @@ def _file(name: str) -> bytes:
     if not name:
         raise InvalidInputError("a file or transaction needs a name")
     return _utf8(name, "a name")
+
+
+def _host(name: str) -> bytes:
+    if not name:
+        raise InvalidInputError("a host needs a name")
+    return _utf8(name, "a host")
 
 
 def _target(target: TargetKey) -> bytes:

@@ -86,6 +86,37 @@ class Location:
         return cls(text(fields, "session"), text(fields, "address"))
 
 
+REPLICA_ROLES = ("voter", "joining")
+"""The roles of a replica: a voter counts as a copy and may lead; a joining one is getting its data."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCell:
+    """``replica:<host>``: one assignment of a tablet to a host. ``placement`` is unique for ever, so a host that gets
+    the tablet again gets another one; ``incarnation`` is that of the host's disk when the replica was placed; ``role``
+    is ``voter`` or ``joining``.
+    """
+
+    placement: str
+    incarnation: str
+    role: str
+
+    def encode(self) -> bytes:
+        """JSON bytes; raises InvalidInputError."""
+        return encode_json(
+            self.decode, {"placement": self.placement, "incarnation": self.incarnation, "role": self.role}
+        )
+
+    @classmethod
+    def decode(cls, raw: bytes) -> ReplicaCell:
+        """Parse :meth:`encode`; raises CorruptionError."""
+        fields = read_fields(raw, "a replica", "placement", "incarnation", "role")
+        role = text(fields, "role")
+        if role not in REPLICA_ROLES:
+            raise CorruptionError(f"{role!r} is no role of a replica; there are {', '.join(REPLICA_ROLES)}")
+        return cls(text(fields, "placement"), text(fields, "incarnation"), role)
+
+
 @dataclass(frozen=True, slots=True)
 class FlushState:
     """``tablet:flush``: the segments of a tablet and the progress that they contain, in one put with new segments'

@@ -29,6 +29,8 @@ SAMPLES: Mapping[str, object] = {
     "end_row": b"m",
     "uri": "file:///srv/west/tables/1/t-0001/4294967297.geo.parquet",
     "wal": _WAL,
+    "host": "host2",
+    "role": "voter",
     "file": _WAL,
     "target": TargetKey("east", "4", "1", 2),
     "source_instance_id": "ff9fae57",
@@ -49,7 +51,7 @@ SAMPLES: Mapping[str, object] = {
 }
 """The arguments of the examples, by name."""
 
-_TABLET_FAMILIES = ("tablet", "location", "segment", "log", "repl")
+_TABLET_FAMILIES = ("tablet", "location", "segment", "log", "replica", "repl")
 
 
 _CONSTANTS: Mapping[Column, str] = {

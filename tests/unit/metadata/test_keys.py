@@ -64,6 +64,7 @@ def test_other_table_ids_are_refused(table_id: str) -> None:
 def test_file_names_round_trip(name: str) -> None:
     for column in (keys.segment_column(name), keys.log_column(name), keys.repl_column(name)):
         assert keys.parse_file(column.qualifier) == name
+    assert keys.parse_replica(keys.replica_column(name).qualifier) == name
     assert keys.parse_repl_row(keys.repl_row(name)) == name
     assert keys.parse_fate_row(keys.fate_row(name)) == name
     assert keys.parse_del_row(keys.del_row(name)) == name

@@ -12,6 +12,7 @@ from bookkeeper import strict_json
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata import values
 from bookkeeper.metadata.values import (
+    REPLICA_ROLES,
     FateOp,
     FateStep,
     FlushState,
@@ -19,6 +20,7 @@ from bookkeeper.metadata.values import (
     Location,
     Quarantined,
     Received,
+    ReplicaCell,
     SegmentEntry,
 )
 from bookkeeper.model import BlockRange, PartialHighWater, RowRange, StreamKey
@@ -40,6 +42,7 @@ RANGES = st.builds(RowRange, ROWS, ROWS)
 
 ANY = st.one_of(
     st.builds(Location, TEXT, TEXT),
+    st.builds(ReplicaCell, TEXT, TEXT, st.sampled_from(REPLICA_ROLES)),
     st.builds(
         FlushState,
         flush_id=st.integers(1, strict_json.INT_MAX),
@@ -64,11 +67,12 @@ ANY = st.one_of(
     st.builds(FateStep, TEXT, OBJECTS),
     st.builds(Quarantined, st.builds(BlockRange, COUNTS, COUNTS, COUNTS, COUNTS), TEXT, TEXT, COUNTS, st.booleans()),
 )
-KINDS = (Location, FlushState, SegmentEntry, Received, FateOp, FateStep, Quarantined)
-Value = Location | FlushState | SegmentEntry | Received | FateOp | FateStep | Quarantined
+KINDS = (Location, ReplicaCell, FlushState, SegmentEntry, Received, FateOp, FateStep, Quarantined)
+Value = Location | ReplicaCell | FlushState | SegmentEntry | Received | FateOp | FateStep | Quarantined
 
 GOLDEN: dict[bytes, Value] = {
     b'{"address":"127.0.0.1:9","session":"s-1"}': Location("s-1", "127.0.0.1:9"),
+    b'{"incarnation":"0af3","placement":"p-7","role":"voter"}': ReplicaCell("p-7", "0af3", "voter"),
     b'{"ahead":{"i|f|a|b|1|":[["bQ==",null,9]]},"compacted":1,"flush_id":2,"high_water":{"i|f|a|b|1|":7},"last_seq":9,'
     b'"last_time_ms":1000,"last_wals":[["file:/w/1.wal",9]],"segments":["file:/s/1.parquet"],'
     b'"through":{"file:/w/1.wal":9}}': FlushState(
