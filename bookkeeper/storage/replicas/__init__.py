@@ -10,5 +10,6 @@ is the directory of a host: its lock, its incarnation, its manifests, and its fi
 from bookkeeper.storage.replicas.file_checks import checksum_of, held_file
 from bookkeeper.storage.replicas.host_store import HostStore
 from bookkeeper.storage.replicas.manifest import HeldFile, Manifest, ReplicaKey
+from bookkeeper.storage.replicas.manifest_codec import durable_part
 
-__all__ = ["HeldFile", "HostStore", "Manifest", "ReplicaKey", "checksum_of", "held_file"]
+__all__ = ["HeldFile", "HostStore", "Manifest", "ReplicaKey", "checksum_of", "durable_part", "held_file"]

@@ -7,11 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +24,7 @@ from bookkeeper.storage.replicas.manifest_codec import (
     durable_part,
     encode_manifest,
 )
-from bookkeeper.storage.volume.file_ops import FileOps
+from tests.support.replica_disks import PowerLostError, WatchedOps
 
 KEY = ReplicaKey("3a", "t-0001")
 PLACEMENT = Placement("p7", "abc")
@@ -225,51 +223,15 @@ def test_a_damaged_incarnation_is_refused_in_words(tmp_path: Path) -> None:
     HostStore.open(tmp_path, "host1").close()
 
 
-class _Power(Exception):  # noqa: N818
-    """The machine loses its power."""
-
-
-class CuttingOps(FileOps):
-    """Loses the power at the n-th call that changes the disk, before or behind it. Counts and orders these calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-        self.cut_at = -1
-        self.is_behind = False
-
-    def _call(self, name: str, act: object) -> object:
-        assert callable(act)
-        dies = len(self.calls) == self.cut_at
-        self.calls.append(name)
-        if dies and not self.is_behind:
-            raise _Power
-        result = act()
-        if dies:
-            raise _Power
-        return result
-
-    def writev(self, fd: int, buffers: Sequence[bytes | pa.Buffer | memoryview]) -> int:
-        found = self._call("write", lambda: super(CuttingOps, self).writev(fd, buffers))
-        assert isinstance(found, int)
-        return found
-
-    def fsync(self, fd: int) -> None:
-        name = "sync directory" if os.path.isdir(f"/proc/self/fd/{fd}") else "sync"  # noqa: PTH112
-        self._call(name, lambda: super(CuttingOps, self).fsync(fd))
-
-    def rename(self, source: Path, target: Path) -> None:
-        self._call("rename", lambda: super(CuttingOps, self).rename(source, target))
-
-
 @pytest.mark.parametrize("is_behind", [False, True])
 @pytest.mark.parametrize("cut_at", range(4))
 def test_a_cut_leaves_the_old_manifest_or_the_new_one(tmp_path: Path, cut_at: int, is_behind: bool) -> None:
-    ops = CuttingOps()
+    ops = WatchedOps()
     store = HostStore.open(tmp_path, "host1", ops)
     store.save(manifest_of())
     ops.calls.clear()
     ops.cut_at, ops.is_behind = cut_at, is_behind
-    with pytest.raises(_Power):
+    with pytest.raises(PowerLostError):
         store.save(manifest_of(root=3))
     store.close()
     again = HostStore.open(tmp_path, "host1")
@@ -282,7 +244,7 @@ def test_a_cut_leaves_the_old_manifest_or_the_new_one(tmp_path: Path, cut_at: in
 
 
 def test_a_manifest_is_synced_before_it_gets_its_name_and_its_directory_after(tmp_path: Path) -> None:
-    ops = CuttingOps()
+    ops = WatchedOps()
     store = HostStore.open(tmp_path, "host1", ops)
     store.save(manifest_of())
     ops.calls.clear()
