@@ -30,6 +30,14 @@ MUTATION_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
+class HostIdentity:
+    """A host of the cluster: its name, and the incarnation of its disk; a wiped disk gets a new incarnation."""
+
+    name: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
 class LocalityGroup:
     """A named group of families that are stored together; a target may replicate some groups only."""
 
@@ -53,6 +61,14 @@ class Extent:
     def contains(self, row: bytes) -> bool:
         """Whether the tablet contains ``row``."""
         return (self.prev_row is None or row > self.prev_row) and (self.end_row is None or row <= self.end_row)
+
+
+@dataclass(frozen=True, slots=True)
+class HostIdentity:
+    """A host: its name, which is unique in the cluster, and the incarnation of its disk. A wiped disk has a new one."""
+
+    name: str
+    incarnation: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ class Client:
         """
         cluster = _cluster_at(where)
         credentials = client_credentials(cluster.settings, credential_files(secret_file, tls_ca, tls_certificate))
-        home = None if cluster.settings is None else cluster.settings.directory
+        home = None if cluster.settings is None else cluster.settings.cluster_directory
         rpc = None if cluster.settings is None else cluster.settings.rpc
         client = cls(cluster.quorum, settings or rpc, clock, rng, credentials=credentials, home=home)
         try:

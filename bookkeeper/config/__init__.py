@@ -12,6 +12,7 @@ from bookkeeper.config.file import (
 from bookkeeper.config.processes import MasterSettings, ReplaySettings, TServerSettings
 from bookkeeper.config.sections import (
     CoordinationSettings,
+    HostSettings,
     InstanceSettings,
     MetadataSettings,
     MonitorSettings,
@@ -27,6 +28,7 @@ from bookkeeper.config.setting import SettingFacts, explain
 __all__ = [
     "SETTINGS_FILE",
     "CoordinationSettings",
+    "HostSettings",
     "InstanceSettings",
     "MasterSettings",
     "MetadataSettings",

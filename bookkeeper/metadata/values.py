@@ -17,7 +17,9 @@ from google.protobuf.message import DecodeError
 import combiners
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.origin_intervals_json import decode_origin_intervals, encode_origin_intervals
-from bookkeeper.metadata.strict_json import (
+from bookkeeper.model import BlockRange, PartialHighWater, RowRange, StreamKey, TargetShare
+from bookkeeper.origins import Root, RootIntervals
+from bookkeeper.strict_json import (
     check_names,
     encode_json,
     mapping,
@@ -31,8 +33,6 @@ from bookkeeper.metadata.strict_json import (
     tuples,
     typed,
 )
-from bookkeeper.model import BlockRange, PartialHighWater, RowRange, StreamKey, TargetShare
-from bookkeeper.origins import Root, RootIntervals
 from combiners import ReplicationStatus
 
 ReplicaRole: TypeAlias = Literal["voter", "joining"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.messages import Offer, Purpose, Reply
-from bookkeeper.replicas.values import Placement, Positions, Segment, Target
+from bookkeeper.replicas.values import Placement, Positions, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +98,20 @@ class UnloadRun:
 
 @dataclass(frozen=True, slots=True)
 class LeaderNamed:
-    """The election names a leader (E-19); for the leader itself, with what its term begins from."""
+    """The election names a leader (E-19); for the leader itself, with what its term begins from.
+
+    The leader begins from the named state and has replayed the logs behind it, so what it holds beyond that state is
+    covered (N6). ``decide`` raises ProtocolError if the leader may not lead or lacks a file of the named state.
+    """
 
     leader: str | None
     term: int = 0
-    start: Segment | None = None
-    """The state from which the new leader begins; None for its root."""
+    named: Name | None = None
+    """What the books name now; None before the first name."""
     replayed: Positions = ()
+    """For each log: up to which offset the named state and the replay have its records."""
     given_up: Positions = ()
+    """For each given-up log: the offset from which its records are missing."""
 
 
 @dataclass(frozen=True, slots=True)

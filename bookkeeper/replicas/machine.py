@@ -28,7 +28,7 @@ from bookkeeper.replicas.events import (
 from bookkeeper.replicas.instructions import Decision, FlushMemory
 from bookkeeper.replicas.making import compacted, flushed, with_empty_major
 from bookkeeper.replicas.naming import name_due
-from bookkeeper.replicas.placements import may_lead
+from bookkeeper.replicas.placements import may_lead, start_of
 from bookkeeper.replicas.receiving import content_arrived, content_failed, offer_arrived
 from bookkeeper.replicas.rules import Rules
 from bookkeeper.replicas.sending import follower_run, offer_one, replicate_to, reply_arrived, unload_run
@@ -107,8 +107,8 @@ def _decide_alone(
 
 
 def leader_named(replica: Replica, event: LeaderNamed, rules: Rules) -> tuple[Replica, Decision]:
-    """The election has named a leader. A new leader begins its term with a major without files (N5); one that lost
-    the leadership flushes its memory (P9).
+    """The election has named a leader. A new leader begins its term from the named state (N6), with a major without
+    files (N5); one that lost the leadership flushes its memory (P9).
     """
     if rules.terms and event.term < replica.term:
         return replica, ()
@@ -124,13 +124,13 @@ def leader_named(replica: Replica, event: LeaderNamed, rules: Rules) -> tuple[Re
 def _term_begun(replica: Replica, event: LeaderNamed, rules: Rules) -> Replica:
     if replica.is_leader and event.term == replica.led:
         return replica
-    start = event.start
+    start = start_of(replica, event.named, rules)
     if start is not None and replica.entry(start.id) is None:
         replica = replace(replica, entries=(*replica.entries, Entry(start)))
     replica = replace(
         replica,
         leader=replica.host,
-        root=replica.root if start is None else start.id,
+        root=None if start is None else start.id,
         term=event.term,
         led=event.term,
         made=0,

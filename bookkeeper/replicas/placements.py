@@ -19,7 +19,6 @@ from bookkeeper.replicas.values import (
     Segment,
     Stage,
     Target,
-    has_positions,
     is_acked,
 )
 
@@ -112,16 +111,20 @@ def may_lead(replica: Replica) -> bool:
     return replica.stage in (Stage.LIVE, Stage.LOADING)
 
 
-def start_of(replica: Replica, named: Name | None) -> Segment | None:
-    """The state from which a host can lead: its root (None) if that has all that the named state has of the logs, else
-    the named state if the host holds its files. Raises ProtocolError if it can't lead: logs may be gone that its root
-    lacks.
+def start_of(replica: Replica, named: Name | None, rules: Rules) -> Segment | None:
+    """The state from which a host leads: the one that the books name; None: an empty tablet. To the letter, its root.
+
+    Segments that the host holds beyond the named state are covered by the logs that the term replays (N6). Raises
+    ProtocolError if the host lacks a file of the named state.
     """
-    root = replica.entry(replica.root)
-    if named is None or (root is not None and has_positions(root.segment.logs, named.logs)):
+    if not rules.n6_named_start:
+        root = replica.entry(replica.root)
+        return None if root is None else root.segment
+    if named is None:
         return None
-    if not replica.files.issuperset(named.files):
-        raise ProtocolError(f"{replica.host} does not hold the named state: elect a replica that does")
+    lacking = sorted(set(named.files) - replica.files)
+    if lacking:
+        raise ProtocolError(f"{replica.host} lacks file {lacking[0]} of the named state: elect a replica that has it")
     entry = replica.entry(named.state_id)
     if entry is not None:
         return entry.segment

@@ -81,6 +81,8 @@ class Rules:
     """A term begins with a major without files."""
     n6_covered_exists: bool = False
     """A segment of an earlier term whose log was replayed is SEGMENT_EXISTS, not merged."""
+    n6_named_start: bool = False
+    """A term begins from the state that the books name, not from the leader's root: the rest is in replayed logs."""
     n6_by_origin: bool = False
     """A merge tells records by their origin and applies none twice."""
 
@@ -115,6 +117,7 @@ CORRECTED = Rules(
     n4_books_release=True,
     n5_major_begins_term=True,
     n6_covered_exists=True,
+    n6_named_start=True,
     n6_by_origin=True,
 )
 """The rules that production follows."""

@@ -49,7 +49,7 @@ class Placement:
     """One assignment of a tablet to a host (E-52), and the incarnation of the host's disk (P10)."""
 
     id: str
-    incarnation: int = 1
+    incarnation: str = "1"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
 from bookkeeper.tserver.maintenance.tablet_books import TabletBooks
 from bookkeeper.tserver.maintenance.tablet_opener import TabletMaker, TabletOpener
+from bookkeeper.tserver.maintenance.tablet_states import NamedStates
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
 from bookkeeper.tserver.parts import Parts, ReceiveParts, TabletParts, WriteParts
@@ -140,10 +141,10 @@ def _tablets(env: Environment, registry: Registry, writing: WriteParts) -> Table
     settings, clock = env.settings, env.clock
     path, bookkeeper = writing.path, writing.bookkeeper
     sorter = Sorter(clock, env.die)
-    books = TabletBooks(env.stores.metadata, env.retries)
+    states = NamedStates(TabletBooks(env.stores.metadata, env.retries), env.die)
     schedule = FlushSchedule(clock, flush_limits(settings))
-    flusher = Flusher(registry, path, bookkeeper, books, schedule, BackgroundThread("flusher", clock, env.die))
-    compactor = Compactor(registry, flusher, books, clock, env.die)
+    flusher = Flusher(registry, path, bookkeeper, states, schedule, BackgroundThread("flusher", clock, env.die))
+    compactor = Compactor(registry, flusher, states, clock, env.die)
     maker = TabletMaker(env.stores.volume, writing.configuration.table, sorter.later, books_flight_ms(settings))
     loader = Loader(
         registry, path, bookkeeper, flusher, TabletOpener(env.stores.metadata, env.session, env.stores.volume, maker)

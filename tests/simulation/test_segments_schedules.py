@@ -40,6 +40,7 @@ FOUND = {
     "n3_copies_min": "copies when its leader named it",
     "n4_books_release": "no host holds file",
     "n5_major_begins_term and p1_force_major": "several roots for ever|left over",
+    "n6_named_start": "was acknowledged and is lost",
     "n6_by_origin": "counts twice",
     "n6_covered_exists and n6_by_origin": "counts twice",
     "p5_ack_when_durable": "copies when its leader named it",

@@ -100,12 +100,12 @@ def read_placement(given: Any, what: str) -> Placement:
     name, mark, incarnation = text.partition("#")
     if not name or (mark and not incarnation.isdecimal()):
         raise InputError(f"{what} must be a placement such as 'p1' or 'p1#2', not {given!r}")
-    return Placement(name, int(incarnation) if mark else 1)
+    return Placement(name, str(int(incarnation)) if mark else "1")
 
 
 def write_placement(placement: Placement) -> str:
     """The placement as :func:`read_placement` takes it."""
-    return placement.id if placement.incarnation == 1 else f"{placement.id}#{placement.incarnation}"
+    return placement.id if placement.incarnation == "1" else f"{placement.id}#{placement.incarnation}"
 
 
 def read_rules(given: dict[str, Any]) -> Rules:

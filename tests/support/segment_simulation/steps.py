@@ -255,10 +255,8 @@ def step_elect(play: Play, args: Args) -> Reply:
 
 def _begin_term(play: Play, name: str, books: Books, gives_up: bool) -> Reply:
     world = play.world
-    start = start_of(world.replicas[name], books.named)
-    entry = world.replicas[name].entry(world.replicas[name].root)
-    begin = start or (entry.segment if entry is not None else None)
-    covered = dict(begin.logs) if begin is not None else {}
+    start = start_of(world.replicas[name], books.named, world.rules)
+    covered = dict(start.logs) if start is not None else {}
     if gives_up:
         _give_up(play, name, books, covered)
     for log in books.logs.values():
@@ -268,8 +266,7 @@ def _begin_term(play: Play, name: str, books: Books, gives_up: bool) -> Reply:
     books.merged_from.clear()
     books.term += 1
     books.row = replace(books.row, leader=name)
-    files = start.list if start is not None else files_of(world.replicas[name], world.replicas[name].root, world.rules)
-    known = set(world.content_of(name, files))
+    known = set(world.content_of(name, start.list)) if start is not None else set()
     rows: list[str] = []
     replayed = dict(covered)
     for term, log in sorted(books.logs.items()):
@@ -282,7 +279,7 @@ def _begin_term(play: Play, name: str, books: Books, gives_up: bool) -> Reply:
     world.memory[name] = rows
     world.replicas[name] = replace(world.replicas[name], has_memory=bool(rows), incoming=())
     positions = tuple(sorted(replayed.items()))
-    event = LeaderNamed(name, books.term, start, positions, books.given_up_positions)
+    event = LeaderNamed(name, books.term, books.named, positions, books.given_up_positions)
     world.happen(name, event, Turn())
     return {"outcome": "done", "term": books.term, "replayed": rows}
 
@@ -493,7 +490,7 @@ def step_wipe(play: Play, args: Args) -> Reply:
     before = world.replicas[name]
     world.rows = {place: rows for place, rows in world.rows.items() if place[0] != name}
     world.memory[name], world.read[name] = [], set()
-    placement = Placement(before.placement.id, before.placement.incarnation + 1)
+    placement = Placement(before.placement.id, str(int(before.placement.incarnation) + 1))
     leader = None if world.rules.terms and before.is_leader else before.leader
     world.replicas[name] = Replica(
         name, placement, before.stage, leader=leader, term=before.term, incoming_max=before.incoming_max

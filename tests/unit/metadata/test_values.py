@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookkeeper import strict_json
 from bookkeeper.errors import CorruptionError, InvalidInputError
-from bookkeeper.metadata import strict_json, values
+from bookkeeper.metadata import values
 from bookkeeper.metadata.values import (
     FateOp,
     FateStep,

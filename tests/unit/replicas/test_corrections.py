@@ -261,6 +261,21 @@ def n6_replayed(rules: Rules) -> None:
     assert "merged" not in pushed, "a segment whose log was replayed is merged"
 
 
+def n6_start(rules: Rules) -> None:
+    judged(
+        rules,
+        *WRITTEN,
+        step("replicate_to", "a", to="b"),
+        step("name", "a"),
+        step("elect", leader="b"),
+        step("replicate_to", "b", to="a"),
+        step("name", "b"),
+        step("elect", leader="c"),
+        step("replicate_to", "c", to="b"),
+        step("name", "c"),
+    )
+
+
 def n6_origin(rules: Rules) -> None:
     *_, elected = judged(
         rules,
@@ -273,7 +288,7 @@ def n6_origin(rules: Rules) -> None:
         step("heal"),
         step("elect", leader="a"),
     )
-    assert elected["replayed"] == [], "a merged row counts twice"
+    assert elected["replayed"] == ["k1=1"], "a merged row counts twice"
 
 
 LAWS: dict[str, tuple[Callable[[Rules], None], str]] = {
@@ -302,6 +317,7 @@ LAWS: dict[str, tuple[Callable[[Rules], None], str]] = {
     "n4_books_release": (n4_local_root, "no host holds file"),
     "n5_major_begins_term": (n5_unseen_major, "several roots for ever"),
     "n6_covered_exists": (n6_replayed, "whose log was replayed is merged"),
+    "n6_named_start": (n6_start, "was acknowledged and is lost"),
     "n6_by_origin": (n6_origin, "a merged row counts twice"),
 }
 
