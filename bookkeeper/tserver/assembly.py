@@ -5,6 +5,7 @@ The order in which they start and end is in ``process``.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 from bookkeeper.bulk import incoming_dir
@@ -20,6 +21,7 @@ from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.volume import Volume
 from bookkeeper.tserver.books.received_index import ReceivedIndex
+from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
 from bookkeeper.tserver.bulk.bulk_parts import BulkParts
@@ -31,17 +33,21 @@ from bookkeeper.tserver.client_requests import ClientRequests, RequestLimits
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
 from bookkeeper.tserver.commit.wal_opener import WalOpener
+from bookkeeper.tserver.leading.chain_states import ChainStates
+from bookkeeper.tserver.leading.led_tablets import LedTablets
+from bookkeeper.tserver.leading.namer import Namer
+from bookkeeper.tserver.leading.senders import HostCalls, Senders
+from bookkeeper.tserver.leading.terms import Terms
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flush_schedule import FlushLimits, FlushSchedule
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
-from bookkeeper.tserver.maintenance.tablet_books import TabletBooks
 from bookkeeper.tserver.maintenance.tablet_opener import TabletMaker, TabletOpener
-from bookkeeper.tserver.maintenance.tablet_states import NamedStates
+from bookkeeper.tserver.maintenance.tablet_states import NamedStates, StatesByTablet
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
-from bookkeeper.tserver.parts import Parts, ReceiveParts, TabletParts, WriteParts
+from bookkeeper.tserver.parts import LeadingParts, Parts, ReceiveParts, TabletParts, WriteParts
 from bookkeeper.tserver.receive.message_admission import MessageAdmission
 from bookkeeper.tserver.receive.message_decoding import PeerLimits
 from bookkeeper.tserver.receive.message_order import MessageOrder
@@ -50,6 +56,9 @@ from bookkeeper.tserver.receive.receiver import LocalApply, Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
 from bookkeeper.tserver.receive.slice_delivery import SliceDelivery
 from bookkeeper.tserver.receive.slice_retry import SliceRetry
+from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
+from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
+from bookkeeper.tserver.replicas.replica_receiver import ReceiveLimits, ReplicaReceiver
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.block_targets import view_of
 from bookkeeper.tserver.tablets.tablet_registry import Registry
@@ -75,7 +84,8 @@ class SharedStores:
 @dataclass(frozen=True, slots=True)
 class Environment:
     """The settings and connections of the process, which its parts share. ``address``: where it answers; ``retries``:
-    of writes to the metadata table, for as long as the session is valid; ``die`` ends the process.
+    of writes to the metadata table, for as long as the session is valid; ``die`` ends the process. ``replicas``: those
+    of this host; None when another process holds them.
     """
 
     settings: Settings
@@ -87,6 +97,7 @@ class Environment:
     master: MasterLink
     retries: SessionRetries
     die: Die
+    replicas: HeldReplicas | None
 
 
 def assemble(env: Environment) -> Parts:
@@ -112,6 +123,11 @@ def assemble(env: Environment) -> Parts:
             env.pool,
             env.master.report,
             env.address,
+        ),
+        segments=None
+        if env.replicas is None
+        else ReplicaReceiver(
+            env.replicas, ReplicaBooks(env.stores.metadata).row, env.clock, ReceiveLimits(8, 0, 10_000), env.die
         ),
     )
 
@@ -141,15 +157,26 @@ def _tablets(env: Environment, registry: Registry, writing: WriteParts) -> Table
     settings, clock = env.settings, env.clock
     path, bookkeeper = writing.path, writing.bookkeeper
     sorter = Sorter(clock, env.die)
-    states = NamedStates(TabletBooks(env.stores.metadata, env.retries), env.die)
+    books = TabletBooks(env.stores.metadata, env.retries)
+    led = LedTablets()
+    states = StatesByTablet(NamedStates(books, env.die), ChainStates(led, books))
     schedule = FlushSchedule(clock, flush_limits(settings))
     flusher = Flusher(registry, path, bookkeeper, states, schedule, BackgroundThread("flusher", clock, env.die))
     compactor = Compactor(registry, flusher, states, clock, env.die)
     maker = TabletMaker(env.stores.volume, writing.configuration.table, sorter.later, books_flight_ms(settings))
-    loader = Loader(
-        registry, path, bookkeeper, flusher, TabletOpener(env.stores.metadata, env.session, env.stores.volume, maker)
-    )
-    return TabletParts(registry, loader, flusher, compactor, sorter)
+    terms = Terms(env.replicas, led)
+    opener = TabletOpener(env.stores.metadata, env.session, env.stores.volume, maker, terms)
+    loader = Loader(registry, path, bookkeeper, flusher, opener, led, clock)
+    return TabletParts(registry, loader, flusher, compactor, sorter, _leading(env, writing, led, books))
+
+
+def _leading(env: Environment, writing: WriteParts, led: LedTablets, books: TabletBooks) -> LeadingParts:
+    def copies_min(table_id: str) -> int:
+        return writing.configuration.table(table_id).properties.copies_min
+
+    hosts = HostCalls(env.stores.coordination, env.pool.tserver)
+    senders = Senders(led, hosts, env.clock, random.Random(), env.die)
+    return LeadingParts(led, senders, Namer(led, books, copies_min, env.clock, env.die))
 
 
 def _receiving(env: Environment, writing: WriteParts, tablets: TabletParts, limits: PeerLimits) -> ReceiveParts:

@@ -14,6 +14,9 @@ from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_parts import BulkParts
 from bookkeeper.tserver.client_requests import ClientRequests
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
+from bookkeeper.tserver.leading.led_tablets import LedTablets
+from bookkeeper.tserver.leading.namer import Namer
+from bookkeeper.tserver.leading.senders import Senders
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.loader import Loader
@@ -23,6 +26,7 @@ from bookkeeper.tserver.receive.message_admission import MessageAdmission
 from bookkeeper.tserver.receive.receive_streams import Streams
 from bookkeeper.tserver.receive.receiver import Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
+from bookkeeper.tserver.replicas.replica_receiver import ReplicaReceiver
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write.commit_path import CommitPath
@@ -46,6 +50,37 @@ class WriteParts:
 
 
 @dataclass(frozen=True, slots=True)
+class LeadingParts:
+    """The tablets with replicas that this host leads: copies to other hosts, and names in the books."""
+
+    led: LedTablets
+    senders: Senders
+    namer: Namer
+
+    def start(self) -> None:
+        """Start the threads."""
+        self.senders.start()
+        self.namer.start()
+
+    def close(self) -> None:
+        """End the threads; the next leader continues."""
+        self.senders.close()
+        self.namer.close()
+
+    def status(self) -> Mapping[str, str]:
+        """Facts for operators: what other hosts got from this one since the start."""
+        sent = self.senders.counters.sent
+        return {
+            "led_tablets": str(len(self.led.all())),
+            "names_put": str(self.namer.names_put),
+            "segments_sent": str(sent.segments),
+            "segment_files_sent": str(sent.files),
+            "segment_rows_sent": str(sent.rows),
+            "segment_bytes_sent": str(sent.payload_bytes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class TabletParts:
     """The tablets served here, and the jobs that work on them."""
 
@@ -54,6 +89,7 @@ class TabletParts:
     flusher: Flusher
     compactor: Compactor
     sorter: Sorter
+    leading: LeadingParts
 
     def served(self) -> ServedTablets:
         """The tablets served here, with the problems of some of them."""
@@ -85,6 +121,7 @@ class Parts:
     receiving: ReceiveParts
     bulk: BulkParts
     worker: ReplicationWorker
+    segments: ReplicaReceiver
 
     def forget_streams(self, streams: Sequence[StreamKey]) -> None:
         """These streams have ended for good (R20), and their ``~recv_`` cells are gone. A tablet whose load begins
@@ -116,4 +153,5 @@ class Parts:
             "config_generation": str(self.writing.path.context.view.generation),
             "books_updates": str(self.writing.bookkeeper.updates_written),
             "open_streams": str(len(self.receiving.streams)),
+            **self.tablets.leading.status(),
         }

@@ -31,6 +31,7 @@ from bookkeeper.storage.volume import open_volume
 from bookkeeper.tserver.assembly import Environment, SharedStores, assemble, replicate_calls
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.parts import Parts
+from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.service import TServerService
 
 LOG = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class TServerProcess:
                 master=self._master,
                 retries=self._retries,
                 die=die,
+                replicas=None if self._host is None else HeldReplicas(self._host),
             )
         )
 
@@ -117,6 +119,7 @@ class TServerProcess:
         parts.writing.bookkeeper.start()
         parts.tablets.flusher.start()
         parts.tablets.compactor.start()
+        parts.tablets.leading.start()
         parts.receiving.index.start()
         parts.bulk.uploads.start()
         parts.writing.configuration.start()
@@ -139,6 +142,7 @@ class TServerProcess:
         parts.receiving.receiver.close()
         parts.bulk.uploads.close()
         parts.tablets.loader.unload_all()
+        parts.tablets.leading.close()
         parts.writing.committer.close()
         parts.tablets.sorter.close()
         parts.receiving.index.close()

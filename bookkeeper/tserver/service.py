@@ -23,6 +23,13 @@ from bookkeeper.rpc.contract.messages import (
     WriteResult,
 )
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, OfferAnswer, SegmentPart, SegmentsOffer
+from bookkeeper.rpc.contract.replica_messages import (
+    HeldReplicas,
+    SegmentAck,
+    SegmentAnswer,
+    SegmentOffer,
+    SegmentTransit,
+)
 from bookkeeper.rpc.dispatch import caller, secret_holder
 from bookkeeper.rpc.trust.table_rights import TableRights
 from bookkeeper.tserver.parts import Parts
@@ -151,6 +158,19 @@ class TServerService:
     def take_segments(self, stream_session: str, stream: StreamKey) -> OfferAnswer:
         """See :meth:`SegmentReceiver.take`."""
         return self._for_stream(stream).bulk.receiver.take(stream_session, stream)
+
+    def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas:
+        """Nothing yet."""
+        del table_id, with_segments
+        raise RefusedError("not yet")
+
+    def segment_offer(self, offer: SegmentOffer) -> SegmentAnswer:
+        """See :meth:`ReplicaReceiver.offer`."""
+        return self._for_own_cluster().segments.offer(offer)
+
+    def segment_transit(self, transit: SegmentTransit) -> SegmentAck:
+        """See :meth:`ReplicaReceiver.transit`."""
+        return self._for_own_cluster().segments.transit(transit)
 
     def apply_replicated(self, request: ApplyRequest) -> ReplicateResult:
         """See :meth:`Receiver.apply_replicated`."""
