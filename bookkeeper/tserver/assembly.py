@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from bookkeeper.bulk import incoming_dir
+from bookkeeper.bulk import INCOMING
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import read_config
@@ -210,8 +210,8 @@ def _bulk(
         env.master.nudge,
         env.die,
     )
-    directory = incoming_dir(settings.tables_dir) / session_id
-    uploads = SegmentUploads(directory, env.clock, settings.tserver.stream_idle_timeout_ms, env.die)
+    directory, idle_timeout_ms = f"{INCOMING}/{session_id}", settings.tserver.stream_idle_timeout_ms
+    uploads = SegmentUploads(env.stores.volume, directory, env.clock, idle_timeout_ms, env.die)
     receiver = SegmentReceiver(
         env.stores.volume, receiving.admission, receiving.tablets, receiving.receiver, loader, uploads, limits
     )

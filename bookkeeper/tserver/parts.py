@@ -121,7 +121,7 @@ class Parts:
     receiving: ReceiveParts
     bulk: BulkParts
     worker: ReplicationWorker
-    segments: ReplicaReceiver
+    segments: ReplicaReceiver | None
 
     def forget_streams(self, streams: Sequence[StreamKey]) -> None:
         """These streams have ended for good (R20), and their ``~recv_`` cells are gone. A tablet whose load begins

@@ -57,23 +57,6 @@ def test_a_name_leads_to_a_file_of_the_volume_and_nowhere_else(volume: Volume, n
             act(name)
 
 
-def test_a_uri_is_a_name_and_back(volume: Volume) -> None:
-    for name in (LOG, "tables/1/t-00/a b%20c#?.parquet"):
-        assert volume.name_of(volume.uri_of(name)) == name
-
-
-@pytest.mark.parametrize("uri", ["file:///etc/hosts", "hdfs://host/wal/1.wal", "wal/1.wal"])
-def test_a_uri_of_another_place_has_no_name(volume: Volume, uri: str) -> None:
-    with pytest.raises((InvalidInputError, NotFoundError)):
-        volume.name_of(uri)
-
-
-def test_a_uri_that_leads_out_of_the_volume_counts_as_missing(volume: Volume) -> None:
-    for tail in ("/../x", "/", "//x", "/./x"):
-        with must_raise(NotFoundError, f"a URI that ends with {tail} is followed", match="is no file of this cluster"):
-            volume.name_of(volume.uri_of("tables") + tail)
-
-
 # ---- making files
 
 

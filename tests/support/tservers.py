@@ -48,13 +48,14 @@ from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import process_credentials
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.parent_death import ended_with_parent
-from bookkeeper.storage.volume.file_ops import uri_of
+from bookkeeper.storage.volume import Volume, open_volume
+from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.wal import Block, decode_batch, encode_batch, read_headers, recover
 from bookkeeper.tserver.process import TServerProcess
 from combiners import OPEN, ReplicationStatus
 from tests.support.books import books_of
 from tests.support.trust import trust_everybody
-from tests.support.volumes import MACHINE
+from tests.support.volumes import MACHINE, path_of
 
 LIMIT_S = 60.0
 POLL_MS = 20
@@ -346,12 +347,12 @@ class Ground:
             self.tserver(node).load_tablet(TabletAssignment(extent, "", 1))
 
     def recover_logs(self, node: Node) -> list[str]:
-        """Wait until the node's session is over and seal its logs; returns their URIs in order."""
+        """Wait until the node's session is over and seal its logs; returns them in order."""
         wait_until(lambda: not self.is_alive(node), "the end of a session")
-        uris = self.logs_of(node)
-        for uri in uris:
-            recover(MACHINE, uri)
-        return uris
+        logs = self.logs_of(node)
+        for log in logs:
+            recover(self.volume, log)
+        return logs
 
     def is_alive(self, node: Node) -> bool:
         """Whether the node's session counts as alive."""
@@ -360,8 +361,21 @@ class Ground:
         )
 
     def logs_of(self, node: Node) -> list[str]:
-        """URIs of a node's logs, in order."""
-        return [uri_of(path) for path in sorted((self.settings.wal_dir / node.session_id).glob("*.wal"))]
+        """A node's logs, in order."""
+        return [name for name in self.volume.list_names(f"{log_directory(node.session_id)}/") if name.endswith(".wal")]
+
+    @property
+    def volume(self) -> Volume:
+        """The cluster's files."""
+        return open_volume(self.settings)
+
+    def path(self, file: str) -> Path:
+        """Where a file of the cluster lies."""
+        return path_of(file, self.settings.directory)
+
+    def blocks_of(self, log: str) -> list[Block]:
+        """Every whole block of a log."""
+        return blocks_of(log, self.volume)
 
     # ---- a client's part
 
@@ -387,9 +401,9 @@ class Ground:
             resume = page.resume
 
 
-def blocks_of(uri: str) -> list[Block]:
+def blocks_of(log: str, volume: Volume = MACHINE) -> list[Block]:
     """Every whole block of a log."""
-    return [at.load() for at in read_headers(MACHINE, uri)]
+    return [at.load() for at in read_headers(volume, log)]
 
 
 def status_of(west: Ground, extent: Extent, wal: str) -> ReplicationStatus | None:
@@ -410,7 +424,7 @@ def flush_of(west: Ground, extent: Extent) -> FlushState:
 
 
 def own_blocks(west: Ground, node: Node) -> list[Block]:
-    return [block for uri in west.logs_of(node) for block in blocks_of(uri)]
+    return [block for log in west.logs_of(node) for block in west.blocks_of(log)]
 
 
 def needed_of(west: Ground, extent: Extent, wal: str) -> int:

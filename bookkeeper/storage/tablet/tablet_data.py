@@ -283,7 +283,7 @@ class TabletData:
 
     def discard(self, written: Sequence[NewSegment]) -> None:
         """Remove segments that no books name. Raises OSError."""
-        self._volume.discard([self._volume.name_of(segment.uri) for segment in written])
+        self._volume.discard([segment.uri for segment in written])
 
     def finish_flush(self, frozen: FrozenMemtable, segments: Sequence[NewSegment]) -> None:
         """Let readers use the segments instead of the memtable, at one moment. Call it once the books name them; a

@@ -15,7 +15,6 @@ from bookkeeper.storage.replicas import ReplicaKey
 from bookkeeper.storage.volume import Volume
 from bookkeeper.tserver.leading.leader_chain import LeaderChain, positions_of
 from bookkeeper.tserver.leading.led_tablets import LedTablets
-from bookkeeper.tserver.leading.named_files import NamedFiles
 from bookkeeper.tserver.leading.tablet_replicas import check_complete, own_replica, targets_on
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
@@ -89,4 +88,4 @@ class Terms:
         held = self._held.open(key, row.extent, own.placement.id, Stage.LIVE, targets)
         named = () if row.flush is None else row.flush.segments
         check_complete(named, held.replica.files, row.extent, host.name)
-        return Candidacy(row, held, NamedFiles(self._held.store.incoming.parent), self._led)
+        return Candidacy(row, held, self._held.store.volume, self._led)
