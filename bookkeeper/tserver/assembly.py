@@ -17,6 +17,7 @@ from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import BackgroundThread, Die
+from bookkeeper.storage.replicas import HostStore
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.volume import Volume
 from bookkeeper.tserver.books.received_index import ReceivedIndex
@@ -41,7 +42,7 @@ from bookkeeper.tserver.maintenance.tablet_opener import TabletMaker, TabletOpen
 from bookkeeper.tserver.maintenance.tablet_states import NamedStates
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
-from bookkeeper.tserver.parts import Parts, ReceiveParts, TabletParts, WriteParts
+from bookkeeper.tserver.parts import Parts, ReceiveParts, ReplicaParts, TabletParts, WriteParts
 from bookkeeper.tserver.receive.message_admission import MessageAdmission
 from bookkeeper.tserver.receive.message_decoding import PeerLimits
 from bookkeeper.tserver.receive.message_order import MessageOrder
@@ -50,6 +51,10 @@ from bookkeeper.tserver.receive.receiver import LocalApply, Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
 from bookkeeper.tserver.receive.slice_delivery import SliceDelivery
 from bookkeeper.tserver.receive.slice_retry import SliceRetry
+from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
+from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
+from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
+from bookkeeper.tserver.replicas.replica_receiver import ReceiveLimits, ReplicaReceiver
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.block_targets import view_of
 from bookkeeper.tserver.tablets.tablet_registry import Registry
@@ -75,7 +80,8 @@ class SharedStores:
 @dataclass(frozen=True, slots=True)
 class Environment:
     """The settings and connections of the process, which its parts share. ``address``: where it answers; ``retries``:
-    of writes to the metadata table, for as long as the session is valid; ``die`` ends the process.
+    of writes to the metadata table, for as long as the session is valid; ``die`` ends the process; ``host``: the disk
+    of replicas, None where another process of the directory has it.
     """
 
     settings: Settings
@@ -87,6 +93,7 @@ class Environment:
     master: MasterLink
     retries: SessionRetries
     die: Die
+    host: HostStore | None = None
 
 
 def assemble(env: Environment) -> Parts:
@@ -113,6 +120,7 @@ def assemble(env: Environment) -> Parts:
             env.master.report,
             env.address,
         ),
+        replicas=None if env.host is None else _replicas(env, env.host),
     )
 
 
@@ -189,6 +197,16 @@ def _bulk(
         env.stores.volume, receiving.admission, receiving.tablets, receiving.receiver, loader, uploads, limits
     )
     return BulkParts(loader, receiver, uploads)
+
+
+def _replicas(env: Environment, host: HostStore) -> ReplicaParts:
+    settings, clock = env.settings, env.clock
+    held, books = HeldReplicas(host), ReplicaBooks(env.stores.metadata)
+    limits = ReceiveLimits(
+        replicate_calls(settings), settings.tserver.disk_reserve_bytes, settings.tserver.stream_idle_timeout_ms
+    )
+    receiver = ReplicaReceiver(held, books.row, clock, limits, env.die)
+    return ReplicaParts(held, receiver, ReplicaCollector(held, books.rows, clock, env.die))
 
 
 def commit_limits(settings: Settings) -> CommitLimits:
