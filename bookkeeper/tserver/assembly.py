@@ -18,6 +18,7 @@ from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import BackgroundThread, Die
+from bookkeeper.storage.replicas import HostStore
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.volume import Volume
 from bookkeeper.tserver.books.received_index import ReceivedIndex
@@ -47,7 +48,7 @@ from bookkeeper.tserver.maintenance.tablet_opener import TabletMaker, TabletOpen
 from bookkeeper.tserver.maintenance.tablet_states import NamedStates, StatesByTablet
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
-from bookkeeper.tserver.parts import LeadingParts, Parts, ReceiveParts, TabletParts, WriteParts
+from bookkeeper.tserver.parts import LeadingParts, Parts, ReceiveParts, ReplicaParts, TabletParts, WriteParts
 from bookkeeper.tserver.receive.message_admission import MessageAdmission
 from bookkeeper.tserver.receive.message_decoding import PeerLimits
 from bookkeeper.tserver.receive.message_order import MessageOrder
@@ -58,6 +59,7 @@ from bookkeeper.tserver.receive.slice_delivery import SliceDelivery
 from bookkeeper.tserver.receive.slice_retry import SliceRetry
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
+from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
 from bookkeeper.tserver.replicas.replica_receiver import ReceiveLimits, ReplicaReceiver
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.block_targets import view_of
@@ -84,8 +86,8 @@ class SharedStores:
 @dataclass(frozen=True, slots=True)
 class Environment:
     """The settings and connections of the process, which its parts share. ``address``: where it answers; ``retries``:
-    of writes to the metadata table, for as long as the session is valid; ``die`` ends the process. ``replicas``: those
-    of this host; None when another process holds them.
+    of writes to the metadata table, for as long as the session is valid; ``die`` ends the process; ``host``: the disk
+    of replicas, None where another process of the directory has it.
     """
 
     settings: Settings
@@ -97,7 +99,7 @@ class Environment:
     master: MasterLink
     retries: SessionRetries
     die: Die
-    replicas: HeldReplicas | None
+    host: HostStore | None = None
 
 
 def assemble(env: Environment) -> Parts:
@@ -106,7 +108,8 @@ def assemble(env: Environment) -> Parts:
     limits = request_limits(env.settings)
     peer_limits = PeerLimits(limits.batch, env.clock)
     writing = _writing(env, registry)
-    tablets = _tablets(env, registry, writing)
+    replicas = None if env.host is None else _replicas(env, env.host)
+    tablets = _tablets(env, registry, writing, None if replicas is None else replicas.held)
     receiving = _receiving(env, writing, tablets, peer_limits)
     return Parts(
         session=env.session,
@@ -124,11 +127,7 @@ def assemble(env: Environment) -> Parts:
             env.master.report,
             env.address,
         ),
-        segments=None
-        if env.replicas is None
-        else ReplicaReceiver(
-            env.replicas, ReplicaBooks(env.stores.metadata).row, env.clock, ReceiveLimits(8, 0, 10_000), env.die
-        ),
+        replicas=replicas,
     )
 
 
@@ -153,7 +152,7 @@ def _writing(env: Environment, registry: Registry) -> WriteParts:
     return WriteParts(path, committer, bookkeeper, configuration)
 
 
-def _tablets(env: Environment, registry: Registry, writing: WriteParts) -> TabletParts:
+def _tablets(env: Environment, registry: Registry, writing: WriteParts, held: HeldReplicas | None) -> TabletParts:
     settings, clock = env.settings, env.clock
     path, bookkeeper = writing.path, writing.bookkeeper
     sorter = Sorter(clock, env.die)
@@ -164,7 +163,7 @@ def _tablets(env: Environment, registry: Registry, writing: WriteParts) -> Table
     flusher = Flusher(registry, path, bookkeeper, states, schedule, BackgroundThread("flusher", clock, env.die))
     compactor = Compactor(registry, flusher, states, clock, env.die)
     maker = TabletMaker(env.stores.volume, writing.configuration.table, sorter.later, books_flight_ms(settings))
-    terms = Terms(env.replicas, led)
+    terms = Terms(held, led)
     opener = TabletOpener(env.stores.metadata, env.session, env.stores.volume, maker, terms)
     loader = Loader(registry, path, bookkeeper, flusher, opener, led, clock)
     return TabletParts(registry, loader, flusher, compactor, sorter, _leading(env, writing, led, books))
@@ -216,6 +215,16 @@ def _bulk(
         env.stores.volume, receiving.admission, receiving.tablets, receiving.receiver, loader, uploads, limits
     )
     return BulkParts(loader, receiver, uploads)
+
+
+def _replicas(env: Environment, host: HostStore) -> ReplicaParts:
+    settings, clock = env.settings, env.clock
+    held, books = HeldReplicas(host), ReplicaBooks(env.stores.metadata)
+    limits = ReceiveLimits(
+        replicate_calls(settings), settings.tserver.disk_reserve_bytes, settings.tserver.stream_idle_timeout_ms
+    )
+    receiver = ReplicaReceiver(held, books.row, clock, limits, env.die)
+    return ReplicaParts(held, receiver, ReplicaCollector(held, books.rows, clock, env.die))
 
 
 def commit_limits(settings: Settings) -> CommitLimits:

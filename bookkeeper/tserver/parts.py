@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.model import StreamKey
 from bookkeeper.origins import RootLog
+from bookkeeper.rpc.contract import replica_messages
 from bookkeeper.rpc.contract.messages import FileMark, ServedTablets, TabletProblem
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
@@ -26,7 +27,10 @@ from bookkeeper.tserver.receive.message_admission import MessageAdmission
 from bookkeeper.tserver.receive.receive_streams import Streams
 from bookkeeper.tserver.receive.receiver import Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
+from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
+from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
 from bookkeeper.tserver.replicas.replica_receiver import ReplicaReceiver
+from bookkeeper.tserver.replicas.wire_forms import replica_info
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write.commit_path import CommitPath
@@ -111,8 +115,25 @@ class ReceiveParts:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaParts:
+    """The replicas on this host's own disk."""
+
+    held: HeldReplicas
+    receiver: ReplicaReceiver
+    collector: ReplicaCollector
+
+    def infos(self, table_id: str, with_segments: bool) -> replica_messages.HeldReplicas:
+        """What this host holds; ``table_id`` empty = of all tables."""
+        manifests = [held.manifest for held in self.held.all() if table_id in ("", held.key.table_id)]
+        damaged = {str(key): error.message for key, error in self.held.damaged.items()}
+        return replica_messages.HeldReplicas(
+            tuple(replica_info(manifest, with_segments) for manifest in manifests), damaged
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
-    """All of them."""
+    """All of them. ``replicas``: None where another process of the directory has the host."""
 
     session: Session
     clients: ClientRequests
@@ -121,7 +142,7 @@ class Parts:
     receiving: ReceiveParts
     bulk: BulkParts
     worker: ReplicationWorker
-    segments: ReplicaReceiver | None
+    replicas: ReplicaParts | None
 
     def forget_streams(self, streams: Sequence[StreamKey]) -> None:
         """These streams have ended for good (R20), and their ``~recv_`` cells are gone. A tablet whose load begins
@@ -141,7 +162,9 @@ class Parts:
     def status(self) -> Mapping[str, str]:
         """Facts for operators: counts, bytes, offsets."""
         tablets = self.tablets.registry.all()
+        replicas = {} if self.replicas is None else self.replicas.receiver.status()
         return {
+            **replicas,
             "session": self.session.session_id,
             "tablets": str(len(tablets)),
             "memory_bytes": str(sum(tablet.data.memory_bytes for tablet in tablets)),

@@ -31,7 +31,6 @@ from bookkeeper.storage.volume import open_volume
 from bookkeeper.tserver.assembly import Environment, SharedStores, assemble, replicate_calls
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.parts import Parts
-from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.service import TServerService
 
 LOG = logging.getLogger(__name__)
@@ -86,7 +85,7 @@ class TServerProcess:
                 master=self._master,
                 retries=self._retries,
                 die=die,
-                replicas=None if self._host is None else HeldReplicas(self._host),
+                host=self._host,
             )
         )
 
@@ -122,6 +121,9 @@ class TServerProcess:
         parts.tablets.leading.start()
         parts.receiving.index.start()
         parts.bulk.uploads.start()
+        if parts.replicas is not None:
+            parts.replicas.receiver.start()
+            parts.replicas.collector.start()
         parts.writing.configuration.start()
         self._service.attach(parts)
         LOG.info("session %s serves at %s", self.session_id, self.address)
@@ -141,6 +143,9 @@ class TServerProcess:
         parts.bulk.receiver.close()
         parts.receiving.receiver.close()
         parts.bulk.uploads.close()
+        if parts.replicas is not None:
+            parts.replicas.receiver.close()
+            parts.replicas.collector.close()
         parts.tablets.loader.unload_all()
         parts.tablets.leading.close()
         parts.writing.committer.close()

@@ -80,7 +80,9 @@ class Hosts:
         return found
 
     def _replicas(self, name: str) -> HeldReplicas:
-        return self.node(name).process.parts.segments._replicas
+        parts = self.node(name).process.parts.replicas
+        assert parts is not None
+        return parts.held
 
     def manifest(self, name: str, extent: Extent) -> Manifest:
         """What a host holds of a tablet."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
-from bookkeeper.metadata.values import FlushState, ReplicaCell
+from bookkeeper.metadata.values import FlushState, ReplicaCell, ReplicaRole
 from bookkeeper.replicas.events import (
     Compacted,
     Flushed,
@@ -85,6 +85,8 @@ class ReplicaWorld:
     books: MetadataTable
     clock: TestClock
     hosts: dict[str, Host] = field(default_factory=dict)
+    incarnations: dict[str, str] = field(default_factory=dict)
+    """Of hosts that are not in this process."""
     ranks: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def host(self, name: str) -> Host:
@@ -108,11 +110,12 @@ class ReplicaWorld:
         host.receiver = self.receiver(host.disk)
         return host
 
-    def put_row(self, *names: str, term: int = 1, role: str = "voter", placement: str = "p") -> None:
+    def put_row(self, *names: str, term: int = 1, role: ReplicaRole = "voter", placement: str = "p") -> None:
         """The tablet's row names these hosts."""
         cells = {keys.PREV_ROW: values.encode_prev_row(EXTENT.prev_row), keys.DIR: values.encode_dir(KEY.directory)}
         for name in names:
-            incarnation = self.hosts[name].disk.store.identity.incarnation
+            known = self.incarnations.get(name)
+            incarnation = known or self.hosts[name].disk.store.identity.incarnation
             cell = ReplicaCell(f"{placement}-{name}", incarnation, role)
             cells[keys.replica_column(name)] = cell.encode()
         rank = next(self.ranks)
@@ -166,12 +169,12 @@ class ReplicaWorld:
         sends = sends_of(held.apply(ReplicateTo(target)))
         return offer_message(held, sends[0].target, sends[0].offer, age_ms) if sends else None
 
-    def offer_of(self, sender: str, target: str, segment_id: int | None) -> SegmentOffer:
+    def offer_of(self, sender: str, target: str, segment_id: int | None, age_ms: int | None = None) -> SegmentOffer:
         """The offer of one segment, whatever the target has."""
         assert segment_id is not None
         held = self.hosts[sender].held
         (send,) = sends_of(held.apply(OfferOne(target, segment_id)))
-        return offer_message(held, send.target, send.offer)
+        return offer_message(held, send.target, send.offer, age_ms)
 
     def replicate(self, sender: str, target: str, chunk: int = CHUNK_BYTES, steps: int = 20) -> list[str]:
         """A leader serves a target until it has everything; the states and reasons of all answers."""

@@ -172,6 +172,9 @@ class LocalNode:
         parts.tablets.compactor.close()
         parts.tablets.flusher.close()
         parts.tablets.leading.close()
+        if parts.replicas is not None:
+            parts.replicas.receiver.close()
+            parts.replicas.collector.close()
         parts.tablets.sorter.close()
         process._master.close()
         if process._host is not None:

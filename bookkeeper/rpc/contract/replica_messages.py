@@ -86,7 +86,7 @@ class FileNeed:
 @dataclass(frozen=True, slots=True)
 class SegmentAnswer:
     """``state`` is accepted (send what is in ``need``), acked (the segment is durable here) or declined, for a
-    ``reason`` of document 2 with a ``problem`` in words. ``root`` is the receiver's newest state.
+    ``reason`` (E-70) with a ``problem`` in words. ``root`` is the receiver's newest state.
     """
 
     state: str

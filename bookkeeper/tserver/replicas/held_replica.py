@@ -132,7 +132,7 @@ class HeldReplica:
             return gone
 
     def placed(self, extent: Extent, change: Callable[[Replica], Replica]) -> None:
-        """Note what the tablet's row says about this replica. Raises as :meth:`apply`."""
+        """Note what the tablet's row says about this replica, such as its stage. Raises as :meth:`apply`."""
         with self._lock:
             self._save(replace(self._manifest, extent=extent, replica=change(self._replica_here())))
 
@@ -147,10 +147,13 @@ class HeldReplica:
 
     def delete_unlisted(self) -> tuple[str, ...]:
         """Delete the files in the tablet's directory that the manifest does not have, such as those of an interrupted
-        compaction. Files that readers use stay. Raises OSError.
+        compaction. Files that readers use stay, and all files of a leader, which may be writing some. Raises as
+        :meth:`collect`.
         """
         with self._lock:
             replica = self._replica_here()
+            if replica.is_leader:
+                return ()
             self._settle()
             names = set(self._store.volume.list_names(self.key.prefix)) - replica.files
             names -= {name for incoming in replica.incoming for name in incoming.segment.list}

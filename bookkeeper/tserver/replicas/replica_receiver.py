@@ -148,6 +148,8 @@ class ReplicaReceiver:
         self._lock = threading.Lock()
         self._transfers: dict[_Name, _Transfer] = {}
         self._reserved = 0
+        self._segments = 0
+        self._content_bytes = 0
         self._thread = BackgroundThread("replica-receiver", clock, die)
 
     # ---- offers
@@ -263,6 +265,7 @@ class ReplicaReceiver:
             if part is None:
                 raise InvalidInputError(f"{transit.file} is not needed for state {transit.segment_id}: send what is")
             held_bytes = part.append(transit.start, transit.content)
+            self._count(0, len(transit.content))
             transfer.use(self._clock.boot_ns())
             is_last = not transfer.need()
             return SegmentAck(transit.file, held_bytes, self._commit(transfer) if is_last else None)
@@ -293,8 +296,14 @@ class ReplicaReceiver:
         if isinstance(reply, Decline):
             problem = "its base is no longer the root here"
             return declined(own_placement(held.replica), reply.root, reply.reason, problem)
+        self._count(1, 0)
         self._heard(held, transfer.offer, transfer.arrived_ns)
         return acked(held.replica)
+
+    def _count(self, segments: int, content_bytes: int) -> None:
+        with self._lock:
+            self._segments += segments
+            self._content_bytes += content_bytes
 
     def _heard(self, held: HeldReplica, offer: SegmentOffer, arrived_ns: int) -> None:
         """Note how old the root is, if the offer is of the root and its leader says so."""
@@ -302,6 +311,10 @@ class ReplicaReceiver:
         is_of_leader = replica.leader == offer.sender.host and replica.term == offer.term
         if is_of_leader and replica.root == offer.segment.segment_id and offer.age_ms is not None:
             held.note_freshness(offer.segment.segment_id, arrived_ns - max(0, offer.age_ms) * 1_000_000)
+
+    def status(self) -> Mapping[str, str]:
+        """Facts for operators: segments that came from other hosts, and the bytes of content for them."""
+        return {"segments_received": str(self._segments), "segment_bytes_received": str(self._content_bytes)}
 
     # ---- the end of a transfer
 
