@@ -26,7 +26,7 @@ GOLDEN = {
         state=OPEN,
         replication_needed_offset=3,
         created_time=1_726_000_000_104,
-        barriers=[Barrier(offset=2, file="w/1.wal", until_offset=9)],
+        barriers=[Barrier(offset=2, file="file:/w/1.wal", until_offset=9)],
         needed_bytes=4_096,
         finished_bytes=64,
     ),
