@@ -15,6 +15,9 @@ from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_parts import BulkParts
 from bookkeeper.tserver.client_requests import ClientRequests
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
+from bookkeeper.tserver.leading.led_tablets import LedTablets
+from bookkeeper.tserver.leading.namer import Namer
+from bookkeeper.tserver.leading.senders import Senders
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.loader import Loader
@@ -51,6 +54,37 @@ class WriteParts:
 
 
 @dataclass(frozen=True, slots=True)
+class LeadingParts:
+    """The tablets with replicas that this host leads: copies to other hosts, and names in the books."""
+
+    led: LedTablets
+    senders: Senders
+    namer: Namer
+
+    def start(self) -> None:
+        """Start the threads."""
+        self.senders.start()
+        self.namer.start()
+
+    def close(self) -> None:
+        """End the threads; the next leader continues."""
+        self.senders.close()
+        self.namer.close()
+
+    def status(self) -> Mapping[str, str]:
+        """Facts for operators: what other hosts got from this one since the start."""
+        sent = self.senders.counters.sent
+        return {
+            "led_tablets": str(len(self.led.all())),
+            "names_put": str(self.namer.names_put),
+            "segments_sent": str(sent.segments),
+            "segment_files_sent": str(sent.files),
+            "segment_rows_sent": str(sent.rows),
+            "segment_bytes_sent": str(sent.payload_bytes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class TabletParts:
     """The tablets served here, and the jobs that work on them."""
 
@@ -59,6 +93,7 @@ class TabletParts:
     flusher: Flusher
     compactor: Compactor
     sorter: Sorter
+    leading: LeadingParts
 
     def served(self) -> ServedTablets:
         """The tablets served here, with the problems of some of them."""
@@ -141,4 +176,5 @@ class Parts:
             "config_generation": str(self.writing.path.context.view.generation),
             "books_updates": str(self.writing.bookkeeper.updates_written),
             "open_streams": str(len(self.receiving.streams)),
+            **self.tablets.leading.status(),
         }

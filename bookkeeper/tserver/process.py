@@ -118,6 +118,7 @@ class TServerProcess:
         parts.writing.bookkeeper.start()
         parts.tablets.flusher.start()
         parts.tablets.compactor.start()
+        parts.tablets.leading.start()
         parts.receiving.index.start()
         parts.bulk.uploads.start()
         if parts.replicas is not None:
@@ -146,6 +147,7 @@ class TServerProcess:
             parts.replicas.receiver.close()
             parts.replicas.collector.close()
         parts.tablets.loader.unload_all()
+        parts.tablets.leading.close()
         parts.writing.committer.close()
         parts.tablets.sorter.close()
         parts.receiving.index.close()

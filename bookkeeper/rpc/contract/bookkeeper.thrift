@@ -6,7 +6,7 @@
 
 namespace py bookkeeper.rpc
 
-const i32 PROTOCOL_VERSION = 4
+const i32 PROTOCOL_VERSION = 5
 
 exception Fault {
   1: required bool transient_
