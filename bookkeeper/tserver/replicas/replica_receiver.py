@@ -79,7 +79,6 @@ class _Transfer:
     offer: SegmentOffer
     files: Mapping[str, HeldFile]
     parts: dict[str, Part]
-    arrived_ns: int
     used_ns: int
     lock: threading.Lock = field(default_factory=threading.Lock)
     is_over: bool = False
@@ -160,7 +159,6 @@ class ReplicaReceiver:
         Raises InvalidInputError for an offer that no sender of this cluster makes, CorruptionError when the replica
         here is damaged, TransientError.
         """
-        arrived_ns = self._clock.boot_ns()
         files, key = files_of_offer(offer), key_of(offer)
         held, problem = self._believed(key, offer)
         if held is None:
@@ -175,13 +173,12 @@ class ReplicaReceiver:
         with self._slot() as slot:
             reply = _reply_of(held.apply(OfferArrived(machine_offer(offer))))
             if isinstance(reply, Decline):
-                self._heard(held, offer, arrived_ns)
                 return declined(own_placement(held.replica), reply.root, reply.reason)
             problem = self._no_room(held, slot.is_free, files, _need_of(reply))
             if problem:
                 held.apply(ContentFailed(offer.segment.segment_id, offer.sender.host))
                 return declined(own_placement(held.replica), held.replica.root, Reason.OVERLOADED, problem)
-            return self._begin(held, offer, files, _need_of(reply), arrived_ns)
+            return self._begin(held, offer, files, _need_of(reply))
 
     def _believed(self, key: ReplicaKey, offer: SegmentOffer) -> tuple[HeldReplica | None, str]:
         """The replica to which the offer is made; or None, and why the books contradict it."""
@@ -238,9 +235,8 @@ class ReplicaReceiver:
         offer: SegmentOffer,
         files: Mapping[str, HeldFile],
         need: tuple[str, ...],
-        arrived_ns: int,
     ) -> SegmentAnswer:
-        transfer = _Transfer(held, offer, files, {}, arrived_ns, arrived_ns)
+        transfer = _Transfer(held, offer, files, {}, self._clock.boot_ns())
         with transfer.lock:
             with self._lock:
                 self._transfers[transfer.name] = transfer
@@ -292,25 +288,19 @@ class ReplicaReceiver:
             transfer.arrived(), brought, transfer.offer.state, lambda: self._incoming.publish(list(parts.values()))
         )
         self._forget(transfer)
+        if not decision:
+            raise _expired(held.key, transfer.offer.segment.segment_id)
         reply = _reply_of(decision)
         if isinstance(reply, Decline):
             problem = "its base is no longer the root here"
             return declined(own_placement(held.replica), reply.root, reply.reason, problem)
         self._count(1, 0)
-        self._heard(held, transfer.offer, transfer.arrived_ns)
         return acked(held.replica)
 
     def _count(self, segments: int, content_bytes: int) -> None:
         with self._lock:
             self._segments += segments
             self._content_bytes += content_bytes
-
-    def _heard(self, held: HeldReplica, offer: SegmentOffer, arrived_ns: int) -> None:
-        """Note how old the root is, if the offer is of the root and its leader says so."""
-        replica = held.replica
-        is_of_leader = replica.leader == offer.sender.host and replica.term == offer.term
-        if is_of_leader and replica.root == offer.segment.segment_id and offer.age_ms is not None:
-            held.note_freshness(offer.segment.segment_id, arrived_ns - max(0, offer.age_ms) * 1_000_000)
 
     def status(self) -> Mapping[str, str]:
         """Facts for operators: segments that came from other hosts, and the bytes of content for them."""
@@ -326,6 +316,8 @@ class ReplicaReceiver:
         except InvalidInputError:
             raise
         except BaseException as error:
+            if transfer.is_over:
+                raise
             if isinstance(error, NoSpaceError):
                 for part in transfer.parts.values():
                     part.discard()
