@@ -13,7 +13,7 @@ from bookkeeper.errors import IncompatibleError, LostBooksError, NotFoundError, 
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import OWNER_FAMILY, MetadataTable, OwnerReader, Row
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Format of the rows, columns and values that :mod:`bookkeeper.metadata.keys` and ``values`` define."""
 
 ROUND_NAME = "books"

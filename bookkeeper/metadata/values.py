@@ -10,7 +10,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -35,6 +35,7 @@ from bookkeeper.strict_json import (
 )
 from combiners import ReplicationStatus
 
+ReplicaRole: TypeAlias = Literal["voter", "joining"]
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 LOG = b"{}"
 """Value of a ``log:`` cell: its column has all information."""
@@ -86,6 +87,37 @@ class Location:
         return cls(text(fields, "session"), text(fields, "address"))
 
 
+VOTER: ReplicaRole = "voter"
+"""The replica counts as a copy, and its host may lead."""
+JOINING: ReplicaRole = "joining"
+"""The replica gets the tablet's segments; it does not count as a copy and never leads."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCell:
+    """``replica:<host>``: one replica of a tablet. ``placement`` names this assignment and is unique for ever; with
+    another ``incarnation`` of the host's disk the replica is gone. ``role`` is voter or joining.
+    """
+
+    placement: str
+    incarnation: str
+    role: ReplicaRole
+
+    def encode(self) -> bytes:
+        """JSON bytes; raises InvalidInputError."""
+        fields: dict[str, Json] = {"placement": self.placement, "incarnation": self.incarnation, "role": self.role}
+        return encode_json(self.decode, fields)
+
+    @classmethod
+    def decode(cls, raw: bytes) -> ReplicaCell:
+        """Parse :meth:`encode`; raises CorruptionError."""
+        fields = read_fields(raw, "a replica", "placement", "incarnation", "role")
+        role = text(fields, "role")
+        if role not in (VOTER, JOINING):
+            raise CorruptionError(f"a replica is {VOTER} or {JOINING}: {raw[:200]!r}")
+        return cls(text(fields, "placement"), text(fields, "incarnation"), role)
+
+
 @dataclass(frozen=True, slots=True)
 class FlushState:
     """``tablet:flush``: the segments of a tablet and the progress that they contain, in one put with new segments'
@@ -97,7 +129,7 @@ class FlushState:
     for all rows, and ``partial_high_waters`` (JSON field ``ahead``) are those of rows with a higher one, from a tablet
     that was merged into this one (rule R18). ``last_wals`` are the records before the tablet's next one (rule R24), as
     WAL and offset: its last record, or the last records of the tablets that were merged into it. ``segments`` are the
-    valid URIs: a ``segment:`` cell that the newest state does not name is dead, also when a late write added it.
+    valid files: a ``segment:`` cell that the newest state does not name is dead, also when a late write added it.
     ``compacted`` is the state of the last full compaction, 0 = none. ``origin_intervals`` are the records of each root
     that the tablet has, from all paths (rule R22); the JSON field is ``held``.
     """
@@ -157,7 +189,7 @@ class FlushState:
 
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
-    """``segment:<uri>``: one locality group's file of one flush. Rows and sequence numbers are those of the complete
+    """``segment:<file>``: one locality group's file of one flush. Rows and sequence numbers are those of the complete
     file, inclusive. ``ranges`` are its rows that belong to this tablet, () = all: several tablets may share a file.
     ``shift`` is added to each sequence number in the file: a tablet assigns those of an import when it takes the file.
     """

@@ -21,19 +21,20 @@ from bookkeeper.model import BlockRange, PartialHighWater, RowRange, StreamKey, 
 from bookkeeper.origins import Part, Root, RootIntervals, RootLog, Runs, root_of
 from docs.extension.markdown import code, doc, table
 
-_WAL = "file:///srv/west/wal/tserver-3-e41aed3c/000001.wal"
+_WAL = "wal/tserver-3-e41aed3c/000001.wal"
 _STREAM = StreamKey("ff9fae57", _WAL, "1", "4", 2)
 
 SAMPLES: Mapping[str, object] = {
     "table_id": "1",
     "end_row": b"m",
-    "uri": "file:///srv/west/tables/1/t-0001/4294967297.geo.parquet",
+    "segment": "tables/1/t-0001/4294967297.geo.parquet",
     "wal": _WAL,
     "file": _WAL,
     "target": TargetKey("east", "4", "1", 2),
     "source_instance_id": "ff9fae57",
     "stream": _STREAM,
     "txid": "00c0ffee00c0ffee",
+    "host": "host2",
     "offset": 100,
     "needed": 100,
     "through": 100,
@@ -49,7 +50,7 @@ SAMPLES: Mapping[str, object] = {
 }
 """The arguments of the examples, by name."""
 
-_TABLET_FAMILIES = ("tablet", "location", "segment", "log", "repl")
+_TABLET_FAMILIES = ("tablet", "location", "replica", "segment", "log", "repl")
 
 
 _CONSTANTS: Mapping[Column, str] = {
@@ -157,6 +158,8 @@ def _sample(name: str, hint: Any) -> object:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return _sample(name, next(kind for kind in arguments if kind is not type(None)))
+    if origin is typing.Literal:
+        return arguments[0]
     if origin is tuple:
         kinds = arguments[:1] if arguments[-1] is Ellipsis else arguments
         return tuple(_sample(name, kind) for kind in kinds)

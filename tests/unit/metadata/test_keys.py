@@ -16,7 +16,7 @@ from bookkeeper.model import StreamKey, TargetKey
 TABLE_IDS = st.from_regex(r"[a-z0-9]{1,3}", fullmatch=True)
 ROWS = st.binary(max_size=4) | st.sampled_from([b"", b"\x00", b"\xff", b"\xff\xff", b";", b"<", b"a\x00"])
 TEXT = st.text(min_size=1, max_size=8) | st.sampled_from(
-    ["_", "%5F", "a_b", "a:b", "%", "~repl_", "\x00", "\uffff", "\U0010ffff", "file:/wal/w-1/1.wal"]
+    ["_", "%5F", "a_b", "a:b", "%", "~repl_", "\x00", "\uffff", "\U0010ffff", "wal/w-1/1.wal"]
 )
 COUNTS = st.integers(0, 2**40)
 OFFSETS = st.integers(1, keys.OFFSET_MAX)
@@ -68,6 +68,19 @@ def test_file_names_round_trip(name: str) -> None:
     assert keys.parse_fate_row(keys.fate_row(name)) == name
     assert keys.parse_del_row(keys.del_row(name)) == name
     assert keys.parse_quar_row(keys.quar_row(name)) == name
+
+
+@given(st.from_regex(r"[a-z0-9][a-z0-9-]{0,30}", fullmatch=True))
+def test_the_host_of_a_replica_round_trips(host: str) -> None:
+    assert keys.parse_replica(keys.replica_column(host).qualifier) == host
+
+
+@pytest.mark.parametrize("host", ["", "-a", "Host", "a" * 32, "a_b", "ä", "a\n"])
+def test_a_name_that_no_host_may_have_is_refused(host: str) -> None:
+    with pytest.raises(InvalidInputError, match="host's name"):
+        keys.replica_column(host)
+    with pytest.raises(CorruptionError, match="not the name of a host"):
+        keys.parse_replica(host.encode())
 
 
 @given(TEXT, TEXT)
@@ -233,12 +246,12 @@ def test_values_without_a_key_or_rank_are_refused(make: object) -> None:
 
 def test_keys_are_as_documented() -> None:
     target = TargetKey("east", "5", "2a", 3)
-    stream = StreamKey("i_1", "file:/w/1.wal", "2a", "5", 3)
+    stream = StreamKey("i_1", "w/1.wal", "2a", "5", 3)
     assert keys.tablet_row("2a", b"m") == b"2a;m"
     assert keys.tablet_row("2a", None) == b"2a<"
-    assert keys.repl_row("file:/w/1.wal") == b"~repl_file:/w/1.wal"
+    assert keys.repl_row("w/1.wal") == b"~repl_w/1.wal"
     assert keys.done_column(target) == Column("done", b"east:5:2a:3")
-    assert keys.recv_cell(stream).key == b"~recv_i%5F1_file:/w/1.wal"
+    assert keys.recv_cell(stream).key == b"~recv_i%5F1_w/1.wal"
     assert keys.recv_cell(stream).column == Column("recv", b"2a:5:3")
     assert keys.recv_cell(replace(stream, run_id="r")).column == Column("recv", b"2a:5:3:r")
     assert keys.master_rank(3, 4) == 3 * 2**32 + 4
