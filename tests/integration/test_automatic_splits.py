@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from bookkeeper.client import Mutation
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import TransientError
 from bookkeeper.master.operations.split_merge import SPLIT_KIND
@@ -65,6 +66,22 @@ def splits_of(cluster: Cluster) -> int:
 def is_splitting(cluster: Cluster) -> bool:
     """Whether an automatic split is under way."""
     return any(found.kind == SPLIT_KIND and found.step != "failed" for found in cluster.client.operations())
+
+
+def test_a_tablet_of_one_large_row_shows_that_it_is_not_split(west: Cluster) -> None:
+    tables, name = west.client.tables, "one-row"
+    table_id = tables.create(name, properties=SMALL_TABLETS).table_id
+    with west.client.writer(name) as writer:
+        for number in range(40):
+            writer.add(Mutation(b"giant").put(b"f", b"%02d" % number, random.Random(number).randbytes(20_000)))
+    tables.flush(name)
+    west.wait_until(lambda: tables.locate(table_id)[0].warning is not None, "reason that it is not split", LIMIT_S)
+    (tablet,) = tables.locate(table_id)
+    assert "row b'giant' has " in (tablet.warning or "")
+    assert "set table.split.bytes above" in (tablet.warning or "")
+    tables.change_properties(name, {"table.split.bytes": "0"})
+    west.wait_until(lambda: tables.locate(table_id)[0].warning is None, "end of the warning", LIMIT_S)
+    tables.delete(name)
 
 
 def test_tablets_split_by_themselves_under_load_while_the_master_dies(west: Cluster, east: Cluster) -> None:
