@@ -232,17 +232,14 @@ def tablet_view(row: Row) -> TabletView:
     location = row.cells.get(keys.LOCATION)
     prev_row = None if prev_cell is None else values.decode_prev_row(prev_cell.value)
     assigned = None if location is None else values.Location.decode(location.value)
+    extent, directory = Extent(table_id, end_row, prev_row), "" if dir_cell is None else dir_cell.value.decode()
     flush = row.cells.get(keys.FLUSH)
-    is_parked = assigned is not None and assigned.is_parked
-    return TabletView(
-        row=row.key,
-        extent=Extent(table_id, end_row, prev_row),
-        directory="" if dir_cell is None else dir_cell.value.decode(),
-        session=None if assigned is None or is_parked else assigned.session,
-        address=None if assigned is None or is_parked else assigned.address,
-        parked_at=assigned.session if assigned is not None and is_parked else None,
-        flush_rank=0 if flush is None else flush.rank,
-    )
+    flush_rank = 0 if flush is None else flush.rank
+    if assigned is None:
+        return TabletView(row.key, extent, directory, None, None, None, flush_rank)
+    if assigned.is_parked:
+        return TabletView(row.key, extent, directory, None, None, assigned.session, flush_rank)
+    return TabletView(row.key, extent, directory, assigned.session, assigned.address, None, flush_rank)
 
 
 def verify_chain(before: TabletView | None, after: TabletView | None, online: Collection[str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from bookkeeper.coordination.config_changes import set_table_properties
 from bookkeeper.errors import CorruptionError, UnavailableError
+from bookkeeper.master import automatic_splits
 from bookkeeper.master.automatic_splits import RETRY_BASE_MS, WHOLE_REST_MS, AutomaticSplits
 from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.index.snapshot import TabletView, tablet_view
@@ -19,7 +20,7 @@ from bookkeeper.master.operations.split_merge import SPLIT_KIND
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import MetadataTable, Row
 from bookkeeper.metadata.values import SegmentEntry
-from bookkeeper.model import Extent
+from bookkeeper.model import Extent, RowRange
 from bookkeeper.rpc.contract.messages import ImportRequest, SplitPoint
 from tests.support.border_world import ends_of, held_row, hold
 from tests.support.faults import fault
@@ -268,3 +269,42 @@ def test_a_damaged_row_is_shown_and_stops_no_other_tablet(
     splits = splits_of(master)
     assert look(splits, master) == [SPLIT_KIND]
     assert "file:///s/lost" in splits.problems[b"1<"]
+    hold_bytes(world, b"1<", [9], serial=2)
+    look(splits, master)
+    assert b"1<" not in splits.problems
+
+
+def test_a_look_reads_few_rows_and_the_next_one_the_others(
+    world: World, master: Master, tserver: ScriptedTServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automatic_splits, "READS_MAX", 1)
+    large_table(world, tserver)
+    splits = splits_of(master)
+    assert look(splits, master) == [], "the first row is that of table 1"
+    assert look(splits, master) == [SPLIT_KIND]
+
+
+def test_large_tablets_of_several_tables_are_split_beside_each_other(
+    world: World, master: Master, tserver: ScriptedTServer
+) -> None:
+    large_table(world, tserver)
+    world.locate(b"1<", tserver.session)
+    hold_bytes(world, b"1<", [3 * GIB], serial=3)
+    tserver.points[Extent("1", None, None)] = SplitPoint(3 * GIB, 0, b"k", "")
+    assert look(splits_of(master), master) == [SPLIT_KIND, SPLIT_KIND]
+    assert tserver.orders == ["measure None", "measure None"]
+
+
+def test_a_measured_part_counts_until_the_tablet_shares_other_files(
+    world: World, master: Master, tserver: ScriptedTServer
+) -> None:
+    large_table(world, tserver)
+    shared = SegmentEntry("default", 9, 3 * GIB, b"b", b"y", 1, 9, 1, (RowRange(None, b"c"),))
+    hold(world.table, held_row(b"2<", {"file:///s/shared": shared}, 1, WAL, 2), 2)
+    tserver.points[WHOLE] = SplitPoint(GIB // 2, GIB // 2, b"m", "")
+    splits = splits_of(master)
+    for serial in (3, 4):
+        assert look(splits, master) == []
+        new = SegmentEntry("default", 9, GIB // 4, b"b", b"y", 1, 9, 1)
+        hold(world.table, held_row(b"2<", {"file:///s/shared": shared, "file:///s/new": new}, 1, WAL, serial), serial)
+    assert tserver.orders == ["measure None"], "a part is measured again though its shared files are the same"
