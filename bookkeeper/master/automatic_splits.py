@@ -128,7 +128,7 @@ class AutomaticSplits:
                 size = size_of_segments(facts_of(row))
             except CorruptionError as error:
                 self._note(key, error.message)
-                size = TabletSize(0, 0)
+                size = TabletSize(watched[key].extent, 0)
             self._sizes[key] = 0 if flush is None else flush.rank, size
 
     def _large(self, watched: Mapping[bytes, TabletView]) -> Iterator[LargeTablet]:
@@ -167,7 +167,7 @@ class AutomaticSplits:
         if point is None:
             return None
         _, size = self._sizes[view.row]
-        self._measured[view.row] = Measured(size.shared_bytes, point.shared_bytes)
+        self._measured[view.row] = Measured(size.extent, size.shared_files, point.shared_bytes)
         if counted_bytes(size, self._measured[view.row]) <= self._limits[view.extent.table_id].split_bytes:
             return None
         if point.row is None:

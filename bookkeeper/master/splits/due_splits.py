@@ -5,8 +5,8 @@ split next. :mod:`bookkeeper.master.automatic_splits` reads, asks and begins the
 
 **Shared files.** After a split both halves name one file. The books know the bytes of the complete file only, so both
 halves seem as large as their parent. The tserver of a tablet measures its own part by the index of the file. That
-measure counts as long as the tablet has the same shared files; segments of its own are added by their size. So a half
-is not split again until it has grown, before and after it has compacted.
+measure counts as long as the tablet has the same rows and shared files; segments of its own are added by their size. So
+a half is not split again until it has grown, before and after it has compacted.
 """
 
 from __future__ import annotations
@@ -24,20 +24,27 @@ TABLETS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class TabletSize:
-    """The bytes of a tablet's segment files: of those that count completely, and of those with rows of other tablets.
-    Both are sizes of complete files.
+    """The bytes of a tablet's segment files: of those that count completely, and of those with rows of other tablets
+    (``shared_files``). Both are sizes of complete files.
     """
 
+    extent: Extent
     whole_bytes: int
-    shared_bytes: int
+    shared_bytes: int = 0
+    shared_files: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The part of a tablet in its shared files, as its tserver has measured it while these files had so many bytes."""
+    """The bytes of a tablet in these shared files, as its tserver has measured them."""
 
-    files_bytes: int
+    extent: Extent
+    shared_files: frozenset[str]
     part_bytes: int
+
+    def is_of(self, size: TabletSize) -> bool:
+        """Whether the tablet still has these rows and these files; after a merge it has more of them."""
+        return (self.extent, self.shared_files) == (size.extent, size.shared_files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +62,17 @@ class LargeTablet:
 
 def size_of_segments(facts: TabletFacts) -> TabletSize:
     """The size of a tablet by the cells of its row."""
-    shared = sum(entry.size_bytes for entry in facts.segments.values() if entry.ranges)
-    return TabletSize(sum(entry.size_bytes for entry in facts.segments.values()) - shared, shared)
+    shared = {uri: entry.size_bytes for uri, entry in facts.segments.items() if entry.ranges}
+    whole_bytes = sum(entry.size_bytes for entry in facts.segments.values() if not entry.ranges)
+    return TabletSize(facts.extent, whole_bytes, sum(shared.values()), frozenset(shared))
 
 
 def counted_bytes(size: TabletSize, measured: Measured | None) -> int:
     """The bytes of a tablet that count for its split. Before a measure of its present shared files they count
     completely, so the tablet is measured next.
     """
-    is_known = measured is not None and measured.files_bytes == size.shared_bytes
-    return size.whole_bytes + (measured.part_bytes if measured is not None and is_known else size.shared_bytes)
+    known = measured is not None and measured.is_of(size)
+    return size.whole_bytes + (measured.part_bytes if measured is not None and known else size.shared_bytes)
 
 
 def due_tablets(large: Iterable[LargeTablet], locks: Collection[str]) -> list[LargeTablet]:

@@ -26,6 +26,7 @@ from bookkeeper.storage.tablet.segments.middle_row import RowGroup, SegmentGroup
 from tests.support.faults import fault
 
 LIMIT = 1_000
+HALF = Extent("1", b"m", None)
 ROUNDS_MAX = 60
 
 
@@ -67,17 +68,25 @@ def entry(size: int, first: bytes, last: bytes, *ranges: RowRange) -> SegmentEnt
 
 def test_files_with_rows_of_other_tablets_are_counted_apart() -> None:
     shared = entry(500, b"a", b"z", RowRange(None, b"m"))
-    facts = TabletFacts(Extent("1", b"m", None), None, {"own": entry(30, b"a", b"b"), "shared": shared}, ())
-    assert size_of_segments(facts) == TabletSize(30, 500)
+    facts = TabletFacts(HALF, None, {"own": entry(30, b"a", b"b"), "shared": shared}, ())
+    assert size_of_segments(facts) == TabletSize(HALF, 30, 500, frozenset({"shared"}))
 
 
-def test_a_measure_counts_for_the_shared_files_that_were_measured() -> None:
-    measured = Measured(500, 220)
-    assert due_splits.counted_bytes(TabletSize(30, 500), None) == 530
-    assert due_splits.counted_bytes(TabletSize(30, 500), measured) == 250
-    assert due_splits.counted_bytes(TabletSize(90, 500), measured) == 310
-    assert due_splits.counted_bytes(TabletSize(90, 0), measured) == 90
-    assert due_splits.counted_bytes(TabletSize(90, 700), measured) == 790
+@pytest.mark.parametrize(
+    ("size", "counted"),
+    [
+        (TabletSize(HALF, 30, 500, frozenset({"s"})), 250),
+        (TabletSize(HALF, 90, 500, frozenset({"s"})), 310),
+        (TabletSize(HALF, 90), 90),
+        (TabletSize(HALF, 90, 700, frozenset({"s", "t"})), 790),
+        (TabletSize(replace(HALF, end_row=b"p"), 30, 500, frozenset({"s"})), 530),
+    ],
+    ids=["as measured", "new files of its own", "compacted", "other shared files", "merged"],
+)
+def test_a_measure_counts_for_the_rows_and_shared_files_that_were_measured(size: TabletSize, counted: int) -> None:
+    measured = Measured(HALF, frozenset({"s"}), 220)
+    assert due_splits.counted_bytes(size, measured) == counted
+    assert due_splits.counted_bytes(size, None) == size.whole_bytes + size.shared_bytes
 
 
 # ---- many splits of one table
@@ -117,7 +126,8 @@ class SimulatedTable:
     def _measure(self, facts: TabletFacts) -> None:
         groups = [SegmentGroups(e.size_bytes, e.ranges, self.files[name]) for name, e in facts.segments.items()]
         middle = find_middle(groups, facts.extent.rows, 100)
-        self.measured[facts.row] = Measured(size_of_segments(facts).shared_bytes, middle.shared_bytes)
+        size = size_of_segments(facts)
+        self.measured[facts.row] = Measured(facts.extent, size.shared_files, middle.shared_bytes)
         if self.counted(facts) <= LIMIT:
             return
         if middle.row is None:
@@ -125,7 +135,6 @@ class SimulatedTable:
             return
         halves = (replace(facts.extent, end_row=middle.row), replace(facts.extent, prev_row=middle.row))
         self.tablets.remove(facts)
-        self.measured.pop(facts.row)
         for extent in halves:
             parts = {name: part_of_segment(e, extent.rows) for name, e in facts.segments.items()}
             own = {name: part for name, part in parts.items() if part is not None}
