@@ -43,6 +43,7 @@ STRUCTS: tuple[type, ...] = (
     offer_messages.SegmentsOffer,
     messages.ServedTablets,
     messages.SourceBlock,
+    messages.SplitPoint,
     model.StreamKey,
     messages.TableInfo,
     messages.TableUsage,
