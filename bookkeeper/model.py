@@ -30,6 +30,14 @@ MUTATION_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
+class HostIdentity:
+    """A host of the cluster: its name, and the incarnation of its disk; a wiped disk gets a new incarnation."""
+
+    name: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
 class LocalityGroup:
     """A named group of families that are stored together; a target may replicate some groups only."""
 

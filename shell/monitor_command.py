@@ -30,7 +30,7 @@ def monitor(directory: Path, token_only: bool, as_json: bool) -> None:
     settings = load_settings(directory)
     url, token = address_of(settings), ""
     if requires_token(settings):
-        token = token_of(SecretStore(settings.directory).own("monitor"))
+        token = token_of(SecretStore(settings.cluster_directory).own("monitor"))
     elif token_only:
         raise NotFoundError(
             "this monitor has no token, because monitor.authentication is none; open its address without a token"

@@ -59,7 +59,7 @@ def make(
     _require_one("--tables", tables is not None, "--all-tables", all_tables)
     settings = load_settings(directory)
     own = settings.instance
-    stored = SecretStore(settings.directory).make_for_peer(
+    stored = SecretStore(settings.cluster_directory).make_for_peer(
         name, own.name, own.instance_id, _instance_id(instance), names(tables or ""), all_tables
     )
     opened = _opened(stored.secret)
@@ -125,7 +125,7 @@ def tables(
         return replace(found, tables=tuple(sorted(opened)))
 
     settings = load_settings(directory)
-    stored = SecretStore(settings.directory).change_tables(name, change)
+    stored = SecretStore(settings.cluster_directory).change_tables(name, change)
     text = f"{name} may replicate to {_opened(stored.secret)} of {settings.instance.name}"
     Output(as_json).result(text, _record(stored, settings))
 
@@ -140,7 +140,7 @@ def list_secrets(directory: Path, as_json: bool) -> None:
     cluster's own.
     """
     settings = load_settings(directory)
-    rows = [_record(stored, settings) for stored in SecretStore(settings.directory).listed()]
+    rows = [_record(stored, settings) for stored in SecretStore(settings.cluster_directory).listed()]
     Output(as_json).records(rows, _COLUMNS, "no secrets; bookkeeper standalone makes missing ones")
 
 
@@ -155,7 +155,7 @@ def renew(directory: Path, who: str, as_json: bool) -> None:
     to all callers.
     """
     settings = load_settings(directory)
-    stored = SecretStore(settings.directory).renew(who)
+    stored = SecretStore(settings.cluster_directory).renew(who)
     text = f"the new secret for {who} is in {stored.path}; when all use it: bookkeeper secret forget {directory} {who}"
     Output(as_json).result(text, _record(stored, settings))
 
@@ -168,7 +168,7 @@ def renew(directory: Path, who: str, as_json: bool) -> None:
 def forget(directory: Path, who: str, all_secrets: bool, as_json: bool) -> None:
     """Refuse the secret that WHO had before `secret renew`, and close connections that were opened with it."""
     settings = load_settings(directory)
-    removed = SecretStore(settings.directory).forget(who, all_secrets)
+    removed = SecretStore(settings.cluster_directory).forget(who, all_secrets)
     ids = [stored.secret.id for stored in removed]
     text = f"{who} is refused with {', '.join(ids)} from now on" if ids else f"{who} has no previous secret"
     Output(as_json).result(text, {"who": who, "forgotten": ids})
@@ -181,7 +181,7 @@ def _record(stored: StoredSecret, settings: Settings) -> Record:
         "use": "shown" if shown else "both" if own else "accepted",
         "who": stored.secret.cluster if shown else stored.secret.holder,
         "made": utc(stored.secret.made_ms),
-        "file": str(stored.path.relative_to(settings.directory)),
+        "file": str(stored.path.relative_to(settings.cluster_directory)),
         "path": str(stored.path),
         "instance_id": stored.secret.holder_instance_id or None,
         "tables": _tables(stored.secret) if stored.secret.kind == "peer" and not shown else None,

@@ -16,10 +16,10 @@ from typing import Any
 from bookkeeper.bulk.booked_segment import SEQ_MAX
 from bookkeeper.bulk.manifest import NAME, read_manifest
 from bookkeeper.errors import CorruptionError
-from bookkeeper.metadata.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, typed
 from bookkeeper.metadata.values import SegmentEntry, encode_row
 from bookkeeper.model import LocalityGroup, RowRange, chain_break
 from bookkeeper.storage.volume import Volume
+from bookkeeper.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, typed
 
 KIND = "bookkeeper table export"
 VERSION = 1

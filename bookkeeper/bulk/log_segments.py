@@ -18,12 +18,12 @@ import pyarrow as pa
 
 from bookkeeper.bulk.booked_segment import segment_entry
 from bookkeeper.errors import CorruptionError
-from bookkeeper.metadata.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, tuples, typed
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import LocalityGroup
 from bookkeeper.storage.columns import binary_offsets
 from bookkeeper.storage.tablet import GroupMap, SegmentRef
 from bookkeeper.storage.volume import Volume
+from bookkeeper.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, tuples, typed
 
 MANIFEST_SUFFIX = ".segments"
 FILE_SUFFIX = ".segment-"

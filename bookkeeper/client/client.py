@@ -106,7 +106,7 @@ class Client:
         """
         cluster = _cluster_at(where)
         credentials = client_credentials(cluster.settings, credential_files(secret_file, tls_ca, tls_certificate))
-        home = None if cluster.settings is None else cluster.settings.directory
+        home = None if cluster.settings is None else cluster.settings.cluster_directory
         rpc = None if cluster.settings is None else cluster.settings.rpc
         client = cls(cluster.quorum, settings or rpc, clock, rng, credentials=credentials, home=home)
         try:
@@ -212,5 +212,8 @@ class _Cluster(NamedTuple):
 def _cluster_at(where: str | Path) -> _Cluster:
     if isinstance(where, Path) or "/" in where or Path(where).is_dir():
         settings = load_settings(where)
-        return _Cluster(parse_quorum(settings.master.address), settings)
+        masters = [settings.master.address]
+        if settings.host.cluster:
+            masters.insert(0, load_settings(settings.cluster_directory).master.address)
+        return _Cluster(parse_quorum(",".join(dict.fromkeys(masters))), settings)
     return _Cluster(parse_quorum(where), None)

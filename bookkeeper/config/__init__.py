@@ -5,6 +5,7 @@ from bookkeeper.config.file import (
     Problem,
     check_settings,
     format_settings,
+    joined_settings,
     load_settings,
     new_settings,
     write_settings,
@@ -12,6 +13,7 @@ from bookkeeper.config.file import (
 from bookkeeper.config.processes import MasterSettings, ReplaySettings, TServerSettings
 from bookkeeper.config.sections import (
     CoordinationSettings,
+    HostSettings,
     InstanceSettings,
     MetadataSettings,
     MonitorSettings,
@@ -27,6 +29,7 @@ from bookkeeper.config.setting import SettingFacts, explain
 __all__ = [
     "SETTINGS_FILE",
     "CoordinationSettings",
+    "HostSettings",
     "InstanceSettings",
     "MasterSettings",
     "MetadataSettings",
@@ -44,6 +47,7 @@ __all__ = [
     "check_settings",
     "explain",
     "format_settings",
+    "joined_settings",
     "load_settings",
     "new_settings",
     "write_settings",

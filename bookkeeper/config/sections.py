@@ -6,6 +6,7 @@ Every key is known, of the right type and in range. Each field has a meaning, a 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import quote, unquote
@@ -30,7 +31,7 @@ class MetadataSettings(Section):
 
     url: str = setting(
         "sqlite:///metadata.db",
-        "sqlite:///FILE (relative to this directory) or hbase://HOST:PORT/PREFIX (HBase's Thrift server), "
+        "sqlite:///FILE (relative to the cluster's directory) or hbase://HOST:PORT/PREFIX (HBase's Thrift server), "
         "percent-escaped; init makes the table there, and processes refuse any other table",
         "SQLite needs no other process, and an acknowledged write is on disk; with HBase in a single JVM it is not",
         pattern=r"^(sqlite:///.+|hbase://[^/]+:\d+/[^/]+)$",
@@ -42,7 +43,7 @@ class CoordinationSettings(Section):
 
     url: str = setting(
         "embedded:coordination",
-        "embedded:DIRECTORY (relative to this directory): all processes of the cluster on one machine",
+        "embedded:DIRECTORY (relative to the cluster's directory): all processes of the cluster on one machine",
         "the only kind there is",
         pattern=r"^embedded:.+$",
     )
@@ -152,7 +153,8 @@ class SecuritySettings(Section):
     )
     tls_certificate: str = setting(
         "",
-        "PEM file of this cluster's certificate (relative to this directory), which names its addresses; empty: no TLS",
+        "PEM file of this cluster's certificate (relative to the cluster's directory), which names its addresses; "
+        "empty: no TLS",
         "traffic on one machine needs no encryption",
     )
     tls_key: str = setting("", "PEM file of the certificate's key, mode 0600", "there is no TLS")
@@ -227,7 +229,7 @@ class FilesSettings(Section):
     roots: tuple[str, ...] = setting(
         ("exchange",),
         "Directories below which the cluster reads and writes such files, symbolic links resolved: absolute, or "
-        "relative to this directory; a URI for another filesystem (s3://bucket/prefix)",
+        "relative to the cluster's directory; a URI for another filesystem (s3://bucket/prefix)",
         "users of a cluster must not read and write all files that its processes can",
         strict=False,
     )
@@ -240,11 +242,40 @@ class FilesSettings(Section):
         return self
 
 
+class HostSettings(Section):
+    """The host: this directory, as one of those on which a cluster runs."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,30}$")] = setting(
+        "host1",
+        "Permanent name of this host, which no other host of the cluster ever gets; never change it",
+        "the first host of a cluster",
+    )
+    cluster: str = setting(
+        "",
+        "Directory of the cluster that this host has joined (relative to this directory), which holds books, logs, "
+        "shared segments and secrets; empty: this directory",
+        "the first host of a cluster holds them itself",
+    )
+
+
 class StandaloneSettings(Section):
     """The processes that ``bookkeeper standalone`` starts."""
 
     tservers: Annotated[int, Field(ge=1, le=64)] = setting(
         1, "Tservers to run; each is a process of its own", "the smallest cluster that works"
+    )
+    hosts: Annotated[int, Field(ge=1, le=16)] = setting(
+        1,
+        "Hosts of the cluster to run on this machine: this directory, and others below its directory hosts/, which are "
+        "made when they are missing",
+        "one machine loses all its hosts together; several are for tables with replicas, and for tests",
+    )
+    processes: tuple[Literal["master", "tserver", "replay"], ...] = setting(
+        ("master", "tserver", "replay"),
+        "Kinds of processes to run here; a cluster needs one master, and one replay process for each machine",
+        "the first host of a cluster runs all of them",
+        strict=False,
+        min_length=1,
     )
 
 
@@ -262,6 +293,7 @@ class Sections(Section):
     replication: ReplicationSettings = Field(default_factory=ReplicationSettings)
     monitor: MonitorSettings = Field(default_factory=MonitorSettings)
     files: FilesSettings = Field(default_factory=FilesSettings)
+    host: HostSettings = Field(default_factory=HostSettings)
     standalone: StandaloneSettings = Field(default_factory=StandaloneSettings)
 
     @model_validator(mode="after")
@@ -276,32 +308,46 @@ class Sections(Section):
 
 
 class Settings(Sections):
-    """The settings, and the absolute path of their directory."""
+    """The settings, and the absolute path of their directory, which is one host of the cluster."""
 
     directory: Path
+
+    @property
+    def cluster_directory(self) -> Path:
+        """The directory of books, logs, shared segments and secrets; :attr:`directory` unless the host has joined."""
+        return Path(os.path.normpath(self.directory / self.host.cluster)) if self.host.cluster else self.directory
 
     @property
     def metadata_url(self) -> str:
         """The metadata URL with an absolute path (``sqlite:////abs/metadata.db``), or ``hbase://`` as it stands."""
         scheme, _, tail = self.metadata.url.partition(":///")
-        return f"sqlite:///{quote(str(self.directory / unquote(tail)))}" if scheme == "sqlite" else self.metadata.url
+        return (
+            f"sqlite:///{quote(str(self.cluster_directory / unquote(tail)))}"
+            if scheme == "sqlite"
+            else self.metadata.url
+        )
 
     @property
     def coordination_dir(self) -> Path:
         """Directory of the embedded coordination store."""
-        return self.directory / self.coordination.url.removeprefix("embedded:")
+        return self.cluster_directory / self.coordination.url.removeprefix("embedded:")
 
     @property
     def wal_dir(self) -> Path:
         """Directory of ``<session id>/<n>.wal``."""
-        return self.directory / "wal"
+        return self.cluster_directory / "wal"
 
     @property
     def tables_dir(self) -> Path:
         """Directory of ``<table id>/<tablet dir>/<file>.parquet``."""
-        return self.directory / "tables"
+        return self.cluster_directory / "tables"
 
     @property
     def logs_dir(self) -> Path:
-        """Directory with one log file for each process that standalone runs."""
+        """Directory with one log file for each process that standalone runs on this host."""
         return self.directory / "logs"
+
+    @property
+    def replicas_dir(self) -> Path:
+        """Directory of this host's incarnation, and of the replicas that it holds."""
+        return self.directory / "replicas"

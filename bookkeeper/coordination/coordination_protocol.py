@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from bookkeeper.model import HostIdentity
+
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
@@ -19,6 +21,8 @@ class SessionInfo:
     kind: str
     address: str
     alive: bool
+    host: HostIdentity | None = None
+    """The host whose lock the process holds; None for every other process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,10 @@ class Session(Protocol):
 class Coordination(Protocol):
     """The coordination store. Thread-safe; raises TransientError when it can't be reached."""
 
-    def open_session(self, kind: str, address: str) -> Session:
-        """Register a live process of ``kind`` ("master", "tserver", "replay") answering at ``address`` (host:port)."""
+    def open_session(self, kind: str, address: str, host: HostIdentity | None = None) -> Session:
+        """Register a live process of ``kind`` ("master", "tserver", "replay") answering at ``address`` (host:port), and
+        the ``host`` whose lock it holds.
+        """
 
     def sessions(self, kind: str) -> list[SessionInfo]:
         """All sessions of a kind that were not forgotten, dead ones included."""

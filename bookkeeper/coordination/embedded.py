@@ -30,6 +30,7 @@ from bookkeeper.errors import (
     UnavailableError,
     unavailable,
 )
+from bookkeeper.model import HostIdentity
 
 COORDINATION_FILE = "coordination.db"
 _GENERATION = "generation"
@@ -86,7 +87,7 @@ class EmbeddedCoordination:
 
     # ---- sessions
 
-    def open_session(self, kind: str, address: str) -> Session:
+    def open_session(self, kind: str, address: str, host: HostIdentity | None = None) -> Session:
         """See the protocol."""
         if not (kind.isascii() and kind.isalnum()):
             raise InvalidInputError(f"a session's kind consists of letters and digits, not {kind!r}")
@@ -96,8 +97,9 @@ class EmbeddedCoordination:
                 self._sweep(db)
                 session_id = f"{kind}-{increment(db, _SESSION_SERIAL)}-{self._suffix()}"
                 pid = os.getpid()
-                row = (session_id, kind, address, pid, process_started(pid))
-                db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, 0)", row)
+                identity = (None, None) if host is None else (host.name, host.incarnation)
+                row = (session_id, kind, address, pid, process_started(pid), *identity)
+                db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, 0, ?, ?)", row)
                 session = EmbeddedSession(
                     session_id, self._path(session_id), self._clock, self._boot_id, self._settings
                 )
@@ -166,15 +168,17 @@ class EmbeddedCoordination:
         """The current state of a session; its death is durable before this returns it."""
         with self._store.reading() as db:
             row = db.execute(
-                "SELECT kind, address, pid, pid_started, dead FROM sessions WHERE session_id = ?", (session_id,)
+                "SELECT kind, address, pid, pid_started, dead, host, incarnation FROM sessions WHERE session_id = ?",
+                (session_id,),
             ).fetchone()
         if row is None:
             return None
-        kind, address, pid, pid_started, dead = row
+        kind, address, pid, pid_started, dead, name, incarnation = row
         if not dead and self._seems_dead(session_id, pid, pid_started):
             self._write_dead(session_id)
             dead = True
-        return SessionInfo(session_id, kind, address, not dead)
+        host = None if name is None else HostIdentity(name, incarnation)
+        return SessionInfo(session_id, kind, address, not dead, host)
 
     def _seems_dead(self, session_id: str, pid: int, pid_started: str) -> bool:
         try:

@@ -28,12 +28,12 @@ from bookkeeper.sqlite_file import (
 KIND = FileKind(
     title="coordination store",
     application_id=0x424B434F,
-    version=2,
+    version=3,
     schema=(
         "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
         """CREATE TABLE sessions (
     session_id TEXT PRIMARY KEY, kind TEXT NOT NULL, address TEXT NOT NULL, pid INTEGER NOT NULL,
-    pid_started TEXT NOT NULL, dead INTEGER NOT NULL DEFAULT 0
+    pid_started TEXT NOT NULL, dead INTEGER NOT NULL DEFAULT 0, host TEXT, incarnation TEXT
 ) WITHOUT ROWID""",
         """CREATE TABLE leader (
     one INTEGER PRIMARY KEY CHECK (one = 1), session_id TEXT NOT NULL, address TEXT NOT NULL, epoch INTEGER NOT NULL
@@ -45,7 +45,7 @@ KIND = FileKind(
 
 _CONTENT = (
     "SELECT name, value FROM counters ORDER BY 1",
-    "SELECT session_id, kind, address, pid, pid_started, dead FROM sessions ORDER BY 1",
+    "SELECT session_id, kind, address, pid, pid_started, dead, host, incarnation FROM sessions ORDER BY 1",
     "SELECT session_id, address, epoch FROM leader",
     "SELECT path, value, version FROM tree ORDER BY 1",
 )

@@ -216,7 +216,11 @@ class AutomaticSplits:
 
 
 def limits_of(config: ClusterConfig) -> dict[str, Limit]:
-    """The limits of the tables that are online and have one, by table id."""
+    """The limits of the tables that are online, have one, and have one replica of each tablet, by table id."""
     online = [table for table in config.tables.values() if table.state == "online"]
-    limits = {table.table_id: Limit(table.name, parse_properties(table.properties).split_bytes) for table in online}
-    return {table_id: limit for table_id, limit in limits.items() if limit.split_bytes}
+    properties = {table.table_id: (table.name, parse_properties(table.properties)) for table in online}
+    return {
+        table_id: Limit(name, values.split_bytes)
+        for table_id, (name, values) in properties.items()
+        if values.split_bytes and values.replicas == 1
+    }

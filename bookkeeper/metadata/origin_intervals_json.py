@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import Any
 
 from bookkeeper.errors import CorruptionError
-from bookkeeper.metadata.strict_json import INT_MAX
 from bookkeeper.model import RowRange
 from bookkeeper.origins import Part, Root, RootIntervals, Runs
+from bookkeeper.strict_json import INT_MAX
 
 
 def encode_origin_intervals(origin_intervals: Mapping[Root, RootIntervals]) -> dict[str, dict[str, list[Any]]]:

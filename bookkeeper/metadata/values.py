@@ -10,14 +10,16 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from google.protobuf.message import DecodeError
 
 import combiners
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.origin_intervals_json import decode_origin_intervals, encode_origin_intervals
-from bookkeeper.metadata.strict_json import (
+from bookkeeper.model import BlockRange, PartialHighWater, RowRange, StreamKey, TargetShare
+from bookkeeper.origins import Root, RootIntervals
+from bookkeeper.strict_json import (
     check_names,
     encode_json,
     mapping,
@@ -31,10 +33,9 @@ from bookkeeper.metadata.strict_json import (
     tuples,
     typed,
 )
-from bookkeeper.model import BlockRange, PartialHighWater, RowRange, StreamKey, TargetShare
-from bookkeeper.origins import Root, RootIntervals
 from combiners import ReplicationStatus
 
+ReplicaRole: TypeAlias = Literal["voter", "joining"]
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 LOG = b"{}"
 """Value of a ``log:`` cell: its column has all information."""
@@ -84,6 +85,37 @@ class Location:
         """Parse :meth:`encode`; raises CorruptionError."""
         fields = read_fields(raw, "a location", "session", "address")
         return cls(text(fields, "session"), text(fields, "address"))
+
+
+VOTER: ReplicaRole = "voter"
+"""The replica counts as a copy, and its host may lead."""
+JOINING: ReplicaRole = "joining"
+"""The replica gets the tablet's segments; it does not count as a copy and never leads."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCell:
+    """``replica:<host>``: one replica of a tablet. ``placement`` names this assignment and is unique for ever; with
+    another ``incarnation`` of the host's disk the replica is gone. ``role`` is voter or joining.
+    """
+
+    placement: str
+    incarnation: str
+    role: ReplicaRole
+
+    def encode(self) -> bytes:
+        """JSON bytes; raises InvalidInputError."""
+        fields: dict[str, Json] = {"placement": self.placement, "incarnation": self.incarnation, "role": self.role}
+        return encode_json(self.decode, fields)
+
+    @classmethod
+    def decode(cls, raw: bytes) -> ReplicaCell:
+        """Parse :meth:`encode`; raises CorruptionError."""
+        fields = read_fields(raw, "a replica", "placement", "incarnation", "role")
+        role = text(fields, "role")
+        if role not in (VOTER, JOINING):
+            raise CorruptionError(f"a replica is {VOTER} or {JOINING}: {raw[:200]!r}")
+        return cls(text(fields, "placement"), text(fields, "incarnation"), role)
 
 
 @dataclass(frozen=True, slots=True)

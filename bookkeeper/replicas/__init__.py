@@ -6,7 +6,7 @@ Content is opaque. In the order in which a segment passes them:
 
 * ``rules``: the two rule sets, the document to the letter and the corrected one; each correction is a field;
 * ``values``: segments, entries with acknowledgements, placements, the replica;
-* ``messages``, ``events``, ``instructions``: what replicas say, what happens to one, what it has to do;
+* ``messages``, ``instructions``, ``events``: what replicas say, what one has to do, what happens to one;
 * ``chain``: walks from the root; ``making``: flushes, compactions, the major that begins a term;
 * ``sending``: a leader to its targets, a follower to its leader, an unloading replica to children;
 * ``receiving``: accept or decline, fast-forward or merge;

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.messages import Offer, Purpose, Reply
-from bookkeeper.replicas.values import Placement, Positions, Segment, Target
+from bookkeeper.replicas.values import Placement, Positions, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,20 @@ class Compacted:
     """Segments were folded into files, which are durable."""
 
     inputs: tuple[int, ...]
+    files: tuple[str, ...]
+    segment_id: int | None = None
+    replaced: tuple[str, ...] | None = None
+    """The files of the root's list whose records these files have; None: all files of the inputs. A host that merges
+    files of similar sizes takes the whole live chain for the inputs and says here which files it has merged.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """Files of an import are durable on this host, and the leader takes them into its tablet."""
+
+    number: int
+    """The import. A state that has it takes it no second time."""
     files: tuple[str, ...]
     segment_id: int | None = None
 
@@ -78,6 +93,8 @@ class ReplicateTo:
     """The leader's turn to serve a target (E-34)."""
 
     target: str
+    named_id: int | None = None
+    """The state that the newest term has named, see ``settled``: the child of a split gets nothing beyond it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +111,26 @@ class LeaderRun:
 class UnloadRun:
     """The turn of a replica in UNLOAD (E-65)."""
 
+    final: Name | None = None
+    """The last state that the books name of its tablet; without it, all that the replica has is handed on."""
+
 
 @dataclass(frozen=True, slots=True)
 class LeaderNamed:
-    """The election names a leader (E-19); for the leader itself, with what its term begins from."""
+    """The election names a leader (E-19); for the leader itself, with what its term begins from.
+
+    The leader begins from the named state and has replayed the logs behind it, so what it holds beyond that state is
+    covered (N6). ``decide`` raises ProtocolError if the leader may not lead or lacks a file of the named state.
+    """
 
     leader: str | None
     term: int = 0
-    start: Segment | None = None
-    """The state from which the new leader begins; None for its root."""
+    named: Name | None = None
+    """What the books name now; None before the first name."""
     replayed: Positions = ()
+    """For each log: up to which offset the named state and the replay have its records."""
     given_up: Positions = ()
+    """For each given-up log: the offset from which its records are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +170,7 @@ Event = (
     Wrote
     | Flushed
     | Compacted
+    | Adopted
     | OfferArrived
     | ContentArrived
     | ContentFailed

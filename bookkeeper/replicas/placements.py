@@ -19,7 +19,6 @@ from bookkeeper.replicas.values import (
     Segment,
     Stage,
     Target,
-    has_positions,
     is_acked,
 )
 
@@ -63,6 +62,13 @@ class TabletRow:
     split_head: int | None = None
     """The root when the split began: the children need it before the split ends (E-62)."""
 
+    parent: str | None = None
+    """The tablet that still hands its data to this one. Till then this one neither splits nor merges."""
+    term: int = 0
+    """The newest term. While a tablet splits, it and its children take their terms from one counter, so the ids of
+    their states are unique.
+    """
+
     def replica(self, host: str) -> RowReplica | None:
         """The replica on a host."""
         return next((one for one in self.replicas if one.host == host), None)
@@ -104,7 +110,7 @@ def _leader_of(child: TabletRow) -> Target:
     found = child.replica(child.leader) if child.leader is not None else None
     if found is None:
         raise ProtocolError(f"tablet {child.tablet} has no leader: elect one, then go on with the split")
-    return Target(found.host, found.placement, child.key_range)
+    return Target(found.host, found.placement, child.key_range, child.term)
 
 
 def may_lead(replica: Replica) -> bool:
@@ -112,16 +118,20 @@ def may_lead(replica: Replica) -> bool:
     return replica.stage in (Stage.LIVE, Stage.LOADING)
 
 
-def start_of(replica: Replica, named: Name | None) -> Segment | None:
-    """The state from which a host can lead: its root (None) if that has all that the named state has of the logs, else
-    the named state if the host holds its files. Raises ProtocolError if it can't lead: logs may be gone that its root
-    lacks.
+def start_of(replica: Replica, named: Name | None, rules: Rules) -> Segment | None:
+    """The state from which a host leads: the one that the books name; None: an empty tablet. To the letter, its root.
+
+    Segments that the host holds beyond the named state are covered by the logs that the term replays (N6). Raises
+    ProtocolError if the host lacks a file of the named state.
     """
-    root = replica.entry(replica.root)
-    if named is None or (root is not None and has_positions(root.segment.logs, named.logs)):
+    if not rules.n6_named_start:
+        root = replica.entry(replica.root)
+        return None if root is None else root.segment
+    if named is None:
         return None
-    if not replica.files.issuperset(named.files):
-        raise ProtocolError(f"{replica.host} does not hold the named state: elect a replica that does")
+    lacking = sorted(set(named.files) - replica.files)
+    if lacking:
+        raise ProtocolError(f"{replica.host} lacks file {lacking[0]} of the named state: elect a replica that has it")
     entry = replica.entry(named.state_id)
     if entry is not None:
         return entry.segment

@@ -94,7 +94,7 @@ def entrance_of(settings: Settings) -> Entrance:
     tls = server_context(tls_files(settings))
     if settings.security.authentication == "none":
         return Entrance(tls=tls)
-    store = SecretStore(settings.directory)
+    store = SecretStore(settings.cluster_directory)
     for kind in ("cluster", "client"):
         store.own(kind)
     return Entrance(store.accepted, tls)
@@ -105,14 +105,14 @@ def process_credentials(settings: Settings) -> Credentials:
     tls = caller_context(tls_files(settings))
     if settings.security.authentication == "none":
         return Credentials(advice=PROCESS_ADVICE, tls=tls, instance_id=settings.instance.instance_id)
-    store = SecretStore(settings.directory)
+    store = SecretStore(settings.cluster_directory)
     return Credentials(lambda: store.shown("cluster"), True, PROCESS_ADVICE, tls, settings.instance.instance_id)
 
 
 def peer_credentials(settings: Settings) -> Credentials:
     """Credentials for calls to other clusters: each accepts the secret that its operator made for this cluster."""
     tls = caller_context(tls_files(settings))
-    return Credentials(SecretStore(settings.directory).presented, advice=PEER_ADVICE, tls=tls)
+    return Credentials(SecretStore(settings.cluster_directory).presented, advice=PEER_ADVICE, tls=tls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def client_credentials(settings: Settings | None, arguments: CredentialFiles | N
     tls, own = caller_context(_tls_arguments(arguments) or tls_files(settings)), settings.instance.instance_id
     if arguments.secret_file is None and settings.security.authentication == "none":
         return Credentials(tls=tls, instance_id=own)
-    store = SecretStore(settings.directory)
+    store = SecretStore(settings.cluster_directory)
     if arguments.secret_file is None and not (named.secret_file and not os.access(store.file_of("client"), os.R_OK)):
         store.own("client")
         return Credentials(lambda: store.shown("client"), True, tls=tls, instance_id=own)

@@ -36,7 +36,7 @@ class FileRoots:
     def of(cls, settings: Settings) -> FileRoots:
         """The roots that the settings name; a relative path is below the cluster's directory."""
         named = settings.files.roots
-        paths = tuple(settings.directory / root for root in named if "://" not in root)
+        paths = tuple(settings.cluster_directory / root for root in named if "://" not in root)
         return cls(paths, tuple(root for root in named if "://" in root))
 
     def resolve(self, path: Path) -> Path:
@@ -96,4 +96,4 @@ def is_below(uri: str, root: str) -> bool:
 def private_roots(settings: Settings) -> list[Path]:
     """The roots below the cluster's own directory, which are made with it."""
     named = settings.files.roots
-    return [settings.directory / root for root in named if "://" not in root and not Path(root).is_absolute()]
+    return [settings.cluster_directory / root for root in named if "://" not in root and not Path(root).is_absolute()]

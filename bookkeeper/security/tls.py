@@ -35,7 +35,7 @@ def tls_files(settings: Settings) -> TlsFiles | None:
     named = settings.security
     if not named.tls_certificate:
         return None
-    home = settings.directory
+    home = settings.cluster_directory
     certified = named.tls_clients == "certified"
     return TlsFiles(home / named.tls_ca, home / named.tls_certificate, home / named.tls_key, certified)
 

@@ -31,7 +31,7 @@ class Viewers:
 def viewers_of(settings: Settings) -> Viewers:
     """Requirements of a cluster's monitors: a change of its secrets takes effect with the next request."""
     own = settings.instance
-    accepted = SecretStore(settings.directory).viewers if requires_token(settings) else None
+    accepted = SecretStore(settings.cluster_directory).viewers if requires_token(settings) else None
     return Viewers(accepted, own.name, own.instance_id)
 
 

@@ -15,6 +15,7 @@ import pytest
 from bookkeeper.coordination.config_changes import next_count
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import ConflictError, InvalidInputError, LeaseLostError, RefusedError
+from bookkeeper.model import HostIdentity
 from tests.support.coordination_process import LEASE_MS, MARGIN_MS, STORES, CoordinationProcess
 
 
@@ -72,6 +73,21 @@ def test_a_session_is_alive_until_it_is_closed_and_dead_for_good_then(store: Coo
     with pytest.raises(LeaseLostError):
         session.check()
     assert [i.alive for i in store.sessions("tserver")] == [False]
+
+
+def test_a_session_shows_the_host_whose_lock_its_process_holds_also_after_its_death_and_a_restart(
+    site: Site, store: Coordination
+) -> None:
+    host = HostIdentity("host2", "4f1c")
+    session = store.open_session("tserver", "h:1", host)
+    store.open_session("tserver", "h:2")
+    assert {info.address: info.host for info in store.sessions("tserver")} == {"h:1": host, "h:2": None}
+    session.close()
+    again = site.open()
+    try:
+        assert {i.address: (i.host, i.alive) for i in again.sessions("tserver")}["h:1"] == (host, False)
+    finally:
+        again.close()
 
 
 def test_kinds_are_separate_and_ids_never_repeat_and_fit_into_a_path(store: Coordination) -> None:

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from bookkeeper import errors
+from bookkeeper import errors, strict_json
 from bookkeeper.client import tablet_extents
 from bookkeeper.coordination import config_tree, embedded, lease
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.coordination.embedded import EmbeddedCoordination
-from bookkeeper.metadata import keys, strict_json
+from bookkeeper.metadata import keys
 from bookkeeper.metadata.keys import log_column
 from bookkeeper.metadata.sqlite import sqlite_store
-from bookkeeper.metadata.strict_json import read_object
 from bookkeeper.metadata.values import LOG
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.standalone import durable_stores
@@ -25,6 +24,7 @@ from bookkeeper.storage.volume import local_volume
 from bookkeeper.storage.wal import Block, WalWriter, read_seal
 from bookkeeper.storage.wal.reading import log_formats, seal_proof, wal_recovery
 from bookkeeper.storage.wal.writing import block_merge, seal
+from bookkeeper.strict_json import read_object
 from bookkeeper.tserver.books import wal_cells
 from bookkeeper.tserver.books.wal_cells import Reach, WalBooks
 from bookkeeper.tserver.commit import group_committer, submission_queue
@@ -49,10 +49,12 @@ from bookkeeper.tserver.write.configuration import Configuration
 from tests.support.border_faults import BORDER_FAULTS
 from tests.support.client_faults import CLIENT_FAULTS
 from tests.support.entrance_faults import ENTRANCE_FAULTS
+from tests.support.leading_faults import LEADING_FAULTS
 from tests.support.master_faults import MASTER_FAULTS
 from tests.support.memory_faults import MEMORY_FAULTS
 from tests.support.path_faults import PATH_FAULTS
 from tests.support.replacement import Binding, Fault, replaced
+from tests.support.replica_faults import REPLICA_FAULTS
 from tests.support.shipping_faults import SHIPPING_FAULTS
 from tests.support.storage_faults import STORAGE_FAULTS
 from tests.support.volumes import MACHINE
@@ -391,6 +393,8 @@ FAULTS: dict[str, Fault] = {
 FAULTS |= (
     MASTER_FAULTS
     | STORAGE_FAULTS
+    | LEADING_FAULTS
+    | REPLICA_FAULTS
     | BORDER_FAULTS
     | SHIPPING_FAULTS
     | ENTRANCE_FAULTS

@@ -38,7 +38,7 @@ from bookkeeper.tserver.bulk.bulk_loader import with_log as _with_log
 from bookkeeper.tserver.bulk.relay_log import RelayLogs, seal
 from bookkeeper.tserver.bulk.segment_offers import Standing
 from bookkeeper.tserver.maintenance import containment
-from bookkeeper.tserver.maintenance.compactor import Compactor
+from bookkeeper.tserver.maintenance.tablet_states import NamedStates
 from bookkeeper.tserver.tablets import load_plan, tablet_segments
 from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.tablets.tablet import ServedTablet
@@ -47,7 +47,7 @@ from bookkeeper.tserver.write import write_guards
 from bookkeeper.tserver.write.config_barrier import ConfigBarrier
 from tests.support.replacement import Fault
 
-_install = Compactor._install
+_merged = NamedStates.merged
 _read_parts = sqlite_cells.read_parts
 _between = RowWords.between
 
@@ -63,11 +63,11 @@ def _first_of(parts: list[tuple[list[Row], bytes | None]]) -> Iterator[tuple[lis
 
 
 def _delete_first(
-    self: Compactor, tablet: ServedTablet, inputs: set[str], written: Sequence[SegmentRef], compacted: int
+    self: NamedStates, tablet: ServedTablet, inputs: set[str], written: Sequence[SegmentRef], compacted: int
 ) -> None:
     cells = [CellKey(tablet.row, keys.segment_column(uri)) for uri in sorted(inputs)]
     self._books.delete(cells, MAX_RANK)
-    _install(self, tablet, inputs, written, compacted)
+    _merged(self, tablet, inputs, written, compacted)
 
 
 def _begin_anew(before: FlushState | None, flush_id: int, segments: Sequence[SegmentRef], compacted: int) -> FlushState:
@@ -336,7 +336,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
         "L2: the state that an earlier holder wrote late has the present one's files deleted",
     ),
     "replaced-before-the-books-say-so": Fault(
-        Compactor._install,
+        NamedStates.merged,
         _delete_first,
         "L8: a cut between the delete and the state leaves a tablet without segments that it names",
     ),

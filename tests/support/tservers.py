@@ -131,14 +131,20 @@ def cells_of(batch: pa.RecordBatch) -> Cells:
 class LocalNode:
     """A tserver inside the test process. ``died`` holds the reasons for which a real one would have ended."""
 
-    def __init__(self, ground: Ground, metadata: MetadataTable | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        ground: Ground,
+        metadata: MetadataTable | None = None,
+        clock: Clock | None = None,
+        settings: Settings | None = None,
+    ) -> None:
         self.died: list[str] = []
         self.may_die = False
         self._stopped = False
         self._clock = clock or SystemClock()
         self._coordination = open_coordination(ground.settings, self._clock)
         self._process = TServerProcess(
-            ground.settings, self._coordination, metadata or ground.metadata, self._clock, self.died.append
+            settings or ground.settings, self._coordination, metadata or ground.metadata, self._clock, self.died.append
         )
         self.session_id = self._process.session_id
         self.address = self._process.address
@@ -153,6 +159,28 @@ class LocalNode:
         """Let its session end under it, as a lost lease would."""
         self.may_die = True
         self._process.session.close()
+
+    def crash(self) -> None:
+        """End its session, its calls and its threads without any last work, as a killed process."""
+        self.may_die = self._stopped = True
+        process, parts = self._process, self._process.parts
+        process.session.close()
+        process._ended.set()
+        process._server.stop()
+        parts.worker.stop()
+        parts.writing.configuration.close()
+        parts.tablets.compactor.close()
+        parts.tablets.flusher.close()
+        parts.tablets.leading.close()
+        if parts.replicas is not None:
+            parts.replicas.receiver.close()
+            parts.replicas.collector.close()
+        parts.tablets.sorter.close()
+        process._master.close()
+        if process._host is not None:
+            process._host.close()
+        process._pool.close()
+        self._coordination.close()
 
     def stop(self) -> None:
         """End cleanly; idempotent."""
@@ -258,9 +286,11 @@ class Ground:
         self._nodes.append(node)
         return node
 
-    def local(self, metadata: MetadataTable | None = None, clock: Clock | None = None) -> LocalNode:
-        """Start a tserver in this process."""
-        node = LocalNode(self, metadata, clock)
+    def local(
+        self, metadata: MetadataTable | None = None, clock: Clock | None = None, settings: Settings | None = None
+    ) -> LocalNode:
+        """Start a tserver in this process. ``settings``: of another host of the cluster."""
+        node = LocalNode(self, metadata, clock, settings)
         self._nodes.append(node)
         return node
 

@@ -9,4 +9,4 @@ from bookkeeper.storage.volume.volume_protocol import Volume
 
 def open_volume(settings: Settings) -> Volume:
     """The Volume in the cluster's directory. A process opens it once and hands it to its parts."""
-    return LocalVolume(settings.directory)
+    return LocalVolume(settings.cluster_directory)

@@ -2,6 +2,7 @@
 
 ``loader`` loads and unloads tablets, ``tablet_opener`` opens one from its row, and ``sealed_logs`` finds its blocks in
 sealed logs. ``sorter`` sorts memtables, ``flush_schedule`` chooses those that are due, ``flusher`` writes them as
-segments and lets logs go, ``compactor`` merges segments. ``tablet_books`` reads and writes the tablets' rows, and
-``containment`` keeps the failure of one tablet from the others.
+segments, ``compactor`` merges segments, and ``tablet_states`` makes the result of both the tablet's state and lets logs
+go. ``tablet_books`` reads and writes the tablets' rows, and ``containment`` keeps the failure of one tablet from the
+others. ``stale_reads`` reads replicas that another host leads.
 """

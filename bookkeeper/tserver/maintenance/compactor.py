@@ -17,27 +17,20 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 
 from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.errors import BookkeeperError, LeaseLostError, NotServingError, TransientError, unavailable
-from bookkeeper.metadata import keys
-from bookkeeper.metadata.metadata_limits import check_puts
-from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.tablet import INPUTS_MAX, SegmentRef, due_merges, smallest
 from bookkeeper.tserver.maintenance.containment import contained
 from bookkeeper.tserver.maintenance.flusher import Flusher
-from bookkeeper.tserver.maintenance.tablet_books import TabletBooks
-from bookkeeper.tserver.tablets import tablet_segments
+from bookkeeper.tserver.maintenance.tablet_states import COMPACTION, TabletStates
 from bookkeeper.tserver.tablets.load_plan import first_flush_id
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.tablets.tablet_registry import Registry
-from bookkeeper.tserver.tablets.tablet_segments import SEGMENT_FAMILIES, dead_segments, segments_put
 
 LOG = logging.getLogger(__name__)
 
-COMPACTION = "a compaction"
 TICK_MS = 500
 FAILED_AGAIN_MS = 30_000
 """ms until the next try for a tablet whose compaction failed."""
@@ -58,13 +51,13 @@ class Compactor:
         self,
         registry: Registry,
         flusher: Flusher,
-        books: TabletBooks,
+        states: TabletStates,
         clock: Clock,
         die: Die,
     ) -> None:
         self._registry = registry
         self._flusher = flusher
-        self._books = books
+        self._states = states
         self._clock = clock
         self._age_clock = SteadyWall(clock)
         """Scans hide old versions by the wall clock; a merge drops them by this clock, which ignores forward jumps."""
@@ -137,6 +130,7 @@ class Compactor:
     def _merge(self, tablet: ServedTablet, inputs: Sequence[SegmentRef], compacted: int, *, drop_deletes: bool) -> None:
         uris = {ref.uri for ref in inputs}
         now_ms = self._age_clock.wall_ms()
+        drop_deletes = drop_deletes and self._states.may_forget_deletes(tablet)
         try:
             written = tablet.data.write_merged(
                 uris,
@@ -165,8 +159,8 @@ class Compactor:
             raise NotServingError(f"tablet {tablet.extent} leaves this server")
 
     def _install(self, tablet: ServedTablet, inputs: set[str], written: Sequence[SegmentRef], compacted: int) -> None:
-        """One row put, behind all earlier states; then readers use the written segments. Raises TransientError: then no
-        file is left. Ends the process when it can't know whether the books have the put.
+        """Let the written segments take the place of the inputs, behind all earlier states. Raises TransientError: then
+        no file is left.
         """
         with tablet.flushes.lock:
             try:
@@ -176,40 +170,13 @@ class Compactor:
             except BookkeeperError:
                 tablet.data.discard(written)
                 raise
-            flush_id = tablet.flushes.take_flush_id()
-            new = [replace(ref, flush_id=flush_id) for ref in written]
-            left = [ref for ref in tablet.data.segments if ref.uri not in inputs]
-            state = tablet_segments.merged_state(tablet.flushes.state, flush_id, [*left, *new], compacted)
-            put = segments_put(tablet.row, state, new)
-            check_puts([put], flush_id)  # a put too large for the store is this tablet's problem: nothing was written
-            self._put(put, flush_id)
-            tablet.segments_replaced(inputs, new, state)
-
-    def _put(self, put: RowPut, flush_id: int) -> None:
-        try:
-            self._books.put_surely(COMPACTION, put, flush_id)
-        except BookkeeperError as error:
-            self._die(f"the state of a tablet behind a compaction is not known: {error}")
-            raise
+            self._states.merged(tablet, inputs, written, compacted)
 
     # ---- dead cells
 
     def clear(self, tablet: ServedTablet) -> bool:
-        """Mark the files of dead cells, and delete these cells. Returns whether no dead cell is left. Files that a scan
-        still reads wait. Raises TransientError.
-        """
-        row = self._books.get(tablet.row, SEGMENT_FAMILIES)
-        if tablet_segments.has_cells_of_others(row, tablet.serial, {ref.uri for ref in tablet.data.segments}):
-            self._install(tablet, set(), (), tablet.flushes.compacted)
-            row = self._books.get(tablet.row, SEGMENT_FAMILIES)
-        dead = dead_segments(row, tablet.serial)
-        if dead is None:
-            return True
-        if tablet.data.is_read(dead.uris):
-            return False
-        self._books.put(dead.marks(), keys.ONCE_RANK)
-        self._books.delete(dead.cells, dead.rank)
-        return True
+        """See :meth:`TabletStates.clear`."""
+        return self._states.clear(tablet, lambda: self._install(tablet, set(), (), tablet.flushes.compacted))
 
     # ---- the thread
 

@@ -1,9 +1,10 @@
-"""Flushes: memtables become segments that the books name, and logs that recovery needs no more lose their cells.
+"""Flushes: memtables become segments of their tablet, and logs that recovery needs no more lose their cells.
 
-A flush puts segments and ``tablet:flush`` in one row put at the rank of the flush, and only then deletes ``log:``
-cells. So after a crash the books have all of a flush or nothing; when only the deletes are missing, loading finds
-nothing to replay and deletes then. A flush that fails half-way keeps its point, and completes before another one
-begins, because its rank has its value (R1). Rules: R1, R15, R18 and R24.
+``tablet_states`` makes the segments part of the tablet. With one replica it puts segments and ``tablet:flush`` in one
+row put at the rank of the flush, and only then deletes ``log:`` cells. So after a crash the books have all of a flush
+or nothing; when only the deletes are missing, loading finds nothing to replay and deletes then. A flush that fails
+half-way keeps its point, and completes before another one begins, because its rank has its value (R1). Rules: R1, R15,
+R18 and R24.
 """
 
 from __future__ import annotations
@@ -24,14 +25,13 @@ from bookkeeper.errors import (
 from bookkeeper.runtime.threads import BackgroundThread
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
-from bookkeeper.tserver.books.wal_cells import log_deletes
 from bookkeeper.tserver.maintenance.containment import contained
 from bookkeeper.tserver.maintenance.flush_schedule import TICK_MS, FlushSchedule, has_room
-from bookkeeper.tserver.maintenance.tablet_books import TabletBooks
+from bookkeeper.tserver.maintenance.tablet_states import TabletStates
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint
 from bookkeeper.tserver.tablets.tablet_registry import Registry
-from bookkeeper.tserver.tablets.tablet_segments import named_state, segments_put
+from bookkeeper.tserver.tablets.tablet_segments import named_state
 from bookkeeper.tserver.write.commit_path import CommitPath
 from bookkeeper.tserver.write.control_submissions import FlushSubmission
 
@@ -50,14 +50,14 @@ class Flusher:
         registry: Registry,
         path: CommitPath,
         bookkeeper: WalBookkeeper,
-        books: TabletBooks,
+        states: TabletStates,
         schedule: FlushSchedule,
         thread: BackgroundThread,
     ) -> None:
         self._registry = registry
         self._path = path
         self._bookkeeper = bookkeeper
-        self._books = books
+        self._states = states
         self._schedule = schedule
         self._thread = thread
         self._flushes_done = 0
@@ -114,24 +114,20 @@ class Flusher:
         raise UnavailableError(f"tablet {tablet.extent} keeps {tablet.data.memory_records} records in memory")
 
     def _complete(self, tablet: ServedTablet, point: FlushPoint) -> None:
-        """Put the segments of a point into the books. A retry repeats the puts, and writes no segment again."""
+        """Make the segments of a point part of the tablet. A retry writes no segment again."""
         segments = point.segments
         if segments is None:
             flush_id = tablet.flushes.take_flush_id()
             segments = self._write_segments(tablet, point, flush_id)
             named = [*tablet.data.segments, *segments]
             point.segments_written(segments, named_state(point.state, flush_id, named, tablet.flushes.compacted))
-        put = segments_put(tablet.row, point.state, segments)
-        self._books.put([put], point.state.flush_id)
-        if point.frozen is not None:
-            tablet.data.finish_flush(point.frozen, segments)
-            with self._written:
-                self._written.notify_all()
-        for cell, rank in log_deletes(tablet.row, point.logs):
-            self._books.delete([cell], rank)
-        tablet.flushes.end(point)
+        self._states.flushed(tablet, point, segments, self._freed)
         self._flushes_done += 1
         self._schedule.flush_done()
+
+    def _freed(self) -> None:
+        with self._written:
+            self._written.notify_all()
 
     def _write_segments(self, tablet: ServedTablet, point: FlushPoint, flush_id: int) -> list[SegmentRef]:
         if point.frozen is None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from bookkeeper.coordination.coordination_protocol import Leader, SessionInfo, Versioned
 from bookkeeper.errors import ConflictError, LeaseLostError, UnavailableError
+from bookkeeper.model import HostIdentity
 from tests.support.simulation.kernel import Kernel, Process
 
 
@@ -22,6 +23,7 @@ class SimSession:
     kind: str
     address: str
     process: Process
+    host: HostIdentity | None = None
     lapsed: bool = False
     dead: bool = False
 
@@ -57,10 +59,11 @@ class SimCoordination:
 
     # ---- sessions
 
-    def open_session(self, kind: str, address: str) -> SimSession:
+    def open_session(self, kind: str, address: str, host: HostIdentity | None = None) -> SimSession:
         self.kernel.pause(f"open a {kind} session")
         self._numbers += 1
-        session = SimSession(f"{kind}-{self.name}-{self._numbers:04d}", kind, address, self.kernel.process_of_current())
+        name = f"{kind}-{self.name}-{self._numbers:04d}"
+        session = SimSession(name, kind, address, self.kernel.process_of_current(), host)
         self.sessions_by_id[session.session_id] = session
         session.process.on_death.append(session.expire)
         return session
@@ -68,7 +71,7 @@ class SimCoordination:
     def sessions(self, kind: str) -> list[SessionInfo]:
         self.kernel.pause(f"list {kind} sessions")
         return [
-            SessionInfo(session.session_id, session.kind, session.address, not session.dead)
+            SessionInfo(session.session_id, session.kind, session.address, not session.dead, session.host)
             for session in self.sessions_by_id.values()
             if session.kind == kind
         ]

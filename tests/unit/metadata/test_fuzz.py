@@ -162,6 +162,7 @@ def parsers() -> Iterable[Callable[[bytes], object]]:
         keys.parse_repl_row,
         keys.parse_target,
         keys.parse_file,
+        keys.parse_replica,
         keys.parse_fate_row,
         keys.parse_del_row,
         keys.parse_quar_row,

@@ -70,6 +70,19 @@ def test_file_names_round_trip(name: str) -> None:
     assert keys.parse_quar_row(keys.quar_row(name)) == name
 
 
+@given(st.from_regex(r"[a-z0-9][a-z0-9-]{0,30}", fullmatch=True))
+def test_the_host_of_a_replica_round_trips(host: str) -> None:
+    assert keys.parse_replica(keys.replica_column(host).qualifier) == host
+
+
+@pytest.mark.parametrize("host", ["", "-a", "Host", "a" * 32, "a_b", "ä", "a\n"])
+def test_a_name_that_no_host_may_have_is_refused(host: str) -> None:
+    with pytest.raises(InvalidInputError, match="host's name"):
+        keys.replica_column(host)
+    with pytest.raises(CorruptionError, match="not the name of a host"):
+        keys.parse_replica(host.encode())
+
+
 @given(TEXT, TEXT)
 def test_the_two_sides_of_the_join_sort_alike(a: str, b: str) -> None:
     order = a.encode() < b.encode()

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookkeeper import strict_json
 from bookkeeper.errors import CorruptionError, InvalidInputError
-from bookkeeper.metadata import strict_json, values
+from bookkeeper.metadata import values
 from bookkeeper.metadata.values import (
     FateOp,
     FateStep,
@@ -18,6 +19,7 @@ from bookkeeper.metadata.values import (
     Location,
     Quarantined,
     Received,
+    ReplicaCell,
     SegmentEntry,
 )
 from bookkeeper.model import BlockRange, PartialHighWater, RowRange, StreamKey
@@ -39,6 +41,7 @@ RANGES = st.builds(RowRange, ROWS, ROWS)
 
 ANY = st.one_of(
     st.builds(Location, TEXT, TEXT),
+    st.builds(ReplicaCell, TEXT, TEXT, st.sampled_from((values.VOTER, values.JOINING))),
     st.builds(
         FlushState,
         flush_id=st.integers(1, strict_json.INT_MAX),
@@ -63,11 +66,14 @@ ANY = st.one_of(
     st.builds(FateStep, TEXT, OBJECTS),
     st.builds(Quarantined, st.builds(BlockRange, COUNTS, COUNTS, COUNTS, COUNTS), TEXT, TEXT, COUNTS, st.booleans()),
 )
-KINDS = (Location, FlushState, SegmentEntry, Received, FateOp, FateStep, Quarantined)
-Value = Location | FlushState | SegmentEntry | Received | FateOp | FateStep | Quarantined
+KINDS = (Location, ReplicaCell, FlushState, SegmentEntry, Received, FateOp, FateStep, Quarantined)
+Value = Location | ReplicaCell | FlushState | SegmentEntry | Received | FateOp | FateStep | Quarantined
 
 GOLDEN: dict[bytes, Value] = {
     b'{"address":"127.0.0.1:9","session":"s-1"}': Location("s-1", "127.0.0.1:9"),
+    b'{"incarnation":"9f3a","placement":"p200000029","role":"joining"}': ReplicaCell(
+        "p200000029", "9f3a", values.JOINING
+    ),
     b'{"ahead":{"i|f|a|b|1|":[["bQ==",null,9]]},"compacted":1,"flush_id":2,"high_water":{"i|f|a|b|1|":7},"last_seq":9,'
     b'"last_time_ms":1000,"last_wals":[["w/1.wal",9]],"segments":["s/1.parquet"],'
     b'"through":{"w/1.wal":9}}': FlushState(
@@ -152,6 +158,7 @@ def _dump(fields: object) -> bytes:
         (Received, b'{"offset":' + b"9" * 5000 + b"}"),
         (Received, b'{"offset":1} '[:-1] + b"x"),
         (Received, b"[" * 100_000),
+        (ReplicaCell, b'{"incarnation":"9f3a","placement":"p1","role":"leader"}'),
         (FateStep, b'{"step":"\\ud800","state":{}}'),
         (FateStep, b'{"step":"a","state":{"x":"\\ud800"}}'),
         (FateStep, b'{"step":"a","state":{"x":1e999}}'),

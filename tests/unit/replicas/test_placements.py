@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from bookkeeper.replicas.instructions import Name
+from bookkeeper.replicas.events import ContentArrived, LeaderNamed, OfferArrived
+from bookkeeper.replicas.instructions import Answer, Name
+from bookkeeper.replicas.machine import decide
+from bookkeeper.replicas.messages import Accept, Offer
 from bookkeeper.replicas.placements import (
     Phase,
     Role,
@@ -23,7 +26,17 @@ from bookkeeper.replicas.placements import (
 from bookkeeper.replicas.progress import progress
 from bookkeeper.replicas.rules import CORRECTED, LITERAL
 from bookkeeper.replicas.splitting import may_drop_parent, split_finalized
-from bookkeeper.replicas.values import Entry, KeyRange, Placement, ProtocolError, Replica, Segment, Stage, Target
+from bookkeeper.replicas.values import (
+    Entry,
+    KeyRange,
+    Placement,
+    ProtocolError,
+    Replica,
+    Segment,
+    Stage,
+    Target,
+    state_id,
+)
 
 P, Q = Placement("p"), Placement("q")
 ROW = TabletRow("t", (RowReplica("a", P), RowReplica("b", Q)), "a")
@@ -70,24 +83,41 @@ def test_operations_that_do_not_fit_the_row_are_refused() -> None:
         split_finalized(ROW)
 
 
-def test_a_host_leads_from_its_root_or_from_the_named_state_or_not_at_all() -> None:
+def test_a_host_leads_from_the_named_state_or_not_at_all() -> None:
     root = Segment(5, None, True, files=("5",), logs=((1, 7),))
-    host = Replica("a", P, root=5, entries=(Entry(root),), files=frozenset({"5"}))
-    assert start_of(host, None) is None
-    assert start_of(host, Name(4, ("4",), ((1, 7),))) is None
-    named = start_of(host, Name(6, ("5",), ((1, 9),)))
+    host = Replica("a", P, root=5, entries=(Entry(root),), files=frozenset({"4", "5"}))
+    assert start_of(host, None, CORRECTED) is None
+    assert start_of(host, Name(5, ("5",), ((1, 7),)), CORRECTED) == root
+    named = start_of(host, Name(4, ("4",), ((1, 3),)), CORRECTED)
     assert named is not None
-    assert (named.id, named.list, named.logs) == (6, ("5",), ((1, 9),))
-    with pytest.raises(ProtocolError, match="does not hold the named state"):
-        start_of(host, Name(6, ("6",), ((1, 9),)))
+    assert (named.id, named.list, named.logs) == (4, ("4",), ((1, 3),))
+    with pytest.raises(ProtocolError, match="lacks file 6 of the named state"):
+        start_of(host, Name(6, ("6",), ((1, 9),)), CORRECTED)
+
+
+def test_n5_n6_a_term_begins_with_a_major_on_the_named_state() -> None:
+    named, unnamed = Segment(4, None, True, files=("4",), logs=((1, 3),)), Segment(5, 4, files=("5",), retained=("4",))
+    host = Replica("a", P, root=5, entries=(Entry(named), Entry(unnamed)), files=frozenset({"4", "5"}))
+    event = LeaderNamed("a", 2, Name(4, ("4",), ((1, 3),)), replayed=((1, 7),))
+    led, _ = decide(host, event, CORRECTED)
+    first = led.held(state_id(2, 0)).segment
+    assert (led.root, first.base, first.is_major, first.list) == (first.id, 4, True, ("4",))
+    other = Replica("b", Q, root=5, entries=(Entry(named), Entry(unnamed)), files=frozenset({"4", "5"}), leader="a")
+    offer = Offer("a", P, first, term=2, leader="a")
+    follower, (answer,) = decide(other, OfferArrived(offer), CORRECTED)
+    assert answer == Answer("a", Accept(first.id, Q, need=()))
+    follower, _ = decide(follower, ContentArrived(first.id, "a"), CORRECTED)
+    assert follower.root == led.root, "a follower with an unnamed other root takes the major"
 
 
 def test_e66_p7_the_parent_goes_when_each_child_has_its_copies() -> None:
     done = Replica("a", P, stage=Stage.UNLOAD_FINAL)
-    assert may_drop_parent(done, (2, 2), 2, CORRECTED)
-    assert not may_drop_parent(done, (2, 1), 2, CORRECTED), "a child with one copy loses its parent"
-    assert may_drop_parent(done, (2, 1), 2, LITERAL)
-    assert not may_drop_parent(replace(done, stage=Stage.UNLOAD), (2, 2), 2, CORRECTED)
+    final, has_all, lacks = Name(9, ("9",), ((1, 7),)), Name(4, ("4",), ((1, 8),)), Name(5, ("5",), ((1, 6),))
+    assert may_drop_parent(done, final, (has_all, has_all), CORRECTED)
+    for child in (lacks, None):
+        assert not may_drop_parent(done, final, (has_all, child), CORRECTED), "a child without a copy loses its parent"
+        assert may_drop_parent(done, final, (has_all, child), LITERAL)
+    assert not may_drop_parent(replace(done, stage=Stage.UNLOAD), final, (has_all, has_all), CORRECTED)
 
 
 def test_progress_names_what_each_target_lacks() -> None:

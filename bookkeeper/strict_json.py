@@ -1,4 +1,4 @@
-"""Strict JSON for the values of cells: compact UTF-8 with sorted keys, and typed fields.
+"""Strict JSON for values that outlive a process: compact UTF-8 with sorted keys, and typed fields.
 
 A missing, unknown, repeated or mistyped field raises CorruptionError, because a process that rewrites a value must not
 drop fields that it does not support. Encoding raises InvalidInputError for a value that decoding would refuse. Pure.
@@ -26,7 +26,7 @@ def encode_json(decode: Callable[[bytes], object], fields: dict[str, Any]) -> by
         raw = json.dumps(fields, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode()
         decode(raw)
     except (ValueError, TypeError, RecursionError, CorruptionError) as error:
-        raise InvalidInputError(f"can't be written to the metadata table: {error}") from error
+        raise InvalidInputError(f"can't be written: {error}") from error
     return raw
 
 

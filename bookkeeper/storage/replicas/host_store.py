@@ -1,0 +1,220 @@
+"""One host's directory of replicas: who may use it, which disk it is, and a durable manifest for each replica.
+
+    host.lock                       held by the one process that may change the directory
+    incarnation                     made once: a wiped disk gets another one (P10)
+    manifests/TABLE/DIRECTORY       what the host holds of a tablet
+    tables/TABLE/DIRECTORY/FILE     segment files, under the names that the books have
+    incoming/                       files under way to this host
+
+A manifest is written to a temporary file, synced, renamed and its directory synced, so it is the old or the new one at
+every moment. A manifest that can't be read is an error that names it, and a list is complete or an error: a replica is
+never taken for empty because something was not read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from bookkeeper.errors import BookkeeperError, CorruptionError, RefusedError, unavailable
+from bookkeeper.model import HostIdentity
+from bookkeeper.storage.replicas.manifest import Manifest, ReplicaKey
+from bookkeeper.storage.replicas.manifest_codec import decode_manifest, encode_manifest
+from bookkeeper.storage.volume.file_ops import FileOps, beside, create_once, make_directory, sync_directory, write_all
+from bookkeeper.storage.volume.local_volume import LocalVolume
+from bookkeeper.storage.volume.names import SCRATCH_SUFFIX, check_name
+
+LOCK = "host.lock"
+INCARNATION = "incarnation"
+MANIFESTS = "manifests"
+INCOMING = "incoming"
+
+INCARNATION_BYTES_MAX = 64
+
+
+class HostStore:
+    """An open directory. Thread-safe for different replicas; one replica's manifest has one user at a time."""
+
+    def __init__(self, directory: Path, identity: HostIdentity, lock: int, ops: FileOps) -> None:
+        """See :meth:`open`."""
+        self._directory = directory
+        self._identity = identity
+        self._lock = lock
+        self._ops = ops
+        self._volume = LocalVolume(directory, ops)
+
+    @classmethod
+    def open(cls, directory: Path, name: str, ops: FileOps | None = None) -> HostStore:
+        """Lock the directory, which is made if there is none, and read its incarnation, which is made once.
+
+        Raises RefusedError while another process has the lock, CorruptionError, UnavailableError.
+        """
+        ops = ops or FileOps()
+        try:
+            make_directory(directory, ops)
+            lock = ops.open(directory / LOCK, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise unavailable(f"the replicas of host {name} in {directory} can't be opened", error) from error
+        try:
+            _take(lock, directory)
+            _make(directory, ops)
+            return cls(directory, HostIdentity(name, _incarnation(directory)), lock, ops)
+        except BaseException:
+            ops.close(lock)
+            raise
+
+    @property
+    def identity(self) -> HostIdentity:
+        """The host, with the incarnation of its disk."""
+        return self._identity
+
+    @property
+    def volume(self) -> LocalVolume:
+        """The segment files, by the names that the books have."""
+        return self._volume
+
+    @property
+    def incoming(self) -> Path:
+        """The directory of files under way to this host."""
+        return self._directory / INCOMING
+
+    @property
+    def ops(self) -> FileOps:
+        """The system calls of this directory."""
+        return self._ops
+
+    def list(self) -> list[ReplicaKey]:
+        """The replicas that have a manifest, also a damaged one, in order. Raises UnavailableError: never a part."""
+        try:
+            return sorted(
+                ReplicaKey(table.name, entry.name)
+                for table in os.scandir(self._directory / MANIFESTS)
+                for entry in os.scandir(table.path)
+                if not entry.name.endswith(SCRATCH_SUFFIX)
+            )
+        except OSError as error:
+            raise unavailable(f"the replicas in {self._directory} can't be listed", error) from error
+
+    def load(self, key: ReplicaKey) -> Manifest | None:
+        """The manifest of a replica; None when there is none. Raises CorruptionError, UnavailableError."""
+        path = self._path(key)
+        try:
+            raw = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unavailable(f"the manifest {path} can't be read", error) from error
+        try:
+            manifest = decode_manifest(raw)
+            if manifest.key != key:
+                raise CorruptionError(f"it is the one of {manifest.key}")
+        except BookkeeperError as error:
+            raise CorruptionError(
+                f"the manifest {path} of a replica is damaged: {error.message}; this host does not count as having the "
+                "replica until the master gives it a new one",
+                {"file": str(path), "reason": error.message},
+            ) from error
+        return manifest
+
+    def save(self, manifest: Manifest) -> None:
+        """Make this the manifest of its replica, durable on return. Raises InvalidInputError, and UnavailableError
+        with this one or the one before on the disk.
+        """
+        raw, path = encode_manifest(manifest), self._path(manifest.key)
+        scratch = beside(path, SCRATCH_SUFFIX)
+        try:
+            make_directory(path.parent, self._ops)
+            fd = self._ops.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            try:
+                write_all(fd, [raw], self._ops)
+                self._ops.fsync(fd)
+            finally:
+                self._ops.close(fd)
+            self._ops.rename(scratch, path)
+            sync_directory(path.parent, self._ops)
+        except OSError as error:
+            raise unavailable(f"the manifest {path} can't be written", error) from error
+
+    def remove(self, key: ReplicaKey) -> None:
+        """Remove the manifest of a replica, durable on return; none is fine. Raises UnavailableError."""
+        path = self._path(key)
+        try:
+            beside(path, SCRATCH_SUFFIX).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            if path.parent.is_dir():
+                sync_directory(path.parent, self._ops)
+        except OSError as error:
+            raise unavailable(f"the manifest {path} can't be removed", error) from error
+
+    def publish(self, names: Mapping[Path, str]) -> None:
+        """Give synced files below :attr:`incoming` their names on :attr:`volume`, durable on return. Raises
+        UnavailableError with some of them published, perhaps.
+        """
+        paths = {path: self._directory / check_name(name) for path, name in names.items()}
+        try:
+            for path, target in paths.items():
+                make_directory(target.parent, self._ops)
+                self._ops.rename(path, target)
+            for directory in {target.parent: None for target in paths.values()}:
+                sync_directory(directory, self._ops)
+        except OSError as error:
+            raise unavailable(f"received files in {self._directory} can't get their names", error) from error
+
+    def free_bytes(self) -> int:
+        """Room on the disk. Raises UnavailableError."""
+        try:
+            return self._ops.free_bytes(self._lock)
+        except OSError as error:
+            raise unavailable(f"the room on the disk of {self._directory} is unknown", error) from error
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._ops.close(self._lock)
+
+    def _path(self, key: ReplicaKey) -> Path:
+        key.check()
+        return self._directory / MANIFESTS / key.table_id / key.directory
+
+
+def _take(lock: int, directory: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RefusedError(
+            f"{directory}: another process holds the replicas of this host; stop it, or serve without replicas"
+        ) from None
+
+
+def _make(directory: Path, ops: FileOps) -> None:
+    """Make what lacks. A disk that lost its manifests has another incarnation from here on: what other hosts know of
+    the one before does not hold for it.
+    """
+    manifests, incarnation = directory / MANIFESTS, directory / INCARNATION
+    try:
+        if incarnation.exists() and not manifests.is_dir():
+            incarnation.unlink()
+            sync_directory(directory, ops)
+        make_directory(manifests, ops)
+        make_directory(directory / INCOMING, ops)
+        if not incarnation.exists():
+            create_once(incarnation, uuid.uuid4().hex.encode(), ops)
+    except OSError as error:
+        raise unavailable(f"the directory of replicas {directory} can't be made", error) from error
+
+
+def _incarnation(directory: Path) -> str:
+    path = directory / INCARNATION
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise unavailable(f"the incarnation of a host's disk, {path}, can't be read", error) from error
+    if not raw.isalnum() or len(raw) > INCARNATION_BYTES_MAX:
+        raise CorruptionError(
+            f"{path} is no incarnation of a host's disk: {raw[:80]!r}; move {directory} away: the host then has none "
+            "of its replicas, and the master gives it new ones",
+            {"file": str(path)},
+        )
+    return raw.decode()

@@ -1,0 +1,183 @@
+"""One replica on this host: its manifest, and the lock under which it changes.
+
+Each event goes through ``decide`` of the machine. The next manifest is durable before the decision is returned, so a
+host never says or does a thing that it may forget. An event that can't be saved has not happened.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from bookkeeper.errors import NotServingError
+from bookkeeper.model import Extent
+from bookkeeper.replicas.chain import files_of
+from bookkeeper.replicas.events import Collect, ContentArrived, Event
+from bookkeeper.replicas.instructions import Answer, Decision, Delete
+from bookkeeper.replicas.machine import decide
+from bookkeeper.replicas.messages import Ack
+from bookkeeper.replicas.rules import CORRECTED, Rules
+from bookkeeper.replicas.values import Placement, Replica
+from bookkeeper.storage.replicas import HeldFile, HostStore, Manifest, ReplicaKey, durable_part
+
+NamesInUse = Callable[[], Collection[str]]
+"""The files that readers use now or may use next."""
+
+
+class HeldReplica:
+    """Thread-safe."""
+
+    def __init__(self, store: HostStore, manifest: Manifest, rules: Rules = CORRECTED) -> None:
+        """``manifest``: as the disk has it."""
+        self._store = store
+        self._rules = rules
+        self._lock = threading.Lock()
+        self._manifest = manifest
+        self._readers: list[NamesInUse] = []
+        self._is_gone = False
+        self._is_unsure = False
+
+    # ---- facts
+
+    @property
+    def key(self) -> ReplicaKey:
+        """The tablet, for as long as it lives."""
+        return self._manifest.key
+
+    @property
+    def manifest(self) -> Manifest:
+        """All of it at this moment."""
+        return self._manifest
+
+    @property
+    def extent(self) -> Extent:
+        """The rows of the tablet."""
+        return self._manifest.extent
+
+    @property
+    def replica(self) -> Replica:
+        """What the machine knows, at this moment."""
+        return self._manifest.replica
+
+    @property
+    def placement(self) -> Placement:
+        """Its placement, with the incarnation of this disk."""
+        return self._manifest.replica.placement
+
+    def root_files(self) -> tuple[HeldFile, ...]:
+        """The files of its root's list."""
+        manifest = self._manifest
+        names = files_of(manifest.replica, manifest.replica.root, self._rules)
+        return tuple(manifest.files[name] for name in names)
+
+    # ---- changes
+
+    def apply(
+        self, event: Event, files: Sequence[HeldFile] = (), states: Mapping[int, bytes] | None = None
+    ) -> Decision:
+        """Let an event happen. ``files``: facts about the durable files that it brings; ``states``: see
+        :class:`Manifest`. The new manifest is durable on return.
+
+        Raises ProtocolError where the state of the replica does not allow the event, NotServingError when the replica
+        was removed, UnavailableError when the manifest can't be written; nothing has happened then.
+        """
+        with self._lock:
+            return self._apply(event, files, states or {})
+
+    def commit(
+        self, event: ContentArrived, files: Sequence[HeldFile], state: bytes, publish: Callable[[], None]
+    ) -> Decision:
+        """Let the content of an accepted segment count. ``publish`` gives its files their names, durable on return; it
+        is not called when the segment no longer fits (P5). Raises as :meth:`apply`, and the errors of ``publish``.
+        """
+        with self._lock:
+            _, decision = decide(self._replica_here(), event, self._rules)
+            if not any(isinstance(one, Answer) and isinstance(one.reply, Ack) for one in decision):
+                return self._apply(event, (), {})
+            publish()
+            return self._apply(event, files, {event.segment_id: state})
+
+    def collect(self, event: Collect) -> tuple[str, ...]:
+        """Delete what the event allows (N4), except the files that readers use (P15). Returns their names. Raises as
+        :meth:`apply`, and OSError with files left that the manifest no longer has.
+        """
+        with self._lock:
+            in_use = frozenset(name for names_in_use in self._readers for name in names_in_use())
+            self._settle()
+            decision = self._apply(replace(event, read=event.read | in_use), (), {})
+            gone = tuple(name for one in decision if isinstance(one, Delete) for name in one.files)
+            self._store.volume.delete(gone)
+            return gone
+
+    def placed(self, extent: Extent, change: Callable[[Replica], Replica]) -> None:
+        """Note what the tablet's row says about this replica, such as its stage. Raises as :meth:`apply`."""
+        with self._lock:
+            self._save(replace(self._manifest, extent=extent, replica=change(self._replica_here())))
+
+    def remove(self) -> None:
+        """Remove the replica from this host: first the manifest, then the files. No later event happens. Raises
+        UnavailableError, OSError; it may be called again.
+        """
+        with self._lock:
+            self._store.remove(self.key)
+            self._is_gone = True
+            self._store.volume.delete(self._store.volume.list_names(self.key.prefix))
+
+    def delete_unlisted(self) -> tuple[str, ...]:
+        """Delete the files in the tablet's directory that the manifest does not have, such as those of an interrupted
+        compaction. Files that readers use stay, and all files of a leader, which may be writing some. Raises as
+        :meth:`collect`.
+        """
+        with self._lock:
+            replica = self._replica_here()
+            if replica.is_leader:
+                return ()
+            self._settle()
+            names = set(self._store.volume.list_names(self.key.prefix)) - replica.files
+            names -= {name for incoming in replica.incoming for name in incoming.segment.list}
+            names -= {name for names_in_use in self._readers for name in names_in_use()}
+            gone = tuple(sorted(names))
+            self._store.volume.delete(gone)
+            return gone
+
+    # ---- readers
+
+    def add_reader(self, names_in_use: NamesInUse) -> None:
+        """Keep the files that a reader names, whatever is collected (P15)."""
+        with self._lock:
+            self._readers = [*self._readers, names_in_use]
+
+    def remove_reader(self, names_in_use: NamesInUse) -> None:
+        """No longer ask a reader; an unknown one is fine."""
+        with self._lock:
+            self._readers = [reader for reader in self._readers if reader != names_in_use]
+
+    # ---- inside, under the lock
+
+    def _replica_here(self) -> Replica:
+        if self._is_gone:
+            raise NotServingError(f"the replica of {self.key} was removed from this host: read the tablet's row again")
+        return self._manifest.replica
+
+    def _apply(self, event: Event, files: Sequence[HeldFile], states: Mapping[int, bytes]) -> Decision:
+        replica, decision = decide(self._replica_here(), event, self._rules)
+        known = {**self._manifest.files, **{file.name: file for file in files}}
+        self._save(replace(self._manifest, replica=replica, files=known, states={**self._manifest.states, **states}))
+        return decision
+
+    def _save(self, manifest: Manifest) -> None:
+        manifest = manifest.pruned()
+        if self._is_unsure or _durable(manifest) != _durable(self._manifest):
+            self._is_unsure = True
+            self._store.save(manifest)
+            self._is_unsure = False
+        self._manifest = manifest
+
+    def _settle(self) -> None:
+        """After a save that failed the disk may have that manifest: make it this one, before a file goes."""
+        self._save(self._manifest)
+
+
+def _durable(manifest: Manifest) -> Manifest:
+    return replace(manifest, replica=durable_part(manifest.replica))
