@@ -25,8 +25,8 @@ from bookkeeper.errors import (
     StreamExpiredError,
 )
 from bookkeeper.model import Extent
-from bookkeeper.replicas.events import ContentArrived, ContentFailed, LeaderNamed, OfferArrived
-from bookkeeper.replicas.instructions import Answer, Decision
+from bookkeeper.replicas.events import ContentArrived, ContentFailed, LeaderNamed, OfferArrived, Restarted
+from bookkeeper.replicas.instructions import Answer, Decision, FlushMemory
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Reason, Reply
 from bookkeeper.rpc.contract.replica_messages import (
     CONTENT_BYTES_MAX,
@@ -133,6 +133,17 @@ def must_read_row(held: HeldReplica | None, offer: SegmentOffer) -> bool:
     return held is None or not is_known(held.replica, offer)
 
 
+def arrived(held: HeldReplica, event: OfferArrived) -> Decision:
+    """The decision about an offer. A host that led before needs no flush of its memory (P9): the records are in logs on
+    the shared Volume, and the next leader has replayed them before it offers anything.
+    """
+    decision = held.apply(event)
+    if any(isinstance(one, FlushMemory) for one in decision):
+        held.apply(Restarted())
+        decision = held.apply(event)
+    return decision
+
+
 class ReplicaReceiver:
     """Thread-safe. Each call takes memory for one message."""
 
@@ -171,7 +182,7 @@ class ReplicaReceiver:
         if repeated is not None:
             return repeated
         with self._slot() as slot:
-            reply = _reply_of(held.apply(OfferArrived(machine_offer(offer))))
+            reply = _reply_of(arrived(held, OfferArrived(machine_offer(offer))))
             if isinstance(reply, Decline):
                 return declined(own_placement(held.replica), reply.root, reply.reason)
             problem = self._no_room(held, slot.is_free, files, _need_of(reply))
