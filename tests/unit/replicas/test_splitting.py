@@ -10,8 +10,10 @@ from bookkeeper.replicas.collecting import may_delete_log
 from bookkeeper.replicas.events import Adopted, TargetsChanged, UnloadRun
 from bookkeeper.replicas.instructions import Name, Send, Unloaded
 from bookkeeper.replicas.machine import decide
+from bookkeeper.replicas.messages import Offer
 from bookkeeper.replicas.naming import has_import, settled, shippable
 from bookkeeper.replicas.placements import Phase, RowReplica, TabletRow
+from bookkeeper.replicas.receiving import judge
 from bookkeeper.replicas.rules import CORRECTED
 from bookkeeper.replicas.splitting import (
     closed_at,
@@ -28,6 +30,7 @@ from bookkeeper.replicas.values import (
     Replica,
     Segment,
     Stage,
+    Step,
     Target,
     state_id,
 )
@@ -96,6 +99,15 @@ def test_an_acknowledgement_of_a_child_counts_for_the_term_of_its_leader() -> No
     assert same.entries[0].acked == {Placement("x"), Q}
     newer, _ = decide(acked, TargetsChanged((replace(child, term=6),)), CORRECTED)
     assert newer.entries[0].acked == {Q}, "the new leader of a child never gets what the old one had"
+
+
+def test_p6_a_child_with_memory_fast_forwards_nothing() -> None:
+    """A deposed leader of the parent offers a segment whose rows the child has merged from the newer leader."""
+    child = Replica("x", Placement("x"), Stage.LOADING, leader="x", term=4, led=4, has_memory=True)
+    offer = Offer("a", P, FIRST, None)
+    assert judge(child, offer, CORRECTED) is Step.MERGE
+    assert judge(replace(child, has_memory=False), offer, CORRECTED) is Step.FAST_FORWARD
+    assert judge(child, offer, replace(CORRECTED, p6_loading_fast_forward=False)) is Step.FAST_FORWARD
 
 
 def test_an_import_is_one_source_of_a_state_and_is_taken_once() -> None:
