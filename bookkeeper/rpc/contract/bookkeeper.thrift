@@ -68,6 +68,13 @@ struct OperationInfo {
   6: required i64 begun_ms
 }
 
+struct HostInfo {
+  1: required string name
+  2: optional string incarnation          // of its disk; absent = no live tserver holds it
+  3: required list<string> tservers       // addresses of the live tservers that hold it
+  4: required i32 tablets                 // that they have
+}
+
 struct LocalityGroup { 1: required string name  2: required list<binary> families }
 
 struct TableInfo {
@@ -530,6 +537,7 @@ service Master extends Node {
   list<string> authorizations(1: string user) throws (1: Fault fault)
   void add_splits(1: string name, 2: list<binary> rows) throws (1: Fault fault)    // adds tablet borders at these rows
   void merge_tablets(1: string name, 2: RowRange rows) throws (1: Fault fault)     // merges all tablets with rows in the range into one
+  list<HostInfo> hosts() throws (1: Fault fault)                                        // all that ever joined, by name
   list<OperationInfo> operations() throws (1: Fault fault)                         // running, or failed recently
   list<ClusterInfo> clusters() throws (1: Fault fault)
   ClusterInfo define_cluster(1: string name, 2: string quorum) throws (1: Fault fault)

@@ -20,6 +20,7 @@ from bookkeeper.rpc.contract.messages import (
     Condition,
     CopyRequest,
     FileMark,
+    HostInfo,
     ImportRequest,
     OperationInfo,
     QuarantinedRange,
@@ -103,6 +104,8 @@ class Master(Node, Protocol):
     def add_splits(self, name: str, rows: Sequence[bytes]) -> None: ...
 
     def merge_tablets(self, name: str, rows: RowRange) -> None: ...
+
+    def hosts(self) -> Sequence[HostInfo]: ...
 
     def operations(self) -> Sequence[OperationInfo]: ...
 

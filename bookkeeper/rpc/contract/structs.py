@@ -19,6 +19,7 @@ STRUCTS: tuple[type, ...] = (
     messages.Fault,
     messages.FileMark,
     messages.Hello,
+    messages.HostInfo,
     messages.ImportRequest,
     offer_messages.ImportedLog,
     offer_messages.ImportedSegment,

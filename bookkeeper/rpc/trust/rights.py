@@ -46,6 +46,7 @@ CLIENT_METHODS = {
             "authorizations",
             "add_splits",
             "merge_tablets",
+            "hosts",
             "operations",
             "clusters",
             "define_cluster",
