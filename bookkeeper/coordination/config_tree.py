@@ -1,12 +1,12 @@
-"""The shared configuration as one frozen value: the identity of this cluster, its tables, peers, targets and users.
+"""The shared configuration as one frozen value: the identity of this cluster, tables, peers, targets, users and hosts.
 
 :func:`read_config` returns a :class:`ClusterConfig` of one generation. A record that does not parse raises
 CorruptionError and an unreadable store TransientError; neither means "nothing configured" (rule R6).
 
 Tree: ``/instance`` {id, name} · ``/read_only`` {read_only} · ``/names/<table name>`` table id · ``/tables/<id>`` {id,
 name, state, groups, properties, targets} · ``/clusters/<alias>`` {quorum, instance_id, name} · ``/users/<name>``
-{authorizations} · ``/counters/<name>`` a number. Values are compact JSON with sorted keys. ``/names`` only claims the
-name of a table, which its record under ``/tables`` has, too. Rules: R5, R6, R13 and R23.
+{authorizations} · ``/hosts/<name>`` {place} · ``/counters/<name>`` a number. Values are compact JSON with sorted keys.
+``/names`` only claims the name of a table, which its record under ``/tables`` has, too. Rules: R5, R6, R13 and R23.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ NAMES = "/names/"
 TABLES = "/tables/"
 CLUSTERS = "/clusters/"
 USERS = "/users/"
+HOSTS = "/hosts/"
 COUNTERS = "/counters/"
 
 READS_MAX = 50
@@ -77,7 +78,8 @@ class ClusterConfig:
     """The complete configuration at ``generation``. ``instance`` is None before the first start of the cluster.
 
     ``read_only``: users can't write to any table; a property of a table refuses writes to that table. ``users``: the
-    authorizations of each user that has some.
+    authorizations of each user that has some. ``hosts``: the directory of each host, relative to that of the cluster if
+    it lies below it.
     """
 
     generation: int
@@ -86,6 +88,7 @@ class ClusterConfig:
     tables: Mapping[str, TableConfig]
     read_only: bool = False
     users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    hosts: Mapping[str, str] = field(default_factory=dict)
 
     def table(self, table_id: str) -> TableConfig:
         """A table by id; raises NotFoundError."""
@@ -138,6 +141,7 @@ def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterCo
     clusters: dict[str, PeerCluster] = {}
     tables: dict[str, TableConfig] = {}
     users: dict[str, tuple[str, ...]] = {}
+    hosts: dict[str, str] = {}
     read_only = False
     for path, versioned in entries.items():
         if path == INSTANCE_PATH:
@@ -150,10 +154,12 @@ def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterCo
             tables[path_name(path, TABLES)] = parse_table(path, versioned.value)
         elif path.startswith(USERS):
             users[path_name(path, USERS)] = parse_user(path, versioned.value)
+        elif path.startswith(HOSTS):
+            hosts[path_name(path, HOSTS)] = parse_host(path, versioned.value)
         elif not path.startswith((NAMES, COUNTERS)):
             raise CorruptionError(f"configuration {path}: unknown path")
     frozen = (MappingProxyType(clusters), MappingProxyType(tables))
-    return ClusterConfig(generation, instance, *frozen, read_only, MappingProxyType(users))
+    return ClusterConfig(generation, instance, *frozen, read_only, MappingProxyType(users), MappingProxyType(hosts))
 
 
 # ---- paths
@@ -177,6 +183,11 @@ def cluster_path(alias: str) -> str:
 def user_path(user: str) -> str:
     """Path of a user's record."""
     return USERS + quote(user, safe="")
+
+
+def host_path(name: str) -> str:
+    """Path of a host's record."""
+    return HOSTS + quote(name, safe="")
 
 
 def counter_path(name: str) -> str:
@@ -227,6 +238,16 @@ def format_user(authorizations: Collection[str]) -> bytes:
 def parse_user(path: str, raw: bytes) -> tuple[str, ...]:
     """Inverse of :func:`format_user`."""
     return _Record(path, raw, {"authorizations"}).texts("authorizations")
+
+
+def format_host(place: str) -> bytes:
+    """Value of ``/hosts/<name>``."""
+    return format_json({"place": place})
+
+
+def parse_host(path: str, raw: bytes) -> str:
+    """Inverse of :func:`format_host`."""
+    return _Record(path, raw, {"place"}).text("place")
 
 
 def format_cluster(cluster: PeerCluster) -> bytes:

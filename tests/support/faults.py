@@ -49,6 +49,7 @@ from bookkeeper.tserver.write.configuration import Configuration
 from tests.support.border_faults import BORDER_FAULTS
 from tests.support.client_faults import CLIENT_FAULTS
 from tests.support.entrance_faults import ENTRANCE_FAULTS
+from tests.support.leading_faults import LEADING_FAULTS
 from tests.support.master_faults import MASTER_FAULTS
 from tests.support.memory_faults import MEMORY_FAULTS
 from tests.support.path_faults import PATH_FAULTS
@@ -392,6 +393,7 @@ FAULTS: dict[str, Fault] = {
 FAULTS |= (
     MASTER_FAULTS
     | STORAGE_FAULTS
+    | LEADING_FAULTS
     | REPLICA_FAULTS
     | BORDER_FAULTS
     | SHIPPING_FAULTS
