@@ -52,6 +52,13 @@ struct ServedTablets {
   2: required list<TabletProblem> problems   // what fails repeatedly for some of them until an operator acts
 }
 
+struct SplitPoint {
+  1: required i64 size_bytes           // of the segments, as far as their rows lie in the tablet
+  2: required i64 shared_bytes         // the part of it that lies in files of several tablets
+  3: optional binary row               // it splits the tablet near the middle; absent: no row does
+  4: required string reason            // why no row does
+}
+
 struct OperationInfo {
   1: required string txid
   2: required string kind
@@ -564,6 +571,7 @@ service TServer extends Node {
   ServedTablets tablets() throws (1: Fault fault)
   void flush_tablet(1: Extent extent) throws (1: Fault fault)
   i64 compact_tablet(1: Extent extent, 2: i64 ticket) throws (1: Fault fault)      // ticket 0 = a new request; returns 0 when it is done, else the ticket for the next call
+  SplitPoint split_point(1: Extent extent, 2: i64 row_bytes_max) throws (1: Fault fault)   // from the indexes of the tablet's segments; the longest row at which it may be split
   void adopt_segments(1: AdoptRequest request) throws (1: Fault fault)              // idempotent until its stream is forgotten
   i64 confirm_config(1: i64 generation) throws (1: Fault fault)                    // returns once every later block has the targets of that generation
   list<FileMark> wal_positions(1: string table_id) throws (1: Fault fault)         // synced position of every own WAL with records of the table

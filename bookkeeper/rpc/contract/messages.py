@@ -70,6 +70,19 @@ class ServedTablets:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitPoint:
+    """The row that splits a tablet near the middle of its segments; None: ``reason`` says why no row does.
+    ``size_bytes`` are those of its segments as far as they lie in the tablet, ``shared_bytes`` the part of them in
+    files of several tablets.
+    """
+
+    size_bytes: int
+    shared_bytes: int
+    row: bytes | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class OperationInfo:
     """A FATE operation that runs, or that failed recently (``step`` is ``failed``). ``note`` says what it waits for, or
     its error; ``arguments`` are JSON; ``begun_ms`` is in milliseconds since 1970.
