@@ -41,7 +41,7 @@ class BrokenChainError(TransientError):
 @dataclass(frozen=True, slots=True)
 class TabletView:
     """One tablet: its row's key, its extent, its directory, and the session it is assigned to, if any. ``parked_at`` is
-    the last session of a tablet that no tserver may load now.
+    the last session of a tablet that no tserver may load now. ``flush_rank`` rises with each change of its segments.
     """
 
     row: bytes
@@ -50,6 +50,7 @@ class TabletView:
     session: str | None
     address: str | None
     parked_at: str | None = None
+    flush_rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +233,13 @@ def tablet_view(row: Row) -> TabletView:
     prev_row = None if prev_cell is None else values.decode_prev_row(prev_cell.value)
     assigned = None if location is None else values.Location.decode(location.value)
     extent, directory = Extent(table_id, end_row, prev_row), "" if dir_cell is None else dir_cell.value.decode()
+    flush = row.cells.get(keys.FLUSH)
+    flush_rank = 0 if flush is None else flush.rank
     if assigned is None:
-        return TabletView(row.key, extent, directory, None, None)
+        return TabletView(row.key, extent, directory, None, None, None, flush_rank)
     if assigned.is_parked:
-        return TabletView(row.key, extent, directory, None, None, assigned.session)
-    return TabletView(row.key, extent, directory, assigned.session, assigned.address)
+        return TabletView(row.key, extent, directory, None, None, assigned.session, flush_rank)
+    return TabletView(row.key, extent, directory, assigned.session, assigned.address, None, flush_rank)
 
 
 def verify_chain(before: TabletView | None, after: TabletView | None, online: Collection[str]) -> None:
