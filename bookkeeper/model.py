@@ -64,14 +64,6 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class HostIdentity:
-    """A host: its name, which is unique in the cluster, and the incarnation of its disk. A wiped disk has a new one."""
-
-    name: str
-    incarnation: str
-
-
-@dataclass(frozen=True, slots=True)
 class RowRange:
     """Rows after ``prev_row`` (None: from the start) through ``end_row`` (None: to the end)."""
 
