@@ -32,7 +32,7 @@ from bookkeeper.master.fate.engine import FateEngine
 from bookkeeper.master.fate.fate_store import FateRecord, FateStore
 from bookkeeper.master.gc.gc_pace import GcPace
 from bookkeeper.master.gc.gc_runner import GcRunner
-from bookkeeper.master.gc.orphan_files import DataDirectories, OrphanFiles
+from bookkeeper.master.gc.orphan_files import OrphanFiles
 from bookkeeper.master.index.shipments import Shipments
 from bookkeeper.master.operation_kinds import all_operations
 from bookkeeper.master.operations.context import Context, MasterHooks, OperationSettings
@@ -197,7 +197,7 @@ def assemble(
     rounds = Rounds(table, coordination, reign, own_id, settings.metadata_url)
     rounds.begin()
     event_queue, volume = EventQueue(), open_volume(settings)
-    tservers = TServers(coordination, pool, settings.wal_dir, volume)
+    tservers = TServers(coordination, pool, volume)
     calls = TServerCalls(tservers, KeyedExecutors())
     peers = PeerMasters(peer_pool, own_id, FileRoots.of(settings))
     store = FateStore(table, reign)
@@ -232,7 +232,6 @@ def assemble(
     timing = CycleTiming(clock, rng, settings.master)
     cycle = Cycle(timing, calls, books, placement, recovery, dispatcher, event_queue)
     origins = OriginParts.of(stores, clock, age_clock, tservers, peers, fate, own_id, settings.tserver.paths_apart_ms)
-    directories = DataDirectories(settings.tables_dir, settings.wal_dir)
     records = store.load()
     replicating.adopt(records)
     fate.resume(administrative(records))
@@ -245,7 +244,7 @@ def assemble(
         fate=fate,
         gc=GarbageCollection(
             GcRunner(stores, rounds, clock, tservers, fate, origins.gc, flight_ms),
-            OrphanFiles(stores, rounds, clock, directories, tservers.live, flight_ms),
+            OrphanFiles(stores, rounds, clock, volume, tservers.live, flight_ms),
         ),
         queries=Queries(table, tservers, stores.config, clock, placement, placement.hurry),
         quarantine=QuarantineAdmin(

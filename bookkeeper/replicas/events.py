@@ -32,6 +32,10 @@ class Compacted:
     inputs: tuple[int, ...]
     files: tuple[str, ...]
     segment_id: int | None = None
+    replaced: tuple[str, ...] | None = None
+    """The files of the root's list whose records these files have; None: all files of the inputs. A host that merges
+    files of similar sizes takes the whole live chain for the inputs and says here which files it has merged.
+    """
 
 
 @dataclass(frozen=True, slots=True)

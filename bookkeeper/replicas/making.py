@@ -60,10 +60,11 @@ def compacted(replica: Replica, event: Compacted, rules: Rules) -> Replica:
         raise ProtocolError(f"{replica.host} can compact only segments from its root down to the newest major")
     if not (rules.n2_list_is_written or inputs[-1] is live_chain(replica, rules)[-1]):
         raise ProtocolError(f"{replica.host} needs a list of files for each state, to leave its oldest segments out")
-    folded = {name for segment in inputs for name in segment.files}
-    if inputs[-1].is_major:
-        folded |= set(inputs[-1].retained)
     base = replica.root if rules.p11_base_is_root else inputs[0].id
+    folded = _folded(inputs) if event.replaced is None else set(event.replaced)
+    lacking = sorted(folded - set(files_of(replica, base, rules))) if event.replaced is not None else []
+    if lacking:
+        raise ProtocolError(f"{replica.host} can't replace {lacking[0]}: its root does not list it")
     segment = Segment(
         id=next_id(replica) if event.segment_id is None else event.segment_id,
         base=base,
@@ -74,6 +75,12 @@ def compacted(replica: Replica, event: Compacted, rules: Rules) -> Replica:
         logs=replica.held(base).segment.logs if base is not None else (),
     )
     return replace(appended(replica, segment), merged=())
+
+
+def _folded(inputs: tuple[Segment, ...]) -> set[str]:
+    """All files that compacted segments brought or took over."""
+    retained = inputs[-1].retained if inputs[-1].is_major else ()
+    return {name for segment in inputs for name in segment.files} | set(retained)
 
 
 def with_empty_major(replica: Replica, rules: Rules) -> Replica:

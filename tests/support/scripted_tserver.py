@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -25,17 +26,18 @@ from bookkeeper.rpc.contract.messages import (
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
 from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_server import RpcServer
-from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.master_world import World
 from tests.support.rpc_peer import SERVER_HELLO
+from tests.support.volumes import path_of
 
 
 @dataclass
 class ScriptedTServer:
-    """``trouble`` maps a method to what it raises; ``look`` is told of each call before that. ``session`` is set by
-    :func:`scripted`.
+    """``directory`` has the cluster's files. ``trouble`` maps a method to what it raises; ``look`` is told of each call
+    before that. ``session`` is set by :func:`scripted`.
     """
 
+    directory: Path
     session: str = ""
     held: set[Extent] = field(default_factory=set)
     orders: list[str] = field(default_factory=list)
@@ -114,7 +116,7 @@ class ScriptedTServer:
             taken = self.adopted.setdefault(request.stream, {})
             if request.extent not in taken:
                 self.logs += [] if request.log is None else [request.log]
-                files = [path_of(segment.uri) for segment in request.segments]
+                files = [path_of(segment.uri, self.directory) for segment in request.segments]
                 taken[request.extent] = [row for path in files for row in pq.read_table(path)["row"].to_pylist()]
 
     def forget_streams(self, streams: Sequence[StreamKey]) -> None:
@@ -145,7 +147,7 @@ class ScriptedTServer:
 @contextmanager
 def scripted(world: World) -> Iterator[ScriptedTServer]:
     """A live tserver session that answers."""
-    handler = ScriptedTServer()
+    handler = ScriptedTServer(world.settings.directory)
     server = RpcServer(ServedService("TServer", handler), SERVER_HELLO, world.settings.rpc)
     server.start()
     handler.session = world.tserver(server.address)

@@ -284,7 +284,7 @@ class Cycle:
         live = sorted(session for session in sessions if session in self.live)
         for _ in range(2):
             for session in live:
-                prefix = f"{self.calls.tservers.volume.uri_of(log_directory(session))}/".encode()
+                prefix = f"{log_directory(session)}/".encode()
                 self.dispatcher.note_growth(self.books.refresh(session, prefix))
             if not self.unsafe_sessions():
                 break

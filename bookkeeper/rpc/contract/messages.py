@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from bookkeeper.model import BlockRange, Extent, LocalityGroup, StreamKey, TargetKey
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 
 @dataclass(frozen=True, slots=True)

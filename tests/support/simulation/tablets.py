@@ -14,7 +14,6 @@ from bookkeeper.storage.tablet import BlockCache, Merge, SegmentRef, TabletResou
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.volume import Volume
 from tests.support.simulation.primitives import kernel
-from tests.support.volumes import MACHINE
 
 
 @dataclass(frozen=True)
@@ -135,12 +134,12 @@ class SimTabletData:
         return [
             entry
             for ref in refs
-            for entry in entries_in(ref)
+            for entry in entries_in(self.volume, ref)
             if self.extent.contains(entry.row) and counts(ref, entry.row)
         ]
 
     def discard(self, written: Sequence[SegmentRef]) -> None:
-        self.volume.discard([self.volume.name_of(ref.uri) for ref in written])
+        self.volume.discard([ref.uri for ref in written])
 
     def is_read(self, uris: Collection[str]) -> bool:
         del uris
@@ -148,11 +147,11 @@ class SimTabletData:
 
     def _new_segment(self, prefix: str, entries: list[Entry], flush_id: int) -> SegmentRef:
         Segments.made += 1
-        uri = self.volume.uri_of(f"{self.directory}/{prefix}-{Segments.made:04d}.parquet")
-        Segments.files[uri] = list(entries)
+        name = f"{self.directory}/{prefix}-{Segments.made:04d}.parquet"
+        Segments.files[name] = list(entries)
         rows = [entry.row for entry in entries]
         seqs = [entry.seq for entry in entries]
-        return SegmentRef(uri, "default", len(rows), len(rows), min(rows), max(rows), min(seqs), max(seqs), flush_id)
+        return SegmentRef(name, "default", len(rows), len(rows), min(rows), max(rows), min(seqs), max(seqs), flush_id)
 
     def finish_flush(self, frozen: Frozen, segments: Sequence[SegmentRef]) -> None:
         if self.frozen is not frozen:
@@ -162,11 +161,11 @@ class SimTabletData:
         self.frozen = None
 
 
-def entries_in(ref: SegmentRef) -> list[Entry]:
+def entries_in(volume: Volume, ref: SegmentRef) -> list[Entry]:
     """The records of a segment, numbered as in the tablet that has this reference. Files of imports are real ones."""
     known = Segments.files.get(ref.uri)
     if known is None:
-        segment = Segment(MACHINE, replace(ref, shift=0), BlockCache(0, readers=0))
+        segment = Segment(volume, replace(ref, shift=0), BlockCache(0, readers=0))
         known = [e for number in range(segment.block_count) for e in numbered(segment.block(number).batch)]
         Segments.files[ref.uri] = known
     return [replace(entry, seq=entry.seq + ref.shift) for entry in known] if ref.shift else known

@@ -17,7 +17,7 @@ from random import Random
 from bookkeeper.config import new_settings
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column, Row
-from bookkeeper.storage.volume.file_ops import path_of, uri_of
+from bookkeeper.storage.volume import Volume
 from tests.support.simulation.cells import SimTable
 from tests.support.simulation.cluster import Cluster
 from tests.support.simulation.disk import Disk
@@ -32,6 +32,7 @@ from tests.support.simulation.tablets import Segments
 from tests.support.simulation.tree import SimCoordination
 from tests.support.simulation.users import Users, Write
 from tests.support.simulation.wal import Watch
+from tests.support.volumes import name_at, root_of
 
 SETTINGS: dict[str, object] = {
     "coordination.session_lease_ms": 900,
@@ -233,28 +234,28 @@ class World(Users):
             if peer is not None:
                 self.ledger.finished(keys.parse_repl_row(key), target, peer.instance, rank - 1)
 
-    def judge_deletion(self, uri: str) -> None:
+    def judge_deletion(self, volume: Volume, file: str) -> None:
         """A log or a segment goes now."""
-        cluster = self.cluster_of(uri)
-        if Segments.files.pop(uri, None) is not None:
+        cluster = self.cluster_at(root_of(volume))
+        if Segments.files.pop(file, None) is not None:
             for row in cluster.table.rows(b"", ("segment",)):
-                if keys.segment_column(uri) in row.cells:
-                    self.ledger.break_law(f"deleted early: {uri} goes and is of tablet {row.key!r}")
-        if not path_of(uri).exists():
+                if keys.segment_column(file) in row.cells:
+                    self.ledger.break_law(f"deleted early: {file} goes and is of tablet {row.key!r}")
+        if not volume.exists(file):
             return
-        self.ledger.deleting(uri, cluster.targets())
+        self.ledger.deleting(file, cluster.targets())
         for row in cluster.table.rows(b"", ("log", "segment")):
-            if keys.log_column(uri) in row.cells and (lost := self._only_in(uri, row)):
-                self.ledger.break_law(f"deleted early: {uri} goes and tablet {row.key!r} needs {lost} of it")
+            if keys.log_column(file) in row.cells and (lost := self._only_in(cluster, file, row)):
+                self.ledger.break_law(f"deleted early: {file} goes and tablet {row.key!r} needs {lost} of it")
         for node in cluster.alive(cluster.tservers):
-            if node.part is not None and node.part.session.is_valid() and node.part.parts.writing.path.wal_uri == uri:
-                self.ledger.break_law(f"deleted alive: {uri} goes and {node.name} writes it")
+            if node.part is not None and node.part.session.is_valid() and node.part.parts.writing.path.wal_uri == file:
+                self.ledger.break_law(f"deleted alive: {file} goes and {node.name} writes it")
 
-    def _only_in(self, uri: str, row: Row) -> list[bytes]:
+    def _only_in(self, cluster: Cluster, log: str, row: Row) -> list[bytes]:
         """The records that a tablet has in a log and not in its segments. A first use without
         records after it names nothing, nor do rows that are in another tablet since.
         """
-        file = self.ledger.files.get(uri)
+        file = self.ledger.files.get(log)
         named = (segment.decode() for segment in row.family("segment"))
         stored = {entry.value for segment in named for entry in Segments.files.get(segment, ())}
         return [
@@ -262,21 +263,25 @@ class World(Users):
             for block in ([] if file is None else file.blocks)
             if keys.tablet_row(*block.tablet) == row.key
             for entry in block.entries
-            if entry.value not in stored and self._lies_in(self._instance_of(uri), block.tablet, entry.row)
+            if entry.value not in stored and self._lies_in(cluster.instance, block.tablet, entry.row)
         ]
 
-    def cluster_of(self, uri: str) -> Cluster:
-        """The cluster that owns a log."""
+    def cluster_at(self, path: Path) -> Cluster:
+        """The cluster whose directory has a path."""
         for cluster in self.clusters.values():
-            if uri.startswith(uri_of(cluster.settings.directory) + "/"):
+            if path.is_relative_to(cluster.settings.directory.absolute()):
                 return cluster
-        raise AssertionError(f"no cluster owns {uri}")
+        raise AssertionError(f"no cluster owns {path}")
 
-    def _instance_of(self, uri: str) -> str:
-        return self.cluster_of(uri).instance
+    def _instance_of(self, volume: Volume) -> str:
+        return self.cluster_at(root_of(volume)).instance
 
-    def _machine_of(self, uri: str) -> str:
-        return f"{self.cluster_of(uri).name}/{uri.rsplit('/', 2)[1]}"
+    def _machine_of(self, volume: Volume, log: str) -> str:
+        return f"{self.cluster_at(root_of(volume)).name}/{log.rsplit('/', 2)[1]}"
+
+    def _synced(self, path: str) -> None:
+        directory = self.cluster_at(Path(path)).settings.directory
+        self.ledger.synced(name_at(Path(path), directory))
 
     def _lies_in(self, instance: str, tablet: tuple[str, bytes | None], row: bytes) -> bool:
         for cluster in self.clusters.values():
@@ -299,7 +304,7 @@ def simulation(directory: Path, seed: int = 0) -> Iterator[World]:
     Running.kernel, Net.now = kernel, Network()
     Segments.files, Segments.made, Newborns.blocks = {}, 0, {}
     Disk.clear()
-    Disk.synced = lambda path: world.ledger.synced(uri_of(Path(path)))
+    Disk.synced = world._synced
     Watch.ledger, Watch.deleting = world.ledger, world.judge_deletion
     Watch.instance_of, Watch.machine_of = world._instance_of, world._machine_of
     world.ledger.lies_in = world._lies_in

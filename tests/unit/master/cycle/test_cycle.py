@@ -254,7 +254,7 @@ def _known_when_a_missing_file_failed(
     """Whether a report of a file that is not outstanding changed the master's shipments, and failures of the peer."""
     running.until_given(tserver, 1)
     known = set(running.shipping.shipments)
-    running.event_queue.report([Report(tserver.session, "t", b"file:///nothing", target, 9, 9, 0, 0, "no", True)])
+    running.event_queue.report([Report(tserver.session, "t", b"nothing", target, 9, 9, 0, 0, "no", True)])
     running.once()
     return set(running.shipping.shipments) != known, running.shipping.peer("east").failures
 

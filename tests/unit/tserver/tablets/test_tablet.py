@@ -22,7 +22,7 @@ from tests.support.tservers import records
 from tests.support.volumes import MACHINE, name_at
 
 WHOLE = Extent("1", None, None)
-STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
+STREAM = StreamKey("east", "1.wal", "7", "1", 1)
 TARGET = block_target_to_pb(BlockTarget(TargetKey("east", "r1", "1", 1), None))
 VIEW = TableView("1", "t", True, GroupMap({"a": [b"f"]}), (TARGET,), ("instance-east",))
 
