@@ -172,7 +172,7 @@ class HeldReplica:
     def remove_reader(self, names_in_use: NamesInUse) -> None:
         """No longer ask a reader; an unknown one is fine."""
         with self._lock:
-            self._readers = [reader for reader in self._readers if reader is not names_in_use]
+            self._readers = [reader for reader in self._readers if reader != names_in_use]
 
     # ---- inside, under the lock
 

@@ -292,6 +292,8 @@ class ReplicaReceiver:
             transfer.arrived(), brought, transfer.offer.state, lambda: self._incoming.publish(list(parts.values()))
         )
         self._forget(transfer)
+        if not decision:
+            raise _expired(held.key, transfer.offer.segment.segment_id)
         reply = _reply_of(decision)
         if isinstance(reply, Decline):
             problem = "its base is no longer the root here"
@@ -326,6 +328,8 @@ class ReplicaReceiver:
         except InvalidInputError:
             raise
         except BaseException as error:
+            if transfer.is_over:
+                raise
             if isinstance(error, NoSpaceError):
                 for part in transfer.parts.values():
                     part.discard()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,17 @@ from tests.support.replica_disks import EXTENT, KEY
 from tests.support.replica_world import DIE, ROW, ReplicaWorld, replica_world
 
 FIRST, SECOND = KEY.prefix + "1.parquet", KEY.prefix + "2.parquet"
+
+
+@dataclass(slots=True)
+class Reading:
+    """A reader of some files."""
+
+    files: list[str]
+
+    def names_in_use(self) -> list[str]:
+        """The files."""
+        return self.files
 
 
 @pytest.fixture
@@ -76,16 +88,12 @@ def test_n4_red_deleting_by_the_local_root(world: ReplicaWorld) -> None:
 def test_p15_a_file_that_a_page_reads_stays(world: ReplicaWorld) -> None:
     _, new = compacted(world)
     world.name_state(new, [SECOND])
-    reading = [FIRST]
-
-    def names_in_use() -> list[str]:
-        return reading
-
+    reading = Reading([FIRST])
     held = world.host("host2").held
-    held.add_reader(names_in_use)
+    held.add_reader(reading.names_in_use)
     collector(world).collect()
     assert names(world) == [FIRST, SECOND], "a file goes that a page reads"
-    held.remove_reader(names_in_use)
+    held.remove_reader(reading.names_in_use)
     collector(world).collect()
     assert names(world) == [SECOND]
 

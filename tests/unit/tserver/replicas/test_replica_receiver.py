@@ -12,6 +12,7 @@ import pytest
 
 from bookkeeper.errors import CorruptionError, InvalidInputError, NoSpaceError, StreamExpiredError
 from bookkeeper.model import Extent
+from bookkeeper.replicas.events import Restarted
 from bookkeeper.replicas.values import Stage
 from bookkeeper.rpc.contract.replica_messages import (
     CONTENT_BYTES_MAX,
@@ -515,3 +516,16 @@ def test_a_leader_takes_no_segment_of_others(world: ReplicaWorld) -> None:
     assert answer.reason == "OVERLOADED"
     assert "merges no segment" in answer.problem
     assert world.host("host1").held.replica.incoming == ()
+
+
+def test_a_segment_whose_acceptance_was_forgotten_is_offered_again(world: ReplicaWorld) -> None:
+    """The host led meanwhile and has ended its term: transfers of before do not count."""
+    offer = started(world)
+    host = world.host("host2")
+    transits = world.transits(offer, host.receiver.offer(offer))
+    for transit in transits[:-1]:
+        host.receiver.transit(transit)
+    host.held.apply(Restarted())
+    with pytest.raises(StreamExpiredError, match="offer it again"):
+        host.receiver.transit(transits[-1])
+    assert world.send(offer).state == "acked"
