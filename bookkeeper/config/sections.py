@@ -264,6 +264,19 @@ class StandaloneSettings(Section):
     tservers: Annotated[int, Field(ge=1, le=64)] = setting(
         1, "Tservers to run; each is a process of its own", "the smallest cluster that works"
     )
+    hosts: Annotated[int, Field(ge=1, le=16)] = setting(
+        1,
+        "Hosts of the cluster to run on this machine: this directory, and others below its directory hosts/, which are "
+        "made when they are missing",
+        "one machine loses all its hosts together; several are for tables with replicas, and for tests",
+    )
+    processes: tuple[Literal["master", "tserver", "replay"], ...] = setting(
+        ("master", "tserver", "replay"),
+        "Kinds of processes to run here; a cluster needs one master, and one replay process for each machine",
+        "the first host of a cluster runs all of them",
+        strict=False,
+        min_length=1,
+    )
 
 
 class Sections(Section):
