@@ -35,7 +35,7 @@ from bookkeeper.replicas.values import (
     state_id,
 )
 
-P, Q = Placement("p"), Placement("q", 2)
+P, Q = Placement("p"), Placement("q", "2")
 ROW = TabletRow("t", (RowReplica("a", P), RowReplica("b", Q)), "a", term=3)
 ROOT = state_id(3, 1)
 NAMED = Name(ROOT, ("f",), ((3, 7),), term=3)
@@ -59,8 +59,8 @@ def test_a_split_in_place_keeps_hosts_and_incarnations_under_new_placement_ids()
     low, high = split_in_place(ROW, "m", "t1", "t2")
     assert (low.key_range, high.key_range) == (KeyRange(None, "m"), KeyRange("m", None))
     assert [(one.host, one.placement) for one in low.replicas] == [
-        ("a", Placement("t1:p", 1)),
-        ("b", Placement("t1:q", 2)),
+        ("a", Placement("t1:p", "1")),
+        ("b", Placement("t1:q", "2")),
     ]
     child = successor_replica((LEADER,), low, "a", frozenset({"f"}), CORRECTED)
     assert (child.stage, child.files, child.root, child.leader) == (Stage.LIVE, frozenset({"f"}), None, None)
