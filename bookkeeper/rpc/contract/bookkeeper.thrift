@@ -417,7 +417,7 @@ struct ReplicaPlacement {                 // one assignment of a tablet to a hos
   3: required string incarnation          // of the host's disk
 }
 
-struct LogPosition { 1: required i64 term  2: required i64 offset }
+struct LogPosition { 1: required i64 term  2: required i64 offset }   // of a term's log, or of an import: a negative number
 
 struct SegmentRecord {                    // one step of a tablet's data
   1: required i64 segment_id              // the flush id of the state after it
