@@ -258,6 +258,21 @@ class HostSettings(Section):
     )
 
 
+class ReplicasSettings(Section):
+    """The repair of tables with several replicas (``table.replicas``)."""
+
+    repair_after_ms: Millis = setting(
+        300_000,
+        "Time that a host is away until other hosts get its replicas",
+        "a restart of a machine takes less, and a copy of all its replicas takes longer",
+    )
+    joins_max: Count = setting(
+        4,
+        "Replicas that join at a time, in the whole cluster",
+        "a copy of a tablet takes the disk and the network of its leader",
+    )
+
+
 class StandaloneSettings(Section):
     """The processes that ``bookkeeper standalone`` starts."""
 
@@ -294,6 +309,7 @@ class Sections(Section):
     monitor: MonitorSettings = Field(default_factory=MonitorSettings)
     files: FilesSettings = Field(default_factory=FilesSettings)
     host: HostSettings = Field(default_factory=HostSettings)
+    replicas: ReplicasSettings = Field(default_factory=ReplicasSettings)
     standalone: StandaloneSettings = Field(default_factory=StandaloneSettings)
 
     @model_validator(mode="after")

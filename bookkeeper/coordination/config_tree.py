@@ -5,8 +5,9 @@ CorruptionError and an unreadable store TransientError; neither means "nothing c
 
 Tree: ``/instance`` {id, name} · ``/read_only`` {read_only} · ``/names/<table name>`` table id · ``/tables/<id>`` {id,
 name, state, groups, properties, targets} · ``/clusters/<alias>`` {quorum, instance_id, name} · ``/users/<name>``
-{authorizations} · ``/hosts/<name>`` {place} · ``/counters/<name>`` a number. Values are compact JSON with sorted keys.
-``/names`` only claims the name of a table, which its record under ``/tables`` has, too. Rules: R5, R6, R13 and R23.
+{authorizations} · ``/hosts/<name>`` {place} · ``/draining/<host>`` {draining} · ``/counters/<name>`` a number. Values
+are compact JSON with sorted keys. ``/names`` only claims the name of a table, which its record under ``/tables`` has,
+too. Rules: R5, R6, R13 and R23.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ TABLES = "/tables/"
 CLUSTERS = "/clusters/"
 USERS = "/users/"
 HOSTS = "/hosts/"
+DRAINING = "/draining/"
 COUNTERS = "/counters/"
 
 READS_MAX = 50
@@ -79,7 +81,7 @@ class ClusterConfig:
 
     ``read_only``: users can't write to any table; a property of a table refuses writes to that table. ``users``: the
     authorizations of each user that has some. ``hosts``: the directory of each host, relative to that of the cluster if
-    it lies below it.
+    it lies below it. ``draining``: hosts that are to hold no replica.
     """
 
     generation: int
@@ -89,6 +91,7 @@ class ClusterConfig:
     read_only: bool = False
     users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     hosts: Mapping[str, str] = field(default_factory=dict)
+    draining: frozenset[str] = frozenset()
 
     def table(self, table_id: str) -> TableConfig:
         """A table by id; raises NotFoundError."""
@@ -143,6 +146,7 @@ def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterCo
     users: dict[str, tuple[str, ...]] = {}
     hosts: dict[str, str] = {}
     read_only = False
+    draining: set[str] = set()
     for path, versioned in entries.items():
         if path == INSTANCE_PATH:
             instance = parse_instance(path, versioned.value)
@@ -156,10 +160,21 @@ def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterCo
             users[path_name(path, USERS)] = parse_user(path, versioned.value)
         elif path.startswith(HOSTS):
             hosts[path_name(path, HOSTS)] = parse_host(path, versioned.value)
+        elif path.startswith(DRAINING):
+            if parse_draining(path, versioned.value):
+                draining.add(path_name(path, DRAINING))
         elif not path.startswith((NAMES, COUNTERS)):
             raise CorruptionError(f"configuration {path}: unknown path")
-    frozen = (MappingProxyType(clusters), MappingProxyType(tables))
-    return ClusterConfig(generation, instance, *frozen, read_only, MappingProxyType(users), MappingProxyType(hosts))
+    return ClusterConfig(
+        generation,
+        instance,
+        MappingProxyType(clusters),
+        MappingProxyType(tables),
+        read_only,
+        MappingProxyType(users),
+        MappingProxyType(hosts),
+        frozenset(draining),
+    )
 
 
 # ---- paths
@@ -188,6 +203,11 @@ def user_path(user: str) -> str:
 def host_path(name: str) -> str:
     """Path of a host's record."""
     return HOSTS + quote(name, safe="")
+
+
+def draining_path(host: str) -> str:
+    """Path of the record that says whether a host is drained."""
+    return DRAINING + quote(host, safe="")
 
 
 def counter_path(name: str) -> str:
@@ -248,6 +268,17 @@ def format_host(place: str) -> bytes:
 def parse_host(path: str, raw: bytes) -> str:
     """Inverse of :func:`format_host`."""
     return _Record(path, raw, {"place"}).text("place")
+
+
+def format_draining(draining: bool) -> bytes:
+    """Value of ``/draining/<host>``; a host without a record may hold replicas."""
+    return format_json({"draining": draining})
+
+
+def parse_draining(path: str, raw: bytes) -> bool:
+    """Inverse of :func:`format_draining`."""
+    draining: bool = _Record(path, raw, {"draining"}).member("draining", bool)
+    return draining
 
 
 def format_cluster(cluster: PeerCluster) -> bytes:

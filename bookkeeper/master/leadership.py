@@ -49,6 +49,9 @@ from bookkeeper.master.queries.target_states import Now
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.master.reign.reign_stores import ReignStores
+from bookkeeper.master.replicas.leader_choice import LeaderChoice
+from bookkeeper.master.replicas.repair_state import RepairLimits
+from bookkeeper.master.replicas.repairer import Repairer
 from bookkeeper.metadata.flight import books_flight_ms
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.rpc_pool import RpcPool
@@ -218,9 +221,12 @@ def assemble(
         clock,
         changed=event_queue.ask_place,
         note_assigned=books.note_assigned,
+        leaders=LeaderChoice(table, calls, event_queue.ask_place),
         claimed=lambda: claimed_rows(fate.pending()),
         unrecoverable=recovery.problems,
     )
+    limits = RepairLimits(settings.replicas.repair_after_ms, settings.replicas.joins_max, flight_ms)
+    repairer = Repairer(stores, clock, placement.leaders.held, limits, placement.request_leader)
     hooks = MasterHooks(
         wake=event_queue.ask_full,
         tablets_changed=event_queue.tablets_changed,
@@ -239,7 +245,7 @@ def assemble(
         DispatchSettings.of(settings), clock, reign, calls, event_queue, replicating, shipping, quarantine
     )
     timing = CycleTiming(clock, rng, settings.master)
-    cycle = Cycle(timing, calls, books, placement, recovery, dispatcher, event_queue)
+    cycle = Cycle(timing, calls, books, placement, repairer, recovery, dispatcher, event_queue)
     origins = OriginParts.of(stores, clock, age_clock, tservers, peers, fate, own_id, settings.tserver.paths_apart_ms)
     splits = AutomaticSplits(stores, tservers, fate, clock, rng)
     records = store.load()

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from bookkeeper.errors import BookkeeperError, NotFoundError, NotServingError
-from bookkeeper.model import Extent, StreamKey
+from bookkeeper.model import Extent, HostIdentity, StreamKey
 from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract.messages import (
     FileMark,
@@ -25,6 +25,7 @@ from bookkeeper.rpc.contract.messages import (
     WorkReport,
 )
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
+from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, HeldReplicas
 from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_server import RpcServer
 from tests.support.master_world import World
@@ -61,6 +62,8 @@ class ScriptedTServer:
     trouble: dict[str, BookkeeperError] = field(default_factory=dict)
     look: Callable[[str], None] = lambda _method: None
     lock: threading.Lock = field(default_factory=threading.Lock)
+    holds: list[HeldReplicaInfo] = field(default_factory=list)
+    """What its host holds."""
 
     def status(self) -> Mapping[str, str]:
         return {}
@@ -94,6 +97,11 @@ class ScriptedTServer:
             if extent not in self.points:
                 raise NotServingError(f"tablet {extent} is not served here")
             return self.points[extent]
+
+    def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas:
+        self._may("replicas")
+        assert not with_segments
+        return HeldReplicas(tuple(info for info in self.holds if table_id in ("", info.extent.table_id)), {})
 
     def confirm_config(self, generation: int) -> int:
         self._may("confirm_config")
@@ -157,12 +165,12 @@ class ScriptedTServer:
 
 
 @contextmanager
-def scripted(world: World) -> Iterator[ScriptedTServer]:
-    """A live tserver session that answers."""
+def scripted(world: World, host: HostIdentity | None = None) -> Iterator[ScriptedTServer]:
+    """A live tserver session that answers, of this host."""
     handler = ScriptedTServer(world.settings.directory)
     server = RpcServer(ServedService("TServer", handler), SERVER_HELLO, world.settings.rpc)
     server.start()
-    handler.session = world.tserver(server.address)
+    handler.session = world.tserver(server.address, host)
     try:
         yield handler
     finally:

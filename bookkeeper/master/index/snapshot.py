@@ -24,11 +24,12 @@ from bookkeeper.master.index.file_entry import (
 )
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.tablet_index import TabletIndex
+from bookkeeper.master.index.tablet_replicas import NO_REPLICAS, TabletReplica, replicas_of
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.model import Extent
 
-SNAPSHOT_FAMILIES = ("repl", "tablet", "location")
+SNAPSHOT_FAMILIES = ("repl", "tablet", "location", keys.REPLICA_FAMILY)
 """The columns that a snapshot reads of each tablet row."""
 
 
@@ -42,6 +43,7 @@ class BrokenChainError(TransientError):
 class TabletView:
     """One tablet: its row's key, its extent, its directory, and the session it is assigned to, if any. ``parked_at`` is
     the last session of a tablet that no tserver may load now. ``flush_rank`` rises with each change of its segments.
+    ``replicas``: () with one replica, on the Volume.
     """
 
     row: bytes
@@ -51,6 +53,7 @@ class TabletView:
     address: str | None
     parked_at: str | None = None
     flush_rank: int = 0
+    replicas: tuple[TabletReplica, ...] = NO_REPLICAS
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,13 +236,14 @@ def tablet_view(row: Row) -> TabletView:
     prev_row = None if prev_cell is None else values.decode_prev_row(prev_cell.value)
     assigned = None if location is None else values.Location.decode(location.value)
     extent, directory = Extent(table_id, end_row, prev_row), "" if dir_cell is None else dir_cell.value.decode()
+    replicas = replicas_of(row)
     flush = row.cells.get(keys.FLUSH)
     flush_rank = 0 if flush is None else flush.rank
     if assigned is None:
-        return TabletView(row.key, extent, directory, None, None, None, flush_rank)
+        return TabletView(row.key, extent, directory, None, None, None, flush_rank, replicas)
     if assigned.is_parked:
-        return TabletView(row.key, extent, directory, None, None, assigned.session, flush_rank)
-    return TabletView(row.key, extent, directory, assigned.session, assigned.address, None, flush_rank)
+        return TabletView(row.key, extent, directory, None, None, assigned.session, flush_rank, replicas)
+    return TabletView(row.key, extent, directory, assigned.session, assigned.address, None, flush_rank, replicas)
 
 
 def verify_chain(before: TabletView | None, after: TabletView | None, online: Collection[str]) -> None:

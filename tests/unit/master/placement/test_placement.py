@@ -18,6 +18,7 @@ from bookkeeper.master.placement.placement import ClusterState, Placement, may_l
 from bookkeeper.master.placement.return_wait import RETURN_MS
 from bookkeeper.master.placement.tablet_moves import MOVES_MAX
 from bookkeeper.master.queries.queries import Queries
+from bookkeeper.master.replicas.leader_choice import LeaderChoice
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
@@ -43,12 +44,14 @@ class Placed:
     def __init__(self, world: World, master: Master) -> None:
         self.world, self.master, self.lanes = world, master, KeyedExecutors()
         self.changed: set[bytes] = set()
+        calls = TServerCalls(master.tservers, self.lanes)
         self.placement = Placement(
             master.books.stores,
-            TServerCalls(master.tservers, self.lanes),
+            calls,
             world.clock,
             lambda rows: self.changed.update(rows),
             master.books.note_assigned,
+            LeaderChoice(world.table, calls, lambda rows: self.changed.update(rows)),
             unrecoverable=master.recovery.problems,
         )
 
@@ -60,7 +63,8 @@ class Placed:
         """The living tservers."""
         sessions = self.master.tservers.sessions()
         live = {info.session_id: info.address for info in sessions if info.alive}
-        return ClusterState(live, unsealed_sessions(sessions, self.master.tservers))
+        hosts = {info.session_id: info.host for info in sessions if info.alive and info.host is not None}
+        return ClusterState(live, unsealed_sessions(sessions, self.master.tservers), hosts=hosts)
 
     def until_answered(self, tserver: ScriptedTServer) -> None:
         """Wait for its report."""
