@@ -6,6 +6,7 @@ import click
 
 from shell import (
     data_commands,
+    host_commands,
     operation_commands,
     replication_commands,
     session_commands,
@@ -72,6 +73,7 @@ for _command in (
     *storage_commands.COMMANDS,
     *user_commands.COMMANDS,
     *tablet_commands.COMMANDS,
+    *host_commands.COMMANDS,
     *data_commands.COMMANDS,
     *replication_commands.COMMANDS,
     *operation_commands.COMMANDS,

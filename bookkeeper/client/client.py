@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from bookkeeper.client.batch_writer import BatchWriter, DurabilityName, WriterOptions
 from bookkeeper.client.conditional_writer import ConditionalWriter
+from bookkeeper.client.host_admin import Hosts
 from bookkeeper.client.location_cache import LOCATE_BUDGET_MS, LocationCache
 from bookkeeper.client.master_link import MasterLink
 from bookkeeper.client.mutation import Mutation
@@ -76,6 +77,7 @@ class Client:
         self.tables = Tables(self._master, self._clock, self._stopped)
         self._locations = LocationCache(self.tables, self._clock)
         self.users = Users(self._master)
+        self.hosts = Hosts(self._master)
         self.replication = Replication(self._master, self._clock, self._stopped, home)
 
     @classmethod

@@ -31,6 +31,8 @@ READ_METHODS = {
     "is_read_only",
     "locate",
     "locate_tablet",
+    "hosts",
+    "table_replicas",
     "clusters",
     "authorizations",
     "replication_config",

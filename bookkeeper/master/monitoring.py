@@ -131,6 +131,7 @@ class MasterSource:
             files_deleted=lead.gc.runner.deleted,
             operations=tuple(operation_text(shown) for shown in operation_infos(lead)[:OPERATIONS_SHOWN_MAX]),
             problems=tuple(f"{where}: {what}" for where, what in problems(lead).items()),
+            replicas=lead.cycle.repairer.progress,
         )
 
     def retained(self) -> tuple[RetainedFile, ...]:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
+from bookkeeper.coordination.config_changes import set_draining
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read_config
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import NotLeaderError, NotServingError, UnavailableError
@@ -35,6 +36,7 @@ from bookkeeper.master.status_report import leader_facts, operation_infos
 from bookkeeper.master.table_compaction import compact
 from bookkeeper.model import LocalityGroup, RowRange, StreamKey
 from bookkeeper.origins import RootLog
+from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
 from bookkeeper.rpc.contract.messages import (
     BulkProgress,
     ClusterInfo,
@@ -72,6 +74,8 @@ CONCURRENCY = {
     "flush_table": 4,
     "set_authorizations": 4,
     "disk_usage": 4,
+    "hosts": 2,
+    "table_replicas": 2,
     "compact_table": 4,
     "add_splits": 4,
     "merge_tablets": 4,
@@ -226,6 +230,22 @@ class MasterService:
         if not fate.is_over(running, FATE_WAIT_MS):
             return BulkProgress(False, 0)
         return BulkProgress(True, cast(int, fate.wait(running, FATE_WAIT_MS)))
+
+    def hosts(self) -> Sequence[HostInfo]:
+        """See :meth:`HostQueries.hosts`."""
+        return self._lead.hosts.hosts()
+
+    def drain_host(self, name: str, draining: bool) -> None:
+        """Returns when the host is marked; the repair then moves its replicas. Raises NotFoundError."""
+        lead = self._lead
+        lead.hosts.check_host(name)
+        lead.reign.check()
+        set_draining(self._coordination, name, draining)
+        lead.cycle.event_queue.ask_full()
+
+    def table_replicas(self, table_id: str, with_segments: bool) -> Sequence[TabletReplicas]:
+        """See :meth:`HostQueries.replicas`."""
+        return self._lead.hosts.replicas(table_id, with_segments)
 
     def disk_usage(self, tables: Sequence[str]) -> Sequence[TableUsage]:
         """See :meth:`Queries.disk_usage`."""

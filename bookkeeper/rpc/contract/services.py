@@ -11,6 +11,7 @@ from typing import Protocol
 
 from bookkeeper.model import Extent, LocalityGroup, RowRange, StreamKey
 from bookkeeper.origins import RootLog
+from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
 from bookkeeper.rpc.contract.messages import (
     ApplyRequest,
     BulkProgress,
@@ -92,6 +93,12 @@ class Master(Node, Protocol):
     def export_table(self, request: CopyRequest) -> BulkProgress: ...
 
     def import_table(self, request: CopyRequest) -> BulkProgress: ...
+
+    def hosts(self) -> Sequence[HostInfo]: ...
+
+    def drain_host(self, name: str, draining: bool) -> None: ...
+
+    def table_replicas(self, table_id: str, with_segments: bool) -> Sequence[TabletReplicas]: ...
 
     def disk_usage(self, tables: Sequence[str]) -> Sequence[TableUsage]: ...
 
