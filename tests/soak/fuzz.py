@@ -44,6 +44,8 @@ READING = frozenset(
         "compact_table",
         "disk_usage",
         "authorizations",
+        "hosts",
+        "table_replicas",
         "operations",
         "clusters",
         "replication_config",
