@@ -39,6 +39,16 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True)
+class Adopted:
+    """Files of an import are durable on this host, and the leader takes them into its tablet."""
+
+    number: int
+    """The import. A state that has it takes it no second time."""
+    files: tuple[str, ...]
+    segment_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OfferArrived:
     """A SEGMENT_OFFER."""
 
@@ -83,6 +93,8 @@ class ReplicateTo:
     """The leader's turn to serve a target (E-34)."""
 
     target: str
+    named_id: int | None = None
+    """The state that the newest term has named, see ``settled``: the child of a split gets nothing beyond it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +110,9 @@ class LeaderRun:
 @dataclass(frozen=True, slots=True)
 class UnloadRun:
     """The turn of a replica in UNLOAD (E-65)."""
+
+    final: Name | None = None
+    """The last state that the books name of its tablet; without it, all that the replica has is handed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +170,7 @@ Event = (
     Wrote
     | Flushed
     | Compacted
+    | Adopted
     | OfferArrived
     | ContentArrived
     | ContentFailed

@@ -44,6 +44,7 @@ from bookkeeper.tserver.maintenance.flush_schedule import FlushLimits, FlushSche
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
+from bookkeeper.tserver.maintenance.stale_reads import StaleReads
 from bookkeeper.tserver.maintenance.tablet_opener import TabletMaker, TabletOpener
 from bookkeeper.tserver.maintenance.tablet_states import NamedStates, StatesByTablet
 from bookkeeper.tserver.master_notices import MasterLink
@@ -109,11 +110,16 @@ def assemble(env: Environment) -> Parts:
     peer_limits = PeerLimits(limits.batch, env.clock)
     writing = _writing(env, registry)
     replicas = None if env.host is None else _replicas(env, env.host)
-    tablets = _tablets(env, registry, writing, None if replicas is None else replicas.held)
+    held = None if replicas is None else replicas.held
+    sorter = Sorter(env.clock, env.die)
+    maker = TabletMaker(env.stores.volume, writing.configuration.table, sorter.later, books_flight_ms(env.settings))
+    tablets = _tablets(env, registry, writing, held, sorter, maker)
     receiving = _receiving(env, writing, tablets, peer_limits)
     return Parts(
         session=env.session,
-        clients=ClientRequests(registry, tablets.flusher, writing.path, env.session, limits),
+        clients=ClientRequests(
+            registry, tablets.flusher, writing.path, env.session, limits, _stale_reads(env, held, maker)
+        ),
         writing=writing,
         tablets=tablets,
         receiving=receiving,
@@ -152,17 +158,31 @@ def _writing(env: Environment, registry: Registry) -> WriteParts:
     return WriteParts(path, committer, bookkeeper, configuration)
 
 
-def _tablets(env: Environment, registry: Registry, writing: WriteParts, held: HeldReplicas | None) -> TabletParts:
+def _stale_reads(env: Environment, held: HeldReplicas | None, maker: TabletMaker) -> StaleReads | None:
+    if held is None:
+        return None
+    volume = held.store.volume
+    return StaleReads(
+        held, lambda manifest, refs: maker.data_of(manifest.extent, manifest.key.directory, refs, volume), env.clock
+    )
+
+
+def _tablets(
+    env: Environment,
+    registry: Registry,
+    writing: WriteParts,
+    held: HeldReplicas | None,
+    sorter: Sorter,
+    maker: TabletMaker,
+) -> TabletParts:
     settings, clock = env.settings, env.clock
     path, bookkeeper = writing.path, writing.bookkeeper
-    sorter = Sorter(clock, env.die)
     books = TabletBooks(env.stores.metadata, env.retries)
     led = LedTablets()
     states = StatesByTablet(NamedStates(books, env.die), ChainStates(led, books))
     schedule = FlushSchedule(clock, flush_limits(settings))
     flusher = Flusher(registry, path, bookkeeper, states, schedule, BackgroundThread("flusher", clock, env.die))
     compactor = Compactor(registry, flusher, states, clock, env.die)
-    maker = TabletMaker(env.stores.volume, writing.configuration.table, sorter.later, books_flight_ms(settings))
     terms = Terms(held, led)
     opener = TabletOpener(env.stores.metadata, env.session, env.stores.volume, maker, terms)
     loader = Loader(registry, path, bookkeeper, flusher, opener, led, clock)

@@ -46,9 +46,9 @@ def leading(ground: Ground, directory: Path) -> ReplicaWorld:
     return world
 
 
-def offered(world: ReplicaWorld, segment_id: int | None, age_ms: int | None = None) -> SegmentOffer:
+def offered(world: ReplicaWorld, segment_id: int | None) -> SegmentOffer:
     """The leader's offer of one segment."""
-    return world.offer_of("host9", "host1", segment_id, age_ms)
+    return world.offer_of("host9", "host1", segment_id)
 
 
 def test_a_segment_crosses_the_wire_in_parts_and_goes_on_after_kill_9(ground: Ground, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_segment_crosses_the_wire_in_parts_and_goes_on_after_kill_9(ground: Gr
     node = ground.process()
     tserver = ground.tserver(node)
     assert tserver.segment_offer(offered(world, begin)).state == "acked"
-    offer = offered(world, segment_id, age_ms=5)
+    offer = offered(world, segment_id)
     parts = world.transits(offer, tserver.segment_offer(offer), CONTENT_BYTES_MAX)
     assert [tserver.segment_transit(part).held_bytes for part in parts[:2]] == [1 << 20, 2 << 20]
     node.kill9()

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from bookkeeper.errors import RefusedError
-from bookkeeper.model import Extent
+from bookkeeper.errors import InvalidInputError, RefusedError
+from bookkeeper.model import Extent, StreamKey
+from bookkeeper.replicas.events import ReplyArrived
+from bookkeeper.replicas.messages import Decline, Purpose, Reason
+from bookkeeper.rpc.contract.offer_messages import AdoptRequest
+from bookkeeper.runtime.session_retries import SessionRetries
+from bookkeeper.tserver.books.tablet_books import TabletBooks
+from bookkeeper.tserver.books.wal_cells import log_deletes
+from bookkeeper.tserver.leading.namer import LATE_MS, Namer
+from tests.support.jumping_clock import TestClock
 from tests.support.led_hosts import Hosts, hosts
-from tests.support.tservers import records
+from tests.support.tservers import records, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -52,8 +61,12 @@ def rows(world: Hosts, host: str, extent: Extent) -> dict[bytes, bytes]:
     return {row: value for (row, _, _), value in world.ground.scan(world.node(host), extent).items()}
 
 
+def status(world: Hosts, host: str) -> Mapping[str, str]:
+    return world.node(host).process.parts.status()
+
+
 def sent_bytes(world: Hosts, host: str) -> int:
-    return int(world.node(host).process.parts.status()["segment_bytes_sent"])
+    return int(status(world, host)["segment_bytes_sent"])
 
 
 def test_a_killed_leader_loses_nothing_and_no_file_moves(world: Hosts) -> None:
@@ -78,21 +91,95 @@ def test_a_killed_leader_loses_nothing_and_no_file_moves(world: Hosts) -> None:
     assert world.files("host1", extent).keys() >= world.files("host2", extent).keys()
 
 
-def test_a_state_with_too_few_copies_is_not_named_and_its_logs_stay(world: Hosts) -> None:
+def test_n3_a_state_with_too_few_copies_is_not_named_and_its_logs_stay(world: Hosts) -> None:
     extent = world.table("host1", "host2", "host3")
     world.lead(extent, "host1")
     world.stop("host2")
     world.stop("host3")
     write(world, "host1", extent, b"a")
     flush(world, "host1", extent)
+    world.name_now("host1")
     chain = world.chain("host1", extent)
-    assert not chain.wait_named(0)
-    assert chain.due_name(0) is None, "N3: a state with one copy of two is named"
-    assert len(world.logs(extent)) == 1
+    assert chain.named_id != chain.replica.root, "N3: a state with one copy of two is named"
+    assert len(world.logs(extent)) == 1, "N3: logs go before enough hosts have their records"
     assert rows(world, "host1", extent) == {b"a": b"v"}
     world.start("host2")
     world.wait_named(extent, "host1")
     assert world.logs(extent) == set()
+
+
+def test_n1_a_late_name_of_a_dead_leader_takes_no_record_away(world: Hosts) -> None:
+    extent = world.table("host1", "host2", "host3")
+    world.lead(extent, "host1")
+    world.node("host1").process.parts.tablets.leading.namer.close()
+    write(world, "host1", extent, b"a")
+    flush(world, "host1", extent)
+    world.wait_same(extent, "host1", "host2", "host3")
+    chain = world.chain("host1", extent)
+    name = chain.due_name(0)
+    assert name is not None
+    late = chain.name_put(name)
+    logs = [log for _, used in chain._unnamed_logs for log in log_deletes(late.key, used)]
+    world.kill("host1")
+    world.lead(extent, "host2")
+    world.wait_same(extent, "host2", "host3")
+    world.name_now("host2")
+    world.ground.metadata.put([late], name.state_id)
+    for cell, rank in logs:
+        world.ground.metadata.delete([cell], rank)
+    world.kill("host2")
+    world.lead(extent, "host3")
+    assert rows(world, "host3", extent) == {b"a": b"v"}, "N1: a state hides the late one whose logs are gone"
+
+
+def test_a_leader_that_leaves_without_copies_leaves_sealed_logs(world: Hosts) -> None:
+    extent = world.table("host1", "host2")
+    world.lead(extent, "host1")
+    world.stop("host2")
+    write(world, "host1", extent, b"a")
+    world.unload(extent, "host1")
+    assert len(world.logs(extent)) == 1
+    world.start("host2")
+    world.lead(extent, "host2")
+    assert rows(world, "host2", extent) == {b"a": b"v"}
+    world.wait_same(extent, "host2", "host1")
+
+
+def test_each_row_crosses_once_for_each_other_host(world: Hosts) -> None:
+    extent = world.table("host1", "host2", "host3")
+    world.lead(extent, "host1")
+    for first in range(0, 300, 100):
+        write(world, "host1", extent, *(b"%04d" % row for row in range(first, first + 100)))
+        flush(world, "host1", extent)
+    world.wait_same(extent, "host1", "host2", "host3")
+    wait_until(lambda: int(status(world, "host1")["segments_sent"]) >= 8, "counted acknowledgements")
+    assert int(status(world, "host1")["segment_rows_sent"]) == 2 * 300
+    size = sum(len(content) for content in world.files("host1", extent).values())
+    assert sent_bytes(world, "host1") == 2 * size
+    received = [int(status(world, name)["segment_bytes_received"]) for name in ("host2", "host3")]
+    assert received == [size, size]
+
+
+def test_a_joining_host_is_found_while_the_leader_runs(world: Hosts) -> None:
+    extent = world.table("host1", "host2")
+    world.lead(extent, "host1")
+    write(world, "host1", extent, b"a")
+    flush(world, "host1", extent)
+    world.wait_named(extent, "host1")
+    world.place(extent, "host3", "joining")
+    world.wait_same(extent, "host1", "host3")
+    assert world.files("host3", extent) == world.files("host1", extent)
+    world.kill("host1")
+    with pytest.raises(RefusedError, match="joining"):
+        world.lead(extent, "host3")
+
+
+def test_an_import_of_files_is_refused_in_words(world: Hosts) -> None:
+    extent = world.table("host1", "host2")
+    world.lead(extent, "host1")
+    stream = StreamKey("east", "wal/s/1.wal", "7", "1", 1)
+    with pytest.raises(InvalidInputError, match="write the records"):
+        world.ground.tserver(world.node("host1")).adopt_segments(AdoptRequest(extent, stream, ()))
 
 
 def test_states_of_a_dead_leader_that_nobody_named_are_replayed_once(world: Hosts) -> None:
@@ -208,3 +295,48 @@ def test_a_tablet_with_one_replica_uses_the_cluster_s_volume(world: Hosts) -> No
     flush(world, "host1", extent)
     assert world.node("host1").process.parts.tablets.leading.led.all() == []
     assert not list(world.settings("host1").replicas_dir.rglob("*.parquet"))
+
+
+def test_p1_a_target_that_declines_out_of_order_twice_gets_a_major_that_can_be_named(world: Hosts) -> None:
+    extent = world.table("host1", "host2")
+    world.lead(extent, "host1")
+    write(world, "host1", extent, b"a")
+    flush(world, "host1", extent)
+    world.wait_named(extent, "host1")
+    chain = world.chain("host1", extent)
+    root = chain.replica.root
+    assert root is not None
+    placement = chain.replica.target("host2").placement
+    for _ in range(2):
+        decline = Decline(root, placement, Reason.OUT_OF_ORDER, None)
+        chain.apply(ReplyArrived("host2", decline, Purpose.REPLICATE))
+    assert chain.replica.root != root
+    world.wait_same(extent, "host1", "host2")
+    world.name_now("host1")
+    world.wait_named(extent, "host1")
+    world.kill("host1")
+    world.lead(extent, "host2")
+    assert rows(world, "host2", extent) == {b"a": b"v"}
+
+
+def test_a_tablet_whose_copies_are_late_says_so_and_takes_writes(world: Hosts) -> None:
+    extent = world.table("host1", "host2")
+    world.lead(extent, "host1")
+    world.stop("host2")
+    write(world, "host1", extent, b"a")
+    flush(world, "host1", extent)
+    parts, clock = world.node("host1").process.parts.tablets, TestClock()
+    tablet = world.chain("host1", extent).tablet
+    books = TabletBooks(world.ground.metadata, SessionRetries(world.node("host1").process.session, clock, Random(1)))
+    namer = Namer(parts.leading.led, books, lambda _: 0, clock, pytest.fail)
+    namer.run_once()
+    assert tablet.problems == []
+    clock.jump(LATE_MS)
+    namer.run_once()
+    (problem,) = tablet.problems
+    assert problem.startswith("the newest state has 1 of 2 copies, so its logs are retained; without it: host2")
+    write(world, "host1", extent, b"b")
+    world.start("host2")
+    world.wait_named(extent, "host1")
+    namer.run_once()
+    assert tablet.problems == []

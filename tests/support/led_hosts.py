@@ -155,6 +155,10 @@ class Hosts:
         """Wait until the books name the leader's root, and no log waits."""
         wait_until(lambda: self.chain(leader, extent).is_named, f"a named root of {leader}")
 
+    def name_now(self, name: str) -> None:
+        """Let a host name all states that may be named now."""
+        self.node(name).process.parts.tablets.leading.namer.run_once()
+
     def named(self, extent: Extent) -> tuple[int, tuple[str, ...]]:
         """The state that the books name: its id and its files."""
         state = flush_of(self.ground, extent)

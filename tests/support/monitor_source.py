@@ -77,6 +77,7 @@ def books(*statuses: TargetStatus) -> Books:
         cycles=Cycles(full=3, quick=9, full_ms=12.34),
         files_outstanding=len(statuses),
         replicas=ReplicaHealth(under_replicated=2, in_danger=1, joining=3, lacking_segments=4),
+        tablets_split=2,
     )
 
 

@@ -163,18 +163,18 @@ class ReplicaWorld:
         held.apply(Compacted(tuple(inputs), (made.name,), segment_id), [made], {segment_id: STATE.encode()})
         return segment_id
 
-    def next_offer(self, sender: str, target: str, age_ms: int | None = None) -> SegmentOffer | None:
+    def next_offer(self, sender: str, target: str) -> SegmentOffer | None:
         """The offer that a leader makes to a target next; None: the target has everything."""
         held = self.hosts[sender].held
         sends = sends_of(held.apply(ReplicateTo(target)))
-        return offer_message(held, sends[0].target, sends[0].offer, age_ms) if sends else None
+        return offer_message(held, sends[0].target, sends[0].offer) if sends else None
 
-    def offer_of(self, sender: str, target: str, segment_id: int | None, age_ms: int | None = None) -> SegmentOffer:
+    def offer_of(self, sender: str, target: str, segment_id: int | None) -> SegmentOffer:
         """The offer of one segment, whatever the target has."""
         assert segment_id is not None
         held = self.hosts[sender].held
         (send,) = sends_of(held.apply(OfferOne(target, segment_id)))
-        return offer_message(held, send.target, send.offer, age_ms)
+        return offer_message(held, send.target, send.offer)
 
     def replicate(self, sender: str, target: str, chunk: int = CHUNK_BYTES, steps: int = 20) -> list[str]:
         """A leader serves a target until it has everything; the states and reasons of all answers."""
@@ -231,7 +231,7 @@ def sends_of(decision: Decision) -> list[Send]:
     return [one for one in decision if isinstance(one, Send)]
 
 
-def offer_message(held: HeldReplica, target: str, offer: Offer, age_ms: int | None = None) -> SegmentOffer:
+def offer_message(held: HeldReplica, target: str, offer: Offer) -> SegmentOffer:
     """An offer of the machine as its message."""
     replica, segment, manifest = held.replica, offer.segment, held.manifest
     assert offer.term is not None
@@ -245,7 +245,6 @@ def offer_message(held: HeldReplica, target: str, offer: Offer, age_ms: int | No
         segment=segment_message(segment),
         files=tuple(file_message(manifest.files[name]) for name in segment.list),
         state=manifest.states.get(segment.id, b""),
-        age_ms=age_ms,
     )
 
 

@@ -52,6 +52,13 @@ struct ServedTablets {
   2: required list<TabletProblem> problems   // what fails repeatedly for some of them until an operator acts
 }
 
+struct SplitPoint {
+  1: required i64 size_bytes           // of the segments, as far as their rows lie in the tablet
+  2: required i64 shared_bytes         // the part of it that lies in files of several tablets
+  3: optional binary row               // it splits the tablet near the middle; absent: no row does
+  4: required string reason            // why no row does
+}
+
 struct OperationInfo {
   1: required string txid
   2: required string kind
@@ -120,11 +127,15 @@ struct ScanRequest {
   10: optional i64 to_ms                  // exclusive
   11: optional string user                // absent = root; users are not authenticated yet
   12: optional list<string> authorizations   // a subset of the user's authorizations; absent = all of them
+  13: optional i64 stale_ms               // any host with a replica may answer from a state that is at most so old; absent = the leader answers
+  14: optional i64 least_state            // `state_id` of the previous page: a host with an older state does not answer
 }
 
 struct ScanPage {
   1: required binary records              // Arrow record batch, sorted, versions of a cell newest first, deletes resolved; may be empty
   2: optional binary resume               // absent = no more records in this tablet
+  3: optional i64 state_id                // of a page that the leader did not serve: its state
+  4: optional i64 as_of_ms                // and the time up to which the state has every acknowledged write
 }
 
 // ---- compaction
@@ -399,7 +410,7 @@ struct ReplicaPlacement {                 // one assignment of a tablet to a hos
   3: required string incarnation          // of the host's disk
 }
 
-struct LogPosition { 1: required i64 term  2: required i64 offset }
+struct LogPosition { 1: required i64 term  2: required i64 offset }   // of a term's log, or of an import: a negative number
 
 struct SegmentRecord {                    // one step of a tablet's data
   1: required i64 segment_id              // the flush id of the state after it
@@ -428,7 +439,6 @@ struct SegmentOffer {
   7: required SegmentRecord segment
   8: required list<ReplicaFile> files     // each file of its list: those that it brings and those that it retains
   9: required binary state                // JSON of the state after it, as in the books
-  10: optional i64 age_ms                 // the state has every write acknowledged this long ago or earlier; absent = unknown
 }
 
 struct FileNeed {
@@ -592,6 +602,7 @@ service TServer extends Node {
   ServedTablets tablets() throws (1: Fault fault)
   void flush_tablet(1: Extent extent) throws (1: Fault fault)
   i64 compact_tablet(1: Extent extent, 2: i64 ticket) throws (1: Fault fault)      // ticket 0 = a new request; returns 0 when it is done, else the ticket for the next call
+  SplitPoint split_point(1: Extent extent, 2: i64 row_bytes_max) throws (1: Fault fault)   // from the indexes of the tablet's segments; the longest row at which it may be split
   void adopt_segments(1: AdoptRequest request) throws (1: Fault fault)              // idempotent until its stream is forgotten
   i64 confirm_config(1: i64 generation) throws (1: Fault fault)                    // returns once every later block has the targets of that generation
   list<FileMark> wal_positions(1: string table_id) throws (1: Fault fault)         // synced position of every own WAL with records of the table

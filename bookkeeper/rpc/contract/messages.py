@@ -70,6 +70,19 @@ class ServedTablets:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitPoint:
+    """The row that splits a tablet near the middle of its segments; None: ``reason`` says why no row does.
+    ``size_bytes`` are those of its segments as far as they lie in the tablet, ``shared_bytes`` the part of them in
+    files of several tablets.
+    """
+
+    size_bytes: int
+    shared_bytes: int
+    row: bytes | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class OperationInfo:
     """A FATE operation that runs, or that failed recently (``step`` is ``failed``). ``note`` says what it waits for, or
     its error; ``arguments`` are JSON; ``begun_ms`` is in milliseconds since 1970.
@@ -128,7 +141,8 @@ class Condition:
 class ScanRequest:
     """One page of a tablet. ``columns``: family, qualifier, family, ...; ``resume`` is that of the previous page;
     ``versions`` None = all that the table retains; timestamps in ``[from_ms, to_ms)``. ``authorizations`` None = all
-    that ``user`` (None = root) has.
+    that ``user`` (None = root) has. ``stale_ms``: any host with a replica may answer from a state that is at most so
+    old, and not older than ``least_state``; None = the leader answers.
     """
 
     extent: Extent
@@ -143,14 +157,21 @@ class ScanRequest:
     to_ms: int | None = None
     user: str | None = None
     authorizations: tuple[str, ...] | None = None
+    stale_ms: int | None = None
+    least_state: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ScanPage:
-    """Sorted records, versions newest first, deletes resolved; ``resume`` None = no more records in the tablet."""
+    """Sorted records, versions newest first, deletes resolved; ``resume`` None = no more records in the tablet. Of a
+    page that the leader did not serve, ``state_id`` is its state, which has every write acknowledged until
+    ``as_of_ms``.
+    """
 
     records: bytes
     resume: bytes | None
+    state_id: int | None = None
+    as_of_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class ReplicaPlacement:
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """Up to which offset a state has the records of a term's log."""
+    """Up to which offset a state has the records of a source: a term's log, or an import (a negative number)."""
 
     term: int
     offset: int
@@ -59,9 +59,7 @@ class ReplicaFile:
 
 @dataclass(frozen=True, slots=True)
 class SegmentOffer:
-    """A segment of a tablet for one replica. ``files``: each file of its list. ``state``: JSON, as in the books.
-    ``age_ms``: the state has every write acknowledged this long ago or earlier; None = unknown.
-    """
+    """A segment of a tablet for one replica. ``files``: each file of its list. ``state``: JSON, as in the books."""
 
     extent: Extent
     directory: str
@@ -72,7 +70,6 @@ class SegmentOffer:
     segment: SegmentRecord
     files: tuple[ReplicaFile, ...]
     state: bytes
-    age_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from bookkeeper.rpc.contract.messages import (
     ScanPage,
     ScanRequest,
     ServedTablets,
+    SplitPoint,
     TableInfo,
     TabletAssignment,
     TabletLocation,
@@ -173,6 +174,8 @@ class TServer(Node, Protocol):
     def flush_tablet(self, extent: Extent) -> None: ...
 
     def compact_tablet(self, extent: Extent, ticket: int) -> int: ...
+
+    def split_point(self, extent: Extent, row_bytes_max: int) -> SplitPoint: ...
 
     def adopt_segments(self, request: AdoptRequest) -> None: ...
 

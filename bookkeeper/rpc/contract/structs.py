@@ -59,6 +59,7 @@ STRUCTS: tuple[type, ...] = (
     offer_messages.SegmentsOffer,
     messages.ServedTablets,
     messages.SourceBlock,
+    messages.SplitPoint,
     model.StreamKey,
     messages.TableInfo,
     messages.TableUsage,

@@ -81,6 +81,7 @@ PROCESS_METHODS = {
             "tablets",
             "flush_tablet",
             "compact_tablet",
+            "split_point",
             "adopt_segments",
             "confirm_config",
             "wal_positions",

@@ -122,7 +122,7 @@ class LeaderChain:
     def may_forget_deletes(self) -> bool:
         """Rule P17: whether a compaction may drop deletes."""
         replica = self.replica
-        return may_forget_deletes(replica, taken_terms(replica), CORRECTED)
+        return may_forget_deletes(replica, taken_terms(replica), bool(replica.given_up), CORRECTED)
 
     # ---- new states
 

@@ -18,7 +18,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_limits import check_puts
 from bookkeeper.metadata.metadata_table import CellKey
 from bookkeeper.replicas.instructions import Name
-from bookkeeper.replicas.naming import copies_of
+from bookkeeper.replicas.naming import holders_of
 from bookkeeper.replicas.placements import RowReplica
 from bookkeeper.replicas.rules import CORRECTED
 from bookkeeper.replicas.values import Replica
@@ -45,7 +45,7 @@ def late_reason(replica: Replica, replicas: Sequence[RowReplica], copies_min: in
     """Why the newest state of a tablet is not named, and what to do."""
     voters = voters_in(replicas)
     entry = replica.entry(replica.root)
-    copies = 0 if entry is None else copies_of(replica, entry, voters, CORRECTED)
+    copies = 0 if entry is None else len(holders_of(replica, entry.segment.id, voters, CORRECTED))
     lacking = sorted(
         one.host
         for one in replicas

@@ -7,7 +7,7 @@ The term is the serial of the load, so two leaders never share one. Rules: R1, N
 
 from __future__ import annotations
 
-from bookkeeper.errors import RefusedError
+from bookkeeper.errors import RefusedError, unavailable
 from bookkeeper.replicas.events import LeaderNamed, Wrote
 from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.values import Stage, state_id, term_of
@@ -88,4 +88,10 @@ class Terms:
         held = self._held.open(key, row.extent, own.placement.id, Stage.LIVE, targets)
         named = () if row.flush is None else row.flush.segments
         check_complete(named, held.replica.files, row.extent, host.name)
+        try:
+            held.delete_unlisted()
+        except OSError as error:
+            raise unavailable(
+                f"files of an interrupted flush of tablet {row.extent} can't be removed", error
+            ) from error
         return Candidacy(row, held, self._held.store.volume, self._led)

@@ -128,6 +128,7 @@ class Loader:
         chain = self._led.find(tablet)
         if chain is not None and not chain.wait_named(max(0.0, patience_ms)):
             LOG.info("tablet %s leaves with a state that is not named: the next leader replays its logs", tablet.extent)
+            self._path.roll()  # the next leader reads sealed logs only
         self._remove(tablet)
 
     def _remove(self, tablet: ServedTablet) -> None:

@@ -7,7 +7,7 @@ crash, and opening again gives the same tablet. Rules: R1, R4, R15, R18, R20 and
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +17,7 @@ from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import BlockCache, TabletData, TabletResources, TabletSettings
+from bookkeeper.storage.tablet import BlockCache, SegmentRef, TabletData, TabletResources, TabletSettings
 from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.names import tablet_directory
 from bookkeeper.storage.wal import Block, log_exists, read_headers, read_seal
@@ -68,14 +68,17 @@ class TabletMaker:
         """The data of a tablet: the segments of its row, and an empty memtable. ``volume``: where its segments lie;
         None = on the cluster's.
         """
-        table_id = row.extent.table_id
-        view = self._table_view(table_id)
         segments = [segment_ref(uri, entry) for uri, entry in live_segments(row).items()]
+        return self.data_of(row.extent, row.directory, segments, volume or self._volume)
+
+    def data_of(self, extent: Extent, directory: str, segments: Sequence[SegmentRef], volume: Volume) -> TabletData:
+        """The data of a tablet that consists of these segments, and an empty memtable."""
+        view = self._table_view(extent.table_id)
         return TabletData(
-            row.extent,
+            extent,
             view.groups,
-            volume or self._volume,
-            tablet_directory(table_id, row.directory),
+            volume,
+            tablet_directory(extent.table_id, directory),
             segments,
             self._resources,
             properties=view.properties,

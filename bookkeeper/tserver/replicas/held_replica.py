@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from bookkeeper.errors import NotServingError
 from bookkeeper.model import Extent
@@ -25,14 +25,6 @@ NamesInUse = Callable[[], Collection[str]]
 """The files that readers use now or may use next."""
 
 
-@dataclass(frozen=True, slots=True)
-class Freshness:
-    """A state, and the time on this machine's boot clock up to which it has every acknowledged write."""
-
-    state_id: int
-    as_of_ns: int
-
-
 class HeldReplica:
     """Thread-safe."""
 
@@ -45,7 +37,6 @@ class HeldReplica:
         self._readers: list[NamesInUse] = []
         self._is_gone = False
         self._is_unsure = False
-        self._freshness: Freshness | None = None
 
     # ---- facts
 
@@ -79,18 +70,6 @@ class HeldReplica:
         manifest = self._manifest
         names = files_of(manifest.replica, manifest.replica.root, self._rules)
         return tuple(manifest.files[name] for name in names)
-
-    @property
-    def freshness(self) -> Freshness | None:
-        """How old its root is; None: its leader has not said so in this process."""
-        return self._freshness
-
-    def note_freshness(self, state_id: int, as_of_ns: int) -> None:
-        """The state has every write acknowledged until then; an older fact is left out."""
-        with self._lock:
-            known = self._freshness
-            if known is None or (known.state_id, known.as_of_ns) < (state_id, as_of_ns):
-                self._freshness = Freshness(state_id, as_of_ns)
 
     # ---- changes
 

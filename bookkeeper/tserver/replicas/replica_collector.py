@@ -118,10 +118,6 @@ class ReplicaCollector:
         """Begin to collect."""
         self._thread.start(self.collect, SELDOM_MS)
 
-    def wake(self) -> None:
-        """Collect now, because the books name another state or other replicas."""
-        self._thread.wake()
-
     def close(self) -> None:
         """End the thread."""
         self._thread.close()

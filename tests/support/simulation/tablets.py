@@ -11,6 +11,7 @@ import pyarrow as pa
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import BlockCache, Merge, SegmentRef, TabletResources
+from bookkeeper.storage.tablet.segments.middle_row import Middle, SegmentGroups, find_middle
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.volume import Volume
 from tests.support.simulation.primitives import kernel
@@ -140,6 +141,18 @@ class SimTabletData:
 
     def discard(self, written: Sequence[SegmentRef]) -> None:
         self.volume.discard([ref.uri for ref in written])
+
+    def middle(self, row_bytes_max: int) -> Middle:
+        """Each record is a row group of its own, of one byte."""
+        segments = [
+            SegmentGroups(
+                ref.records,
+                ref.ranges,
+                [(row, row, 1) for row in sorted(entry.row for entry in entries_in(self.volume, ref))],
+            )
+            for ref in self.refs
+        ]
+        return find_middle(segments, self.extent.rows, row_bytes_max)
 
     def is_read(self, uris: Collection[str]) -> bool:
         del uris
