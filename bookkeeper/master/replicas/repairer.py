@@ -123,7 +123,7 @@ class Repairer:
         }
 
     def _state(self, view: TabletView, table: TableProperties, leaders: Mapping[str, str]) -> TabletState:
-        """A tablet as the snapshot has it: without the named state, which only a step needs."""
+        """A tablet as the snapshot has it."""
         held = self.held.of_tablet(tablet_key(view), view.replicas)
         leader = leaders.get(view.session or "")
         return TabletState(
@@ -131,6 +131,7 @@ class Repairer:
             replicas=view.replicas,
             wanted=table.replicas,
             copies_needed=table.copies_needed,
+            named=view.flush_rank,
             leader=leader if leader in held and held[leader].is_leader else None,
             held=held,
             joining_ms={
