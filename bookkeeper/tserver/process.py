@@ -1,9 +1,9 @@
 """One tserver process: the order in which its parts start, and the order in which they end.
 
-Start: bind, open the session, read the configuration, open the first log, serve. A clean end: accept no more calls,
-flush every tablet, seal the log, close its cells, end the session; so the next holders of the tablets have nothing to
-recover. The end gives up operations that wait for room on a disk or for the books. A clean end that takes too long
-becomes a crash, and recovery does the remaining work. A lost lease ends the process at once.
+Start: bind, lock the host's replicas, open the session, read the configuration, open the first log, serve. A clean end:
+accept no more calls, flush every tablet, seal the log, close its cells, end the session; so the next holders of the
+tablets have nothing to recover. The end gives up operations that wait for room on a disk or for the books. A clean end
+that takes too long becomes a crash, and recovery does the remaining work. A lost lease ends the process at once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import threading
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
+from bookkeeper.errors import CorruptionError, RefusedError
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.dispatch import ServedService
@@ -25,6 +26,7 @@ from bookkeeper.runtime.process_exit import end_process
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import Die, start_thread
 from bookkeeper.security.access import entrance_of, process_credentials
+from bookkeeper.storage.replicas import HostStore
 from bookkeeper.storage.volume import open_volume
 from bookkeeper.tserver.assembly import Environment, SharedStores, assemble, replicate_calls
 from bookkeeper.tserver.master_notices import MasterLink
@@ -66,7 +68,9 @@ class TServerProcess:
             entrance=entrance,
         )
         self._pool = RpcPool(hello, settings.rpc, clock, process_credentials(settings))
-        self._session = coordination.open_session(SESSION_KIND, self._server.address)
+        self._host = open_host(settings)
+        identity = None if self._host is None else self._host.identity
+        self._session = coordination.open_session(SESSION_KIND, self._server.address, identity)
         self._ended = threading.Event()
         self._retries = SessionRetries(self._session, clock, random.Random())
         self._master = MasterLink(coordination, self._pool, self.session_id, clock, die)
@@ -142,6 +146,8 @@ class TServerProcess:
         self._master.close()
         self._ended.set()
         self._session.close()
+        if self._host is not None:
+            self._host.close()
         self._pool.close()
         LOG.info("session %s has ended", self.session_id)
 
@@ -154,6 +160,20 @@ class TServerProcess:
             if not self._session.is_valid() and not self._ended.is_set():
                 self._die(f"session {self.session_id} is over: others may serve its tablets by now")
                 return
+
+
+def open_host(settings: Settings) -> HostStore | None:
+    """The replicas of this directory, locked for this process. None, with a line in the log, while another process of
+    the directory has the lock and when the incarnation is damaged: this tserver then holds no replicas, and it serves
+    tables with one replica. Raises UnavailableError.
+    """
+    try:
+        return HostStore.open(settings.replicas_dir, settings.host.name)
+    except RefusedError as error:
+        LOG.info("this tserver holds no replicas: %s", error.message)
+    except CorruptionError as error:
+        LOG.error("this tserver holds no replicas: %s", error.message)
+    return None
 
 
 def call_limits(settings: Settings) -> dict[str, int]:

@@ -21,6 +21,7 @@ from bookkeeper.storage.volume.file_ops import path_of, uri_of
 from tests.support.simulation.cells import SimTable
 from tests.support.simulation.cluster import Cluster
 from tests.support.simulation.disk import Disk
+from tests.support.simulation.host_disk import HostDisks
 from tests.support.simulation.imports import GIVEN, Newborns
 from tests.support.simulation.kernel import Kernel, Process, StuckError, Task
 from tests.support.simulation.ledger import Ledger
@@ -113,16 +114,18 @@ class World(Users):
         return cluster
 
     def boot(self, cluster: Cluster, tservers: int = 2, masters: int = 1, replays: int = 1) -> None:
-        """Start processes and wait until every tablet is served."""
+        """Start processes, a tserver on each host where there are hosts, and wait until every tablet is served."""
         for _ in range(masters):
             cluster.start_master()
             self.until(lambda: cluster.leader() is not None, f"a master leads {cluster.name}")
-        for _ in range(tservers):
+        for host in cluster.hosts:
+            host.start()
+        for _ in range(0 if cluster.hosts else tservers):
             cluster.start_tserver()
         for _ in range(replays):
             cluster.start_replay()
         self.until(
-            lambda: cluster.is_served() and len(cluster.booted(cluster.tservers)) == tservers,
+            lambda: cluster.is_served() and len(cluster.booted(cluster.tservers)) == len(cluster.tservers),
             f"cluster {cluster.name} serves its tablets",
         )
 
@@ -186,7 +189,10 @@ class World(Users):
                 node.process.suspended = False
             if not cluster.alive(cluster.masters):
                 cluster.start_master()
-            while len(cluster.valid(cluster.tservers)) < 2:
+            for host in cluster.hosts:
+                if not host.is_up:
+                    host.start()
+            while not cluster.hosts and len(cluster.valid(cluster.tservers)) < 2:
                 cluster.start_tserver()
             if not cluster.valid(cluster.replays):
                 cluster.start_replay()
@@ -299,6 +305,7 @@ def simulation(directory: Path, seed: int = 0) -> Iterator[World]:
     Running.kernel, Net.now = kernel, Network()
     Segments.files, Segments.made, Newborns.blocks = {}, 0, {}
     Disk.clear()
+    HostDisks.clear()
     Disk.synced = lambda path: world.ledger.synced(uri_of(Path(path)))
     Watch.ledger, Watch.deleting = world.ledger, world.judge_deletion
     Watch.instance_of, Watch.machine_of = world._instance_of, world._machine_of
