@@ -20,6 +20,8 @@ from bookkeeper.errors import InvalidInputError
 CUSTOM_PREFIX = "table.custom."
 PROPERTIES_MAX = 1_000
 VALUE_BYTES_MAX = 64 * 1024
+REPLICAS_MAX = 7
+"""Most replicas of a tablet: a leader sends each new segment to every other one."""
 
 DurabilityName = Literal["sync", "flush", "log", "none"]
 CompressionName = Literal["lz4", "zstd", "snappy", "none"]
@@ -89,6 +91,23 @@ class TableProperties(BaseModel):
         "replicate to each other, set it above their longest separation: an older put may still arrive. 0 takes no "
         "space.",
     )
+    replicas: Annotated[int, Field(ge=1, le=REPLICAS_MAX)] = Field(
+        default=1,
+        alias="table.replicas",
+        description="Hosts that hold the segments of each tablet. 1: they lie on the cluster's Volume. More: each of "
+        "these hosts has them on its own disk. 1 is right for one machine.",
+    )
+    copies_min: Annotated[int, Field(ge=0, le=REPLICAS_MAX)] = Field(
+        default=0,
+        alias="table.copies_min",
+        description="Replicas that must hold a new segment durably before the books name it and its logs may go; at "
+        "most table.replicas. 0 = a majority of table.replicas: a destroyed disk has none of the only copies.",
+    )
+
+    @property
+    def copies_needed(self) -> int:
+        """``copies_min``, 0 replaced by a majority of ``replicas``."""
+        return self.copies_min or self.replicas // 2 + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +140,17 @@ def parse_properties(properties: Mapping[str, str]) -> TableProperties:
     own = {key: value for key, value in properties.items() if not is_custom(key)}
     check_keys(own)
     try:
-        return TableProperties.model_validate(own)
+        parsed = TableProperties.model_validate(own)
     except ValidationError as error:
         detail = error.errors()[0]
         key = str(detail["loc"][0])
         raise InvalidInputError(f"property {key} can't be {own.get(key)!r}: {detail['msg'].lower()}") from None
+    if parsed.copies_min > parsed.replicas:
+        raise InvalidInputError(
+            f"property table.copies_min is {parsed.copies_min} and table.replicas is {parsed.replicas}: no segment "
+            "would ever have so many copies; set table.copies_min to at most table.replicas"
+        )
+    return parsed
 
 
 def is_custom(key: str) -> bool:

@@ -29,6 +29,8 @@ DIR = Column("tablet", b"dir")
 FLUSH = Column("tablet", b"flush")
 SERIAL = Column("tablet", b"serial")
 LOCATION = Column("location", b"assigned")
+REPLICA_FAMILY = "replica"
+"""Family of a tablet row's replicas; empty where the tablet has one replica, on the cluster's Volume."""
 FATE_OP = Column("fate", b"op")
 FATE_STEP = Column("fate", b"step")
 FATE_REIGN_ROW = b"~fate"
@@ -55,6 +57,7 @@ FLUSHES_PER_SERIAL_BITS = 32
 """The flush ids of a session lie between its serial, shifted by this number of bits, and the next serial."""
 
 _TABLE_ID = re.compile(rb"[a-z0-9]+")
+_HOST = re.compile(rb"[a-z0-9][a-z0-9-]{0,30}")
 _TABLET_ROW = re.compile(rb"([a-z0-9]+)(?:<|;(.*))", re.DOTALL)
 
 
@@ -112,19 +115,21 @@ def log_column(wal: str) -> Column:
     return Column("log", _file(wal))
 
 
+def repl_column(wal: str) -> Column:
+    """``repl:<wal>`` of a tablet row: the part of a file that the tablet needs replicated."""
+    return Column("repl", _file(wal))
+
+
 def replica_column(host: str) -> Column:
-    """``replica:<host>`` of a tablet row: the placement of a replica of the tablet on a host's own disk."""
-    return Column("replica", _host(host))
+    """``replica:<host>`` of a tablet row: the host has, or is to get, a replica of the tablet."""
+    return Column(REPLICA_FAMILY, _host(host))
 
 
 def parse_replica(qualifier: bytes) -> str:
     """The host of :func:`replica_column`."""
-    return _text(qualifier, "a replica column")
-
-
-def repl_column(wal: str) -> Column:
-    """``repl:<wal>`` of a tablet row: the part of a file that the tablet needs replicated."""
-    return Column("repl", _file(wal))
+    if _HOST.fullmatch(qualifier) is None:
+        raise CorruptionError(f"not the name of a host: {qualifier!r}")
+    return qualifier.decode("ascii")
 
 
 def parse_file(qualifier: bytes) -> str:
@@ -366,16 +371,17 @@ def _table_id(table_id: str) -> bytes:
     return raw
 
 
+def _host(name: str) -> bytes:
+    raw = _utf8(name, "a host's name")
+    if _HOST.fullmatch(raw) is None:
+        raise InvalidInputError(f"a host's name has up to 31 letters a-z, digits and hyphens, not {name!r}")
+    return raw
+
+
 def _file(name: str) -> bytes:
     if not name:
         raise InvalidInputError("a file or transaction needs a name")
     return _utf8(name, "a name")
-
-
-def _host(name: str) -> bytes:
-    if not name:
-        raise InvalidInputError("a host needs a name")
-    return _utf8(name, "a host")
 
 
 def _target(target: TargetKey) -> bytes:

@@ -20,7 +20,7 @@ PURGE_RANK = 2**63 - 2
 CLOSED_RANK = 2**62
 """Added to the final offset to rank a CLOSED status above every OPEN one of the same file."""
 
-FAMILIES = ("tablet", "location", "segment", "log", "replica", "repl", "done", "recv", "fate", "del", "quar")
+FAMILIES = ("tablet", "location", "segment", "log", "repl", "done", "recv", "fate", "del", "quar", "replica")
 """Families that a read returns by default."""
 
 OWNER_FAMILY = "owner"

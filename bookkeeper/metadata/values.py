@@ -10,7 +10,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -35,6 +35,7 @@ from bookkeeper.strict_json import (
 )
 from combiners import ReplicationStatus
 
+ReplicaRole: TypeAlias = Literal["voter", "joining"]
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 LOG = b"{}"
 """Value of a ``log:`` cell: its column has all information."""
@@ -86,34 +87,34 @@ class Location:
         return cls(text(fields, "session"), text(fields, "address"))
 
 
-REPLICA_ROLES = ("voter", "joining")
-"""The roles of a replica: a voter counts as a copy and may lead; a joining one is getting its data."""
+VOTER: ReplicaRole = "voter"
+"""The replica counts as a copy, and its host may lead."""
+JOINING: ReplicaRole = "joining"
+"""The replica gets the tablet's segments; it does not count as a copy and never leads."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCell:
-    """``replica:<host>``: one assignment of a tablet to a host. ``placement`` is unique for ever, so a host that gets
-    the tablet again gets another one; ``incarnation`` is that of the host's disk when the replica was placed; ``role``
-    is ``voter`` or ``joining``.
+    """``replica:<host>``: one replica of a tablet. ``placement`` names this assignment and is unique for ever; with
+    another ``incarnation`` of the host's disk the replica is gone. ``role`` is voter or joining.
     """
 
     placement: str
     incarnation: str
-    role: str
+    role: ReplicaRole
 
     def encode(self) -> bytes:
         """JSON bytes; raises InvalidInputError."""
-        return encode_json(
-            self.decode, {"placement": self.placement, "incarnation": self.incarnation, "role": self.role}
-        )
+        fields: dict[str, Json] = {"placement": self.placement, "incarnation": self.incarnation, "role": self.role}
+        return encode_json(self.decode, fields)
 
     @classmethod
     def decode(cls, raw: bytes) -> ReplicaCell:
         """Parse :meth:`encode`; raises CorruptionError."""
         fields = read_fields(raw, "a replica", "placement", "incarnation", "role")
         role = text(fields, "role")
-        if role not in REPLICA_ROLES:
-            raise CorruptionError(f"{role!r} is no role of a replica; there are {', '.join(REPLICA_ROLES)}")
+        if role not in (VOTER, JOINING):
+            raise CorruptionError(f"a replica is {VOTER} or {JOINING}: {raw[:200]!r}")
         return cls(text(fields, "placement"), text(fields, "incarnation"), role)
 
 

@@ -29,13 +29,12 @@ SAMPLES: Mapping[str, object] = {
     "end_row": b"m",
     "uri": "file:///srv/west/tables/1/t-0001/4294967297.geo.parquet",
     "wal": _WAL,
-    "host": "host2",
-    "role": "voter",
     "file": _WAL,
     "target": TargetKey("east", "4", "1", 2),
     "source_instance_id": "ff9fae57",
     "stream": _STREAM,
     "txid": "00c0ffee00c0ffee",
+    "host": "host2",
     "offset": 100,
     "needed": 100,
     "through": 100,
@@ -51,7 +50,7 @@ SAMPLES: Mapping[str, object] = {
 }
 """The arguments of the examples, by name."""
 
-_TABLET_FAMILIES = ("tablet", "location", "segment", "log", "replica", "repl")
+_TABLET_FAMILIES = ("tablet", "location", "replica", "segment", "log", "repl")
 
 
 _CONSTANTS: Mapping[Column, str] = {
@@ -159,6 +158,8 @@ def _sample(name: str, hint: Any) -> object:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return _sample(name, next(kind for kind in arguments if kind is not type(None)))
+    if origin is typing.Literal:
+        return arguments[0]
     if origin is tuple:
         kinds = arguments[:1] if arguments[-1] is Ellipsis else arguments
         return tuple(_sample(name, kind) for kind in kinds)

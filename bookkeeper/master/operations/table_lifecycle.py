@@ -234,7 +234,7 @@ class DeleteTable:
         return Done()
 
 
-TABLET_ROW_FAMILIES = ("tablet", "location", "segment", "log", "repl")
+TABLET_ROW_FAMILIES = ("tablet", "location", "segment", "log", "repl", keys.REPLICA_FAMILY)
 """All column families of a tablet's row."""
 
 

@@ -74,3 +74,11 @@ def test_changes_and_removals_give_the_properties_after_them() -> None:
     assert before == {"table.versions.max": "3", "table.age_off_ms": "5"}
     with pytest.raises(InvalidInputError):
         changed(before, {}, ["table.age_of_ms"])
+
+
+def test_copies_are_at_most_the_replicas_and_a_majority_by_default() -> None:
+    with pytest.raises(InvalidInputError, match=r"table.copies_min is 3 and table.replicas is 2"):
+        parse_properties({"table.replicas": "2", "table.copies_min": "3"})
+    needed = [parse_properties({"table.replicas": f"{n}"}).copies_needed for n in range(1, 8)]
+    assert needed == [1, 2, 2, 3, 3, 4, 4]
+    assert parse_properties({"table.replicas": "3", "table.copies_min": "1"}).copies_needed == 1

@@ -64,11 +64,23 @@ def test_other_table_ids_are_refused(table_id: str) -> None:
 def test_file_names_round_trip(name: str) -> None:
     for column in (keys.segment_column(name), keys.log_column(name), keys.repl_column(name)):
         assert keys.parse_file(column.qualifier) == name
-    assert keys.parse_replica(keys.replica_column(name).qualifier) == name
     assert keys.parse_repl_row(keys.repl_row(name)) == name
     assert keys.parse_fate_row(keys.fate_row(name)) == name
     assert keys.parse_del_row(keys.del_row(name)) == name
     assert keys.parse_quar_row(keys.quar_row(name)) == name
+
+
+@given(st.from_regex(r"[a-z0-9][a-z0-9-]{0,30}", fullmatch=True))
+def test_the_host_of_a_replica_round_trips(host: str) -> None:
+    assert keys.parse_replica(keys.replica_column(host).qualifier) == host
+
+
+@pytest.mark.parametrize("host", ["", "-a", "Host", "a" * 32, "a_b", "ä", "a\n"])
+def test_a_name_that_no_host_may_have_is_refused(host: str) -> None:
+    with pytest.raises(InvalidInputError, match="host's name"):
+        keys.replica_column(host)
+    with pytest.raises(CorruptionError, match="not the name of a host"):
+        keys.parse_replica(host.encode())
 
 
 @given(TEXT, TEXT)

@@ -12,7 +12,6 @@ from bookkeeper import strict_json
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata import values
 from bookkeeper.metadata.values import (
-    REPLICA_ROLES,
     FateOp,
     FateStep,
     FlushState,
@@ -42,7 +41,7 @@ RANGES = st.builds(RowRange, ROWS, ROWS)
 
 ANY = st.one_of(
     st.builds(Location, TEXT, TEXT),
-    st.builds(ReplicaCell, TEXT, TEXT, st.sampled_from(REPLICA_ROLES)),
+    st.builds(ReplicaCell, TEXT, TEXT, st.sampled_from((values.VOTER, values.JOINING))),
     st.builds(
         FlushState,
         flush_id=st.integers(1, strict_json.INT_MAX),
@@ -72,7 +71,9 @@ Value = Location | ReplicaCell | FlushState | SegmentEntry | Received | FateOp |
 
 GOLDEN: dict[bytes, Value] = {
     b'{"address":"127.0.0.1:9","session":"s-1"}': Location("s-1", "127.0.0.1:9"),
-    b'{"incarnation":"0af3","placement":"p-7","role":"voter"}': ReplicaCell("p-7", "0af3", "voter"),
+    b'{"incarnation":"9f3a","placement":"p200000029","role":"joining"}': ReplicaCell(
+        "p200000029", "9f3a", values.JOINING
+    ),
     b'{"ahead":{"i|f|a|b|1|":[["bQ==",null,9]]},"compacted":1,"flush_id":2,"high_water":{"i|f|a|b|1|":7},"last_seq":9,'
     b'"last_time_ms":1000,"last_wals":[["file:/w/1.wal",9]],"segments":["file:/s/1.parquet"],'
     b'"through":{"file:/w/1.wal":9}}': FlushState(
@@ -157,6 +158,7 @@ def _dump(fields: object) -> bytes:
         (Received, b'{"offset":' + b"9" * 5000 + b"}"),
         (Received, b'{"offset":1} '[:-1] + b"x"),
         (Received, b"[" * 100_000),
+        (ReplicaCell, b'{"incarnation":"9f3a","placement":"p1","role":"leader"}'),
         (FateStep, b'{"step":"\\ud800","state":{}}'),
         (FateStep, b'{"step":"a","state":{"x":"\\ud800"}}'),
         (FateStep, b'{"step":"a","state":{"x":1e999}}'),
