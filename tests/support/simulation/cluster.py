@@ -27,6 +27,7 @@ from tests.support.simulation.hosts import Host
 from tests.support.simulation.kernel import Process
 from tests.support.simulation.primitives import SimClock
 from tests.support.simulation.replay import SimReplay
+from tests.support.simulation.replicas import ReplicaLaws
 from tests.support.simulation.tablets import Entry, SimTabletData
 from tests.support.simulation.tree import SimCoordination
 
@@ -69,6 +70,9 @@ class Cluster:
     """Those with a directory of their own; a cluster that runs in its own directory has none."""
     _started: int = 0
     _config: ClusterConfig | None = None
+
+    def __post_init__(self) -> None:
+        self.replicas = ReplicaLaws(self)
 
     @property
     def instance(self) -> str:
@@ -308,7 +312,7 @@ class Cluster:
 
     def work_left(self) -> list[str]:
         """The same without marks of files and tablets that are not served."""
-        return [*self.books(), *self.old_logs(), *self.high_waters()]
+        return [*self.books(), *self.old_logs(), *self.high_waters(), *self.replicas.unrest()]
 
     def marks(self) -> list[bytes]:
         """Rows of files that are gone, or go. A file that one tablet has let go of may be part of another one, which it

@@ -9,42 +9,62 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 
 import pyarrow as pa
 
+from bookkeeper.storage.replicas import HostStore, ReplicaKey
 from bookkeeper.storage.replicas.host_store import INCOMING, LOCK, MANIFESTS
+from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.file_ops import FileOps
+from bookkeeper.storage.volume.local_volume import LocalVolume
 from tests.support.page_cache import path_of_descriptor, write_position
 from tests.support.simulation.disk import Disk
 from tests.support.simulation.primitives import kernel
+
+REPLICAS = "replicas"
+"""The directory of a host's disk."""
 
 STEPS = tuple(f"/{directory}/" for directory in (MANIFESTS, INCOMING, "tables"))
 """Parts of the paths of files whose changes are steps. The start of a process takes none: one host is as none."""
 
 
 class HostDisks:
-    """What a power failure would undo, one world at a time. ``incarnations``: how many disks there were."""
+    """What a power failure would undo, and listeners; one world at a time. ``incarnations``: how many disks there
+    were. ``saved``: of a manifest; ``deleting``: of a host's directory and the names of files that go; ``removing``: of
+    a host's directory and a replica.
+    """
 
-    unsynced: dict[Path, list[Callable[[], object]]] = {}  # noqa: RUF012
+    unsynced: dict[Path, list[tuple[Path, Callable[[], object]]]] = {}  # noqa: RUF012
     written: set[str] = set()  # noqa: RUF012
     incarnations: int = 0
+    saved: Callable[[Path], None] = lambda _manifest: None
+    deleting: Callable[[Path, Sequence[str]], None] = lambda _root, _names: None
+    removing: Callable[[Path, ReplicaKey], None] = lambda _root, _key: None
 
     @classmethod
     def clear(cls) -> None:
         """A new world."""
         cls.unsynced, cls.written, cls.incarnations = {}, set(), 0
+        cls.saved, cls.deleting, cls.removing = nothing, nothing, nothing
 
     @classmethod
     def named(cls, path: Path, undo: Callable[[], object]) -> None:
         """A name changed, and its directory is not synced yet."""
-        cls.unsynced.setdefault(path.parent, []).append(undo)
+        cls.unsynced.setdefault(path.parent, []).append((path, undo))
+
+    @classmethod
+    def is_durable(cls, path: Path) -> bool:
+        """Whether a power failure leaves a file as it is."""
+        names = [name for name, _ in cls.unsynced.get(path.parent, ())]
+        return path not in names and Disk.cache.on_disk(str(path)) == path.read_bytes()
 
     @classmethod
     def lose_power(cls, root: Path) -> None:
         """The disk has what was synced: names, then bytes."""
         for directory in [directory for directory in cls.unsynced if directory.is_relative_to(root)]:
-            for undo in reversed(cls.unsynced.pop(directory)):
+            for _, undo in reversed(cls.unsynced.pop(directory)):
                 undo()
         for path in sorted(cls.written):
             if Path(path).is_relative_to(root):
@@ -116,10 +136,48 @@ class SimHostOps(FileOps):
         HostDisks.written.add(str(target))
         Disk.cache.renamed(str(source), str(target))
         HostDisks.named(target, lambda: put_back(target, before))
+        if f"/{MANIFESTS}/" in str(target):
+            HostDisks.saved(target)
 
     def close(self, fd: int) -> None:
         Disk.open_files.pop(fd, None)
         os.close(fd)
+
+
+def nothing(*_arguments: object) -> None:
+    """No listener."""
+
+
+def judged_delete(
+    delete: Callable[[LocalVolume, Sequence[str]], None],
+) -> Callable[[LocalVolume, Sequence[str]], None]:
+    """The product's deletion on a Volume; on a host's disk it is a step, and judged first."""
+
+    @wraps(delete)
+    def watched(volume: LocalVolume, names: Sequence[str]) -> None:
+        if is_of_host(volume) and names:
+            kernel().pause(f"delete {' '.join(names)}")
+            HostDisks.deleting(volume._root, names)
+        delete(volume, names)
+
+    return watched
+
+
+def is_of_host(volume: Volume) -> bool:
+    """Whether a Volume is the disk of a host."""
+    return isinstance(volume, LocalVolume) and volume._root.name == REPLICAS
+
+
+def judged_remove(remove: Callable[[HostStore, ReplicaKey], None]) -> Callable[[HostStore, ReplicaKey], None]:
+    """The product's removal of a replica, judged first."""
+
+    @wraps(remove)
+    def watched(store: HostStore, key: ReplicaKey) -> None:
+        kernel().pause(f"remove the replica of {key}")
+        HostDisks.removing(store.incoming.parent, key)
+        remove(store, key)
+
+    return watched
 
 
 def put_back(path: Path, content: bytes | None) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.config import Settings
 from bookkeeper.storage.replicas import Manifest
-from bookkeeper.storage.replicas.host_store import INCARNATION, MANIFESTS
+from bookkeeper.storage.replicas.host_store import INCARNATION, INCOMING, MANIFESTS
 from bookkeeper.storage.replicas.manifest_codec import decode_manifest
 from bookkeeper.storage.volume.names import SCRATCH_SUFFIX
 from tests.support.simulation.host_disk import HostDisks
@@ -118,6 +118,11 @@ class Host:
         """The names of the segment files on the disk."""
         root = self.settings.replicas_dir
         return {path.relative_to(root).as_posix() for path in (root / "tables").rglob("*") if path.is_file()}
+
+    def incoming(self) -> set[str]:
+        """The names of the files under way to the host."""
+        root = self.settings.replicas_dir / INCOMING
+        return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
 
     def has(self, manifest: Manifest, name: str) -> bool:
         """Whether the disk has a file of a manifest, complete."""

@@ -44,12 +44,12 @@ from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.runtime import session_retries, threads
 from bookkeeper.runtime.process_exit import end_process
 from bookkeeper.security.access import Entrance, entrance_of
-from bookkeeper.storage.replicas import host_store
+from bookkeeper.storage.replicas import HostStore, host_store
 from bookkeeper.storage.tablet.compaction import due_merges
 from bookkeeper.storage.tablet.tablet_data import TabletData
 from bookkeeper.storage.volume import local_volume
 from bookkeeper.storage.volume.file_ops import FileOps
-from bookkeeper.storage.volume.local_volume import raise_fence
+from bookkeeper.storage.volume.local_volume import LocalVolume, raise_fence
 from bookkeeper.storage.volume.sources import map_file
 from bookkeeper.storage.wal.reading.block_reader import read_blocks, read_headers
 from bookkeeper.storage.wal.reading.wal_recovery import delete_log, file_summary, recover
@@ -71,7 +71,7 @@ from bookkeeper.tserver.write import configuration
 from tests.support.replacement import Binding, Target, replaced
 from tests.support.simulation import network, primitives
 from tests.support.simulation.disk import SimFileOps, read_file, with_pause
-from tests.support.simulation.host_disk import SimHostOps, SimIncarnation
+from tests.support.simulation.host_disk import SimHostOps, SimIncarnation, judged_delete, judged_remove
 from tests.support.simulation.imports import NewbornWriter, NotedFollow, SimUpload, SimUuid, small_parts_of
 from tests.support.simulation.primitives import SimExecutor, SimExecutors, SimFuture, SimThreading
 from tests.support.simulation.tablets import SimTabletData, eager_merges
@@ -124,6 +124,8 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(wal_writer, is_fenced), with_pause("look for a fence of", is_fenced)),
     (Binding(host_store, FileOps), SimHostOps),
     (Binding(host_store, uuid), SimIncarnation),
+    (HostStore.remove, judged_remove(HostStore.remove)),
+    (LocalVolume.delete, judged_delete(LocalVolume.delete)),
     (Binding(local_volume, FileOps), SimFileOps),
     (Binding(local_volume, map_file), read_file),
     (Binding(local_volume, raise_fence), with_pause("raise the fence of", raise_fence)),

@@ -22,6 +22,7 @@ from tests.support.simulation.cells import SimTable
 from tests.support.simulation.cluster import Cluster
 from tests.support.simulation.disk import Disk
 from tests.support.simulation.host_disk import HostDisks
+from tests.support.simulation.hosts import Host
 from tests.support.simulation.imports import GIVEN, Newborns
 from tests.support.simulation.kernel import Kernel, Process, StuckError, Task
 from tests.support.simulation.ledger import Ledger
@@ -29,6 +30,7 @@ from tests.support.simulation.network import Net, Network
 from tests.support.simulation.patches import FLIGHT_MS, simulated
 from tests.support.simulation.primitives import Running
 from tests.support.simulation.promises import Promises
+from tests.support.simulation.replicas import ReplicaLaws
 from tests.support.simulation.tablets import Segments
 from tests.support.simulation.tree import SimCoordination
 from tests.support.simulation.users import Users, Write
@@ -109,6 +111,7 @@ class World(Users):
         cluster = Cluster(self, name, settings, SimTable(self.kernel), SimCoordination(self.kernel, name))
         cluster.table.owned_by(settings.instance.instance_id)
         cluster.table.on_put = self._judge_put
+        cluster.table.on_row = cluster.replicas.row_put
         self.clusters[name] = cluster
         self.promises[name] = Promises()
         return cluster
@@ -271,6 +274,13 @@ class World(Users):
             if entry.value not in stored and self._lies_in(self._instance_of(uri), block.tablet, entry.row)
         ]
 
+    def of_host(self, path: Path, judge: Callable[[ReplicaLaws, Host], None]) -> None:
+        """Judge what happens at a path, where it is on the disk of a host."""
+        for cluster in self.clusters.values():
+            for host in cluster.hosts:
+                if path.is_relative_to(host.settings.replicas_dir):
+                    judge(cluster.replicas, host)
+
     def cluster_of(self, uri: str) -> Cluster:
         """The cluster that owns a log."""
         for cluster in self.clusters.values():
@@ -306,6 +316,9 @@ def simulation(directory: Path, seed: int = 0) -> Iterator[World]:
     Segments.files, Segments.made, Newborns.blocks = {}, 0, {}
     Disk.clear()
     HostDisks.clear()
+    HostDisks.saved = lambda path: world.of_host(path, lambda laws, host: laws.saved(host, path))
+    HostDisks.deleting = lambda root, names: world.of_host(root, lambda laws, host: laws.deleting(host, names))
+    HostDisks.removing = lambda root, key: world.of_host(root, lambda laws, host: laws.removing(host, key))
     Disk.synced = lambda path: world.ledger.synced(uri_of(Path(path)))
     Watch.ledger, Watch.deleting = world.ledger, world.judge_deletion
     Watch.instance_of, Watch.machine_of = world._instance_of, world._machine_of
