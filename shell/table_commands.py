@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from bookkeeper.config.table_properties import REPLICAS_MAX
 from bookkeeper.model import LocalityGroup
 from bookkeeper.rpc.contract.messages import TableInfo
 from shell import parameters
@@ -34,6 +35,11 @@ def _table_record(table: TableInfo) -> Record:
     "--group", "groups", type=parameters.group, multiple=True, metavar="NAME=FAM,FAM", help="A locality group."
 )
 @click.option("--property", "properties", type=parameters.key_value, multiple=True, metavar="KEY=VALUE")
+@click.option(
+    "--replicas",
+    type=click.IntRange(1, REPLICAS_MAX),
+    help="Hosts that hold each tablet's segments: the property table.replicas.",
+)
 @in_session
 def createtable(
     session: Session,
@@ -42,10 +48,12 @@ def createtable(
     splits: tuple[list[bytes], ...],
     groups: tuple[LocalityGroup, ...],
     properties: tuple[tuple[str, str], ...],
+    replicas: int | None,
 ) -> None:
     """Make a table; families without a group are in the group "default"."""
     rows = sorted({row for part in splits for row in part})
-    table = session.client.tables.create(name, splits=rows, groups=groups, properties=dict(properties))
+    wanted = {} if replicas is None else {"table.replicas": f"{replicas}"}
+    table = session.client.tables.create(name, splits=rows, groups=groups, properties=dict(properties) | wanted)
     output.result(f"table {name} created (id {table.table_id}, {len(rows) + 1} tablets)", _table_record(table))
 
 

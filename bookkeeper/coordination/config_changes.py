@@ -21,10 +21,12 @@ from bookkeeper.coordination.config_tree import (
     cluster_path,
     counter_path,
     format_cluster,
+    format_host,
     format_instance,
     format_read_only,
     format_table,
     format_user,
+    host_path,
     name_path,
     parse_cluster,
     parse_instance,
@@ -71,6 +73,15 @@ def set_read_only(coordination: Coordination, read_only: bool) -> None:
     raw = format_read_only(read_only)
     if current is None or current.value != raw:
         coordination.put(READ_ONLY_PATH, raw, 0 if current is None else current.version)
+
+
+def set_draining(coordination: Coordination, host: str, draining: bool) -> None:
+    """Say that a host is to hold no replica, or that it may again; idempotent. Raises ConflictError."""
+    path = host_path(host)
+    current = coordination.get(path)
+    raw = format_host(draining)
+    if current is None or current.value != raw:
+        coordination.put(path, raw, 0 if current is None else current.version)
 
 
 def set_authorizations(coordination: Coordination, user: str, authorizations: Collection[str]) -> None:

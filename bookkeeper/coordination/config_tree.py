@@ -5,8 +5,9 @@ CorruptionError and an unreadable store TransientError; neither means "nothing c
 
 Tree: ``/instance`` {id, name} · ``/read_only`` {read_only} · ``/names/<table name>`` table id · ``/tables/<id>`` {id,
 name, state, groups, properties, targets} · ``/clusters/<alias>`` {quorum, instance_id, name} · ``/users/<name>``
-{authorizations} · ``/counters/<name>`` a number. Values are compact JSON with sorted keys. ``/names`` only claims the
-name of a table, which its record under ``/tables`` has, too. Rules: R5, R6, R13 and R23.
+{authorizations} · ``/hosts/<name>`` {draining} · ``/counters/<name>`` a number. Values are compact JSON with sorted
+keys. ``/names`` only claims the name of a table, which its record under ``/tables`` has, too. Rules: R5, R6, R13 and
+R23.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ NAMES = "/names/"
 TABLES = "/tables/"
 CLUSTERS = "/clusters/"
 USERS = "/users/"
+HOSTS = "/hosts/"
 COUNTERS = "/counters/"
 
 READS_MAX = 50
@@ -77,7 +79,7 @@ class ClusterConfig:
     """The complete configuration at ``generation``. ``instance`` is None before the first start of the cluster.
 
     ``read_only``: users can't write to any table; a property of a table refuses writes to that table. ``users``: the
-    authorizations of each user that has some.
+    authorizations of each user that has some. ``draining``: hosts that are to hold no replica.
     """
 
     generation: int
@@ -86,6 +88,7 @@ class ClusterConfig:
     tables: Mapping[str, TableConfig]
     read_only: bool = False
     users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    draining: frozenset[str] = frozenset()
 
     def table(self, table_id: str) -> TableConfig:
         """A table by id; raises NotFoundError."""
@@ -139,6 +142,7 @@ def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterCo
     tables: dict[str, TableConfig] = {}
     users: dict[str, tuple[str, ...]] = {}
     read_only = False
+    draining: set[str] = set()
     for path, versioned in entries.items():
         if path == INSTANCE_PATH:
             instance = parse_instance(path, versioned.value)
@@ -150,10 +154,13 @@ def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterCo
             tables[path_name(path, TABLES)] = parse_table(path, versioned.value)
         elif path.startswith(USERS):
             users[path_name(path, USERS)] = parse_user(path, versioned.value)
+        elif path.startswith(HOSTS):
+            if parse_host(path, versioned.value):
+                draining.add(path_name(path, HOSTS))
         elif not path.startswith((NAMES, COUNTERS)):
             raise CorruptionError(f"configuration {path}: unknown path")
     frozen = (MappingProxyType(clusters), MappingProxyType(tables))
-    return ClusterConfig(generation, instance, *frozen, read_only, MappingProxyType(users))
+    return ClusterConfig(generation, instance, *frozen, read_only, MappingProxyType(users), frozenset(draining))
 
 
 # ---- paths
@@ -177,6 +184,11 @@ def cluster_path(alias: str) -> str:
 def user_path(user: str) -> str:
     """Path of a user's record."""
     return USERS + quote(user, safe="")
+
+
+def host_path(name: str) -> str:
+    """Path of a host's record."""
+    return HOSTS + quote(name, safe="")
 
 
 def counter_path(name: str) -> str:
@@ -227,6 +239,17 @@ def format_user(authorizations: Collection[str]) -> bytes:
 def parse_user(path: str, raw: bytes) -> tuple[str, ...]:
     """Inverse of :func:`format_user`."""
     return _Record(path, raw, {"authorizations"}).texts("authorizations")
+
+
+def format_host(draining: bool) -> bytes:
+    """Value of ``/hosts/<name>``; a host without a record may hold replicas."""
+    return format_json({"draining": draining})
+
+
+def parse_host(path: str, raw: bytes) -> bool:
+    """Inverse of :func:`format_host`."""
+    draining: bool = _Record(path, raw, {"draining"}).member("draining", bool)
+    return draining
 
 
 def format_cluster(cluster: PeerCluster) -> bytes:

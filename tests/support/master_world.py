@@ -45,7 +45,7 @@ from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.metadata.opening import open_metadata
-from bookkeeper.model import Barrier, Target, TargetKey
+from bookkeeper.model import Barrier, HostIdentity, Target, TargetKey
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import peer_credentials
@@ -210,9 +210,9 @@ class World:
 
     # ---- tservers
 
-    def tserver(self, address: str = "127.0.0.1:1") -> str:
+    def tserver(self, address: str = "127.0.0.1:1", host: HostIdentity | None = None) -> str:
         """A live tserver session without a process: calls fail unless ``address`` is that of a server."""
-        session = self.coordination.open_session("tserver", address)
+        session = self.coordination.open_session("tserver", address, host)
         self.sessions[session.session_id] = session
         return session.session_id
 

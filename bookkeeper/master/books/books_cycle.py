@@ -35,7 +35,7 @@ LOG = logging.getLogger(__name__)
 SNAPSHOT_TRIES_MAX = 5
 """A cycle gives up after so many scans that meet a broken chain."""
 
-TABLET_FAMILIES = ("tablet", "location")
+TABLET_FAMILIES = ("tablet", "location", keys.REPLICA_FAMILY)
 """Columns from which a scan learns the tablets and their tservers."""
 
 BATCH_ROWS, BATCH_CELLS = 2_000, 4_000

@@ -24,11 +24,12 @@ from bookkeeper.master.index.file_entry import (
 )
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.tablet_index import TabletIndex
+from bookkeeper.master.index.tablet_replicas import NO_REPLICAS, TabletReplica, replicas_of
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.model import Extent
 
-SNAPSHOT_FAMILIES = ("repl", "tablet", "location")
+SNAPSHOT_FAMILIES = ("repl", "tablet", "location", keys.REPLICA_FAMILY)
 """The columns that a snapshot reads of each tablet row."""
 
 
@@ -41,7 +42,7 @@ class BrokenChainError(TransientError):
 @dataclass(frozen=True, slots=True)
 class TabletView:
     """One tablet: its row's key, its extent, its directory, and the session it is assigned to, if any. ``parked_at`` is
-    the last session of a tablet that no tserver may load now.
+    the last session of a tablet that no tserver may load now. ``replicas``: () with one replica, on the Volume.
     """
 
     row: bytes
@@ -50,6 +51,7 @@ class TabletView:
     session: str | None
     address: str | None
     parked_at: str | None = None
+    replicas: tuple[TabletReplica, ...] = NO_REPLICAS
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +234,12 @@ def tablet_view(row: Row) -> TabletView:
     prev_row = None if prev_cell is None else values.decode_prev_row(prev_cell.value)
     assigned = None if location is None else values.Location.decode(location.value)
     extent, directory = Extent(table_id, end_row, prev_row), "" if dir_cell is None else dir_cell.value.decode()
+    replicas = replicas_of(row)
     if assigned is None:
-        return TabletView(row.key, extent, directory, None, None)
+        return TabletView(row.key, extent, directory, None, None, None, replicas)
     if assigned.is_parked:
-        return TabletView(row.key, extent, directory, None, None, assigned.session)
-    return TabletView(row.key, extent, directory, assigned.session, assigned.address)
+        return TabletView(row.key, extent, directory, None, None, assigned.session, replicas)
+    return TabletView(row.key, extent, directory, assigned.session, assigned.address, None, replicas)
 
 
 def verify_chain(before: TabletView | None, after: TabletView | None, online: Collection[str]) -> None:

@@ -36,6 +36,7 @@ from bookkeeper.master.index.log_files import IMPORT_SESSION
 from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.master.operations.context import Context, number, online_table, text
 from bookkeeper.master.operations.read_only import refuse_if_read_only
+from bookkeeper.master.operations.replica_hosts import refuse_several_replicas
 from bookkeeper.master.operations.requests import (
     check_request,
     close_request,
@@ -108,6 +109,7 @@ class ImportDirectory:
         if receipt is not None:
             return Done(receipt)
         refuse_if_read_only(config, table, "importdirectory")
+        refuse_several_replicas(table, "importdirectory", "write the rows with a client instead")
         time_ms = call.args["time_ms"]
         state: dict[str, Json] = {
             "table_id": table.table_id,

@@ -39,6 +39,7 @@ from bookkeeper.errors import (
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Step, Wait
 from bookkeeper.master.index.snapshot import chained
 from bookkeeper.master.operations.context import Context, number, online_table, text
+from bookkeeper.master.operations.replica_hosts import REPLICA_PROPERTIES, refuse_several_replicas
 from bookkeeper.master.operations.requests import (
     check_request,
     close_request,
@@ -65,8 +66,8 @@ AGAIN_MS = 200
 TAIL_BYTES_MIN = 16 << 20
 TAIL_PARTS = 8
 """Index, filter and footer of an exported file: at most this part of the file, or ``TAIL_BYTES_MIN``."""
-UNCOPIED_PROPERTIES = ("table.read_only",)
-"""Properties that a copy of a table does not get."""
+UNCOPIED_PROPERTIES = ("table.read_only", *REPLICA_PROPERTIES)
+"""Properties that a copy of a table does not get. The segments of a copy lie on the Volume, so it has one replica."""
 
 OPS = FileOps()
 
@@ -112,6 +113,7 @@ class ExportTable:
         if receipt is not None:
             return Done(receipt)
         table = online_table(self.context.config(), text(call.args, "name"))
+        refuse_several_replicas(table, "exporttable", "replicate it to a table with one replica, and export that")
         directory = Path(text(call.args, "directory"))
         with refuse_unwritable(directory):
             self.context.settings.files.resolve(directory).mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,7 @@ from bookkeeper.errors import InvalidInputError
 from bookkeeper.master.fate.engine import Args, Call, Next, Outcome
 from bookkeeper.master.operations.config_change import ConfigChange
 from bookkeeper.master.operations.context import online_table, text, texts
+from bookkeeper.master.operations.replica_hosts import refuse_other_store
 from bookkeeper.metadata.values import Json
 
 
@@ -38,13 +39,14 @@ class ChangeProperties(ConfigChange):
         return (f"table {text(args, 'name')}",)
 
     def write(self, call: Call) -> Outcome:
-        """Write the properties. Raises NotFoundError, InvalidInputError."""
+        """Write the properties. Raises NotFoundError, InvalidInputError, RefusedError."""
         table_id = online_table(self.context.config(), text(call.args, "name")).table_id
         changes = cast("dict[str, str]", call.args["changes"])
         removals = texts(call.args, "removals")
 
         def change(table: TableConfig) -> TableConfig:
-            after, _ = changed(table.properties, changes, removals)
+            after, parsed = changed(table.properties, changes, removals)
+            refuse_other_store(table, parsed)
             return dataclasses.replace(table, properties=after)
 
         change_table(self.context.stores.coordination, table_id, change)

@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+from bookkeeper.coordination.config_tree import TableConfig
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, State, Step, Wait
 from bookkeeper.master.index.snapshot import BrokenChainError, tablet_view
@@ -36,6 +37,7 @@ from bookkeeper.master.operations.context import (
     text,
     texts,
 )
+from bookkeeper.master.operations.replica_hosts import refuse_several_replicas
 from bookkeeper.master.operations.table_lifecycle import chained_tablets, check_splits, wait_for_tservers
 from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.split_plan import Splittable, plan_splits, size_of
@@ -140,8 +142,8 @@ class AddSplits(_TabletChange):
         return self.steps_around(self.find, self.write)
 
     def find(self, call: Call) -> Outcome:
-        """The next tablets to split. Raises NotFoundError."""
-        table_id = online_table(self.context.config(), text(call.args, "name")).table_id
+        """The next tablets to split. Raises NotFoundError, RefusedError."""
+        table_id = splittable_table(self.context, call).table_id
         handled = cast(int, call.state.get("handled", 0))
         rows = decode_bytes(texts(call.args, "splits"))[handled:]
         plan = plan_splits(tablets_with(self.context, table_id, rows), rows)
@@ -179,8 +181,8 @@ class MergeTablets(_TabletChange):
         return self.steps_around(self.find, self.write)
 
     def find(self, call: Call) -> Outcome:
-        """The tablets to merge. Raises NotFoundError."""
-        table_id = online_table(self.context.config(), text(call.args, "name")).table_id
+        """The tablets to merge. Raises NotFoundError, RefusedError."""
+        table_id = splittable_table(self.context, call).table_id
         rows = RowRange(decode_row(call.args, "prev_row"), decode_row(call.args, "end_row"))
         found = split_rules.to_merge([tablet.extent for tablet in chained_tablets(self.context, table_id)], rows)
         if len(found) < 2:
@@ -196,6 +198,15 @@ class MergeTablets(_TabletChange):
 
 
 # ---- steps of both
+
+
+def splittable_table(context: Context, call: Call) -> TableConfig:
+    """The table of a split or merge. Raises NotFoundError, and RefusedError with several replicas: the hosts would have
+    to divide or join their replicas.
+    """
+    table = online_table(context.config(), text(call.args, "name"))
+    refuse_several_replicas(table, "addsplits or merge", "name all splits when you create it: createtable --splits")
+    return table
 
 
 def tablets_with(context: Context, table_id: str, rows: Sequence[bytes]) -> Iterator[Splittable]:

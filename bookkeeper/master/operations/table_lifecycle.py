@@ -1,6 +1,8 @@
 """The operations that create and delete tables and set their locality groups.
 
-A table's record has a state of its own while an operation creates or deletes the table. Rules: R9, R14 and R17.
+A table's record has a state of its own while an operation creates or deletes the table. A table with several replicas
+gets live hosts before its name is claimed, so that a cluster with too few hosts refuses it and nothing is left over.
+Rules: R9, R14 and R17.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from bookkeeper.coordination.config_changes import (
 )
 from bookkeeper.coordination.config_tree import TableConfig
 from bookkeeper.errors import InvalidInputError, RefusedError
-from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Step, Wait
+from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, State, Step, Wait
 from bookkeeper.master.index.snapshot import TabletView, chained, tablet_view
 from bookkeeper.master.operations.config_change import ConfigChange
 from bookkeeper.master.operations.context import (
@@ -37,6 +39,7 @@ from bookkeeper.master.operations.context import (
     texts,
 )
 from bookkeeper.master.operations.read_only import refuse_if_read_only
+from bookkeeper.master.operations.replica_hosts import decode_hosts, encode_hosts, first_replicas, hosts_for
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, Row, RowPut
 from bookkeeper.metadata.values import Json
@@ -98,9 +101,14 @@ class CreateTable:
             "place": self.place,
         }
 
-    def number(self, _call: Call) -> Outcome:
-        """Take an id. A crash leaves a gap in the numbers."""
-        return Next("claim", {"table_id": new_table_id(self.context.stores.coordination)})
+    def number(self, call: Call) -> Outcome:
+        """Take an id, and hosts for a table with several replicas. A crash leaves a gap in the numbers. Raises
+        RefusedError with too few hosts.
+        """
+        replicas = parse_properties(cast("dict[str, str]", call.args["properties"])).replicas
+        hosts = [] if replicas == 1 else hosts_for(self.context, replicas)
+        state: State = {"table_id": new_table_id(self.context.stores.coordination)}
+        return Next("claim", {**state, "hosts": encode_hosts(hosts)} if hosts else state)
 
     def claim(self, call: Call) -> Outcome:
         """Claim the name and write the record. Raises ExistsError."""
@@ -115,10 +123,15 @@ class CreateTable:
         return Next("tablets", call.state)
 
     def tablets(self, call: Call) -> Outcome:
-        """Write the row of each tablet."""
-        splits = decode_bytes(texts(call.args, "splits"))
+        """Write the row of each tablet, its replicas first: a tablet never seems to have one replica meanwhile."""
+        table_id, splits = text(call.state, "table_id"), decode_bytes(texts(call.args, "splits"))
+        rows = new_tablet_rows(table_id, splits)
         self.context.stores.reign.check()
-        self.context.stores.table.put(new_tablet_rows(text(call.state, "table_id"), splits), keys.ONCE_RANK)
+        if "hosts" in call.state:
+            count = parse_properties(cast("dict[str, str]", call.args["properties"])).replicas
+            cells = first_replicas([row.key for row in rows], decode_hosts(call.state), count, call.txid)
+            self.context.stores.table.put(cells, self.context.stores.reign.next_rank())
+        self.context.stores.table.put(rows, keys.ONCE_RANK)
         return Next("online", call.state)
 
     def online(self, call: Call) -> Outcome:

@@ -1,0 +1,108 @@
+"""The hosts of a new table's replicas, and refusals of operations that tables with several replicas do not allow.
+
+A host is chosen once, and the choice is part of the operation's state: a repeated step writes the same replicas.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+from bookkeeper.config.table_properties import TableProperties, parse_properties
+from bookkeeper.coordination.config_tree import TableConfig
+from bookkeeper.coordination.coordination_protocol import SessionInfo
+from bookkeeper.errors import RefusedError
+from bookkeeper.master.fate.engine import State
+from bookkeeper.master.index.tablet_replicas import replicas_of
+from bookkeeper.master.operations.context import Context
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_table import Row, RowPut
+from bookkeeper.metadata.values import VOTER, Json, ReplicaCell
+from bookkeeper.model import HostIdentity
+
+REPLICA_PROPERTIES = ("table.replicas", "table.copies_min")
+
+
+def hosts_for(context: Context, replicas: int) -> list[HostIdentity]:
+    """The live hosts that may hold replicas, those with the fewest first. Raises RefusedError when there are fewer than
+    ``replicas``.
+    """
+    draining = context.config().draining
+    live = live_hosts(context.tservers.sessions())
+    able = [host for host in live.values() if host.name not in draining]
+    if len(able) < replicas:
+        out = sorted(draining & live.keys())
+        drained = f"; {', '.join(out)} {'is' if len(out) == 1 else 'are'} being drained" if out else ""
+        raise RefusedError(
+            f"table.replicas is {replicas}, and the cluster has {len(able)} live hosts for them"
+            f"{named(able)}{drained}: start more hosts (bookkeeper init --join), or choose fewer replicas"
+        )
+    rows = context.stores.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, (keys.REPLICA_FAMILY,))
+    held = replica_counts(rows)
+    return sorted(able, key=lambda host: (held[host.name], host.name))
+
+
+def live_hosts(sessions: Iterable[SessionInfo]) -> dict[str, HostIdentity]:
+    """The hosts of live sessions, by name."""
+    return {info.host.name: info.host for info in sessions if info.alive and info.host is not None}
+
+
+def replica_counts(rows: Iterable[Row]) -> Counter[str]:
+    """The replicas of each host in rows that were read with the family ``replica``."""
+    return Counter(replica.host for row in rows for replica in replicas_of(row))
+
+
+def named(hosts: Sequence[HostIdentity]) -> str:
+    """Hosts in brackets; empty without any."""
+    return f" ({', '.join(sorted(host.name for host in hosts))})" if hosts else ""
+
+
+def first_replicas(rows: Sequence[bytes], hosts: Sequence[HostIdentity], replicas: int, placement: str) -> list[RowPut]:
+    """The replicas of new tablets: each on ``replicas`` distinct hosts, which take turns. All vote, because an empty
+    tablet has nothing to copy.
+    """
+    return [
+        RowPut(
+            row,
+            {
+                keys.replica_column(host.name): ReplicaCell(placement, host.incarnation, VOTER).encode()
+                for host in (hosts[(index * replicas + number) % len(hosts)] for number in range(replicas))
+            },
+        )
+        for index, row in enumerate(rows)
+    ]
+
+
+def encode_hosts(hosts: Sequence[HostIdentity]) -> list[Json]:
+    """Hosts as JSON of an operation's state."""
+    return [[host.name, host.incarnation] for host in hosts]
+
+
+def decode_hosts(state: State) -> list[HostIdentity]:
+    """Inverse of :func:`encode_hosts`, from the member ``hosts``."""
+    return [HostIdentity(*pair) for pair in cast("list[list[str]]", state["hosts"])]
+
+
+def replicas_wanted(properties: Mapping[str, str]) -> int:
+    """How many replicas each tablet of a table is to have."""
+    return parse_properties(properties).replicas
+
+
+def refuse_several_replicas(table: TableConfig, command: str, advice: str) -> None:
+    """Raises RefusedError for a table with several replicas."""
+    replicas = replicas_wanted(table.properties)
+    if replicas > 1:
+        raise RefusedError(
+            f"table {table.name} has {replicas} replicas on hosts, and {command} works with one replica only: {advice}"
+        )
+
+
+def refuse_other_store(table: TableConfig, after: TableProperties) -> None:
+    """Raises RefusedError when a change of properties would move a table's segments between the Volume and hosts."""
+    before = replicas_wanted(table.properties)
+    if (before == 1) != (after.replicas == 1):
+        raise RefusedError(
+            f"table {table.name} has table.replicas = {before}: between 1 (segments on the cluster's Volume) and more "
+            "(segments on hosts) it can't change; create another table, and copy the rows"
+        )
