@@ -53,6 +53,7 @@ from tests.support.master_faults import MASTER_FAULTS
 from tests.support.memory_faults import MEMORY_FAULTS
 from tests.support.path_faults import PATH_FAULTS
 from tests.support.replacement import Binding, Fault, replaced
+from tests.support.replica_faults import REPLICA_FAULTS
 from tests.support.shipping_faults import SHIPPING_FAULTS
 from tests.support.storage_faults import STORAGE_FAULTS
 from tests.support.volumes import MACHINE
@@ -391,6 +392,7 @@ FAULTS: dict[str, Fault] = {
 FAULTS |= (
     MASTER_FAULTS
     | STORAGE_FAULTS
+    | REPLICA_FAULTS
     | BORDER_FAULTS
     | SHIPPING_FAULTS
     | ENTRANCE_FAULTS

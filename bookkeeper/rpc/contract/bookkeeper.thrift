@@ -391,6 +391,106 @@ struct TabletAssignment {
   3: required i64 epoch
 }
 
+// ---- replicas of a tablet on hosts: segments travel as files between tservers of one cluster
+
+struct ReplicaPlacement {                 // one assignment of a tablet to a host
+  1: required string host
+  2: required string placement
+  3: required string incarnation          // of the host's disk
+}
+
+struct LogPosition { 1: required i64 term  2: required i64 offset }
+
+struct SegmentRecord {                    // one step of a tablet's data
+  1: required i64 segment_id              // the flush id of the state after it
+  2: optional i64 base                    // the state that it was made on; absent = none
+  3: required bool is_major               // it may be taken without its base
+  4: required list<i64> included          // ids that were folded into it, newest first
+  5: required list<string> files          // the files that it brings
+  6: required list<string> retained       // the earlier files that count beside them
+  7: required list<LogPosition> logs      // what its list has of the logs
+}
+
+struct ReplicaFile {
+  1: required string name                 // on a Volume, the same on every host
+  2: required i64 size_bytes
+  3: required i64 crc32c                  // of its bytes
+  4: required binary entry                // JSON, as in the books
+}
+
+struct SegmentOffer {
+  1: required Extent extent
+  2: required string directory            // of the tablet
+  3: required i64 term                    // the newest that the sender has heard of
+  4: optional string leader               // the host that leads that term
+  5: required ReplicaPlacement sender
+  6: required ReplicaPlacement receiver   // as the sender knows it
+  7: required SegmentRecord segment
+  8: required list<ReplicaFile> files     // each file of its list: those that it brings and those that it retains
+  9: required binary state                // JSON of the state after it, as in the books
+  10: optional i64 age_ms                 // the state has every write acknowledged this long ago or earlier; absent = unknown
+}
+
+struct FileNeed {
+  1: required string name
+  2: required i64 start                   // send the bytes from this one on; those before are here
+}
+
+struct SegmentAnswer {
+  1: required string state                // accepted: send the content; acked: the segment is durable here; declined
+  2: required string reason               // of a decline: SEGMENT_EXISTS, OVERLOADED, INVALID, INFLIGHT, OUT_OF_ORDER
+  3: required string problem              // the reason in words; may be empty
+  4: required ReplicaPlacement placement  // the receiver's
+  5: optional i64 root                    // the receiver's newest state
+  6: required list<FileNeed> need         // of an accepted segment; send the files in this order
+}
+
+struct SegmentTransit {
+  1: required string table_id
+  2: required string directory
+  3: required ReplicaPlacement sender
+  4: required ReplicaPlacement receiver
+  5: required i64 segment_id
+  6: required string file
+  7: required i64 start                   // position of the content in the file
+  8: required binary content              // at most 1 MiB
+}
+
+struct SegmentAck {
+  1: required string file
+  2: required i64 held_bytes              // of the file that are here
+  3: optional SegmentAnswer answer        // with the last byte of the last file: acked, or declined after all
+}
+
+struct HeldSegment {
+  1: required SegmentRecord segment
+  2: required bool is_complete            // the host holds each file of its list
+  3: required list<ReplicaPlacement> acked   // who else said so; without hosts that the replica does not know
+}
+
+struct ReplicaLag { 1: required string host  2: required i32 lacking }   // segments that the host has not acknowledged
+
+struct HeldReplicaInfo {
+  1: required Extent extent
+  2: required string directory
+  3: required ReplicaPlacement placement
+  4: required string stage                // LOADING, JOINING, LIVE, UNLOAD, UNLOAD_FINAL
+  5: required i64 term                    // the newest that it has heard of
+  6: optional string leader               // the host that it takes for the leader of that term
+  7: required bool is_leader
+  8: optional i64 root                    // its newest state
+  9: required list<i64> complete          // states whose files the host holds, each of them
+  10: required i32 files
+  11: required i64 bytes
+  12: required list<ReplicaLag> lags      // of a leader
+  13: required list<HeldSegment> segments // empty unless they were asked for
+}
+
+struct HeldReplicas {
+  1: required list<HeldReplicaInfo> replicas
+  2: required map<string, string> damaged // table/directory of replicas that can't be read, and why
+}
+
 service Node {
   Hello hello(1: Hello hello) throws (1: Fault fault)
   map<string, string> status() throws (1: Fault fault)
@@ -468,6 +568,7 @@ service TServer extends Node {
   list<WorkReport> work_reports() throws (1: Fault fault)                          // latest per (txid, target)
   void forget_streams(1: list<StreamKey> streams) throws (1: Fault fault)
   void forget_roots(1: list<RootLog> logs) throws (1: Fault fault)
+  HeldReplicas replicas(1: string table_id, 2: bool with_segments) throws (1: Fault fault)   // on this host; empty = of all tables
 
   // other clusters
   string open_stream(1: StreamKey stream) throws (1: Fault fault)                  // session token, expires when idle
@@ -477,6 +578,8 @@ service TServer extends Node {
   OfferAnswer take_segments(1: string stream_session, 2: StreamKey stream) throws (1: Fault fault)   // after all files were put; answers taken or declined
 
   // other tservers of the cluster
+  SegmentAnswer segment_offer(1: SegmentOffer offer) throws (1: Fault fault)
+  SegmentAck segment_transit(1: SegmentTransit transit) throws (1: Fault fault)    // in order; bytes that are here already are skipped
   ReplicateResult apply_replicated(1: ApplyRequest request) throws (1: Fault fault)
 }
 

@@ -43,6 +43,13 @@ from bookkeeper.rpc.contract.messages import (
 )
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, OfferAnswer, SegmentPart, SegmentsOffer
 from bookkeeper.rpc.contract.origin_messages import RootQuestion, RootStanding
+from bookkeeper.rpc.contract.replica_messages import (
+    HeldReplicas,
+    SegmentAck,
+    SegmentAnswer,
+    SegmentOffer,
+    SegmentTransit,
+)
 
 
 class Node(Protocol):
@@ -183,6 +190,12 @@ class TServer(Node, Protocol):
     def put_segment(self, part: SegmentPart) -> None: ...
 
     def take_segments(self, stream_session: str, stream: StreamKey) -> OfferAnswer: ...
+
+    def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas: ...
+
+    def segment_offer(self, offer: SegmentOffer) -> SegmentAnswer: ...
+
+    def segment_transit(self, transit: SegmentTransit) -> SegmentAck: ...
 
     def apply_replicated(self, request: ApplyRequest) -> ReplicateResult: ...
 

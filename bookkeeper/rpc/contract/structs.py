@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bookkeeper import model, origins
-from bookkeeper.rpc.contract import messages, offer_messages, origin_messages
+from bookkeeper.rpc.contract import messages, offer_messages, origin_messages, replica_messages
 
 STRUCTS: tuple[type, ...] = (
     offer_messages.AdoptRequest,
@@ -37,6 +37,19 @@ STRUCTS: tuple[type, ...] = (
     origin_messages.RootQuestion,
     origin_messages.RootStanding,
     model.RowRange,
+    replica_messages.FileNeed,
+    replica_messages.HeldReplicaInfo,
+    replica_messages.HeldReplicas,
+    replica_messages.HeldSegment,
+    replica_messages.LogPosition,
+    replica_messages.ReplicaFile,
+    replica_messages.ReplicaLag,
+    replica_messages.ReplicaPlacement,
+    replica_messages.SegmentAck,
+    replica_messages.SegmentAnswer,
+    replica_messages.SegmentOffer,
+    replica_messages.SegmentRecord,
+    replica_messages.SegmentTransit,
     messages.ScanPage,
     messages.ScanRequest,
     offer_messages.SegmentPart,

@@ -40,6 +40,8 @@ BULK_METHODS = {
             "offer_segments",
             "put_segment",
             "apply_replicated",
+            "segment_offer",
+            "segment_transit",
         }
     ),
     "Replay": frozenset({"run"}),

@@ -86,6 +86,9 @@ PROCESS_METHODS = {
             "forget_streams",
             "forget_roots",
             "apply_replicated",
+            "replicas",
+            "segment_offer",
+            "segment_transit",
         }
     ),
     "Replay": frozenset({"warm", "run"}),

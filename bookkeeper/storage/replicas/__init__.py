@@ -4,12 +4,25 @@ Books name, hosts hold. A host that does not find a manifest, or can't read it, 
 takes an empty directory for a complete replica.
 
 ``manifest`` has the values, ``manifest_codec`` their bytes. ``file_checks`` computes checksums of files, ``host_store``
-is the directory of a host: its lock, its incarnation, its manifests, and its files as a Volume.
+is the directory of a host: its lock, its incarnation, its manifests, and its files as a Volume. ``incoming_files`` has
+the files that are under way to the host.
 """
 
-from bookkeeper.storage.replicas.file_checks import checksum_of, held_file
+from bookkeeper.storage.replicas.file_checks import checksum_of, extended, held_file
 from bookkeeper.storage.replicas.host_store import HostStore
+from bookkeeper.storage.replicas.incoming_files import IncomingFiles, Part
 from bookkeeper.storage.replicas.manifest import HeldFile, Manifest, ReplicaKey
 from bookkeeper.storage.replicas.manifest_codec import durable_part
 
-__all__ = ["HeldFile", "HostStore", "Manifest", "ReplicaKey", "checksum_of", "durable_part", "held_file"]
+__all__ = [
+    "HeldFile",
+    "HostStore",
+    "IncomingFiles",
+    "Manifest",
+    "Part",
+    "ReplicaKey",
+    "checksum_of",
+    "durable_part",
+    "extended",
+    "held_file",
+]

@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import os
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from bookkeeper.errors import BookkeeperError, CorruptionError, RefusedError, unavailable
@@ -24,7 +25,7 @@ from bookkeeper.storage.replicas.manifest import Manifest, ReplicaKey
 from bookkeeper.storage.replicas.manifest_codec import decode_manifest, encode_manifest
 from bookkeeper.storage.volume.file_ops import FileOps, beside, create_once, make_directory, sync_directory, write_all
 from bookkeeper.storage.volume.local_volume import LocalVolume
-from bookkeeper.storage.volume.names import SCRATCH_SUFFIX
+from bookkeeper.storage.volume.names import SCRATCH_SUFFIX, check_name
 
 LOCK = "host.lock"
 INCARNATION = "incarnation"
@@ -147,6 +148,27 @@ class HostStore:
                 sync_directory(path.parent, self._ops)
         except OSError as error:
             raise unavailable(f"the manifest {path} can't be removed", error) from error
+
+    def publish(self, names: Mapping[Path, str]) -> None:
+        """Give synced files below :attr:`incoming` their names on :attr:`volume`, durable on return. Raises
+        UnavailableError with some of them published, perhaps.
+        """
+        paths = {path: self._directory / check_name(name) for path, name in names.items()}
+        try:
+            for path, target in paths.items():
+                make_directory(target.parent, self._ops)
+                self._ops.rename(path, target)
+            for directory in {target.parent: None for target in paths.values()}:
+                sync_directory(directory, self._ops)
+        except OSError as error:
+            raise unavailable(f"received files in {self._directory} can't get their names", error) from error
+
+    def free_bytes(self) -> int:
+        """Room on the disk. Raises UnavailableError."""
+        try:
+            return self._ops.free_bytes(self._lock)
+        except OSError as error:
+            raise unavailable(f"the room on the disk of {self._directory} is unknown", error) from error
 
     def close(self) -> None:
         """Release the lock."""

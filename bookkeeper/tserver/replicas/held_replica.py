@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from bookkeeper.errors import NotServingError
 from bookkeeper.model import Extent
@@ -25,6 +25,14 @@ NamesInUse = Callable[[], Collection[str]]
 """The files that readers use now or may use next."""
 
 
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """A state, and the time on this machine's boot clock up to which it has every acknowledged write."""
+
+    state_id: int
+    as_of_ns: int
+
+
 class HeldReplica:
     """Thread-safe."""
 
@@ -36,6 +44,8 @@ class HeldReplica:
         self._manifest = manifest
         self._readers: list[NamesInUse] = []
         self._is_gone = False
+        self._is_unsure = False
+        self._freshness: Freshness | None = None
 
     # ---- facts
 
@@ -70,6 +80,18 @@ class HeldReplica:
         names = files_of(manifest.replica, manifest.replica.root, self._rules)
         return tuple(manifest.files[name] for name in names)
 
+    @property
+    def freshness(self) -> Freshness | None:
+        """How old its root is; None: its leader has not said so in this process."""
+        return self._freshness
+
+    def note_freshness(self, state_id: int, as_of_ns: int) -> None:
+        """The state has every write acknowledged until then; an older fact is left out."""
+        with self._lock:
+            known = self._freshness
+            if known is None or (known.state_id, known.as_of_ns) < (state_id, as_of_ns):
+                self._freshness = Freshness(state_id, as_of_ns)
+
     # ---- changes
 
     def apply(
@@ -103,6 +125,7 @@ class HeldReplica:
         """
         with self._lock:
             in_use = frozenset(name for names_in_use in self._readers for name in names_in_use())
+            self._settle()
             decision = self._apply(replace(event, read=event.read | in_use), (), {})
             gone = tuple(name for one in decision if isinstance(one, Delete) for name in one.files)
             self._store.volume.delete(gone)
@@ -127,7 +150,10 @@ class HeldReplica:
         compaction. Files that readers use stay. Raises OSError.
         """
         with self._lock:
-            names = set(self._store.volume.list_names(self.key.prefix)) - self._replica_here().files
+            replica = self._replica_here()
+            self._settle()
+            names = set(self._store.volume.list_names(self.key.prefix)) - replica.files
+            names -= {name for incoming in replica.incoming for name in incoming.segment.list}
             names -= {name for names_in_use in self._readers for name in names_in_use()}
             gone = tuple(sorted(names))
             self._store.volume.delete(gone)
@@ -160,9 +186,15 @@ class HeldReplica:
 
     def _save(self, manifest: Manifest) -> None:
         manifest = manifest.pruned()
-        if _durable(manifest) != _durable(self._manifest):
+        if self._is_unsure or _durable(manifest) != _durable(self._manifest):
+            self._is_unsure = True
             self._store.save(manifest)
+            self._is_unsure = False
         self._manifest = manifest
+
+    def _settle(self) -> None:
+        """After a save that failed the disk may have that manifest: make it this one, before a file goes."""
+        self._save(self._manifest)
 
 
 def _durable(manifest: Manifest) -> Manifest:

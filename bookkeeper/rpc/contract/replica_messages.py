@@ -1,0 +1,166 @@
+"""The messages of replicas on hosts: offers of segments, their content, and what a host holds.
+
+Field names are those of the contract, which describes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bookkeeper.model import Extent
+
+CONTENT_BYTES_MAX = 1 << 20
+"""Most content of one :class:`SegmentTransit`."""
+
+ACCEPTED, ACKED, REFUSED = "accepted", "acked", "declined"
+"""States of a :class:`SegmentAnswer`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPlacement:
+    """One assignment of a tablet to a host, and the incarnation of the host's disk."""
+
+    host: str
+    placement: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """Up to which offset a state has the records of a term's log."""
+
+    term: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRecord:
+    """One step of a tablet's data; see ``bookkeeper.replicas.values.Segment``."""
+
+    segment_id: int
+    base: int | None
+    is_major: bool
+    included: tuple[int, ...]
+    files: tuple[str, ...]
+    retained: tuple[str, ...]
+    logs: tuple[LogPosition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFile:
+    """A segment file: its name on every host, its bytes, their CRC-32C, its JSON in the books."""
+
+    name: str
+    size_bytes: int
+    crc32c: int
+    entry: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentOffer:
+    """A segment of a tablet for one replica. ``files``: each file of its list. ``state``: JSON, as in the books.
+    ``age_ms``: the state has every write acknowledged this long ago or earlier; None = unknown.
+    """
+
+    extent: Extent
+    directory: str
+    term: int
+    leader: str | None
+    sender: ReplicaPlacement
+    receiver: ReplicaPlacement
+    segment: SegmentRecord
+    files: tuple[ReplicaFile, ...]
+    state: bytes
+    age_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileNeed:
+    """A file that the receiver lacks, from the byte ``start`` on."""
+
+    name: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentAnswer:
+    """``state`` is accepted (send what is in ``need``), acked (the segment is durable here) or declined, for a
+    ``reason`` of document 2 with a ``problem`` in words. ``root`` is the receiver's newest state.
+    """
+
+    state: str
+    reason: str
+    problem: str
+    placement: ReplicaPlacement
+    root: int | None = None
+    need: tuple[FileNeed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTransit:
+    """Content of a file of an accepted segment, from position ``start`` on."""
+
+    table_id: str
+    directory: str
+    sender: ReplicaPlacement
+    receiver: ReplicaPlacement
+    segment_id: int
+    file: str
+    start: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentAck:
+    """The bytes of the file that are here; with the last byte of all files the ``answer`` to the segment."""
+
+    file: str
+    held_bytes: int
+    answer: SegmentAnswer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSegment:
+    """A segment in a replica's list, whether each file of its state is here, and who else acknowledged it."""
+
+    segment: SegmentRecord
+    is_complete: bool
+    acked: tuple[ReplicaPlacement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLag:
+    """How many segments a host has not acknowledged."""
+
+    host: str
+    lacking: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldReplicaInfo:
+    """What a host holds of one tablet. ``complete``: states of which it has each file; ``lags``: of a leader;
+    ``segments``: empty unless they were asked for.
+    """
+
+    extent: Extent
+    directory: str
+    placement: ReplicaPlacement
+    stage: str
+    term: int
+    leader: str | None
+    is_leader: bool
+    root: int | None
+    complete: tuple[int, ...]
+    files: int
+    bytes: int  # the name in the contract
+    lags: tuple[ReplicaLag, ...] = ()
+    segments: tuple[HeldSegment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HeldReplicas:
+    """The replicas on a host; ``damaged``: ``table/directory`` of those that can't be read, and why."""
+
+    replicas: tuple[HeldReplicaInfo, ...]
+    damaged: Mapping[str, str]

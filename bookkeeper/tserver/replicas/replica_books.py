@@ -1,0 +1,54 @@
+"""What the books say about the replicas of a tablet, read and parsed."""
+
+from __future__ import annotations
+
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.metadata_table import MetadataTable, Row
+from bookkeeper.metadata.values import FlushState, ReplicaCell
+from bookkeeper.model import Extent
+from bookkeeper.replicas.values import Placement, Stage
+from bookkeeper.tserver.replicas.offer_checks import ReplicaRow, RowReplica
+
+FAMILIES = ("tablet", "replica")
+STAGES = {"voter": Stage.LIVE, "joining": Stage.JOINING}
+
+
+class ReplicaBooks:
+    """Reads rows of tablets. Thread-safe."""
+
+    def __init__(self, metadata: MetadataTable) -> None:
+        self._metadata = metadata
+
+    def row(self, extent: Extent) -> ReplicaRow | None:
+        """The row of the tablet that ends where this one ends; None when there is none. Raises CorruptionError,
+        TransientError.
+        """
+        row = self._metadata.get(keys.tablet_row(extent.table_id, extent.end_row), FAMILIES)
+        return None if row is None else parse_replica_row(row)
+
+    def rows(self, table_id: str) -> dict[str, ReplicaRow]:
+        """The tablets of a table by their directories. Raises CorruptionError, TransientError: never a part of them."""
+        start, stop = keys.table_section(table_id)
+        parsed = [parse_replica_row(row) for row in self._metadata.scan(start, stop, FAMILIES)]
+        return {row.directory: row for row in parsed if row is not None}
+
+
+def parse_replica_row(row: Row) -> ReplicaRow | None:
+    """Parse a row; None for one without a tablet, of which late writes may be left. Raises CorruptionError."""
+    if not keys.is_tablet(row) or keys.DIR not in row.cells:
+        return None
+    table_id, end_row = keys.parse_tablet_row(row.key)
+    flush, serial = row.cells.get(keys.FLUSH), row.cells.get(keys.SERIAL)
+    state = None if flush is None else FlushState.decode(flush.value)
+    cells = {keys.parse_replica(host): ReplicaCell.decode(cell.value) for host, cell in row.family("replica").items()}
+    return ReplicaRow(
+        extent=Extent(table_id, end_row, values.decode_prev_row(row.cells[keys.PREV_ROW].value)),
+        directory=values.decode_dir(row.cells[keys.DIR].value),
+        serial=0 if serial is None else serial.rank,
+        replicas={
+            host: RowReplica(Placement(cell.placement, cell.incarnation), STAGES[cell.role])
+            for host, cell in cells.items()
+        },
+        named_id=None if state is None else state.flush_id,
+        named_files=() if state is None else state.segments,
+    )

@@ -1,0 +1,401 @@
+"""Takes segments from other hosts: offers, their content, and the moment from which a segment counts.
+
+The order of an offer: it is possible (``offer_checks``), the books agree with a placement or term that is new here, the
+machine accepts it, there is room. Then content comes in order, file by file. When every file is complete, durable and
+right, the machine is asked again whether the segment still fits (P5), the files get their names, and the manifest has
+the segment: only then the sender is told. A message that comes twice, late or in another order changes nothing.
+
+Survives kill -9: the received bytes of files. A sender that offers the segment again learns from which byte to go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import (
+    BookkeeperError,
+    InvalidInputError,
+    NoSpaceError,
+    NotServingError,
+    StreamExpiredError,
+)
+from bookkeeper.model import Extent
+from bookkeeper.replicas.events import ContentArrived, ContentFailed, LeaderNamed, OfferArrived
+from bookkeeper.replicas.instructions import Answer, Decision
+from bookkeeper.replicas.messages import Accept, Ack, Decline, Reason, Reply
+from bookkeeper.rpc.contract.replica_messages import (
+    CONTENT_BYTES_MAX,
+    FileNeed,
+    ReplicaPlacement,
+    SegmentAck,
+    SegmentAnswer,
+    SegmentOffer,
+    SegmentTransit,
+)
+from bookkeeper.runtime.threads import BackgroundThread, Die
+from bookkeeper.storage.replicas import HeldFile, IncomingFiles, Part, ReplicaKey
+from bookkeeper.tserver.replicas.held_replica import HeldReplica
+from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
+from bookkeeper.tserver.replicas.offer_checks import (
+    ReplicaRow,
+    differing_file,
+    files_of_offer,
+    is_known,
+    key_of,
+    machine_offer,
+    reason_against,
+)
+from bookkeeper.tserver.replicas.wire_forms import accepted, acked, declined, own_placement
+
+LOG = logging.getLogger(__name__)
+
+ReadRow = Callable[[Extent], ReplicaRow | None]
+"""Reads the row of a tablet in the books; None when there is none. Raises TransientError."""
+
+EXPIRE_INTERVAL_MS = 5_000
+PARTS_KEPT_S = 3_600.0
+"""A part that no sender continues goes after this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveLimits:
+    """``transfers_max``: of all replicas together. ``reserve_bytes`` of the disk stay free for the host's own work."""
+
+    transfers_max: int
+    reserve_bytes: int
+    idle_timeout_ms: int
+
+
+@dataclass(slots=True)
+class _Transfer:
+    """One accepted segment. Used under its lock."""
+
+    held: HeldReplica
+    offer: SegmentOffer
+    files: Mapping[str, HeldFile]
+    parts: dict[str, Part]
+    arrived_ns: int
+    used_ns: int
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    is_over: bool = False
+
+    @property
+    def name(self) -> _Name:
+        """The segment and its sender."""
+        return _Name(self.held.key, self.offer.segment.segment_id, self.offer.sender.host)
+
+    def use(self, now_ns: int) -> None:
+        """The sender used it."""
+        self.used_ns = now_ns
+
+    def end(self) -> None:
+        """No later call uses it."""
+        self.is_over = True
+
+    def need(self) -> tuple[FileNeed, ...]:
+        """What is missing, in the order in which it has to come."""
+        return tuple(FileNeed(name, part.held_bytes) for name, part in self.parts.items() if not part.is_complete)
+
+    def arrived(self) -> ContentArrived:
+        """All content is here."""
+        return ContentArrived(self.offer.segment.segment_id, self.offer.sender.host)
+
+    def failed(self) -> ContentFailed:
+        """The content does not come."""
+        return ContentFailed(self.offer.segment.segment_id, self.offer.sender.host)
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    key: ReplicaKey
+    segment_id: int
+    sender: str
+
+
+def is_same_offer(transfer: SegmentOffer, offer: SegmentOffer) -> bool:
+    """Whether an offer is the one of a transfer that is under way, sent again."""
+    return (offer.term, offer.sender, offer.receiver, offer.segment, offer.files, offer.state) == (
+        transfer.term,
+        transfer.sender,
+        transfer.receiver,
+        transfer.segment,
+        transfer.files,
+        transfer.state,
+    )
+
+
+def must_read_row(held: HeldReplica | None, offer: SegmentOffer) -> bool:
+    """Whether the placement, the term or the leader is new to this host, so that the books have to confirm it."""
+    return held is None or not is_known(held.replica, offer)
+
+
+class ReplicaReceiver:
+    """Thread-safe. Each call takes memory for one message."""
+
+    def __init__(
+        self, replicas: HeldReplicas, read_row: ReadRow, clock: Clock, limits: ReceiveLimits, die: Die
+    ) -> None:
+        self._replicas = replicas
+        self._read_row = read_row
+        self._clock = clock
+        self._limits = limits
+        self._incoming = IncomingFiles(replicas.store)
+        self._lock = threading.Lock()
+        self._transfers: dict[_Name, _Transfer] = {}
+        self._reserved = 0
+        self._thread = BackgroundThread("replica-receiver", clock, die)
+
+    # ---- offers
+
+    def offer(self, offer: SegmentOffer) -> SegmentAnswer:
+        """Accept a segment, take it at once if nothing of it is missing, or decline it.
+
+        Raises InvalidInputError for an offer that no sender of this cluster makes, CorruptionError when the replica
+        here is damaged, TransientError.
+        """
+        arrived_ns = self._clock.boot_ns()
+        files, key = files_of_offer(offer), key_of(offer)
+        held, problem = self._believed(key, offer)
+        if held is None:
+            return declined(self._own(offer), None, Reason.INVALID, problem)
+        name = differing_file(files, held.manifest.files)
+        if name is not None:
+            problem = f"{name} has other bytes here"
+            return declined(own_placement(held.replica), held.replica.root, Reason.INVALID, problem)
+        repeated = self._repeated(held, offer)
+        if repeated is not None:
+            return repeated
+        with self._slot() as slot:
+            reply = _reply_of(held.apply(OfferArrived(machine_offer(offer))))
+            if isinstance(reply, Decline):
+                self._heard(held, offer, arrived_ns)
+                return declined(own_placement(held.replica), reply.root, reply.reason)
+            problem = self._no_room(held, slot.is_free, files, _need_of(reply))
+            if problem:
+                held.apply(ContentFailed(offer.segment.segment_id, offer.sender.host))
+                return declined(own_placement(held.replica), held.replica.root, Reason.OVERLOADED, problem)
+            return self._begin(held, offer, files, _need_of(reply), arrived_ns)
+
+    def _believed(self, key: ReplicaKey, offer: SegmentOffer) -> tuple[HeldReplica | None, str]:
+        """The replica to which the offer is made; or None, and why the books contradict it."""
+        held = self._replicas.find(key)
+        if not must_read_row(held, offer):
+            return held, ""
+        row = self._read_row(offer.extent)
+        problem = reason_against(offer, row, self._replicas.host)
+        if row is None or problem:
+            return None, problem
+        own = row.replicas[self._replicas.host.name]
+        targets = row.targets_of(self._replicas.host.name)
+        held = self._replicas.open(key, row.extent, own.placement.id, own.stage, targets)
+        if held.replica.leader is None and held.replica.term == offer.term and offer.leader != self._replicas.host.name:
+            held.apply(LeaderNamed(offer.leader, offer.term))
+        return held, ""
+
+    def _own(self, offer: SegmentOffer) -> ReplicaPlacement:
+        host = self._replicas.host
+        return ReplicaPlacement(host.name, offer.receiver.placement, host.incarnation)
+
+    def _repeated(self, held: HeldReplica, offer: SegmentOffer) -> SegmentAnswer | None:
+        """The answer to an offer whose sender has one of this segment under way; None: there is no such transfer (any
+        more).
+        """
+        with self._lock:
+            transfer = self._transfers.get(_Name(held.key, offer.segment.segment_id, offer.sender.host))
+        if transfer is None:
+            return None
+        with transfer.lock:
+            if transfer.is_over:
+                return None
+            if transfer.held is held and is_same_offer(transfer.offer, offer):
+                transfer.use(self._clock.boot_ns())
+                return accepted(held.replica, transfer.need())
+            self._end(transfer)
+            return None
+
+    def _no_room(self, held: HeldReplica, is_free: bool, files: Mapping[str, HeldFile], need: tuple[str, ...]) -> str:
+        """Why the host can't take the content now; empty = it can."""
+        if held.replica.is_leader:
+            return f"{held.replica.host} leads the tablet and merges no segment: offer it again later"
+        if not is_free:
+            return f"{self._limits.transfers_max} segments are on their way to this host: offer it again later"
+        room = self._incoming.free_bytes() - self._limits.reserve_bytes
+        wanted = sum(files[name].size_bytes for name in need)
+        if wanted > room:
+            return f"the disk has room for {max(0, room)} of {wanted} bytes: make room, and it continues by itself"
+        return ""
+
+    def _begin(
+        self,
+        held: HeldReplica,
+        offer: SegmentOffer,
+        files: Mapping[str, HeldFile],
+        need: tuple[str, ...],
+        arrived_ns: int,
+    ) -> SegmentAnswer:
+        transfer = _Transfer(held, offer, files, {}, arrived_ns, arrived_ns)
+        with transfer.lock:
+            with self._lock:
+                self._transfers[transfer.name] = transfer
+            with self._ended_by_error(transfer):
+                for name in need:
+                    part = transfer.parts[name] = self._incoming.take(files[name])
+                    part.settle()
+                missing = transfer.need()
+                return accepted(held.replica, missing) if missing else self._commit(transfer)
+
+    # ---- content
+
+    def transit(self, transit: SegmentTransit) -> SegmentAck:
+        """Take content of an accepted segment; with the last byte, the segment. Content behind a gap is left out, and
+        the answer says from where to go on.
+
+        Raises StreamExpiredError when no such segment is expected (offer it again), InvalidInputError, CorruptionError
+        when a file is not the sender's, UnavailableError.
+        """
+        with self._in_use(transit) as transfer, self._ended_by_error(transfer):
+            part = transfer.parts.get(transit.file)
+            if part is None:
+                raise InvalidInputError(f"{transit.file} is not needed for state {transit.segment_id}: send what is")
+            held_bytes = part.append(transit.start, transit.content)
+            transfer.use(self._clock.boot_ns())
+            is_last = not transfer.need()
+            return SegmentAck(transit.file, held_bytes, self._commit(transfer) if is_last else None)
+
+    @contextmanager
+    def _in_use(self, transit: SegmentTransit) -> Iterator[_Transfer]:
+        if len(transit.content) > CONTENT_BYTES_MAX:
+            raise InvalidInputError(f"content of {len(transit.content)} bytes: at most {CONTENT_BYTES_MAX} at once")
+        key = ReplicaKey(transit.table_id, transit.directory)
+        with self._lock:
+            transfer = self._transfers.get(_Name(key, transit.segment_id, transit.sender.host))
+        if transfer is None or not _is_between(transfer.offer, transit):
+            raise _expired(key, transit.segment_id)
+        with transfer.lock:
+            if transfer.is_over:
+                raise _expired(key, transit.segment_id)
+            yield transfer
+
+    def _commit(self, transfer: _Transfer) -> SegmentAnswer:
+        """Let the segment count; the caller has the transfer's lock."""
+        held, parts = transfer.held, transfer.parts
+        brought = [file for name, file in transfer.files.items() if name in parts]
+        decision = held.commit(
+            transfer.arrived(), brought, transfer.offer.state, lambda: self._incoming.publish(list(parts.values()))
+        )
+        self._forget(transfer)
+        reply = _reply_of(decision)
+        if isinstance(reply, Decline):
+            problem = "its base is no longer the root here"
+            return declined(own_placement(held.replica), reply.root, reply.reason, problem)
+        self._heard(held, transfer.offer, transfer.arrived_ns)
+        return acked(held.replica)
+
+    def _heard(self, held: HeldReplica, offer: SegmentOffer, arrived_ns: int) -> None:
+        """Note how old the root is, if the offer is of the root and its leader says so."""
+        replica = held.replica
+        is_of_leader = replica.leader == offer.sender.host and replica.term == offer.term
+        if is_of_leader and replica.root == offer.segment.segment_id and offer.age_ms is not None:
+            held.note_freshness(offer.segment.segment_id, arrived_ns - max(0, offer.age_ms) * 1_000_000)
+
+    # ---- the end of a transfer
+
+    @contextmanager
+    def _ended_by_error(self, transfer: _Transfer) -> Iterator[None]:
+        """End the transfer on an error other than of a malformed message. The caller has its lock."""
+        try:
+            yield
+        except InvalidInputError:
+            raise
+        except BaseException as error:
+            if isinstance(error, NoSpaceError):
+                for part in transfer.parts.values():
+                    part.discard()
+            self._end(transfer)
+            raise
+
+    def _end(self, transfer: _Transfer) -> None:
+        """Give a transfer up; the bytes of its files stay for the next offer. The caller has its lock."""
+        self._forget(transfer)
+        try:
+            transfer.held.apply(transfer.failed())
+        except NotServingError:
+            LOG.info("the replica of %s is gone, and its transfer with it", transfer.held.key)
+
+    def _forget(self, transfer: _Transfer) -> None:
+        transfer.end()
+        with self._lock:
+            if self._transfers.get(transfer.name) is transfer:
+                del self._transfers[transfer.name]
+        for part in transfer.parts.values():
+            self._incoming.give_back(part)
+
+    def expire(self) -> None:
+        """End the transfers whose sender is silent, and remove parts that nobody continues."""
+        now_ns = self._clock.boot_ns()
+        with self._lock:
+            transfers = list(self._transfers.values())
+        for transfer in transfers:
+            is_idle = now_ns - transfer.used_ns > self._limits.idle_timeout_ms * 1_000_000
+            if is_idle and transfer.lock.acquire(blocking=False):
+                try:
+                    if not transfer.is_over:
+                        self._end(transfer)
+                finally:
+                    transfer.lock.release()
+        try:
+            self._incoming.remove_idle(self._clock.wall_ms() / 1000 - PARTS_KEPT_S)
+        except OSError as error:
+            LOG.warning("parts of files that nobody continues can't be removed now: %s", error)
+
+    # ---- the limit of all replicas together
+
+    @contextmanager
+    def _slot(self) -> Iterator[_Slot]:
+        """A place for one more transfer, if there is one, until the transfer is among those under way."""
+        with self._lock:
+            is_free = len(self._transfers) + self._reserved < self._limits.transfers_max
+            self._reserved += is_free
+        try:
+            yield _Slot(is_free)
+        finally:
+            with self._lock:
+                self._reserved -= is_free
+
+    # ---- the thread
+
+    def start(self) -> None:
+        """Begin to end idle transfers."""
+        self._thread.start(self.expire, EXPIRE_INTERVAL_MS)
+
+    def close(self) -> None:
+        """End the thread. Received bytes stay for the next process."""
+        self._thread.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    is_free: bool
+
+
+def _is_between(offer: SegmentOffer, transit: SegmentTransit) -> bool:
+    return (offer.sender, offer.receiver) == (transit.sender, transit.receiver)
+
+
+def _expired(key: ReplicaKey, segment_id: int) -> BookkeeperError:
+    return StreamExpiredError(f"no content of state {segment_id} of {key} is expected here (any more): offer it again")
+
+
+def _reply_of(decision: Decision) -> Accept | Ack | Decline:
+    reply: Reply = next(one.reply for one in decision if isinstance(one, Answer))
+    assert isinstance(reply, Accept | Ack | Decline)
+    return reply
+
+
+def _need_of(reply: Accept | Ack) -> tuple[str, ...]:
+    return reply.need if isinstance(reply, Accept) else ()

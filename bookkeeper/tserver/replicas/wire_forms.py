@@ -1,0 +1,125 @@
+"""Values of the machine as messages of the contract, and back. Pure."""
+
+from __future__ import annotations
+
+from bookkeeper.replicas.messages import Reason
+from bookkeeper.replicas.progress import progress
+from bookkeeper.replicas.rules import CORRECTED
+from bookkeeper.replicas.values import Placement, Replica, Segment
+from bookkeeper.rpc.contract.replica_messages import (
+    ACCEPTED,
+    ACKED,
+    REFUSED,
+    FileNeed,
+    HeldReplicaInfo,
+    HeldSegment,
+    LogPosition,
+    ReplicaFile,
+    ReplicaLag,
+    ReplicaPlacement,
+    SegmentAnswer,
+    SegmentRecord,
+)
+from bookkeeper.storage.replicas import HeldFile, Manifest
+
+
+def placement_message(host: str, placement: Placement) -> ReplicaPlacement:
+    """A placement with its host."""
+    return ReplicaPlacement(host, placement.id, placement.incarnation)
+
+
+def placement_of(message: ReplicaPlacement) -> Placement:
+    """The placement without its host."""
+    return Placement(message.placement, message.incarnation)
+
+
+def own_placement(replica: Replica) -> ReplicaPlacement:
+    """The placement of a replica on this host."""
+    return placement_message(replica.host, replica.placement)
+
+
+def segment_message(segment: Segment) -> SegmentRecord:
+    """A segment for another host; inverse of :func:`segment_of`."""
+    return SegmentRecord(
+        segment.id,
+        segment.base,
+        segment.is_major,
+        segment.included,
+        segment.files,
+        segment.retained,
+        tuple(LogPosition(term, offset) for term, offset in segment.logs),
+    )
+
+
+def segment_of(record: SegmentRecord) -> Segment:
+    """A segment from another host."""
+    return Segment(
+        record.segment_id,
+        record.base,
+        record.is_major,
+        record.included,
+        record.files,
+        record.retained,
+        tuple((position.term, position.offset) for position in record.logs),
+    )
+
+
+def file_message(file: HeldFile) -> ReplicaFile:
+    """The facts about a file, for another host; inverse of :func:`file_of`."""
+    return ReplicaFile(file.name, file.size_bytes, file.crc32c, file.entry)
+
+
+def file_of(message: ReplicaFile) -> HeldFile:
+    """The facts about a file of another host."""
+    return HeldFile(message.name, message.size_bytes, message.crc32c, message.entry)
+
+
+def accepted(replica: Replica, need: tuple[FileNeed, ...]) -> SegmentAnswer:
+    """SEGMENT_ACCEPT."""
+    return SegmentAnswer(ACCEPTED, "", "", own_placement(replica), replica.root, need)
+
+
+def acked(replica: Replica) -> SegmentAnswer:
+    """The last SEGMENT_ACK."""
+    return SegmentAnswer(ACKED, "", "", own_placement(replica), replica.root)
+
+
+def declined(placement: ReplicaPlacement, root: int | None, reason: Reason, problem: str = "") -> SegmentAnswer:
+    """SEGMENT_DECLINE."""
+    return SegmentAnswer(REFUSED, reason.value, problem, placement, root)
+
+
+# ---- what a host holds
+
+
+def replica_info(manifest: Manifest, with_segments: bool) -> HeldReplicaInfo:
+    """What this host holds of one tablet."""
+    replica = manifest.replica
+    lags = progress(replica, CORRECTED) if replica.is_leader else ()
+    return HeldReplicaInfo(
+        extent=manifest.extent,
+        directory=manifest.key.directory,
+        placement=own_placement(replica),
+        stage=replica.stage.value,
+        term=replica.term,
+        leader=replica.leader,
+        is_leader=replica.is_leader,
+        root=replica.root,
+        complete=tuple(e.segment.id for e in replica.entries if replica.files.issuperset(e.segment.list)),
+        files=len(manifest.files),
+        bytes=sum(file.size_bytes for file in manifest.files.values()),
+        lags=tuple(ReplicaLag(lag.host, len(lag.lacking)) for lag in lags),
+        segments=_segments(replica) if with_segments else (),
+    )
+
+
+def _segments(replica: Replica) -> tuple[HeldSegment, ...]:
+    hosts = {target.placement: target.host for target in replica.targets}
+    return tuple(
+        HeldSegment(
+            segment_message(entry.segment),
+            replica.files.issuperset(entry.segment.list),
+            tuple(placement_message(hosts[one], one) for one in sorted(entry.acked) if one in hosts),
+        )
+        for entry in replica.entries
+    )

@@ -1,0 +1,56 @@
+"""Fault switches of replicas on hosts (see ``faults``)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bookkeeper.replicas import machine, receiving
+from bookkeeper.replicas.events import ContentArrived
+from bookkeeper.replicas.instructions import Decision
+from bookkeeper.replicas.rules import Rules
+from bookkeeper.replicas.values import Replica
+from bookkeeper.rpc.contract.replica_messages import SegmentOffer
+from bookkeeper.storage.replicas import incoming_files
+from bookkeeper.tserver.replicas import replica_receiver
+from bookkeeper.tserver.replicas.held_replica import HeldReplica
+from bookkeeper.tserver.replicas.offer_checks import is_known
+from tests.support.replacement import Binding, Fault
+
+_content_arrived = receiving.content_arrived
+
+
+def content_arrived_without_question(replica: Replica, event: ContentArrived, rules: Rules) -> tuple[Replica, Decision]:
+    """A segment that was accepted counts, whatever came meanwhile."""
+    return _content_arrived(replica, event, replace(rules, p5_ask_again=False))
+
+
+def read_row_for_any_disk(held: HeldReplica | None, offer: SegmentOffer) -> bool:
+    """An offer for another disk of this host is known like one for this disk."""
+    if held is None:
+        return True
+    own = held.placement.incarnation
+    return not is_known(held.replica, replace(offer, receiver=replace(offer.receiver, incarnation=own)))
+
+
+REPLICA_FAULTS: dict[str, Fault] = {
+    "ack-before-sync": Fault(
+        incoming_files.make_durable,
+        lambda fd, ops: None,  # noqa: ARG005
+        "P5: a power failure behind the acknowledgement takes the file",
+    ),
+    "segment-not-asked-again": Fault(
+        Binding(machine, receiving.content_arrived),
+        content_arrived_without_question,
+        "P5: a segment that was overtaken replaces the newer root",
+    ),
+    "file-checksum-ignored": Fault(
+        incoming_files.is_intact,
+        lambda file, checksum: True,  # noqa: ARG005
+        "L7: a file counts whose bytes are not the sender's",
+    ),
+    "incarnation-ignored": Fault(
+        replica_receiver.must_read_row,
+        read_row_for_any_disk,
+        "P10: an offer for a wiped disk counts for the new one",
+    ),
+}

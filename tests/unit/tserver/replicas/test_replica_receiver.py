@@ -1,0 +1,517 @@
+"""Segments come from other hosts: what counts, when it counts, and what a lying or broken sender can't do."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.errors import CorruptionError, InvalidInputError, NoSpaceError, StreamExpiredError
+from bookkeeper.model import Extent
+from bookkeeper.replicas.values import Stage
+from bookkeeper.rpc.contract.replica_messages import (
+    CONTENT_BYTES_MAX,
+    FileNeed,
+    ReplicaPlacement,
+    SegmentOffer,
+    SegmentRecord,
+)
+from bookkeeper.tserver.replicas.replica_receiver import PARTS_KEPT_S, ReceiveLimits
+from tests.support.faults import fault
+from tests.support.must_raise import must_raise
+from tests.support.replica_disks import EXTENT, KEY, PowerLostError
+from tests.support.replica_world import LIMITS, Host, ReplicaWorld, replica_world, transit_of
+
+NAME = KEY.prefix + "1.parquet"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[ReplicaWorld]:
+    """host1 leads, host2 and host3 follow."""
+    found = replica_world(tmp_path, "host1", "host2", "host3")
+    yield found
+    found.close()
+
+
+def offered(world: ReplicaWorld, target: str = "host2") -> SegmentOffer:
+    """The leader's next offer."""
+    offer = world.next_offer("host1", target)
+    assert offer is not None
+    return offer
+
+
+def started(world: ReplicaWorld, content: bytes | None = None) -> SegmentOffer:
+    """host2 has the start of the term, and the leader offers it a segment with one file."""
+    assert world.replicate("host1", "host2") == ["acked"]
+    world.flush("host1", "1.parquet", os.urandom(100) if content is None else content)
+    return offered(world)
+
+
+def content_of(host: Host, name: str = NAME) -> bytes:
+    """The bytes of a file on a host."""
+    found = host.disk.store.volume.read(name, 1 << 20)
+    assert found is not None
+    return found
+
+
+def files_below(host: Host) -> set[str]:
+    """All files on a host but lock, incarnation and manifests."""
+    names = host.disk.store.volume.list_names("")
+    return {name for name in names if name.startswith(("tables/", "incoming/"))}
+
+
+# ---- the good way
+
+
+def test_a_follower_gets_each_segment_and_has_the_same_files(world: ReplicaWorld) -> None:
+    for number in range(3):
+        world.flush("host1", f"{number}.parquet")
+    for target in ("host2", "host3"):
+        assert world.replicate("host1", target) == ["acked"] * 4
+        assert world.host(target).held.root_files() == world.host("host1").held.root_files()
+        assert world.host(target).held.manifest.states == world.host("host1").held.manifest.states
+        for file in world.host("host1").held.root_files():
+            assert content_of(world.host(target), file.name) == content_of(world.host("host1"), file.name)
+        assert world.replicate("host1", target) == []
+        assert files_below(world.host(target)) == {file.name for file in world.host("host1").held.root_files()}
+
+
+def test_a_major_brings_only_the_files_that_are_not_here(world: ReplicaWorld) -> None:
+    world.flush("host1", "1.parquet")
+    world.replicate("host1", "host2")
+    world.compact("host1", "2.parquet")
+    offer = offered(world)
+    answer = world.host("host2").receiver.offer(offer)
+    assert [need.name for need in answer.need] == [KEY.prefix + "2.parquet"]
+    assert world.send(offer).state == "acked"
+
+
+def test_e48_a_late_follower_takes_the_major_with_all_files_of_its_list(world: ReplicaWorld) -> None:
+    world.flush("host1", "1.parquet")
+    world.compact("host1", "2.parquet")
+    world.flush("host1", "3.parquet")
+    assert world.replicate("host1", "host2") == ["acked", "acked"]
+    assert {file.name for file in world.host("host2").held.root_files()} == {
+        KEY.prefix + "2.parquet",
+        KEY.prefix + "3.parquet",
+    }
+
+
+# ---- messages twice, late, in another order, in parts
+
+
+def test_messages_twice_late_or_reordered_change_nothing(world: ReplicaWorld) -> None:
+    offer = started(world)
+    receiver = world.host("host2").receiver
+    answer = receiver.offer(offer)
+    assert receiver.offer(offer) == answer
+    transits = world.transits(offer, answer)
+    assert receiver.transit(transits[2]).held_bytes == 0, "content behind a gap was taken"
+    assert receiver.transit(transits[0]).held_bytes == 40
+    assert receiver.transit(transits[0]).held_bytes == 40
+    assert receiver.offer(offer).need == (FileNeed(NAME, 40),)
+    assert receiver.transit(transits[1]).held_bytes == 80
+    assert receiver.transit(transits[0]).held_bytes == 80
+    done = receiver.transit(transits[2])
+    assert done.answer is not None
+    assert done.answer.state == "acked"
+    with pytest.raises(StreamExpiredError, match="offer it again"):
+        receiver.transit(transits[2])
+    again = receiver.offer(offer)
+    assert (again.state, again.reason, again.root) == ("declined", "SEGMENT_EXISTS", offer.segment.segment_id)
+    assert content_of(world.host("host2")) == content_of(world.host("host1"))
+
+
+def test_a_transfer_goes_on_from_a_byte_after_a_restart(world: ReplicaWorld) -> None:
+    offer = started(world)
+    receiver = world.host("host2").receiver
+    for transit in world.transits(offer, receiver.offer(offer))[:2]:
+        receiver.transit(transit)
+    host = world.restart("host2")
+    with pytest.raises(StreamExpiredError):
+        host.receiver.transit(transit)
+    answer = host.receiver.offer(offer)
+    assert answer.need == (FileNeed(NAME, 80),)
+    assert world.send(offer).state == "acked"
+    assert content_of(host) == content_of(world.host("host1"))
+
+
+def test_a_restart_behind_the_last_byte_needs_no_byte_again(world: ReplicaWorld) -> None:
+    offer = started(world)
+    receiver = world.host("host2").receiver
+    transits = world.transits(offer, receiver.offer(offer))
+    for transit in transits[:-1]:
+        receiver.transit(transit)
+    ops = world.host("host2").disk.ops
+    ops.calls.clear()
+    ops.cut_at, ops.is_behind = 1, True
+    with pytest.raises(PowerLostError):
+        receiver.transit(transits[-1])
+    assert ops.calls == ["write", "sync"]
+    answer = world.restart("host2").receiver.offer(offer)
+    assert (answer.state, answer.need) == ("acked", ())
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+@pytest.mark.parametrize("cut_at", range(8))
+def test_a_cut_at_any_write_of_the_last_message_loses_nothing(
+    world: ReplicaWorld, cut_at: int, is_behind: bool
+) -> None:
+    offer = started(world)
+    host = world.host("host2")
+    transits = world.transits(offer, host.receiver.offer(offer))
+    for transit in transits[:-1]:
+        host.receiver.transit(transit)
+    host.disk.ops.calls.clear()
+    host.disk.ops.cut_at, host.disk.ops.is_behind = cut_at, is_behind
+    with pytest.raises(PowerLostError):
+        host.receiver.transit(transits[-1])
+    host = world.restart("host2")
+    assert world.send(offer).state in ("acked", "declined")
+    assert host.held.replica.root == offer.segment.segment_id
+    assert content_of(host) == content_of(world.host("host1"))
+    assert host.held.manifest.check() == host.held.manifest
+
+
+def test_p5_a_file_is_synced_then_named_then_listed_then_acknowledged(world: ReplicaWorld) -> None:
+    """A power failure behind the acknowledgement must not take what was acknowledged."""
+    offer = started(world)
+    host = world.host("host2")
+    transits = world.transits(offer, host.receiver.offer(offer))
+    for transit in transits[:-1]:
+        host.receiver.transit(transit)
+    host.disk.ops.calls.clear()
+    assert host.receiver.transit(transits[-1]).answer is not None
+    made, calls = ["sync directory"] * 3, host.disk.ops.calls
+    expected = ["write", "sync", *made, "rename", "sync directory", "write", "sync", "rename", "sync directory"]
+    assert calls == expected, f"a segment is acknowledged before its file is durable: {calls}"
+
+
+def test_p5_red_acknowledging_before_the_sync(world: ReplicaWorld) -> None:
+    with fault("ack-before-sync"), pytest.raises(AssertionError, match="acknowledged before its file is durable"):
+        test_p5_a_file_is_synced_then_named_then_listed_then_acknowledged(world)
+
+
+def test_p5_a_segment_that_no_longer_fits_is_declined_after_its_last_byte(world: ReplicaWorld) -> None:
+    offer = started(world)
+    host = world.host("host2")
+    transits = world.transits(offer, host.receiver.offer(offer))
+    world.compact("host1", "2.parquet")
+    held = world.host("host1").held
+    newer = world.offer_of("host1", "host2", held.replica.root)
+    assert world.send(newer).state == "acked"
+    late = [host.receiver.transit(transit) for transit in transits][-1].answer
+    assert late is not None
+    assert late.state == "declined", "an older segment replaced a newer root"
+    assert host.held.replica.root == newer.segment.segment_id
+    assert {file.name for file in host.held.root_files()} == {KEY.prefix + "2.parquet"}
+
+
+def test_p5_red_not_asking_again_at_commit(world: ReplicaWorld) -> None:
+    with (
+        fault("segment-not-asked-again"),
+        pytest.raises(AssertionError, match="an older segment replaced a newer root"),
+    ):
+        test_p5_a_segment_that_no_longer_fits_is_declined_after_its_last_byte(world)
+
+
+# ---- content that is not the sender's
+
+
+def test_a_file_with_another_checksum_never_counts(world: ReplicaWorld) -> None:
+    offer = started(world)
+    host = world.host("host2")
+    first, second, third = world.transits(offer, host.receiver.offer(offer))
+    host.receiver.transit(replace(first, content=b"x" * 40))
+    host.receiver.transit(second)
+    with must_raise(CorruptionError, "a file counts whose bytes are not the sender's", match="their checksum differs"):
+        host.receiver.transit(third)
+    assert files_below(host) == set()
+    assert world.send(offer).state == "acked"
+    assert content_of(host) == content_of(world.host("host1"))
+
+
+def test_red_counting_a_file_with_another_checksum(world: ReplicaWorld) -> None:
+    with fault("file-checksum-ignored"), pytest.raises(AssertionError, match="whose bytes are not the sender's"):
+        test_a_file_with_another_checksum_never_counts(world)
+
+
+def test_bytes_of_an_earlier_process_are_checked_too(world: ReplicaWorld) -> None:
+    offer = started(world)
+    host = world.host("host2")
+    host.receiver.transit(world.transits(offer, host.receiver.offer(offer))[0])
+    host = world.restart("host2")
+    (part,) = list(host.disk.store.incoming.iterdir())
+    part.write_bytes(b"\0" * 40)
+    with pytest.raises(CorruptionError, match="their checksum differs"):
+        world.send(offer)
+    assert world.send(offer).state == "acked"
+
+
+def test_a_file_that_is_held_with_other_bytes_is_declined(world: ReplicaWorld) -> None:
+    offer = started(world)
+    assert world.send(offer).state == "acked"
+    (file,) = offer.files
+    later = replace(
+        offer,
+        segment=replace(
+            offer.segment,
+            segment_id=offer.segment.segment_id + 1,
+            base=offer.segment.segment_id,
+            files=(),
+            retained=offer.segment.files,
+        ),
+        files=(replace(file, crc32c=file.crc32c ^ 1),),
+    )
+    answer = world.host("host2").receiver.offer(later)
+    assert (answer.reason, answer.problem) == ("INVALID", f"{NAME} has other bytes here")
+
+
+# ---- who may offer what
+
+
+def test_p10_another_incarnation_is_invalid_and_says_which_one_is_here(world: ReplicaWorld) -> None:
+    """The disk was wiped; its row still has the disk before."""
+    offer = started(world)
+    wiped = replace(offer, receiver=replace(offer.receiver, incarnation="before"))
+    answer = world.host("host2").receiver.offer(wiped)
+    assert (answer.state, answer.reason) == ("declined", "INVALID"), "an offer for a wiped disk counts for this one"
+    assert answer.placement.incarnation == world.host("host2").disk.store.identity.incarnation
+
+
+def test_p10_red_ignoring_the_incarnation(world: ReplicaWorld) -> None:
+    with fault("incarnation-ignored"), pytest.raises(AssertionError, match="for a wiped disk counts for this one"):
+        test_p10_another_incarnation_is_invalid_and_says_which_one_is_here(world)
+
+
+def test_an_offer_is_believed_only_as_far_as_the_books_agree(world: ReplicaWorld) -> None:
+    offer = offered(world)
+    receiver = world.host("host2").receiver
+    lies = {
+        "another placement": replace(offer, receiver=replace(offer.receiver, placement="other")),
+        "a sender without a placement": replace(offer, sender=ReplicaPlacement("host9", "p-host9", "x")),
+        "a sender with another placement": replace(offer, sender=replace(offer.sender, placement="other")),
+        "a term that nobody holds": replace(offer, term=9),
+        "another directory": replace(offer, directory="t-0002"),
+        "another tablet": replace(offer, extent=Extent("3a", b"m", None)),
+        "this host": replace(offer, sender=offer.receiver),
+    }
+    for what, lie in lies.items():
+        answer = receiver.offer(lie)
+        assert (answer.state, answer.reason, answer.problem != "") == ("declined", "INVALID", True), what
+    assert world.host("host2").disk.replicas.all() == []
+    assert files_below(world.host("host2")) == set()
+    world.unplace("host2")
+    assert receiver.offer(offer).reason == "INVALID"
+
+
+def test_an_older_term_is_invalid(world: ReplicaWorld) -> None:
+    offer = started(world)
+    world.put_row("host1", "host2", "host3", term=2)
+    world.lead("host3", "host1", "host2", term=2)
+    assert world.replicate("host3", "host2") == ["acked"]
+    answer = world.host("host2").receiver.offer(offer)
+    assert (answer.reason, answer.root) == ("INVALID", world.host("host3").held.replica.root)
+
+
+def test_a_joining_host_does_not_lead(world: ReplicaWorld) -> None:
+    offer = offered(world)
+    world.put_row("host1", role="joining")
+    assert "can't lead" in world.host("host2").receiver.offer(offer).problem
+
+
+def test_a_role_in_the_row_is_the_stage(world: ReplicaWorld) -> None:
+    world.put_row("host2", role="joining")
+    assert world.replicate("host1", "host2") == ["acked"]
+    assert world.host("host2").held.replica.stage is Stage.JOINING
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../incarnation",
+        "tables/3a/t-0001/../x",
+        "/etc/passwd",
+        "tables/3a/other/1.parquet",
+        "tables/3a/t-0001/a/b",
+        "",
+    ],
+)
+def test_a_file_outside_the_tablet_is_refused(world: ReplicaWorld, name: str) -> None:
+    offer = started(world)
+    lie = replace(offer, segment=replace(offer.segment, files=(name,)), files=(replace(offer.files[0], name=name),))
+    before = {path: path.read_bytes() for path in world.host("host2").disk.directory.rglob("*") if path.is_file()}
+    with pytest.raises(InvalidInputError):
+        world.host("host2").receiver.offer(lie)
+    with pytest.raises((InvalidInputError, StreamExpiredError)):
+        world.host("host2").receiver.transit(transit_of(lie, name, 0, b"x"))
+    after = {path: path.read_bytes() for path in world.host("host2").disk.directory.rglob("*") if path.is_file()}
+    assert after == before
+
+
+@pytest.mark.parametrize("table", ["..", "a/b", ""])
+def test_a_tablet_outside_the_tables_is_refused(world: ReplicaWorld, table: str) -> None:
+    offer = offered(world)
+    with pytest.raises(InvalidInputError):
+        world.host("host2").receiver.offer(replace(offer, extent=replace(EXTENT, table_id=table)))
+    with pytest.raises(InvalidInputError):
+        world.host("host2").receiver.offer(replace(offer, directory=table))
+
+
+def test_impossible_numbers_are_refused(world: ReplicaWorld) -> None:
+    offer = started(world)
+    (file,), segment = offer.files, offer.segment
+
+    def other(**changes: object) -> SegmentRecord:
+        return replace(segment, **changes)  # type: ignore[arg-type]
+
+    lies = [
+        replace(offer, files=()),
+        replace(offer, files=(file, file)),
+        replace(offer, files=(replace(file, size_bytes=0),)),
+        replace(offer, files=(replace(file, crc32c=-1),)),
+        replace(offer, files=(replace(file, entry=b"x" * (2 << 20)),)),
+        replace(offer, segment=other(segment_id=-1)),
+        replace(offer, segment=other(segment_id=99 << 32)),
+        replace(offer, segment=other(base=-1)),
+        replace(offer, segment=other(included=tuple(range(5000)))),
+        replace(offer, segment=other(retained=segment.files)),
+        replace(offer, state=b"x" * (9 << 20)),
+        replace(offer, term=-1),
+    ]
+    for lie in lies:
+        with pytest.raises(InvalidInputError):
+            world.host("host2").receiver.offer(lie)
+    assert world.send(offer).state == "acked"
+
+
+def test_content_that_was_not_announced_is_refused(world: ReplicaWorld) -> None:
+    offer = started(world)
+    receiver = world.host("host2").receiver
+    first = world.transits(offer, receiver.offer(offer))[0]
+    for lie in (
+        replace(first, content=b"x" * 101),
+        replace(first, start=-1),
+        replace(first, start=90, content=b"x" * 20),
+        replace(first, content=bytes(CONTENT_BYTES_MAX + 1)),
+        replace(first, file=KEY.prefix + "other"),
+    ):
+        with pytest.raises(InvalidInputError):
+            receiver.transit(lie)
+    for unknown in (
+        replace(first, segment_id=7),
+        replace(first, sender=replace(first.sender, placement="other")),
+        replace(first, receiver=replace(first.receiver, incarnation="other")),
+        replace(first, table_id="zz"),
+    ):
+        with pytest.raises(StreamExpiredError):
+            receiver.transit(unknown)
+    assert world.send(offer).state == "acked"
+
+
+# ---- limits
+
+
+def test_p16_exists_is_said_before_overloaded_and_a_place_is_free_again(tmp_path: Path) -> None:
+    world = replica_world(tmp_path, "host1", "host2")
+    host = world.host("host2")
+    host.receiver = world.receiver(host.disk, replace(LIMITS, transfers_max=1))
+    done = offered(world)
+    assert world.replicate("host1", "host2") == ["acked"]
+    world.flush("host1", "1.parquet")
+    first = offered(world)
+    assert host.receiver.offer(first).state == "accepted"
+    world.compact("host1", "2.parquet")
+    second = world.offer_of("host1", "host2", world.host("host1").held.replica.root)
+    answer = host.receiver.offer(second)
+    assert (answer.reason, "1 segments are on their way" in answer.problem) == ("OVERLOADED", True)
+    assert host.receiver.offer(done).reason == "SEGMENT_EXISTS"
+    assert world.send(first).state == "acked"
+    assert world.send(second).state == "acked"
+    world.close()
+
+
+def test_e43_a_segment_under_way_from_another_sender_is_inflight(world: ReplicaWorld) -> None:
+    offer = started(world)
+    receiver = world.host("host2").receiver
+    receiver.offer(offer)
+    row_sender = world.host("host3").disk.store.identity
+    other = replace(offer, sender=ReplicaPlacement("host3", "p-host3", row_sender.incarnation))
+    assert receiver.offer(other).reason == "INFLIGHT"
+
+
+def test_another_offer_of_the_same_segment_takes_the_place_of_the_first(world: ReplicaWorld) -> None:
+    offer = started(world)
+    receiver = world.host("host2").receiver
+    receiver.offer(offer)
+    other = replace(offer, state=b"other")
+    assert receiver.offer(other).state == "accepted"
+    assert world.send(other).state == "acked"
+    assert world.host("host2").held.manifest.states[offer.segment.segment_id] == b"other"
+
+
+def test_an_idle_transfer_ends_and_its_bytes_are_kept_for_a_while(world: ReplicaWorld) -> None:
+    offer = started(world)
+    host = world.host("host2")
+    first, second, _ = world.transits(offer, host.receiver.offer(offer))
+    host.receiver.transit(first)
+    host.receiver.expire()
+    host.receiver.transit(second)
+    world.clock.jump(LIMITS.idle_timeout_ms + 1)
+    host.receiver.expire()
+    with pytest.raises(StreamExpiredError):
+        host.receiver.transit(second)
+    assert host.held.replica.incoming == ()
+    assert host.receiver.offer(offer).need == (FileNeed(NAME, 80),)
+    world.clock.jump(LIMITS.idle_timeout_ms + 1)
+    world.clock.set_by_ms = int(PARTS_KEPT_S * 1000) + 60_000
+    host.receiver.expire()
+    host.receiver.expire()
+    assert files_below(host) == set()
+    assert world.send(offer).state == "acked"
+
+
+def test_a_disk_without_room_declines_before_any_byte(tmp_path: Path) -> None:
+    world = replica_world(tmp_path, "host1", "host2")
+    offer = started(world)
+    host = world.host("host2")
+    host.receiver = world.receiver(host.disk, ReceiveLimits(3, 1 << 60, 10_000))
+    answer = host.receiver.offer(offer)
+    assert (answer.reason, "make room" in answer.problem) == ("OVERLOADED", True)
+    assert host.held.replica.incoming == ()
+    world.close()
+
+
+def test_a_disk_that_gets_full_is_transient_and_leaves_nothing_behind(world: ReplicaWorld) -> None:
+    offer = started(world)
+    host = world.host("host2")
+    first, second, _ = world.transits(offer, host.receiver.offer(offer))
+    host.receiver.transit(first)
+    host.disk.ops.fail["write"] = OSError(errno.ENOSPC, "full")
+    with pytest.raises(NoSpaceError, match="make room"):
+        host.receiver.transit(second)
+    assert files_below(host) == set()
+    assert host.held.replica.incoming == ()
+    host.disk.ops.fail.clear()
+    assert world.send(offer).state == "acked"
+
+
+def test_a_leader_takes_no_segment_of_others(world: ReplicaWorld) -> None:
+    """A segment of its own term that it does not know, as a confused sender offers it."""
+    assert world.replicate("host1", "host2") == ["acked"]
+    offer = offered(world, "host3")
+    leader = world.host("host1").disk.store.identity
+    back = replace(
+        offer,
+        sender=ReplicaPlacement("host2", "p-host2", world.host("host2").disk.store.identity.incarnation),
+        receiver=ReplicaPlacement("host1", "p-host1", leader.incarnation),
+        segment=replace(offer.segment, segment_id=offer.segment.segment_id + 77),
+    )
+    answer = world.host("host1").receiver.offer(back)
+    assert answer.reason == "OVERLOADED"
+    assert "merges no segment" in answer.problem
+    assert world.host("host1").held.replica.incoming == ()
