@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import pyarrow as pa
 
 from bookkeeper.storage.volume import GivenFiles
-from bookkeeper.storage.volume.file_ops import uri_of
+from bookkeeper.storage.volume.given_files import uri_of_location
 from bookkeeper.storage.wal import BlockAt, BlockHeader, WalView, block_target_from_pb, origin_from_pb
 from shell.output import Output, Record, printable, utc
 from shell.parameters import COUNT
@@ -55,7 +54,7 @@ def show(file: str, first: int, last: int | None, limit: int | None, show_record
     """
     if last is not None and last < first:
         raise click.BadParameter(f"--to {last} is below --from {first}", click.get_current_context())
-    output, view = Output(as_json), WalView(GivenFiles(), _uri(file))
+    output, view = Output(as_json), WalView(GivenFiles(), uri_of_location(file))
     _show_file(output, view)
     log_range = _LogRange(view, first, last, limit)
     if show_records:
@@ -117,15 +116,11 @@ class _LogRange:
             }
 
 
-def _uri(file: str) -> str:
-    return file if "://" in file else uri_of(Path(file))
-
-
 def _show_file(output: Output, view: WalView) -> None:
     header, seal = view.file_header, view.seal
     facts: dict[str, object] = {
         "kind": "file",
-        "file": view.uri,
+        "file": view.name,
         "bytes": view.size,
         "state": _state(view),
         "sealed_offset": seal.offset if seal else None,
@@ -141,7 +136,7 @@ def _show_file(output: Output, view: WalView) -> None:
     if output.as_json:
         output.line(facts, "")
         return
-    click.echo(f"{view.uri}: {view.size} bytes, {facts['state']}")
+    click.echo(f"{view.name}: {view.size} bytes, {facts['state']}")
     if header is not None:
         click.echo(
             f"format {header.format_version}, written by session {header.session_id or '-'} of instance "

@@ -5,9 +5,9 @@ Read ``import_inputs`` (the files to import), ``segment_conversion`` (sort, divi
 tablet's directory), ``manifest``, ``log_segments`` (segments beside a log, for peers).
 """
 
-from bookkeeper.bulk.adoption import incoming_dir, link_segments
+from bookkeeper.bulk.adoption import INCOMING, link_segments
 from bookkeeper.bulk.booked_segment import part_of_segment, segment_entry, segment_ref
 from bookkeeper.bulk.import_inputs import read_inputs
 from bookkeeper.bulk.segment_conversion import convert
 
-__all__ = ["convert", "incoming_dir", "link_segments", "part_of_segment", "read_inputs", "segment_entry", "segment_ref"]
+__all__ = ["INCOMING", "convert", "link_segments", "part_of_segment", "read_inputs", "segment_entry", "segment_ref"]

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from bookkeeper.storage.tablet import BlockCache, SegmentRef
 from bookkeeper.storage.tablet.segments.segment_format import ENDING, merged_prefix
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.volume import Volume
 
-
-def incoming_dir(tables_dir: Path) -> Path:
-    """The directory of uploads from other clusters, with a directory for each tserver's session. No table has its name,
-    and it is on the filesystem of the tables, because tablets link its files.
-    """
-    return tables_dir / "_incoming"
+INCOMING = "tables/_incoming"
+"""The directory of uploads from other clusters, with a directory for each tserver's session. No table has its name."""
 
 
 def link_segments(
@@ -33,11 +28,11 @@ def link_segments(
     try:
         named = {f"{directory}/{merged_prefix(holder)}-{unique_name()}{ENDING}": ref for ref in refs}
         for name, ref in named.items():
-            linked.append(replace(ref, uri=volume.uri_of(name)))
-        volume.share({name: volume.name_of(ref.uri) for name, ref in named.items()})
+            linked.append(replace(ref, uri=name))
+        volume.share({name: ref.uri for name, ref in named.items()})
         for ref in linked:
             Segment(volume, ref, BlockCache(0, readers=0)).check()
     except BaseException:
-        volume.discard([volume.name_of(ref.uri) for ref in linked])
+        volume.discard([ref.uri for ref in linked])
         raise
     return linked

@@ -8,11 +8,9 @@ file (L7).
 from __future__ import annotations
 
 import hashlib
-import os
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from bookkeeper.bulk.booked_segment import SEQ_MAX
@@ -20,7 +18,7 @@ from bookkeeper.bulk.manifest import NAME, read_manifest
 from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata.values import SegmentEntry, encode_row
 from bookkeeper.model import LocalityGroup, RowRange, chain_break
-from bookkeeper.storage.volume.file_ops import FileOps, create_once, write_all
+from bookkeeper.storage.volume import Volume
 from bookkeeper.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, typed
 
 KIND = "bookkeeper table export"
@@ -104,14 +102,16 @@ class Exported:
         if unusable or named != set(self.checksums):
             raise CorruptionError(f"the files of an export are not those it has checksums of: {sorted(unusable)[:1]}")
 
-    def write(self, directory: Path, ops: FileOps) -> None:
-        """Write the manifest, durable on return. Raises OSError."""
-        create_once(directory / NAME, self.encode(), ops)
+    def write(self, volume: Volume, directory: str) -> None:
+        """Write the manifest of files in a directory of the Volume, durable on return. Raises OSError."""
+        volume.create_once(f"{directory}/{NAME}", self.encode())
 
     @classmethod
-    def read(cls, directory: Path) -> Exported:
-        """The export in a directory. Raises CorruptionError, InvalidInputError when there is none."""
-        return cls.decode(read_manifest(directory))
+    def read(cls, volume: Volume, directory: str) -> Exported:
+        """As :meth:`decode`, from the file. Raises CorruptionError, InvalidInputError when there is none,
+        UnavailableError.
+        """
+        return cls.decode(read_manifest(volume, directory))
 
 
 def check_numbers(tablet: ExportedTablet) -> None:
@@ -166,16 +166,26 @@ def _families(groups: dict[str, Any], name: str) -> tuple[bytes, ...]:
     return tuple(raw_bytes(listed, index) for index in listed)
 
 
-def copy_file(source: Path, target: Path, ops: FileOps) -> str:
-    """Copy a file, durable on return but for its name; returns the SHA-256 of what was copied. Raises OSError."""
-    digest = hashlib.sha256()
-    fd = ops.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
-    try:
-        with source.open("rb") as content:
-            while part := content.read(COPY_BYTES):
-                digest.update(part)
-                write_all(fd, [part], ops)
-        ops.fsync(fd)
-    finally:
-        ops.close(fd)
-    return digest.hexdigest()
+def parts_of_file(volume: Volume, name: str) -> Iterator[bytes]:
+    """The content of a file on the Volume. Raises OSError."""
+    position = 0
+    while part := volume.read_range(name, position, COPY_BYTES):
+        yield part
+        position += len(part)
+
+
+class Checksum:
+    """The SHA-256 of what passes through it."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    def of(self, parts: Iterable[bytes]) -> Iterator[bytes]:
+        """The same parts."""
+        for part in parts:
+            self._digest.update(part)
+            yield part
+
+    def hex(self) -> str:
+        """In hex, of all parts so far."""
+        return self._digest.hexdigest()

@@ -109,9 +109,9 @@ class ImportLogs:
         return Block(header, encode_batch(batch))
 
 
-def is_relay_log(uri: str) -> bool:
+def is_relay_log(log: str) -> bool:
     """Whether a log is a relay log, by its name."""
-    return uri.rpartition("/")[2].startswith(TAKEN_PREFIX)
+    return log.rpartition("/")[2].startswith(TAKEN_PREFIX)
 
 
 def parts_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from bookkeeper.bulk.booked_segment import segment_entry
-from bookkeeper.errors import CorruptionError, InvalidInputError, NotFoundError
+from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import LocalityGroup
 from bookkeeper.storage.columns import binary_offsets
@@ -56,7 +56,7 @@ def longest(column: pa.Array) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LogSegment:
-    """One file; ``entry`` describes all of its rows."""
+    """One file by its name; ``entry`` describes all of its rows."""
 
     uri: str
     entry: SegmentEntry
@@ -79,11 +79,11 @@ class SegmentedLog:
         """Size of all files."""
         return sum(segment.entry.size_bytes for segment in self.segments)
 
-    def encode(self, volume: Volume, log: str) -> bytes:
+    def encode(self, log: str) -> bytes:
         """The manifest beside the log of this name; raises InvalidInputError."""
-        names = [volume.name_of(segment.uri).rpartition("/")[2] for segment in self.segments]
+        names = [segment.uri.rpartition("/")[2] for segment in self.segments]
         return encode_json(
-            lambda raw: self.decode(raw, volume, log),
+            lambda raw: self.decode(raw, log),
             {
                 "version": VERSION,
                 "records": self.records,
@@ -97,7 +97,7 @@ class SegmentedLog:
         )
 
     @classmethod
-    def decode(cls, raw: bytes, volume: Volume, log: str) -> SegmentedLog:
+    def decode(cls, raw: bytes, log: str) -> SegmentedLog:
         """Inverse of :meth:`encode`. Raises CorruptionError."""
         fields = read_fields(raw, "the manifest of a log", "version", "records", "groups", "lengths", "segments")
         number(fields, "version", VERSION)
@@ -108,7 +108,7 @@ class SegmentedLog:
             Lengths(*(number(lengths, name) for name in ("row", "column", "value"))),
             tuple(
                 LogSegment(
-                    volume.uri_of(_beside(log, text(part, 0))),
+                    _beside(log, text(part, 0)),
                     SegmentEntry.decode(text(part, 1).encode()),
                     text(part, 2),
                 )
@@ -126,21 +126,19 @@ def _families(groups: Mapping[str, object], name: str) -> Iterable[bytes]:
 
 
 def link_log_segments(
-    volume: Volume, log_uri: str, records: int, refs: Sequence[SegmentRef], groups: GroupMap, lengths: Lengths
+    volume: Volume, log: str, records: int, refs: Sequence[SegmentRef], groups: GroupMap, lengths: Lengths
 ) -> None:
-    """Link the segments with a log's records beside it, durable on return. Raises OSError; the links
-    made before are deleted with the log.
+    """Link the segments with a log's records beside it, durable on return. Raises OSError; the links made before are
+    deleted with the log.
     """
-    log = volume.name_of(log_uri)
-    shared = {f"{log}{FILE_SUFFIX}{index:05d}": volume.name_of(ref.uri) for index, ref in enumerate(refs)}
+    shared = {f"{log}{FILE_SUFFIX}{index:05d}": ref.uri for index, ref in enumerate(refs)}
     volume.share(shared)
     linked = tuple(
-        LogSegment(volume.uri_of(name), segment_entry(ref), sha256_of(volume, name))
-        for name, ref in zip(shared, refs, strict=True)
+        LogSegment(name, segment_entry(ref), sha256_of(volume, name)) for name, ref in zip(shared, refs, strict=True)
     )
     named = tuple(LocalityGroup(name, tuple(sorted(families))) for name, families in sorted(groups.groups.items()))
     segmented = SegmentedLog(records, named, lengths, linked)
-    volume.create_once(log + MANIFEST_SUFFIX, segmented.encode(volume, log))
+    volume.create_once(log + MANIFEST_SUFFIX, segmented.encode(log))
 
 
 def _beside(log: str, name: str) -> str:
@@ -159,11 +157,7 @@ def sha256_of(volume: Volume, name: str) -> str:
     return digest.hexdigest()
 
 
-def read_segmented_log(volume: Volume, log_uri: str) -> SegmentedLog | None:
+def read_segmented_log(volume: Volume, log: str) -> SegmentedLog | None:
     """The segments beside a log; None when there are none. Raises CorruptionError, OSError."""
-    try:
-        log = volume.name_of(log_uri)
-    except (InvalidInputError, NotFoundError):  # a log of another place
-        return None
     raw = volume.read(log + MANIFEST_SUFFIX, MANIFEST_BYTES_MAX)
-    return None if raw is None else SegmentedLog.decode(raw, volume, log)
+    return None if raw is None else SegmentedLog.decode(raw, log)

@@ -16,25 +16,26 @@ from bookkeeper.metadata.values import SegmentEntry, encode_row
 from bookkeeper.model import RowRange
 from bookkeeper.rpc.contract.offer_messages import ImportedLog
 from bookkeeper.storage.tablet import SegmentRef
-from bookkeeper.storage.volume.file_ops import FileOps, create_once, path_of, uri_of
+from bookkeeper.storage.volume import Volume
 from bookkeeper.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, tuples
 
 NAME = "manifest.json"
 VERSION = 1
+BYTES_MAX = 1 << 30
 
 
 def encode_segments(refs: Sequence[SegmentRef]) -> dict[str, Any]:
     """Segments by the names of their files."""
-    return {path_of(ref.uri).name: segment_entry(ref).encode().decode() for ref in refs}
+    return {ref.uri.rpartition("/")[2]: segment_entry(ref).encode().decode() for ref in refs}
 
 
-def decode_segments(fields: Mapping[str, Any], directory: Path) -> list[SegmentRef]:
+def decode_segments(fields: Mapping[str, Any], directory: str) -> list[SegmentRef]:
     """Inverse of :func:`encode_segments`, for files in ``directory``. Raises CorruptionError."""
     found = []
     for name, raw in fields.items():
         if name in ("", ".", "..") or "/" in name or not isinstance(raw, str):
             raise CorruptionError(f"a manifest names the file {name!r}")
-        found.append(segment_ref(uri_of(directory / name), SegmentEntry.decode(raw.encode())))
+        found.append(segment_ref(f"{directory}/{name}", SegmentEntry.decode(raw.encode())))
     return found
 
 
@@ -50,16 +51,16 @@ class Imported:
         """Records in all of them."""
         return sum(ref.records for ref in self.segments)
 
-    def write(self, directory: Path, ops: FileOps) -> None:
+    def write(self, volume: Volume, directory: str) -> None:
         """Write it into ``directory``, durable on return. Raises OSError."""
         decode = lambda raw: self.parse(raw, directory)  # noqa: E731
         logs = [[encode_row(rows.prev_row), encode_row(rows.end_row), *astuple(log)] for rows, log in self.logs.items()]
         fields = {"version": VERSION, "segments": encode_segments(self.segments), "logs": logs}
         raw = encode_json(decode, fields)
-        create_once(directory / NAME, raw, ops)
+        volume.create_once(f"{directory}/{NAME}", raw)
 
     @classmethod
-    def parse(cls, raw: bytes, directory: Path) -> Imported:
+    def parse(cls, raw: bytes, directory: str) -> Imported:
         """The manifest of an import in ``directory``. Raises CorruptionError."""
         fields = read_fields(raw, "the manifest of an import", "version", "segments", "logs")
         number(fields, "version", VERSION)
@@ -67,9 +68,11 @@ class Imported:
         return cls(tuple(decode_segments(mapping(fields, "segments"), directory)), logs)
 
     @classmethod
-    def read(cls, directory: Path) -> Imported:
-        """As :func:`parse`, from the file. Raises CorruptionError, InvalidInputError when there is none."""
-        return cls.parse(read_manifest(directory), directory)
+    def read(cls, volume: Volume, directory: str) -> Imported:
+        """As :func:`parse`, from the file. Raises CorruptionError, InvalidInputError when there is none,
+        UnavailableError.
+        """
+        return cls.parse(read_manifest(volume, directory), directory)
 
 
 def _log(fields: dict[int, Any]) -> tuple[RowRange, ImportedLog]:
@@ -77,16 +80,21 @@ def _log(fields: dict[int, Any]) -> tuple[RowRange, ImportedLog]:
     return rows, ImportedLog(text(fields, 2), number(fields, 3, 1), number(fields, 4, 1), number(fields, 5))
 
 
-def read_manifest(directory: Path) -> bytes:
-    """The bytes of a directory's manifest. Raises InvalidInputError when there is none, UnavailableError."""
+def read_manifest(volume: Volume, directory: str) -> bytes:
+    """The bytes of the manifest in a directory of the Volume. Raises InvalidInputError when there is none,
+    UnavailableError.
+    """
     try:
-        return (directory / NAME).read_bytes()
+        raw = volume.read(f"{directory}/{NAME}", BYTES_MAX)
     except OSError as error:
-        raise manifest_error(directory, error) from error
+        raise UnavailableError(f"{directory}/{NAME} can't be read: {error.strerror}") from error
+    if raw is None:
+        raise InvalidInputError(f"{directory} has no {NAME}: nothing was written there, or not to its end")
+    return raw
 
 
 def manifest_error(directory: Path, error: OSError) -> BookkeeperError:
-    """Why a directory's manifest can't be read."""
+    """Why the manifest in an operator's directory can't be read."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return InvalidInputError(f"{directory} has no {NAME}: nothing was exported there, or not to its end")
     return UnavailableError(f"{directory / NAME} can't be read: {error.strerror}")

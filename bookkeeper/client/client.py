@@ -212,5 +212,8 @@ class _Cluster(NamedTuple):
 def _cluster_at(where: str | Path) -> _Cluster:
     if isinstance(where, Path) or "/" in where or Path(where).is_dir():
         settings = load_settings(where)
-        return _Cluster(parse_quorum(settings.master.address), settings)
+        masters = [settings.master.address]
+        if settings.host.cluster:
+            masters.insert(0, load_settings(settings.cluster_directory).master.address)
+        return _Cluster(parse_quorum(",".join(dict.fromkeys(masters))), settings)
     return _Cluster(parse_quorum(where), None)

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -24,6 +25,9 @@ from bookkeeper.config.setting import explain
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError
 
 SETTINGS_FILE = "bookkeeper.toml"
+SHARED = ("instance", "metadata", "coordination", "security", "replication", "files")
+"""Sections that all hosts of a cluster have in common."""
+
 _COMMENT_WIDTH = 100
 
 
@@ -65,13 +69,8 @@ def new_settings(
         arguments["master.port"] = master_port
     if metadata_url is not None:
         arguments["metadata.url"] = metadata_url
-    data: dict[str, object] = {}
-    for dotted, value in {**arguments, **(overrides or {})}.items():
-        section, _, key = dotted.rpartition(".")
-        level = data.setdefault(section, {}) if section else data
-        if not isinstance(level, dict) or not key:
-            raise InvalidInputError(f"{dotted!r} does not name a setting; write SECTION.KEY")
-        level[key] = value
+    data: dict[str, Any] = {}
+    _override(data, {**arguments, **(overrides or {})})
     home = Path(directory).absolute()
     settings = _validated(data, home)
     if isinstance(settings, Settings):
@@ -97,8 +96,16 @@ def check_settings(directory: Path | str) -> list[Problem]:
 
 
 def read_settings(directory: Path | str) -> Settings | list[Problem]:
-    """The settings in ``DIR/bookkeeper.toml``, or all problems of that file."""
-    home = Path(directory).absolute()
+    """The settings in ``DIR/bookkeeper.toml``, or all problems of that file. The cluster that a host has joined must be
+    there, and agree with it on the :data:`SHARED` sections.
+    """
+    settings = _read_file(Path(directory).absolute())
+    if isinstance(settings, Settings) and (problems := joining_problems(settings)):
+        return problems
+    return settings
+
+
+def _read_file(home: Path) -> Settings | list[Problem]:
     path = home / SETTINGS_FILE
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -109,6 +116,58 @@ def read_settings(directory: Path | str) -> Settings | list[Problem]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         return [Problem(path, "", f"it is not TOML ({_one_line(str(error))})", "correct the file")]
     return _validated(data, home)
+
+
+def joining_problems(settings: Settings) -> list[Problem]:
+    """The problems between a host and the cluster that it has joined; none for the first host of a cluster."""
+    if not settings.host.cluster:
+        return []
+    path, home = settings.directory / SETTINGS_FILE, settings.cluster_directory
+    cluster = _read_file(home)
+    step = "name the directory of this host's cluster"
+    if not isinstance(cluster, Settings):
+        return [Problem(path, "host.cluster", f"{home} is no cluster ({cluster[0].text})", step)]
+    if cluster.host.cluster:
+        reason = f"{home} is no cluster, but a host of the one in {cluster.cluster_directory}"
+        return [Problem(path, "host.cluster", reason, step)]
+    return [
+        Problem(path, facts.name, f"it is {here}, and {there} in {home / SETTINGS_FILE}", "make both the same")
+        for facts in explain(Sections)
+        if facts.section in SHARED
+        and (here := _value(settings, facts.section, facts.key)) != (there := _value(cluster, facts.section, facts.key))
+    ]
+
+
+def _value(settings: Sections, section: str, key: str) -> str:
+    return json.dumps(getattr(getattr(settings, section), key), ensure_ascii=False)
+
+
+def joined_settings(
+    cluster: Settings, directory: Path | str, name: str, overrides: Mapping[str, object] | None = None
+) -> Settings:
+    """The settings of a new host of ``cluster``: those of its first host, with ``overrides`` by dotted name. Writes
+    nothing. Raises InvalidInputError on a bad value, and on another value of a :data:`SHARED` section.
+    """
+    home = Path(directory).absolute()
+    nested = home.is_relative_to(cluster.directory)
+    where = os.path.relpath(cluster.directory, home) if nested else str(cluster.directory)
+    data = {section: getattr(cluster, section).model_dump() for section in Sections.model_fields}
+    _override(data, {"host.name": name, "host.cluster": where, "standalone.hosts": 1, **(overrides or {})})
+    settings = _validated(data, home)
+    problems = joining_problems(settings) if isinstance(settings, Settings) else settings
+    if isinstance(settings, Settings) and not problems:
+        return settings
+    raise InvalidInputError(f"a new host: {'; '.join(found.text for found in problems)}; correct the arguments")
+
+
+def _override(data: dict[str, Any], values: Mapping[str, object]) -> None:
+    """Put values by their dotted names into sections. Raises InvalidInputError for a name of another form."""
+    for dotted, value in values.items():
+        section, _, key = dotted.rpartition(".")
+        level = data.setdefault(section, {}) if section else data
+        if not isinstance(level, dict) or not key:
+            raise InvalidInputError(f"{dotted!r} does not name a setting; write SECTION.KEY")
+        level[key] = value
 
 
 def write_settings(settings: Settings) -> Path:

@@ -258,11 +258,39 @@ class HostSettings(Section):
     )
 
 
+class ReplicasSettings(Section):
+    """The repair of tables with several replicas (``table.replicas``)."""
+
+    repair_after_ms: Millis = setting(
+        300_000,
+        "Time that a host is away until other hosts get its replicas",
+        "a restart of a machine takes less, and a copy of all its replicas takes longer",
+    )
+    joins_max: Count = setting(
+        4,
+        "Replicas that join at a time, in the whole cluster",
+        "a copy of a tablet takes the disk and the network of its leader",
+    )
+
+
 class StandaloneSettings(Section):
     """The processes that ``bookkeeper standalone`` starts."""
 
     tservers: Annotated[int, Field(ge=1, le=64)] = setting(
         1, "Tservers to run; each is a process of its own", "the smallest cluster that works"
+    )
+    hosts: Annotated[int, Field(ge=1, le=16)] = setting(
+        1,
+        "Hosts of the cluster to run on this machine: this directory, and others below its directory hosts/, which are "
+        "made when they are missing",
+        "one machine loses all its hosts together; several are for tables with replicas, and for tests",
+    )
+    processes: tuple[Literal["master", "tserver", "replay"], ...] = setting(
+        ("master", "tserver", "replay"),
+        "Kinds of processes to run here; a cluster needs one master, and one replay process for each machine",
+        "the first host of a cluster runs all of them",
+        strict=False,
+        min_length=1,
     )
 
 
@@ -281,6 +309,7 @@ class Sections(Section):
     monitor: MonitorSettings = Field(default_factory=MonitorSettings)
     files: FilesSettings = Field(default_factory=FilesSettings)
     host: HostSettings = Field(default_factory=HostSettings)
+    replicas: ReplicasSettings = Field(default_factory=ReplicasSettings)
     standalone: StandaloneSettings = Field(default_factory=StandaloneSettings)
 
     @model_validator(mode="after")

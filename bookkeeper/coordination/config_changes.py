@@ -20,13 +20,13 @@ from bookkeeper.coordination.config_tree import (
     TableState,
     cluster_path,
     counter_path,
+    draining_path,
     format_cluster,
-    format_host,
+    format_draining,
     format_instance,
     format_read_only,
     format_table,
     format_user,
-    host_path,
     name_path,
     parse_cluster,
     parse_instance,
@@ -77,9 +77,9 @@ def set_read_only(coordination: Coordination, read_only: bool) -> None:
 
 def set_draining(coordination: Coordination, host: str, draining: bool) -> None:
     """Say that a host is to hold no replica, or that it may again; idempotent. Raises ConflictError."""
-    path = host_path(host)
+    path = draining_path(host)
     current = coordination.get(path)
-    raw = format_host(draining)
+    raw = format_draining(draining)
     if current is None or current.value != raw:
         coordination.put(path, raw, 0 if current is None else current.version)
 

@@ -1,13 +1,13 @@
-"""The shared configuration as one frozen value: the identity of this cluster, its tables, peers, targets and users.
+"""The shared configuration as one frozen value: the identity of this cluster, tables, peers, targets, users and hosts.
 
 :func:`read_config` returns a :class:`ClusterConfig` of one generation. A record that does not parse raises
 CorruptionError and an unreadable store TransientError; neither means "nothing configured" (rule R6).
 
 Tree: ``/instance`` {id, name} · ``/read_only`` {read_only} · ``/names/<table name>`` table id · ``/tables/<id>`` {id,
 name, state, groups, properties, targets} · ``/clusters/<alias>`` {quorum, instance_id, name} · ``/users/<name>``
-{authorizations} · ``/hosts/<name>`` {draining} · ``/counters/<name>`` a number. Values are compact JSON with sorted
-keys. ``/names`` only claims the name of a table, which its record under ``/tables`` has, too. Rules: R5, R6, R13 and
-R23.
+{authorizations} · ``/hosts/<name>`` {place} · ``/draining/<host>`` {draining} · ``/counters/<name>`` a number. Values
+are compact JSON with sorted keys. ``/names`` only claims the name of a table, which its record under ``/tables`` has,
+too. Rules: R5, R6, R13 and R23.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ TABLES = "/tables/"
 CLUSTERS = "/clusters/"
 USERS = "/users/"
 HOSTS = "/hosts/"
+DRAINING = "/draining/"
 COUNTERS = "/counters/"
 
 READS_MAX = 50
@@ -79,7 +80,8 @@ class ClusterConfig:
     """The complete configuration at ``generation``. ``instance`` is None before the first start of the cluster.
 
     ``read_only``: users can't write to any table; a property of a table refuses writes to that table. ``users``: the
-    authorizations of each user that has some. ``draining``: hosts that are to hold no replica.
+    authorizations of each user that has some. ``hosts``: the directory of each host, relative to that of the cluster if
+    it lies below it. ``draining``: hosts that are to hold no replica.
     """
 
     generation: int
@@ -88,6 +90,7 @@ class ClusterConfig:
     tables: Mapping[str, TableConfig]
     read_only: bool = False
     users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    hosts: Mapping[str, str] = field(default_factory=dict)
     draining: frozenset[str] = frozenset()
 
     def table(self, table_id: str) -> TableConfig:
@@ -141,6 +144,7 @@ def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterCo
     clusters: dict[str, PeerCluster] = {}
     tables: dict[str, TableConfig] = {}
     users: dict[str, tuple[str, ...]] = {}
+    hosts: dict[str, str] = {}
     read_only = False
     draining: set[str] = set()
     for path, versioned in entries.items():
@@ -155,12 +159,22 @@ def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterCo
         elif path.startswith(USERS):
             users[path_name(path, USERS)] = parse_user(path, versioned.value)
         elif path.startswith(HOSTS):
-            if parse_host(path, versioned.value):
-                draining.add(path_name(path, HOSTS))
+            hosts[path_name(path, HOSTS)] = parse_host(path, versioned.value)
+        elif path.startswith(DRAINING):
+            if parse_draining(path, versioned.value):
+                draining.add(path_name(path, DRAINING))
         elif not path.startswith((NAMES, COUNTERS)):
             raise CorruptionError(f"configuration {path}: unknown path")
-    frozen = (MappingProxyType(clusters), MappingProxyType(tables))
-    return ClusterConfig(generation, instance, *frozen, read_only, MappingProxyType(users), frozenset(draining))
+    return ClusterConfig(
+        generation,
+        instance,
+        MappingProxyType(clusters),
+        MappingProxyType(tables),
+        read_only,
+        MappingProxyType(users),
+        MappingProxyType(hosts),
+        frozenset(draining),
+    )
 
 
 # ---- paths
@@ -189,6 +203,11 @@ def user_path(user: str) -> str:
 def host_path(name: str) -> str:
     """Path of a host's record."""
     return HOSTS + quote(name, safe="")
+
+
+def draining_path(host: str) -> str:
+    """Path of the record that says whether a host is drained."""
+    return DRAINING + quote(host, safe="")
 
 
 def counter_path(name: str) -> str:
@@ -241,13 +260,23 @@ def parse_user(path: str, raw: bytes) -> tuple[str, ...]:
     return _Record(path, raw, {"authorizations"}).texts("authorizations")
 
 
-def format_host(draining: bool) -> bytes:
-    """Value of ``/hosts/<name>``; a host without a record may hold replicas."""
+def format_host(place: str) -> bytes:
+    """Value of ``/hosts/<name>``."""
+    return format_json({"place": place})
+
+
+def parse_host(path: str, raw: bytes) -> str:
+    """Inverse of :func:`format_host`."""
+    return _Record(path, raw, {"place"}).text("place")
+
+
+def format_draining(draining: bool) -> bytes:
+    """Value of ``/draining/<host>``; a host without a record may hold replicas."""
     return format_json({"draining": draining})
 
 
-def parse_host(path: str, raw: bytes) -> bool:
-    """Inverse of :func:`format_host`."""
+def parse_draining(path: str, raw: bytes) -> bool:
+    """Inverse of :func:`format_draining`."""
     draining: bool = _Record(path, raw, {"draining"}).member("draining", bool)
     return draining
 

@@ -32,7 +32,7 @@ from bookkeeper.master.fate.engine import FateEngine
 from bookkeeper.master.fate.fate_store import FateRecord, FateStore
 from bookkeeper.master.gc.gc_pace import GcPace
 from bookkeeper.master.gc.gc_runner import GcRunner
-from bookkeeper.master.gc.orphan_files import DataDirectories, OrphanFiles
+from bookkeeper.master.gc.orphan_files import OrphanFiles
 from bookkeeper.master.index.shipments import Shipments
 from bookkeeper.master.operation_kinds import all_operations
 from bookkeeper.master.operations.context import Context, MasterHooks, OperationSettings
@@ -47,6 +47,9 @@ from bookkeeper.master.queries.target_states import Now
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.master.reign.reign_stores import ReignStores
+from bookkeeper.master.replicas.leader_choice import LeaderChoice
+from bookkeeper.master.replicas.repair_state import RepairLimits
+from bookkeeper.master.replicas.repairer import Repairer
 from bookkeeper.metadata.flight import books_flight_ms
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.rpc_pool import RpcPool
@@ -197,7 +200,7 @@ def assemble(
     rounds = Rounds(table, coordination, reign, own_id, settings.metadata_url)
     rounds.begin()
     event_queue, volume = EventQueue(), open_volume(settings)
-    tservers = TServers(coordination, pool, settings.wal_dir, volume)
+    tservers = TServers(coordination, pool, volume)
     calls = TServerCalls(tservers, KeyedExecutors())
     peers = PeerMasters(peer_pool, own_id, FileRoots.of(settings))
     store = FateStore(table, reign)
@@ -209,9 +212,12 @@ def assemble(
         clock,
         changed=event_queue.ask_place,
         note_assigned=books.note_assigned,
+        leaders=LeaderChoice(table, calls, event_queue.ask_place),
         claimed=lambda: claimed_rows(fate.pending()),
         unrecoverable=recovery.problems,
     )
+    limits = RepairLimits(settings.replicas.repair_after_ms, settings.replicas.joins_max, flight_ms)
+    repairer = Repairer(stores, clock, placement.leaders.held, limits, placement.request_leader)
     hooks = MasterHooks(
         wake=event_queue.ask_full,
         tablets_changed=event_queue.tablets_changed,
@@ -230,9 +236,8 @@ def assemble(
         DispatchSettings.of(settings), clock, reign, calls, event_queue, replicating, shipping, quarantine
     )
     timing = CycleTiming(clock, rng, settings.master)
-    cycle = Cycle(timing, calls, books, placement, recovery, dispatcher, event_queue)
+    cycle = Cycle(timing, calls, books, placement, repairer, recovery, dispatcher, event_queue)
     origins = OriginParts.of(stores, clock, age_clock, tservers, peers, fate, own_id, settings.tserver.paths_apart_ms)
-    directories = DataDirectories(settings.tables_dir, settings.wal_dir)
     records = store.load()
     replicating.adopt(records)
     fate.resume(administrative(records))
@@ -245,7 +250,7 @@ def assemble(
         fate=fate,
         gc=GarbageCollection(
             GcRunner(stores, rounds, clock, tservers, fate, origins.gc, flight_ms),
-            OrphanFiles(stores, rounds, clock, directories, tservers.live, flight_ms),
+            OrphanFiles(stores, rounds, clock, volume, tservers.live, flight_ms),
         ),
         queries=Queries(table, tservers, stores.config, clock, placement, placement.hurry),
         quarantine=QuarantineAdmin(

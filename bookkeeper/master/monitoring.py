@@ -16,7 +16,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
 from bookkeeper.coordination.coordination_protocol import Coordination, Leader
-from bookkeeper.errors import BookkeeperError, InvalidInputError, NotFoundError, TransientError
+from bookkeeper.errors import BookkeeperError, TransientError
 from bookkeeper.master.gc import gc_rules
 from bookkeeper.master.gc.retention_reasons import RetentionReasons
 from bookkeeper.master.index.shipments import Retry, Shipments, Shipped
@@ -240,9 +240,9 @@ def cycles_of(lead: Leadership) -> Cycles:
     )
 
 
-def size_of(volume: Volume, uri: str) -> int | None:
+def size_of(volume: Volume, file: str) -> int | None:
     """The size of a file; None when it is gone."""
     try:
-        return volume.size(volume.name_of(uri))
-    except (OSError, NotFoundError, InvalidInputError):
+        return volume.size(file)
+    except OSError:
         return None

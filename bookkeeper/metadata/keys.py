@@ -105,9 +105,9 @@ def is_tablet(row: Row) -> bool:
     return PREV_ROW in row.cells
 
 
-def segment_column(uri: str) -> Column:
-    """``segment:<uri>`` of a tablet row."""
-    return Column("segment", _file(uri))
+def segment_column(segment: str) -> Column:
+    """``segment:<file>`` of a tablet row."""
+    return Column("segment", _file(segment))
 
 
 def log_column(wal: str) -> Column:

@@ -129,7 +129,7 @@ class FlushState:
     for all rows, and ``partial_high_waters`` (JSON field ``ahead``) are those of rows with a higher one, from a tablet
     that was merged into this one (rule R18). ``last_wals`` are the records before the tablet's next one (rule R24), as
     WAL and offset: its last record, or the last records of the tablets that were merged into it. ``segments`` are the
-    valid URIs: a ``segment:`` cell that the newest state does not name is dead, also when a late write added it.
+    valid files: a ``segment:`` cell that the newest state does not name is dead, also when a late write added it.
     ``compacted`` is the state of the last full compaction, 0 = none. ``origin_intervals`` are the records of each root
     that the tablet has, from all paths (rule R22); the JSON field is ``held``.
     """
@@ -189,7 +189,7 @@ class FlushState:
 
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
-    """``segment:<uri>``: one locality group's file of one flush. Rows and sequence numbers are those of the complete
+    """``segment:<file>``: one locality group's file of one flush. Rows and sequence numbers are those of the complete
     file, inclusive. ``ranges`` are its rows that belong to this tablet, () = all: several tablets may share a file.
     ``shift`` is added to each sequence number in the file: a tablet assigns those of an import when it takes the file.
     """

@@ -50,11 +50,10 @@ def missing_parts(
     """
     for number, (segment, start) in enumerate(zip(transfer.log.segments, received_bytes, strict=True)):
         try:
-            name = transfer.volume.name_of(segment.uri)
-            while part := transfer.volume.read_range(name, start, part_bytes):
+            while part := transfer.volume.read_range(segment.uri, start, part_bytes):
                 yield SegmentPart(token, stream, number, start, part)
                 start += len(part)
-        except (OSError, NotFoundError) as error:
+        except OSError as error:
             raise DeclinedError(f"{segment.uri} can't be read: {error}") from error
 
 

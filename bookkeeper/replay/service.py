@@ -241,10 +241,9 @@ def unshipped(r: Range, error: RangeError) -> RangeResult:
 
 def warm_up_ranges(settings: Settings, count: int) -> list[Range]:
     """Ranges of missing files: they start all parts of Spark and ship nothing."""
-    missing = (settings.directory / "no-such-file").absolute().as_uri()
     target = TargetKey("nobody", "none", "none", 0)
     return [
-        Range(n, f"{missing}-{n}", 1, 1, 0, target, "nobody:1", "nobody", settings.instance.instance_id, 0, n)
+        Range(n, f"no-such-file-{n}", 1, 1, 0, target, "nobody:1", "nobody", settings.instance.instance_id, 0, n)
         for n in range(count)
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from bookkeeper.replicas.chain import files_of, is_reference_weak, is_referenced, live_chain
@@ -99,3 +100,8 @@ def _listed_above(replica: Replica, entry: Entry, event: Collect, rules: Rules) 
     """The whole list of a state that may be named later; of an older one only its own files matter."""
     is_later = event.named_id is not None and entry.segment.id > event.named_id
     return files_of(replica, entry.segment.id, rules) if is_later else ()
+
+
+def may_delete_log(is_sealed: bool, needed_by: Collection[str]) -> bool:
+    """Whether a log may go, which several tablets share: nobody writes it, and no tablet and no peer needs it."""
+    return is_sealed and not needed_by

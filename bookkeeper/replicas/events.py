@@ -32,6 +32,20 @@ class Compacted:
     inputs: tuple[int, ...]
     files: tuple[str, ...]
     segment_id: int | None = None
+    replaced: tuple[str, ...] | None = None
+    """The files of the root's list whose records these files have; None: all files of the inputs. A host that merges
+    files of similar sizes takes the whole live chain for the inputs and says here which files it has merged.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """Files of an import are durable on this host, and the leader takes them into its tablet."""
+
+    number: int
+    """The import. A state that has it takes it no second time."""
+    files: tuple[str, ...]
+    segment_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +93,8 @@ class ReplicateTo:
     """The leader's turn to serve a target (E-34)."""
 
     target: str
+    named_id: int | None = None
+    """The state that the newest term has named, see ``settled``: the child of a split gets nothing beyond it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +110,9 @@ class LeaderRun:
 @dataclass(frozen=True, slots=True)
 class UnloadRun:
     """The turn of a replica in UNLOAD (E-65)."""
+
+    final: Name | None = None
+    """The last state that the books name of its tablet; without it, all that the replica has is handed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +170,7 @@ Event = (
     Wrote
     | Flushed
     | Compacted
+    | Adopted
     | OfferArrived
     | ContentArrived
     | ContentFailed

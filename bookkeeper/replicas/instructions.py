@@ -52,6 +52,8 @@ class Merge:
     """Rows in these files, and in memory, may be left out (P4)."""
     by_origin: bool
     """Records whose origin the tablet has are left out (N6)."""
+    has_imports: bool
+    """Whether records of imports are taken. Of an earlier term they are not: the import comes again by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class Name:
     state_id: int
     files: tuple[str, ...]
     logs: Positions
+    term: int = 0
+    """The term whose leader names it; in the child of a split, the id may be of a term of the parent."""
 
 
 @dataclass(frozen=True, slots=True)

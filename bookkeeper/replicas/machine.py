@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from bookkeeper.replicas.collecting import collect, leader_run
 from bookkeeper.replicas.events import (
+    Adopted,
     Collect,
     Compacted,
     ContentArrived,
@@ -26,13 +27,13 @@ from bookkeeper.replicas.events import (
     Wrote,
 )
 from bookkeeper.replicas.instructions import Decision, FlushMemory
-from bookkeeper.replicas.making import compacted, flushed, with_empty_major
+from bookkeeper.replicas.making import adopted, compacted, flushed, with_empty_major
 from bookkeeper.replicas.naming import name_due
 from bookkeeper.replicas.placements import may_lead, start_of
 from bookkeeper.replicas.receiving import content_arrived, content_failed, offer_arrived
 from bookkeeper.replicas.rules import Rules
 from bookkeeper.replicas.sending import follower_run, offer_one, replicate_to, reply_arrived, unload_run
-from bookkeeper.replicas.values import Entry, ProtocolError, Replica
+from bookkeeper.replicas.values import Entry, ProtocolError, Replica, Target, without_acks
 
 
 def decide(replica: Replica, event: Event, rules: Rules) -> tuple[Replica, Decision]:
@@ -83,12 +84,12 @@ def _decide_as_sender(
         case LeaderRun():
             return leader_run(replica, rules)
         case UnloadRun():
-            return unload_run(replica, rules)
+            return unload_run(replica, event, rules)
 
 
 def _decide_alone(
     replica: Replica,
-    event: Wrote | Flushed | Compacted | LeaderNamed | TargetsChanged | Restarted,
+    event: Wrote | Flushed | Compacted | Adopted | LeaderNamed | TargetsChanged | Restarted,
     rules: Rules,
 ) -> tuple[Replica, Decision]:
     match event:
@@ -98,12 +99,25 @@ def _decide_alone(
             return flushed(replica, event, rules), ()
         case Compacted():
             return compacted(replica, event, rules), ()
+        case Adopted():
+            return adopted(replica, event, rules), ()
         case LeaderNamed():
             return leader_named(replica, event, rules)
         case TargetsChanged(targets=targets):
-            return replace(replica, targets=targets), ()
+            return targets_changed(replica, targets), ()
         case Restarted():
             return restarted(replica, rules), ()
+
+
+def targets_changed(replica: Replica, targets: tuple[Target, ...]) -> Replica:
+    """The replica with other targets. What the leader of a child acknowledged counts for its term only: a new term
+    begins from the child's named state, which may lack it.
+    """
+    before = {(target.host, target.placement): target.term for target in replica.targets}
+    for target in targets:
+        if target.key_range is not None and before.get((target.host, target.placement)) != target.term:
+            replica = without_acks(replica, target.placement)
+    return replace(replica, targets=targets)
 
 
 def leader_named(replica: Replica, event: LeaderNamed, rules: Rules) -> tuple[Replica, Decision]:

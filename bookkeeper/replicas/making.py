@@ -5,9 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bookkeeper.replicas.chain import files_of, live_chain
-from bookkeeper.replicas.events import Compacted, Flushed
+from bookkeeper.replicas.events import Adopted, Compacted, Flushed
 from bookkeeper.replicas.rules import Rules
-from bookkeeper.replicas.values import Entry, Positions, ProtocolError, Replica, Segment, Stage, has_positions, state_id
+from bookkeeper.replicas.values import (
+    Entry,
+    Positions,
+    ProtocolError,
+    Replica,
+    Segment,
+    Stage,
+    has_positions,
+    import_source,
+    joined_positions,
+    state_id,
+)
 
 
 def next_id(replica: Replica) -> int:
@@ -41,6 +52,29 @@ def flushed(replica: Replica, event: Flushed, rules: Rules) -> Replica:
     return replace(appended(replica, segment), has_memory=False)
 
 
+def adopted(replica: Replica, event: Adopted, rules: Rules) -> Replica:
+    """The leader takes the files of an import as a segment on its root; memory stays. A state has an import once.
+
+    While a parent still hands its data on, the import waits: the parent may have taken it.
+    """
+    if not replica.is_leader or replica.stage is not Stage.LIVE:
+        raise ProtocolError(f"{replica.host} can't take import {event.number}: offer it to the leader of a LIVE tablet")
+    base = replica.entry(replica.root)
+    logs: Positions = base.segment.logs if base is not None else ()
+    source = ((import_source(event.number), 1),)
+    if has_positions(joined_positions(logs, replica.replayed), source):
+        return replica
+    segment = Segment(
+        id=next_id(replica) if event.segment_id is None else event.segment_id,
+        base=replica.root,
+        is_major=replica.root is None,
+        files=event.files,
+        retained=files_of(replica, replica.root, rules) if rules.n2_list_is_written else (),
+        logs=joined_positions(logs, source),
+    )
+    return appended(replica, segment)
+
+
 def history(replica: Replica, inputs: tuple[Segment, ...], rules: Rules) -> tuple[int, ...]:
     """The ids that a major lists as folded: its inputs, what they list (P12), what was merged (P3); newest first."""
     found = [segment.id for segment in inputs]
@@ -60,10 +94,11 @@ def compacted(replica: Replica, event: Compacted, rules: Rules) -> Replica:
         raise ProtocolError(f"{replica.host} can compact only segments from its root down to the newest major")
     if not (rules.n2_list_is_written or inputs[-1] is live_chain(replica, rules)[-1]):
         raise ProtocolError(f"{replica.host} needs a list of files for each state, to leave its oldest segments out")
-    folded = {name for segment in inputs for name in segment.files}
-    if inputs[-1].is_major:
-        folded |= set(inputs[-1].retained)
     base = replica.root if rules.p11_base_is_root else inputs[0].id
+    folded = _folded(inputs) if event.replaced is None else set(event.replaced)
+    lacking = sorted(folded - set(files_of(replica, base, rules))) if event.replaced is not None else []
+    if lacking:
+        raise ProtocolError(f"{replica.host} can't replace {lacking[0]}: its root does not list it")
     segment = Segment(
         id=next_id(replica) if event.segment_id is None else event.segment_id,
         base=base,
@@ -76,6 +111,12 @@ def compacted(replica: Replica, event: Compacted, rules: Rules) -> Replica:
     return replace(appended(replica, segment), merged=())
 
 
+def _folded(inputs: tuple[Segment, ...]) -> set[str]:
+    """All files that compacted segments brought or took over."""
+    retained = inputs[-1].retained if inputs[-1].is_major else ()
+    return {name for segment in inputs for name in segment.files} | set(retained)
+
+
 def with_empty_major(replica: Replica, rules: Rules) -> Replica:
     """The replica with a major without files on its root: it begins a term (N5) or ends a livelock (P1).
 
@@ -84,7 +125,7 @@ def with_empty_major(replica: Replica, rules: Rules) -> Replica:
     base = replica.entry(replica.root)
     logs: Positions = base.segment.logs if base is not None else ()
     if not (replica.has_memory or has_positions(logs, replica.replayed)):
-        logs = tuple(sorted((dict(logs) | dict(replica.replayed)).items()))
+        logs = joined_positions(logs, replica.replayed)
     included = live_chain(replica, rules)
     segment = Segment(
         id=next_id(replica),
@@ -97,10 +138,11 @@ def with_empty_major(replica: Replica, rules: Rules) -> Replica:
     return replace(appended(replica, segment), merged=())
 
 
-def may_forget_deletes(replica: Replica, taken: tuple[int, ...], rules: Rules) -> bool:
+def may_forget_deletes(replica: Replica, taken: tuple[int, ...], awaits_older: bool, rules: Rules) -> bool:
     """Whether a compaction may drop deletes (P17): ``taken`` has, for each placement that is not removed, the term
-    of the newest state that it took. An older segment that a merge applies could bring deleted rows back.
+    of the newest state that it took; ``awaits_older`` says whether a given-up log is open, or a tablet that split
+    still hands its data on. An older segment that a merge applies could bring deleted rows back.
     """
     if not rules.p17_deletes_outlive:
         return True
-    return not replica.given_up and all(term >= replica.led for term in taken)
+    return not awaits_older and all(term >= replica.led for term in taken)

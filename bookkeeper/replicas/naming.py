@@ -5,20 +5,26 @@ from __future__ import annotations
 from bookkeeper.replicas.chain import files_of, live_chain
 from bookkeeper.replicas.events import NameDue
 from bookkeeper.replicas.instructions import Decision, Name
+from bookkeeper.replicas.placements import Phase, TabletRow
 from bookkeeper.replicas.rules import Rules
-from bookkeeper.replicas.values import Entry, Placement, Replica, has_positions, is_acked
+from bookkeeper.replicas.values import Entry, Placement, Replica, has_positions, import_source, is_acked
 
 
-def copies_of(replica: Replica, entry: Entry, voters: tuple[Placement, ...], rules: Rules) -> int:
-    """How many of today's voters hold each file of a state's list, durably: the leader, and those that said so."""
-    return sum(voter == replica.placement or is_acked(entry, voter, rules.p10_incarnation) for voter in voters)
+def holders_of(replica: Replica, state_id: int, voters: tuple[Placement, ...], rules: Rules) -> tuple[Placement, ...]:
+    """The voters that hold each file of a leader's state, durably: the leader, and those that said so."""
+    entry = replica.held(state_id)
+    return tuple(
+        voter for voter in voters if voter == replica.placement or is_acked(entry, voter, rules.p10_incarnation)
+    )
 
 
 def may_name(replica: Replica, entry: Entry, event: NameDue, rules: Rules) -> bool:
     """Whether a state may be named: it has what the term has replayed (N1), and enough copies exist (N3)."""
     if rules.n1_name_what_was_replayed and not has_positions(entry.segment.logs, replica.replayed):
         return False
-    return not rules.n3_copies_min or copies_of(replica, entry, event.voters, rules) >= event.copies_min
+    return (
+        not rules.n3_copies_min or len(holders_of(replica, entry.segment.id, event.voters, rules)) >= event.copies_min
+    )
 
 
 def name_due(replica: Replica, event: NameDue, rules: Rules) -> tuple[Replica, Decision]:
@@ -29,5 +35,31 @@ def name_due(replica: Replica, event: NameDue, rules: Rules) -> tuple[Replica, D
         if event.named_id is not None and segment.id <= event.named_id:
             break
         if may_name(replica, replica.held(segment.id), event, rules):
-            return replica, (Name(segment.id, files_of(replica, segment.id, rules), segment.logs),)
+            return replica, (Name(segment.id, files_of(replica, segment.id, rules), segment.logs, replica.led),)
     return replica, ()
+
+
+def settled(row: TabletRow, named: Name | None) -> Name | None:
+    """The named state, if the newest term has named it.
+
+    A late name of an older term may lie beside the chain of the newest one, which began from the state in front of it.
+    """
+    return named if named is not None and named.term == row.term else None
+
+
+def has_import(row: TabletRow, named: Name | None, number: int) -> bool:
+    """Whether an import has ended: a state that the newest term has named has it."""
+    state = settled(row, named)
+    if state is None or row.phase is Phase.LOADING:
+        return False
+    return has_positions(state.logs, ((import_source(number), 1),))
+
+
+def shippable(term: int, end: int, named: Name | None, is_on_host: bool) -> int:
+    """Up to which offset of a term's log a peer may get records: never more than what is as durable as the table asks.
+
+    A log on a shared Volume is durable to its end; one on a host's own disk only as far as a named state has it.
+    """
+    if not is_on_host:
+        return end
+    return min(end, dict(named.logs).get(term, 0)) if named is not None else 0

@@ -62,6 +62,13 @@ class TabletRow:
     split_head: int | None = None
     """The root when the split began: the children need it before the split ends (E-62)."""
 
+    parent: str | None = None
+    """The tablet that still hands its data to this one. Till then this one neither splits nor merges."""
+    term: int = 0
+    """The newest term. While a tablet splits, it and its children take their terms from one counter, so the ids of
+    their states are unique.
+    """
+
     def replica(self, host: str) -> RowReplica | None:
         """The replica on a host."""
         return next((one for one in self.replicas if one.host == host), None)
@@ -103,7 +110,7 @@ def _leader_of(child: TabletRow) -> Target:
     found = child.replica(child.leader) if child.leader is not None else None
     if found is None:
         raise ProtocolError(f"tablet {child.tablet} has no leader: elect one, then go on with the split")
-    return Target(found.host, found.placement, child.key_range)
+    return Target(found.host, found.placement, child.key_range, child.term)
 
 
 def may_lead(replica: Replica) -> bool:

@@ -17,6 +17,7 @@ from bookkeeper.replicas.values import (
     Segment,
     Stage,
     Step,
+    joined_positions,
     term_of,
 )
 
@@ -62,12 +63,15 @@ def judge_content(replica: Replica, segment: Segment, sender: str, rules: Rules,
 
 
 def _judge_as_leader(replica: Replica, segment: Segment, rules: Rules, is_from_parent: bool) -> OneOf:
-    if replica.stage is Stage.LOADING and replica.root is None:
+    is_loading = replica.stage is Stage.LOADING
+    is_below = term_of(segment.id) < replica.led or not rules.p6_below_own_term
+    is_free = not (rules.p6_loading_fast_forward and replica.has_memory)
+    if is_loading and replica.root is None and is_below and is_free:
         return Step.FAST_FORWARD
     if _is_here(replica, segment, rules, is_from_parent):
         return Reason.SEGMENT_EXISTS
-    fits = replica.stage is Stage.LOADING and segment.base == replica.root and not replica.has_memory
-    return Step.FAST_FORWARD if rules.p6_loading_fast_forward and fits else Step.MERGE
+    fits = rules.p6_loading_fast_forward and segment.base == replica.root
+    return Step.FAST_FORWARD if is_loading and fits and is_below and is_free else Step.MERGE
 
 
 def _is_here(replica: Replica, segment: Segment, rules: Rules, is_from_parent: bool) -> bool:
@@ -116,7 +120,8 @@ def content_arrived(replica: Replica, event: ContentArrived, rules: Rules) -> tu
             reason = now if isinstance(now, Reason) else Reason.OUT_OF_ORDER
             return replica, (Answer(sender, Decline(segment.id, replica.placement, reason, replica.root)),)
     if step is Step.MERGE:
-        return merged(replica, segment, rules, Answer(sender, Ack(segment.id, replica.placement, replica.root)))
+        done = Answer(sender, Ack(segment.id, replica.placement, replica.root))
+        return merged(replica, segment, rules, done, is_from_parent=coming[0].is_from_parent)
     replica = fast_forwarded(replica, segment, _pre_acked(replica, sender), rules)
     return replica, (Answer(sender, Ack(segment.id, replica.placement, replica.root)),)
 
@@ -141,8 +146,14 @@ def fast_forwarded(replica: Replica, segment: Segment, acked: frozenset[Placemen
     )
 
 
-def merged(replica: Replica, segment: Segment, rules: Rules, *then: Answer) -> tuple[Replica, Decision]:
-    """Take the rows of a segment like new writes (E-26, E-27)."""
+def merged(
+    replica: Replica, segment: Segment, rules: Rules, *then: Answer, is_from_parent: bool = False
+) -> tuple[Replica, Decision]:
+    """Take the rows of a segment like new writes (E-26, E-27).
+
+    A parent's segment brings all that its list has, so the states of this term have to have it, too: then the books
+    show when the parent may go (P7).
+    """
     remembered = (segment.id, *(one for one in replica.merged if one != segment.id))
     present: tuple[str, ...] = ()
     if rules.p4_skipped_rows is SkippedRows.CHAIN:
@@ -152,4 +163,6 @@ def merged(replica: Replica, segment: Segment, rules: Rules, *then: Answer) -> t
     elif rules.p4_skipped_rows is SkippedRows.LIST:
         present = tuple(sorted(replica.files | set(segment.files)))
     replica = replace(replica, has_memory=True, merged=remembered if rules.p3_merged_in_majors else ())
-    return replica, (Merge(segment, present, rules.n6_by_origin), *then)
+    if is_from_parent:
+        replica = replace(replica, replayed=joined_positions(replica.replayed, segment.logs))
+    return replica, (Merge(segment, present, rules.n6_by_origin, is_from_parent), *then)

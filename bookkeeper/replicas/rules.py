@@ -45,8 +45,12 @@ class Rules:
     """A receiver asks again at commit whether the segment still fits its root."""
     p6_loading_fast_forward: bool = False
     """A LOADING leader without memory fast-forwards when the base is its root."""
+    p6_below_own_term: bool = False
+    """A LOADING leader fast-forwards only a segment whose term is below its own: its next id must be higher."""
     p7_unload_to_leader: bool = False
-    """A replica in UNLOAD pushes to the leaders of its children only, and waits for their quorum."""
+    """A replica in UNLOAD hands the parent's last named state to the leaders of its children only, and waits for
+    their named states.
+    """
     p8_joining_stage: bool = True
     """A joiner is JOINING, which never leads; a child of a split is LOADING, which has a leader. The document has
     both words, so the literal set keeps them apart, too.
@@ -75,6 +79,8 @@ class Rules:
     """A state's list is written when the state is made, never computed again."""
     n3_copies_min: bool = False
     """A state is named when ``copies_min`` voters of today hold each file of its list."""
+    n3_children_get_named: bool = False
+    """A parent hands only named states to its children: its next term may not have what is beyond them."""
     n4_books_release: bool = False
     """A host deletes what a higher named state does not list, not what its own root does not list."""
     n5_major_begins_term: bool = False
@@ -100,6 +106,7 @@ CORRECTED = Rules(
     p5_ack_when_durable=True,
     p5_ask_again=True,
     p6_loading_fast_forward=True,
+    p6_below_own_term=True,
     p7_unload_to_leader=True,
     p8_joining_stage=True,
     p9_flush_on_loss=True,
@@ -114,6 +121,7 @@ CORRECTED = Rules(
     n1_name_what_was_replayed=True,
     n2_list_is_written=True,
     n3_copies_min=True,
+    n3_children_get_named=True,
     n4_books_release=True,
     n5_major_begins_term=True,
     n6_covered_exists=True,

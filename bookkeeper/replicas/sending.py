@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from bookkeeper.replicas.chain import entries_to_send, is_reference_weak, is_referenced
-from bookkeeper.replicas.events import OfferOne, ReplicateTo, ReplyArrived
+from bookkeeper.replicas.events import OfferOne, ReplicateTo, ReplyArrived, UnloadRun
 from bookkeeper.replicas.instructions import Abandon, Decision, Delete, Restart, Send, Transit, Unloaded
 from bookkeeper.replicas.making import with_empty_major
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Failed, Offer, Purpose, Reason
@@ -50,6 +50,12 @@ def _entries_after(entries: tuple[Entry, ...], segment_id: int | None) -> tuple[
     return entries[index + 1 :]
 
 
+def _named_entries(replica: Replica, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The entries up to the named state; none if that state is on another chain."""
+    index = next((i for i, entry in enumerate(entries) if entry.segment.id == replica.named), -1)
+    return entries[: index + 1]
+
+
 def replicate_to(
     replica: Replica, event: ReplicateTo, rules: Rules, after: int | None = None
 ) -> tuple[Replica, Decision]:
@@ -57,7 +63,11 @@ def replicate_to(
     if not replica.is_leader:
         raise ProtocolError(f"{replica.host} does not lead: only the leader replicates to others")
     target = replica.target(event.target)
-    for entry in _entries_after(entries_to_send(replica, rules), after):
+    replica = replica if event.named_id is None else replace(replica, named=event.named_id)
+    entries = entries_to_send(replica, rules)
+    if target.key_range is not None and rules.n3_children_get_named:
+        entries = _named_entries(replica, entries)
+    for entry in _entries_after(entries, after):
         if not is_acked(entry, target.placement, rules.p10_incarnation):
             return replica, (Send(target.host, offer_of(replica, entry.segment, target), Purpose.REPLICATE),)
     return replica, ()
@@ -87,14 +97,25 @@ def _deletion(files: Iterable[str]) -> Decision:
     return (Delete(named),) if named else ()
 
 
-def unload_run(replica: Replica, rules: Rules) -> tuple[Replica, Decision]:
-    """Offer the next segment that a target lacks; without one, the replica is unloaded (E-65, E-66)."""
-    if replica.stage is not Stage.UNLOAD:
+def unload_run(replica: Replica, event: UnloadRun, rules: Rules) -> tuple[Replica, Decision]:
+    """Offer the next segment that a target lacks; without one, the replica is unloaded (E-65, E-66).
+
+    With the last named state of the tablet (P7), only the chain of that state is offered: the books cover the rest. If
+    a child has a new leader, that leader is served, too.
+    """
+    if replica.stage not in (Stage.UNLOAD, Stage.UNLOAD_FINAL):
         raise ProtocolError(f"{replica.host} is in {replica.stage.value}: only a replica in UNLOAD hands its data on")
-    for entry in replica.entries:
+    final = event.final.state_id if event.final is not None and rules.p7_unload_to_leader else None
+    return _unload_on(replace(replica, final=final), rules)
+
+
+def _unload_on(replica: Replica, rules: Rules) -> tuple[Replica, Decision]:
+    final = replica.final
+    for entry in replica.entries if final is None else entries_to_send(replace(replica, root=final), rules):
         for target in replica.targets:
             if not is_acked(entry, target.placement, rules.p10_incarnation):
-                return replica, (Send(target.host, offer_of(replica, entry.segment, target), Purpose.UNLOAD),)
+                offer = Send(target.host, offer_of(replica, entry.segment, target), Purpose.UNLOAD)
+                return replace(replica, stage=Stage.UNLOAD), (offer,)
     return replace(replica, stage=Stage.UNLOAD_FINAL), (Unloaded(),)
 
 
@@ -129,7 +150,7 @@ def _next(replica: Replica, event: ReplyArrived, rules: Rules) -> tuple[Replica,
     if event.purpose is Purpose.UNLOAD and replica.stage is Stage.UNLOAD:
         target, entry = replica.target(event.target), replica.held(event.reply.segment_id)
         is_current = is_acked(entry, target.placement, rules.p10_incarnation)
-        return unload_run(replica, rules) if is_current else (replica, ())
+        return _unload_on(replica, rules) if is_current else (replica, ())
     return replica, ()
 
 

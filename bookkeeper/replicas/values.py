@@ -67,7 +67,22 @@ class KeyRange:
 EVERYTHING = KeyRange()
 
 Positions = tuple[tuple[int, int], ...]
-"""For logs, named by their term: up to which offset a state has the records. Ascending by term."""
+"""For each source of records: up to which offset a state has them. A log is named by its term, an import by
+:func:`import_source`. Ascending.
+"""
+
+
+def import_source(number: int) -> int:
+    """The name of an import among the sources of a state: a state has it whole, or not at all."""
+    return -number
+
+
+def joined_positions(one: Positions, other: Positions) -> Positions:
+    """The positions of a state that has the records of both."""
+    found = dict(one)
+    for source, offset in other:
+        found[source] = max(found.get(source, 0), offset)
+    return tuple(sorted(found.items()))
 
 
 def has_positions(positions: Positions, wanted: Positions) -> bool:
@@ -113,6 +128,8 @@ class Target:
     host: str
     placement: Placement
     key_range: KeyRange | None = None
+    term: int = 0
+    """Of a child: the term of its leader. What an earlier term acknowledged, a new one may have to get again."""
 
 
 class Step(Enum):
@@ -165,6 +182,10 @@ class Replica:
     """Per target: how often it said OUT_OF_ORDER since it last took a segment (P1)."""
     replayed: Positions = ()
     """What the term that it leads has replayed (N1)."""
+    named: int | None = None
+    """The newest named state that the leader knows of: the children of a split get nothing beyond it."""
+    final: int | None = None
+    """In UNLOAD: the state at which its tablet ended, as the books name it. This state is handed on."""
     given_up: Positions = ()
     """Logs that were given up: their terms, and the offset from which their records are missing (N6)."""
 

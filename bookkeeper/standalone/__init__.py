@@ -1,1 +1,8 @@
-"""One cluster on one machine: its directory, and a supervisor of its processes."""
+"""The hosts of a cluster on one machine: their directories, and a supervisor of their processes.
+
+- ``directory`` makes the directory of a cluster and completes it at each start; ``joining`` makes further hosts;
+  ``books`` makes and checks the stores, ``durable_stores`` repairs them under the ``stores_lock``;
+- ``foreground`` is ``bookkeeper standalone``: a ``supervisor`` of the processes, and the threads ``readiness``,
+  ``fencing`` and ``space``; ``parent_death`` ends its children with it;
+- ``cluster_process`` runs a cluster as a child process, ``hbase_process`` an HBase; ``ports`` finds free ports.
+"""

@@ -19,8 +19,9 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import NotFoundError, RefusedError, UnavailableError
+from bookkeeper.standalone.joining import HOSTS_DIR
 from bookkeeper.standalone.parent_death import ended_with_parent
-from bookkeeper.standalone.readiness import answers
+from bookkeeper.standalone.readiness import Expected, answers
 
 POLL_MS = 50
 LOG_TAIL_BYTES = 4_000
@@ -35,9 +36,13 @@ class RoleState:
 
 
 def read_role(directory: Path, role: str) -> RoleState:
-    """The latest process of ``role``; raises NotFoundError before its first start."""
+    """The latest process of ``role``: ``tserver1``, or ``host2.tserver1`` for one of a further host. Raises
+    NotFoundError before its first start.
+    """
+    host, _, name = role.rpartition(".")
+    home = directory / HOSTS_DIR / host if host else directory
     try:
-        state = json.loads((directory / "run" / f"{role}.json").read_text())
+        state = json.loads((home / "run" / f"{name}.json").read_text())
     except FileNotFoundError:
         text = f"{directory}: no process {role} was started; start the cluster: bookkeeper standalone {directory}"
         raise NotFoundError(text) from None
@@ -95,7 +100,9 @@ class ClusterProcess:
         process.wait()
 
     def role(self, name: str) -> RoleState:
-        """The latest process of a role (``master``, ``tserver1``, ..., ``replay``); raises NotFoundError."""
+        """The latest process of a role (``master``, ``tserver1``, ``host2.tserver1``, ..., ``replay``); raises
+        NotFoundError.
+        """
         return read_role(self.settings.directory, name)
 
     def kill9(self, name: str) -> int:
@@ -108,7 +115,8 @@ class ClusterProcess:
         """Return when the master answers and every tserver is registered. Raises as :meth:`wait_until`."""
         coordination = open_coordination(self.settings)
         try:
-            self.wait_until(lambda: answers(self.settings, coordination), "answering cluster", timeout_s)
+            wanted = Expected(self.settings.standalone.tservers + self.settings.standalone.hosts - 1)
+            self.wait_until(lambda: answers(self.settings, coordination, wanted), "answering cluster", timeout_s)
         finally:
             coordination.close()
 

@@ -1,9 +1,10 @@
-"""The directory of one cluster: ``init`` makes it, and each start completes it.
+"""The directory of one cluster, and of a host that joined it: ``init`` makes it, and each start completes it.
 
 ``init`` creates the books with their owner first. Then it writes the settings file, atomically; that file claims the
 directory. :func:`complete_cluster` makes everything else, idempotently, at ``init`` and at each start: the directories,
 the secrets and the record of the instance in the coordination store. An ``init`` that is interrupted before the
-settings file leaves books without a cluster, and the next ``init`` reports them. Rule: R23 (a permanent identity).
+settings file leaves books without a cluster, and the next ``init`` reports them. ``joining`` makes the directory of a
+further host, which shares the stores of the cluster. Rule: R23 (a permanent identity).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from bookkeeper.coordination.config_changes import register_instance
 from bookkeeper.coordination.config_tree import Instance
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.embedded import COORDINATION_FILE
+from bookkeeper.coordination.host_names import claim_name, place_of
 from bookkeeper.errors import ExistsError, InvalidInputError
 from bookkeeper.metadata.opening import sqlite_path
 from bookkeeper.security.file_roots import private_roots
@@ -57,6 +59,8 @@ def init_cluster(
         metadata_url=metadata_url,
         overrides={MONITOR_PORT: monitor_port, **(overrides or {})},
     )
+    if settings.host.cluster:
+        raise InvalidInputError("host.cluster is for a host that joins a cluster: bookkeeper init DIR --join CLUSTER")
     _refuse_missing_directory(settings)
     try:
         make_books(settings)
@@ -67,20 +71,24 @@ def init_cluster(
     return settings
 
 
-def complete_cluster(settings: Settings) -> None:
-    """Make missing directories, secrets and the record of the instance, and check the stores, which no process may use
-    meanwhile. Never creates books. Raises as :func:`check_books`.
+def complete_cluster(settings: Settings, *, alone: bool = True) -> None:
+    """Make missing directories, secrets and the records of instance and host, and check the stores. ``alone``: no
+    process uses the stores meanwhile, so they are repaired, too, and checked cell by cell. Never creates books.
+
+    Raises as :func:`check_books` and :func:`claim_name`.
     """
-    make_stores_durable(settings)
-    check_journals(settings)
+    if alone:
+        make_stores_durable(settings)
+        check_journals(settings)
     close_to_others(settings)
     for path in (settings.wal_dir, settings.tables_dir, settings.logs_dir, *private_roots(settings)):
         path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-    SecretStore(settings.directory).complete(settings.instance.name, settings.instance.instance_id)
+    SecretStore(settings.cluster_directory).complete(settings.instance.name, settings.instance.instance_id)
     coordination = open_coordination(settings)
     try:
-        check_books(settings, coordination, thoroughly=True)
+        check_books(settings, coordination, thoroughly=alone)
         register_instance(coordination, Instance(settings.instance.instance_id, settings.instance.name))
+        claim_name(coordination, settings.host.name, place_of(settings.directory, settings.cluster_directory))
     finally:
         coordination.close()
 

@@ -13,9 +13,9 @@ import os
 import shutil
 from pathlib import Path
 
-from bookkeeper.bulk.exported_table import copy_file
 from bookkeeper.sqlite_file import JOURNAL_SUFFIX
 from bookkeeper.storage.volume.file_ops import CALL_BYTES, FileOps, beside, sync_directory
+from bookkeeper.storage.volume.given_directory import read_parts, write_file
 from bookkeeper.storage.volume.sources import DiskSource
 
 NEW_SUFFIX = ".new"
@@ -60,7 +60,7 @@ def is_on_disk(path: Path, ops: FileOps) -> bool:
 
 def _replace_by_copy(path: Path, ops: FileOps) -> None:
     new = beside(path, NEW_SUFFIX)
-    copy_file(path, new, ops)
+    write_file(new, read_parts(path), ops)
     shutil.copymode(path, new)
     new.replace(path)
     sync_directory(path.parent, ops)

@@ -1,24 +1,26 @@
-"""``bookkeeper standalone``: runs the processes of one cluster until SIGTERM or SIGINT, and reports to the operator."""
+"""``bookkeeper standalone``: runs one host of a cluster, or several on one machine, until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.embedded import EmbeddedCoordination
-from bookkeeper.errors import BookkeeperError, TransientError, unavailable
+from bookkeeper.errors import BookkeeperError, InvalidInputError, TransientError, unavailable
 from bookkeeper.runtime.threads import guarded_thread
 from bookkeeper.security.exposure import refuse_plaintext
 from bookkeeper.security.private_files import keep_private
 from bookkeeper.standalone.directory import close_to_others, complete_cluster
 from bookkeeper.standalone.fencing import Fence
-from bookkeeper.standalone.readiness import wait_until_ready
+from bookkeeper.standalone.joining import local_hosts
+from bookkeeper.standalone.readiness import Expected, wait_until_ready
 from bookkeeper.standalone.space import SpaceWatch
+from bookkeeper.standalone.stores_lock import StoresLock
 from bookkeeper.standalone.supervisor import Supervisor, roles_of
 
 LOG = logging.getLogger(__name__)
@@ -29,28 +31,39 @@ DISK_CHECK_INTERVAL_MS = 1_000
 
 
 def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
-    """Run a cluster until SIGTERM or SIGINT. ``report`` gets a line when the cluster answers, for each restart of a
-    process, and when a disk becomes full. A temporary failure, such as a full disk, delays the start. A file that is
-    damaged while processes run is reported, and ends no process.
+    """Run the hosts of a cluster on this machine until SIGTERM or SIGINT: the one in the directory of ``settings``
+    and, if it is the cluster's first, as many others as ``standalone.hosts`` requires. ``report`` gets a line when the
+    cluster answers, for each restart of a process, for each host that can't run, and when a disk becomes full. A
+    temporary failure, such as a full disk, delays the start. A file that is damaged while processes run is reported,
+    and ends no process.
 
-    Raises RefusedError when another supervisor runs this directory, when other users can open it and it belongs to one
-    of them, or when the settings bind an address beyond loopback without TLS. Main thread only.
+    Raises InvalidInputError when a joined host is to run further ones; RefusedError when another supervisor runs this
+    directory, when other users can open it and it belongs to one of them, or when the settings bind an address beyond
+    loopback without TLS. Main thread only.
     """
     keep_private()
     refuse_plaintext(settings)
     clock, stop = SystemClock(), threading.Event()
     report_safely = partial(_report_safely, report)
-    roles = roles_of(settings.standalone.tservers)
+    if settings.host.cluster and settings.standalone.hosts > 1:
+        raise InvalidInputError(
+            f"{settings.directory} is a host of the cluster in {settings.cluster_directory}, which runs further hosts: "
+            f"bookkeeper standalone {settings.cluster_directory} --hosts {settings.standalone.hosts}"
+        )
+    roles = roles_of(settings.standalone, settings.directory)
     supervisor = Supervisor(settings.directory, roles, report_safely, STOP_TIMEOUT_MS, clock)
+    stores = StoresLock(settings.cluster_directory)
     for path in close_to_others(settings):
         report_safely(f"{path} was open to other users of this machine; its mode is now private")
     retry_until(stop, supervisor.acquire, report_safely, clock)
-    threads = [
-        guarded_thread(name, partial(task, settings, report_safely, clock, stop))
-        for name, task in (("readiness", _announce), ("fence", _fence), ("space", _watch_space))
-    ]
+    threads: list[threading.Thread] = []
     try:
-        retry_until(stop, partial(_complete, settings), report_safely, clock)
+        retry_until(stop, partial(_complete, settings, stores), report_safely, clock)
+        hosts = [settings, *_further_hosts(settings, supervisor, report_safely, clock, stop)]
+        threads = [
+            guarded_thread(name, partial(task, hosts, report_safely, clock, stop))
+            for name, task in (("readiness", _announce), ("fence", _fence), ("space", _watch_space))
+        ]
         for thread in threads:
             thread.start()
         supervisor.run()
@@ -60,17 +73,42 @@ def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
             if thread.is_alive():
                 thread.join()
         supervisor.release()
+        stores.release()
 
 
-Task = Callable[[Settings, Callable[[str], None], Clock, threading.Event], None]
+Task = Callable[[Sequence[Settings], Callable[[str], None], Clock, threading.Event], None]
+"""A thread of the supervisor. It gets the settings of the hosts that run here, beginning with the directory's."""
+
 T = TypeVar("T")
 
 
-def _complete(settings: Settings) -> None:
+def _complete(settings: Settings, stores: StoresLock) -> None:
+    alone = stores.enter()
     try:
-        complete_cluster(settings)
+        complete_cluster(settings, alone=alone)
     except OSError as error:
         raise unavailable(f"{settings.directory} can't be written", error) from error
+    finally:
+        if alone:
+            stores.share()
+
+
+def _further_hosts(
+    settings: Settings, supervisor: Supervisor, report: Callable[[str], None], clock: Clock, stop: threading.Event
+) -> list[Settings]:
+    """The further hosts that run, with their roles at the supervisor; reports and leaves out a host that can't run."""
+    if settings.host.cluster:
+        return []
+    found = []
+    for host in retry_until(stop, partial(local_hosts, settings, report), report, clock) or []:
+        try:
+            complete_cluster(host, alone=False)
+            supervisor.add_host(host.directory, roles_of(host.standalone, host.directory, host.host.name))
+        except (BookkeeperError, OSError) as error:
+            report(f"host {host.host.name} is not run: {error}")
+        else:
+            found.append(host)
+    return found
 
 
 def _report_safely(report: Callable[[str], None], text: str) -> None:
@@ -103,9 +141,10 @@ def retry_until(
             return None
 
 
-def _watch_space(settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
+def _watch_space(hosts: Sequence[Settings], report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
+    settings = hosts[0]
     directories = (
-        settings.directory,
+        *(host.directory for host in hosts),
         settings.wal_dir,
         settings.tables_dir,
         settings.coordination_dir,
@@ -117,7 +156,8 @@ def _watch_space(settings: Settings, report: Callable[[str], None], clock: Clock
         watch.run_once()
 
 
-def _fence(settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
+def _fence(hosts: Sequence[Settings], report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
+    settings = hosts[0]
     open_store = partial(EmbeddedCoordination, settings.coordination_dir, settings.coordination, clock)
     coordination = retry_until(stop, open_store, report, clock, BookkeeperError)
     if coordination is None:
@@ -130,8 +170,9 @@ def _fence(settings: Settings, report: Callable[[str], None], clock: Clock, stop
         coordination.close()
 
 
-def _announce(settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
-    state = retry_until(stop, partial(wait_until_ready, settings, clock, stop), report, clock, BookkeeperError)
+def _announce(hosts: Sequence[Settings], report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
+    settings, wanted = hosts[0], Expected.of(hosts)
+    state = retry_until(stop, partial(wait_until_ready, settings, wanted, clock, stop), report, clock, BookkeeperError)
     if state is not None:
         report(
             f"cluster {settings.instance.name} answers at {state.master} with {len(state.tservers)} tservers "

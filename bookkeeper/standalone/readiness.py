@@ -1,8 +1,9 @@
-"""Checks whether a cluster of this machine answers: a master leads and replies, and all tservers are registered."""
+"""Checks whether a cluster answers: a master leads and replies, and the expected tservers and hosts are registered."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bookkeeper.client import Client
@@ -21,23 +22,42 @@ class ClusterState:
 
     master: str | None
     tservers: tuple[str, ...]
+    hosts: frozenset[str] = frozenset()
+    """Names of the hosts whose replicas one of the tservers holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The least number of live tservers, and hosts that must be among theirs."""
+
+    tservers: int
+    hosts: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, hosts: Sequence[Settings]) -> Expected:
+        """All tservers of the hosts that a supervisor runs, and each of these hosts that is not the cluster's first."""
+        run = [host for host in hosts if "tserver" in host.standalone.processes]
+        named = frozenset(host.host.name for host in run if host.host.cluster)
+        return cls(sum(host.standalone.tservers for host in run), named)
 
 
 def read_state(coordination: Coordination) -> ClusterState:
     """The live processes and the leader by the coordination store."""
     leader = coordination.leader()
-    alive = [session.address for session in coordination.sessions("tserver") if session.alive]
-    return ClusterState(None if leader is None else leader.address, tuple(alive))
+    alive = [session for session in coordination.sessions("tserver") if session.alive]
+    hosts = frozenset(session.host.name for session in alive if session.host is not None)
+    addresses = tuple(session.address for session in alive)
+    return ClusterState(None if leader is None else leader.address, addresses, hosts)
 
 
-def is_complete(state: ClusterState, tservers: int) -> bool:
-    """Whether a master leads and at least ``tservers`` tservers are registered."""
-    return state.master is not None and len(state.tservers) >= tservers
+def is_complete(state: ClusterState, wanted: Expected) -> bool:
+    """Whether a master leads, and the expected tservers and hosts are registered."""
+    return state.master is not None and len(state.tservers) >= wanted.tservers and wanted.hosts <= state.hosts
 
 
-def answers(settings: Settings, coordination: Coordination) -> bool:
-    """Whether all processes of this cluster are registered and its leading master replies to a call."""
-    if not is_complete(read_state(coordination), settings.standalone.tservers):
+def answers(settings: Settings, coordination: Coordination, wanted: Expected) -> bool:
+    """Whether the expected processes are registered and the leading master replies to a call."""
+    if not is_complete(read_state(coordination), wanted):
         return False
     try:
         with Client.connect(settings.directory, budget_ms=0) as client:
@@ -47,12 +67,12 @@ def answers(settings: Settings, coordination: Coordination) -> bool:
     return True
 
 
-def wait_until_ready(settings: Settings, clock: Clock, stop: threading.Event) -> ClusterState | None:
+def wait_until_ready(settings: Settings, wanted: Expected, clock: Clock, stop: threading.Event) -> ClusterState | None:
     """Poll until the cluster answers, and return its processes; None when ``stop`` is set first."""
     coordination = open_coordination(settings)
     try:
         while not clock.wait(stop, POLL_MS):
-            if answers(settings, coordination):
+            if answers(settings, coordination, wanted):
                 return read_state(coordination)
     finally:
         coordination.close()

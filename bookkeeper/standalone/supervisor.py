@@ -1,9 +1,11 @@
-"""Keeps the processes of one cluster running: a master, its tservers, and the replay process.
+"""Keeps the processes of a cluster's hosts on this machine running: a master, tservers, and the replay process.
 
 Each role has one process, which the supervisor restarts with backoff after its end, a log file, and a
-``run/<role>.json`` with the pid. When the supervisor is killed, its children die with it (parent-death signal), and the
-next supervisor starts them again. A lock on the directory refuses a second supervisor. When a full disk refuses to open
-a log or to write a file, the supervisor reports that once and retries.
+``run/<role>.json`` with the pid, both in the directory of its host. When the directory of a further host is lost, the
+supervisor ends the processes of that host and starts them again once the directory is back. When the supervisor is
+killed, its children die with it (parent-death signal), and the next supervisor starts them again. A lock on each
+directory refuses a second supervisor. When a full disk refuses to open a log or to write a file, the supervisor reports
+that once and retries.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from pathlib import Path
 from typing import IO
 
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.errors import RefusedError, unavailable
+from bookkeeper.config import SETTINGS_FILE, StandaloneSettings
+from bookkeeper.errors import BookkeeperError, RefusedError, unavailable
 from bookkeeper.standalone.parent_death import ended_with_parent
 
 RESTART_DELAY_MIN_MS = 100
@@ -30,23 +33,37 @@ RESTART_DELAY_MAX_MS = 5_000
 STABLE_AFTER_MS = 10_000
 """A process that lived this long is restarted with the shortest delay."""
 RECORD_RETRY_MS = 500
+HOST_CHECK_MS = 500
+"""Time between two looks at the directories of further hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One process of the cluster: its unique name, and the module that ``python -m`` runs."""
+    """One process of the cluster: its unique name, the module that ``python -m`` runs, and its host's directory."""
 
     name: str
     module: str
+    directory: Path
+
+    @property
+    def file(self) -> str:
+        """Its name without that of the host, for files in the host's directory."""
+        return self.name.rpartition(".")[2]
 
 
-def roles_of(tservers: int) -> list[Role]:
-    """The processes of a standalone cluster: master, replay, and ``tservers`` tablet servers."""
-    names = [f"tserver{n}" for n in range(1, tservers + 1)]
+def roles_of(standalone: StandaloneSettings, directory: Path, host: str = "") -> list[Role]:
+    """The processes of one host; ``host`` stands in the names of those of a further host (``host2.tserver1``)."""
+    names = {
+        "master": ["master"],
+        "tserver": [f"tserver{n}" for n in range(1, standalone.tservers + 1)],
+        "replay": ["replay"],
+    }
+    prefix = f"{host}." if host else ""
     return [
-        Role("master", "bookkeeper.master"),
-        *(Role(name, "bookkeeper.tserver") for name in names),
-        Role("replay", "bookkeeper.replay"),
+        Role(prefix + name, f"bookkeeper.{kind}", directory)
+        for kind in names
+        if kind in standalone.processes
+        for name in names[kind]
     ]
 
 
@@ -70,12 +87,14 @@ class _Child:
     """Whether its ``run/<role>.json`` is not written yet."""
     last_report: str = ""
     """The line that was reported last about it."""
+    is_homeless: bool = False
+    """Whether the directory of its host was lost."""
 
 
 @dataclass(slots=True)
 class Supervisor:
-    """The supervisor of one cluster, until :meth:`stop` or a termination signal. One instance per process, main thread
-    only.
+    """The supervisor of the cluster in ``directory``, until :meth:`stop` or a termination signal. One instance per
+    process, main thread only.
     """
 
     directory: Path
@@ -86,7 +105,7 @@ class Supervisor:
     _children: list[_Child] = field(default_factory=list)
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     _stopping: bool = False
-    _lock: IO[str] | None = None
+    _locks: dict[Path, IO[str]] = field(default_factory=dict)
 
     def run(self) -> None:
         """Start every role and keep it running until the end. Raises as :meth:`acquire`."""
@@ -122,9 +141,19 @@ class Supervisor:
         """Lock the directory; idempotent. Raises RefusedError when another supervisor has the lock, NoSpaceError when
         there is no space for the lock's file, UnavailableError.
         """
-        if self._lock is not None:
+        self._acquire(self.directory)
+
+    def add_host(self, directory: Path, roles: list[Role]) -> None:
+        """Lock the directory of a further host, and run its ``roles``, too; call it before :meth:`run`. Raises as
+        :meth:`acquire`.
+        """
+        self._acquire(directory)
+        self.roles = [*self.roles, *roles]
+
+    def _acquire(self, directory: Path) -> None:
+        if directory in self._locks:
             return
-        run = self.directory / "run"
+        run = directory / "run"
         try:
             run.mkdir(exist_ok=True)
             lock = (run / "standalone.lock").open("w")
@@ -134,24 +163,56 @@ class Supervisor:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.close()
-            raise RefusedError(
-                f"{self.directory}: another standalone process runs this cluster; stop it first"
-            ) from None
-        self._lock = lock
+            raise RefusedError(f"{directory}: another standalone process runs this cluster; stop it first") from None
+        self._locks[directory] = lock
 
     def release(self) -> None:
-        """Unlock the directory; idempotent."""
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            lock.close()
+        """Unlock the directories; idempotent."""
+        while self._locks:
+            self._locks.popitem()[1].close()
 
     def _start_due(self) -> None:
         now = self.clock.boot_ns()
         for child in self._children:
-            if child.process is None and child.start_at_ns <= now:
+            self._look_for_home(child)
+            if child.process is None and child.start_at_ns <= now and not child.is_homeless:
                 self._try_to_start(child)
             if child.process is not None and child.is_unrecorded:
                 self._try_to_record(child)
+
+    def _look_for_home(self, child: _Child) -> None:
+        """End the process of a further host whose directory was lost, and report the loss once. The process may start
+        again once the directory is back and locked.
+        """
+        is_lost = self._is_lost(child.role.directory)
+        if is_lost and not child.is_homeless:
+            self.report(
+                f"{child.role.name} is stopped: the directory {child.role.directory} of its host was removed or "
+                "emptied; it starts again when the directory is back; the next bookkeeper standalone makes a new one"
+            )
+            if child.process is not None:
+                child.process.terminate()
+        child.is_homeless = is_lost or (child.is_homeless and not self._lock_again(child))
+
+    def _lock_again(self, child: _Child) -> bool:
+        """Lock a directory that is back; reports a failure once and returns False."""
+        directory = child.role.directory
+        try:
+            lock = self._locks.get(directory)
+            if lock is not None and os.fstat(lock.fileno()).st_nlink == 0:
+                self._locks.pop(directory).close()
+            self._acquire(directory)
+        except BookkeeperError as error:
+            self._report_once(child, f"{child.role.name} can't be started: {error.message}")
+            return False
+        return True
+
+    def _is_lost(self, directory: Path) -> bool:
+        """Whether the directory of a further host is away; one that can't be read counts as there."""
+        try:
+            return directory != self.directory and not (directory / SETTINGS_FILE).exists()
+        except OSError:
+            return False
 
     def _try_to_start(self, child: _Child) -> None:
         try:
@@ -167,7 +228,7 @@ class Supervisor:
             self._write_pid(child)
             child.is_unrecorded, child.last_report = False, ""
         except OSError as error:
-            reason = unavailable(f"run/{child.role.name}.json can't be written", error).message
+            reason = unavailable(f"{self._record(child.role)} can't be written", error).message
             self._report_once(child, f"{child.role.name} runs, but {reason}")
 
     def _report_once(self, child: _Child, text: str) -> None:
@@ -176,12 +237,15 @@ class Supervisor:
         child.last_report = text
 
     def _log(self, role: Role) -> Path:
-        return self.directory / "logs" / f"{role.name}.log"
+        return role.directory / "logs" / f"{role.file}.log"
+
+    def _record(self, role: Role) -> Path:
+        return role.directory / "run" / f"{role.file}.json"
 
     def _start(self, child: _Child) -> None:
         log = self._log(child.role)
         log.parent.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", child.role.module, str(self.directory)]
+        command = [sys.executable, "-m", child.role.module, str(child.role.directory)]
         with log.open("ab") as output:
             child.process = subprocess.Popen(
                 ended_with_parent(command, signal.SIGKILL),
@@ -198,8 +262,9 @@ class Supervisor:
 
     def _write_pid(self, child: _Child) -> None:
         assert child.process is not None
-        path = self.directory / "run" / f"{child.role.name}.json"
+        path = self._record(child.role)
         temporary = path.with_suffix(".tmp")
+        path.parent.mkdir(exist_ok=True)
         try:
             temporary.write_text(json.dumps({"pid": child.process.pid, "starts": child.starts}))
             temporary.replace(path)
@@ -209,7 +274,8 @@ class Supervisor:
 
     def _wait(self, wake_read: int) -> None:
         now = self.clock.boot_ns()
-        due = [c.start_at_ns for c in self._children if c.process is None]
+        due = [c.start_at_ns for c in self._children if c.process is None and not c.is_homeless]
+        due += [now + HOST_CHECK_MS * 1_000_000 for c in self._children if c.role.directory != self.directory]
         due += [now + RECORD_RETRY_MS * 1_000_000 for c in self._children if c.process is not None and c.is_unrecorded]
         timeout = max(0.0, (min(due) - now) / 1e9) if due else None
         for key, _events in self._selector.select(timeout):
@@ -228,7 +294,7 @@ class Supervisor:
         child.process = None
         child.delay_ms = restart_delay_ms(child.delay_ms, (now - child.started_ns) // 1_000_000)
         child.start_at_ns = now + child.delay_ms * 1_000_000
-        if not self._stopping:
+        if not self._stopping and not child.is_homeless:
             text = f"{child.role.name} ended ({_describe(code)}), its log is {self._log(child.role)}"
             self.report(f"{text}; starting again in {child.delay_ms} ms")
 

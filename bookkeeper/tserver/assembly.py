@@ -5,9 +5,10 @@ The order in which they start and end is in ``process``.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
-from bookkeeper.bulk import incoming_dir
+from bookkeeper.bulk import INCOMING
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import read_config
@@ -17,9 +18,11 @@ from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import BackgroundThread, Die
+from bookkeeper.storage.replicas import HostStore
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.volume import Volume
 from bookkeeper.tserver.books.received_index import ReceivedIndex
+from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
 from bookkeeper.tserver.bulk.bulk_parts import BulkParts
@@ -31,17 +34,22 @@ from bookkeeper.tserver.client_requests import ClientRequests, RequestLimits
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
 from bookkeeper.tserver.commit.wal_opener import WalOpener
+from bookkeeper.tserver.leading.chain_states import ChainStates
+from bookkeeper.tserver.leading.led_tablets import LedTablets
+from bookkeeper.tserver.leading.namer import Namer
+from bookkeeper.tserver.leading.senders import HostCalls, Senders
+from bookkeeper.tserver.leading.terms import Terms
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flush_schedule import FlushLimits, FlushSchedule
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
-from bookkeeper.tserver.maintenance.tablet_books import TabletBooks
+from bookkeeper.tserver.maintenance.stale_reads import StaleReads
 from bookkeeper.tserver.maintenance.tablet_opener import TabletMaker, TabletOpener
-from bookkeeper.tserver.maintenance.tablet_states import NamedStates
+from bookkeeper.tserver.maintenance.tablet_states import NamedStates, StatesByTablet
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
-from bookkeeper.tserver.parts import Parts, ReceiveParts, TabletParts, WriteParts
+from bookkeeper.tserver.parts import LeadingParts, Parts, ReceiveParts, ReplicaParts, TabletParts, WriteParts
 from bookkeeper.tserver.receive.message_admission import MessageAdmission
 from bookkeeper.tserver.receive.message_decoding import PeerLimits
 from bookkeeper.tserver.receive.message_order import MessageOrder
@@ -50,6 +58,10 @@ from bookkeeper.tserver.receive.receiver import LocalApply, Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
 from bookkeeper.tserver.receive.slice_delivery import SliceDelivery
 from bookkeeper.tserver.receive.slice_retry import SliceRetry
+from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
+from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
+from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
+from bookkeeper.tserver.replicas.replica_receiver import ReceiveLimits, ReplicaReceiver
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.block_targets import view_of
 from bookkeeper.tserver.tablets.tablet_registry import Registry
@@ -75,7 +87,8 @@ class SharedStores:
 @dataclass(frozen=True, slots=True)
 class Environment:
     """The settings and connections of the process, which its parts share. ``address``: where it answers; ``retries``:
-    of writes to the metadata table, for as long as the session is valid; ``die`` ends the process.
+    of writes to the metadata table, for as long as the session is valid; ``die`` ends the process; ``host``: the disk
+    of replicas, None where another process of the directory has it.
     """
 
     settings: Settings
@@ -87,6 +100,7 @@ class Environment:
     master: MasterLink
     retries: SessionRetries
     die: Die
+    host: HostStore | None = None
 
 
 def assemble(env: Environment) -> Parts:
@@ -95,11 +109,17 @@ def assemble(env: Environment) -> Parts:
     limits = request_limits(env.settings)
     peer_limits = PeerLimits(limits.batch, env.clock)
     writing = _writing(env, registry)
-    tablets = _tablets(env, registry, writing)
+    replicas = None if env.host is None else _replicas(env, env.host)
+    held = None if replicas is None else replicas.held
+    sorter = Sorter(env.clock, env.die)
+    maker = TabletMaker(env.stores.volume, writing.configuration.table, sorter.later, books_flight_ms(env.settings))
+    tablets = _tablets(env, registry, writing, held, sorter, maker)
     receiving = _receiving(env, writing, tablets, peer_limits)
     return Parts(
         session=env.session,
-        clients=ClientRequests(registry, tablets.flusher, writing.path, env.session, limits),
+        clients=ClientRequests(
+            registry, tablets.flusher, writing.path, env.session, limits, _stale_reads(env, held, maker)
+        ),
         writing=writing,
         tablets=tablets,
         receiving=receiving,
@@ -113,6 +133,7 @@ def assemble(env: Environment) -> Parts:
             env.master.report,
             env.address,
         ),
+        replicas=replicas,
     )
 
 
@@ -137,19 +158,44 @@ def _writing(env: Environment, registry: Registry) -> WriteParts:
     return WriteParts(path, committer, bookkeeper, configuration)
 
 
-def _tablets(env: Environment, registry: Registry, writing: WriteParts) -> TabletParts:
+def _stale_reads(env: Environment, held: HeldReplicas | None, maker: TabletMaker) -> StaleReads | None:
+    if held is None:
+        return None
+    volume = held.store.volume
+    return StaleReads(
+        held, lambda manifest, refs: maker.data_of(manifest.extent, manifest.key.directory, refs, volume), env.clock
+    )
+
+
+def _tablets(
+    env: Environment,
+    registry: Registry,
+    writing: WriteParts,
+    held: HeldReplicas | None,
+    sorter: Sorter,
+    maker: TabletMaker,
+) -> TabletParts:
     settings, clock = env.settings, env.clock
     path, bookkeeper = writing.path, writing.bookkeeper
-    sorter = Sorter(clock, env.die)
-    states = NamedStates(TabletBooks(env.stores.metadata, env.retries), env.die)
+    books = TabletBooks(env.stores.metadata, env.retries)
+    led = LedTablets()
+    states = StatesByTablet(NamedStates(books, env.die), ChainStates(led, books))
     schedule = FlushSchedule(clock, flush_limits(settings))
     flusher = Flusher(registry, path, bookkeeper, states, schedule, BackgroundThread("flusher", clock, env.die))
     compactor = Compactor(registry, flusher, states, clock, env.die)
-    maker = TabletMaker(env.stores.volume, writing.configuration.table, sorter.later, books_flight_ms(settings))
-    loader = Loader(
-        registry, path, bookkeeper, flusher, TabletOpener(env.stores.metadata, env.session, env.stores.volume, maker)
-    )
-    return TabletParts(registry, loader, flusher, compactor, sorter)
+    terms = Terms(held, led)
+    opener = TabletOpener(env.stores.metadata, env.session, env.stores.volume, maker, terms)
+    loader = Loader(registry, path, bookkeeper, flusher, opener, led, clock)
+    return TabletParts(registry, loader, flusher, compactor, sorter, _leading(env, writing, led, books))
+
+
+def _leading(env: Environment, writing: WriteParts, led: LedTablets, books: TabletBooks) -> LeadingParts:
+    def copies_min(table_id: str) -> int:
+        return writing.configuration.table(table_id).properties.copies_min
+
+    hosts = HostCalls(env.stores.coordination, env.pool.tserver)
+    senders = Senders(led, hosts, env.clock, random.Random(), env.die)
+    return LeadingParts(led, senders, Namer(led, books, copies_min, env.clock, env.die))
 
 
 def _receiving(env: Environment, writing: WriteParts, tablets: TabletParts, limits: PeerLimits) -> ReceiveParts:
@@ -183,12 +229,22 @@ def _bulk(
         env.master.nudge,
         env.die,
     )
-    directory = incoming_dir(settings.tables_dir) / session_id
-    uploads = SegmentUploads(directory, env.clock, settings.tserver.stream_idle_timeout_ms, env.die)
+    directory, idle_timeout_ms = f"{INCOMING}/{session_id}", settings.tserver.stream_idle_timeout_ms
+    uploads = SegmentUploads(env.stores.volume, directory, env.clock, idle_timeout_ms, env.die)
     receiver = SegmentReceiver(
         env.stores.volume, receiving.admission, receiving.tablets, receiving.receiver, loader, uploads, limits
     )
     return BulkParts(loader, receiver, uploads)
+
+
+def _replicas(env: Environment, host: HostStore) -> ReplicaParts:
+    settings, clock = env.settings, env.clock
+    held, books = HeldReplicas(host), ReplicaBooks(env.stores.metadata)
+    limits = ReceiveLimits(
+        replicate_calls(settings), settings.tserver.disk_reserve_bytes, settings.tserver.stream_idle_timeout_ms
+    )
+    receiver = ReplicaReceiver(held, books.row, clock, limits, env.die)
+    return ReplicaParts(held, receiver, ReplicaCollector(held, books.rows, clock, env.die))
 
 
 def commit_limits(settings: Settings) -> CommitLimits:

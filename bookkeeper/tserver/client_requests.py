@@ -13,11 +13,13 @@ from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotServingError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import Condition, ScanPage, ScanRequest, WriteBatch, WriteResult
-from bookkeeper.storage.tablet import BatchLimits, VersionFilter
+from bookkeeper.storage.tablet import BatchLimits, TabletData, VersionFilter
+from bookkeeper.storage.tablet import ScanPage as DataPage
 from bookkeeper.storage.wal import encode_batch
 from bookkeeper.tserver.authorizations import authorizations_for
 from bookkeeper.tserver.commit.submission import Durability
 from bookkeeper.tserver.maintenance.flusher import Flusher
+from bookkeeper.tserver.maintenance.stale_reads import StaleReads
 from bookkeeper.tserver.tablets.tablet import ServedTablet, TabletRecords
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write import request_dedup
@@ -56,14 +58,22 @@ class ClientRequests:
     """Executes the requests of clients. Thread-safe."""
 
     def __init__(
-        self, registry: Registry, flusher: Flusher, path: CommitPath, session: Session, limits: RequestLimits
+        self,
+        registry: Registry,
+        flusher: Flusher,
+        path: CommitPath,
+        session: Session,
+        limits: RequestLimits,
+        stale: StaleReads | None,
     ) -> None:
+        """``stale``: of the replicas on this host; None where another process holds them."""
         self._registry = registry
         self._flusher = flusher
         self._path = path
         self._context = path.context
         self._session = session
         self._limits = limits
+        self._stale = stale
 
     def write(self, batches: Sequence[WriteBatch], durability: str, writer: str, attempt: int) -> WriteResult:
         """Whole row mutations for some tablets. ``Durability`` says when it returns, "default" is the tables' own;
@@ -110,26 +120,16 @@ class ClientRequests:
         return self._path.judge(ConditionalWrite(context, tablet, checked, conditions, requested)) is True
 
     def scan(self, request: ScanRequest) -> ScanPage:
-        """One page of a tablet. Its records were durable as requested; the lease is checked after reading. Raises
+        """One page of a tablet. Its records were durable as requested; the lease is checked after reading. With
+        ``stale_ms``, a host that does not lead the tablet answers from its own state. Raises
         NotServingError, InvalidInputError, and RefusedError for authorizations that the user does not have.
         """
-        if len(request.columns) % 2:
-            raise InvalidInputError("columns are pairs of family and qualifier: their number must be even")
-        pairs = list(zip(request.columns[::2], request.columns[1::2], strict=True))
-        authorizations = authorizations_for(self._context.view.users, request.user, request.authorizations)
-        tablet = self._registry.find(request.extent) or self._registry.serving(request.extent)
+        tablet = self._registry.find(request.extent)
+        if tablet is None and request.stale_ms is not None and self._stale is not None:
+            return self._stale_page(request, self._stale, request.stale_ms)
+        tablet = tablet or self._registry.serving(request.extent)
         try:
-            page = tablet.data.scan_page(
-                request.start_row,
-                request.stop_row,
-                request.families,
-                pairs,
-                request.resume,
-                min(request.page_bytes, self._limits.page_bytes_max),
-                VersionFilter(request.versions, request.from_ms, request.to_ms),
-                self._context.clock.wall_ms(),
-                authorizations,
-            )
+            page = self._page_of(tablet.data, request)
         except CorruptionError:
             self._session.check()
             if not self._registry.holds(tablet):  # another holder may have replaced its segments
@@ -137,6 +137,31 @@ class ClientRequests:
             raise
         self._session.check()
         return ScanPage(encode_batch(page.records), page.next)
+
+    def _stale_page(self, request: ScanRequest, stale: StaleReads, stale_ms: int) -> ScanPage:
+        """A page of the newest state on this host, which does not lead the tablet. No lease is checked: the page says
+        how old it is, and nothing can make it younger.
+        """
+        with stale.open(request.extent, stale_ms, request.least_state) as found:
+            page = self._page_of(found.data, request)
+        return ScanPage(encode_batch(page.records), page.next, found.state_id, found.as_of_ms)
+
+    def _page_of(self, data: TabletData, request: ScanRequest) -> DataPage:
+        if len(request.columns) % 2:
+            raise InvalidInputError("columns are pairs of family and qualifier: their number must be even")
+        pairs = list(zip(request.columns[::2], request.columns[1::2], strict=True))
+        authorizations = authorizations_for(self._context.view.users, request.user, request.authorizations)
+        return data.scan_page(
+            request.start_row,
+            request.stop_row,
+            request.families,
+            pairs,
+            request.resume,
+            min(request.page_bytes, self._limits.page_bytes_max),
+            VersionFilter(request.versions, request.from_ms, request.to_ms),
+            self._context.clock.wall_ms(),
+            authorizations,
+        )
 
     def _latest_ms(self) -> int | None:
         return self._limits.batch.latest_ms(self._context.clock.wall_ms())

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.model import StreamKey
 from bookkeeper.origins import RootLog
+from bookkeeper.rpc.contract import replica_messages
 from bookkeeper.rpc.contract.messages import FileMark, ServedTablets, TabletProblem
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_parts import BulkParts
 from bookkeeper.tserver.client_requests import ClientRequests
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
+from bookkeeper.tserver.leading.led_tablets import LedTablets
+from bookkeeper.tserver.leading.namer import Namer
+from bookkeeper.tserver.leading.senders import Senders
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.loader import Loader
@@ -23,6 +27,10 @@ from bookkeeper.tserver.receive.message_admission import MessageAdmission
 from bookkeeper.tserver.receive.receive_streams import Streams
 from bookkeeper.tserver.receive.receiver import Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
+from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
+from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
+from bookkeeper.tserver.replicas.replica_receiver import ReplicaReceiver
+from bookkeeper.tserver.replicas.wire_forms import replica_info
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write.commit_path import CommitPath
@@ -46,6 +54,37 @@ class WriteParts:
 
 
 @dataclass(frozen=True, slots=True)
+class LeadingParts:
+    """The tablets with replicas that this host leads: copies to other hosts, and names in the books."""
+
+    led: LedTablets
+    senders: Senders
+    namer: Namer
+
+    def start(self) -> None:
+        """Start the threads."""
+        self.senders.start()
+        self.namer.start()
+
+    def close(self) -> None:
+        """End the threads; the next leader continues."""
+        self.senders.close()
+        self.namer.close()
+
+    def status(self) -> Mapping[str, str]:
+        """Facts for operators: what other hosts got from this one since the start."""
+        sent = self.senders.counters.sent
+        return {
+            "led_tablets": str(len(self.led.all())),
+            "names_put": str(self.namer.names_put),
+            "segments_sent": str(sent.segments),
+            "segment_files_sent": str(sent.files),
+            "segment_rows_sent": str(sent.rows),
+            "segment_bytes_sent": str(sent.payload_bytes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class TabletParts:
     """The tablets served here, and the jobs that work on them."""
 
@@ -54,6 +93,7 @@ class TabletParts:
     flusher: Flusher
     compactor: Compactor
     sorter: Sorter
+    leading: LeadingParts
 
     def served(self) -> ServedTablets:
         """The tablets served here, with the problems of some of them."""
@@ -75,8 +115,25 @@ class ReceiveParts:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaParts:
+    """The replicas on this host's own disk."""
+
+    held: HeldReplicas
+    receiver: ReplicaReceiver
+    collector: ReplicaCollector
+
+    def infos(self, table_id: str, with_segments: bool) -> replica_messages.HeldReplicas:
+        """What this host holds; ``table_id`` empty = of all tables."""
+        manifests = [held.manifest for held in self.held.all() if table_id in ("", held.key.table_id)]
+        damaged = {str(key): error.message for key, error in self.held.damaged.items()}
+        return replica_messages.HeldReplicas(
+            tuple(replica_info(manifest, with_segments) for manifest in manifests), damaged
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
-    """All of them."""
+    """All of them. ``replicas``: None where another process of the directory has the host."""
 
     session: Session
     clients: ClientRequests
@@ -85,6 +142,7 @@ class Parts:
     receiving: ReceiveParts
     bulk: BulkParts
     worker: ReplicationWorker
+    replicas: ReplicaParts | None
 
     def forget_streams(self, streams: Sequence[StreamKey]) -> None:
         """These streams have ended for good (R20), and their ``~recv_`` cells are gone. A tablet whose load begins
@@ -104,7 +162,9 @@ class Parts:
     def status(self) -> Mapping[str, str]:
         """Facts for operators: counts, bytes, offsets."""
         tablets = self.tablets.registry.all()
+        replicas = {} if self.replicas is None else self.replicas.receiver.status()
         return {
+            **replicas,
             "session": self.session.session_id,
             "tablets": str(len(tablets)),
             "memory_bytes": str(sum(tablet.data.memory_bytes for tablet in tablets)),
@@ -116,4 +176,5 @@ class Parts:
             "config_generation": str(self.writing.path.context.view.generation),
             "books_updates": str(self.writing.bookkeeper.updates_written),
             "open_streams": str(len(self.receiving.streams)),
+            **self.tablets.leading.status(),
         }

@@ -85,6 +85,7 @@ class TServerProcess:
                 master=self._master,
                 retries=self._retries,
                 die=die,
+                host=self._host,
             )
         )
 
@@ -117,8 +118,12 @@ class TServerProcess:
         parts.writing.bookkeeper.start()
         parts.tablets.flusher.start()
         parts.tablets.compactor.start()
+        parts.tablets.leading.start()
         parts.receiving.index.start()
         parts.bulk.uploads.start()
+        if parts.replicas is not None:
+            parts.replicas.receiver.start()
+            parts.replicas.collector.start()
         parts.writing.configuration.start()
         self._service.attach(parts)
         LOG.info("session %s serves at %s", self.session_id, self.address)
@@ -138,7 +143,11 @@ class TServerProcess:
         parts.bulk.receiver.close()
         parts.receiving.receiver.close()
         parts.bulk.uploads.close()
+        if parts.replicas is not None:
+            parts.replicas.receiver.close()
+            parts.replicas.collector.close()
         parts.tablets.loader.unload_all()
+        parts.tablets.leading.close()
         parts.writing.committer.close()
         parts.tablets.sorter.close()
         parts.receiving.index.close()

@@ -23,9 +23,16 @@ from bookkeeper.rpc.contract.messages import (
     WriteResult,
 )
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, OfferAnswer, SegmentPart, SegmentsOffer
+from bookkeeper.rpc.contract.replica_messages import (
+    HeldReplicas,
+    SegmentAck,
+    SegmentAnswer,
+    SegmentOffer,
+    SegmentTransit,
+)
 from bookkeeper.rpc.dispatch import caller, secret_holder
 from bookkeeper.rpc.trust.table_rights import TableRights
-from bookkeeper.tserver.parts import Parts
+from bookkeeper.tserver.parts import Parts, ReplicaParts
 
 
 class TServerService:
@@ -155,6 +162,27 @@ class TServerService:
     def apply_replicated(self, request: ApplyRequest) -> ReplicateResult:
         """See :meth:`Receiver.apply_replicated`."""
         return self._for_own_cluster().receiving.receiver.apply_replicated(request)
+
+    # ---- other hosts of this cluster
+
+    def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas:
+        """See :meth:`ReplicaParts.infos`."""
+        return self._replicas.infos(table_id, with_segments)
+
+    def segment_offer(self, offer: SegmentOffer) -> SegmentAnswer:
+        """See :meth:`ReplicaReceiver.offer`."""
+        return self._replicas.receiver.offer(offer)
+
+    def segment_transit(self, transit: SegmentTransit) -> SegmentAck:
+        """See :meth:`ReplicaReceiver.transit`."""
+        return self._replicas.receiver.transit(transit)
+
+    @property
+    def _replicas(self) -> ReplicaParts:
+        replicas = self._for_own_cluster().replicas
+        if replicas is None:
+            raise RefusedError("this tserver holds no replicas: call the one whose session shows the host")
+        return replicas
 
     # ---- operators
 

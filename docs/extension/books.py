@@ -21,13 +21,13 @@ from bookkeeper.model import BlockRange, PartialHighWater, RowRange, StreamKey, 
 from bookkeeper.origins import Part, Root, RootIntervals, RootLog, Runs, root_of
 from docs.extension.markdown import code, doc, table
 
-_WAL = "file:///srv/west/wal/tserver-3-e41aed3c/000001.wal"
+_WAL = "wal/tserver-3-e41aed3c/000001.wal"
 _STREAM = StreamKey("ff9fae57", _WAL, "1", "4", 2)
 
 SAMPLES: Mapping[str, object] = {
     "table_id": "1",
     "end_row": b"m",
-    "uri": "file:///srv/west/tables/1/t-0001/4294967297.geo.parquet",
+    "segment": "tables/1/t-0001/4294967297.geo.parquet",
     "wal": _WAL,
     "file": _WAL,
     "target": TargetKey("east", "4", "1", 2),

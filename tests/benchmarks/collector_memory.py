@@ -40,7 +40,7 @@ from bookkeeper.metadata.sqlite.sqlite_cells import PART_CELLS
 from bookkeeper.metadata.values import FateOp
 from bookkeeper.model import TargetKey
 from bookkeeper.storage.volume import open_volume
-from bookkeeper.storage.volume.file_ops import uri_of
+from bookkeeper.storage.volume.names import log_directory
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.master_cycle import LONG_LEASES
 from tests.benchmarks.master_memory import BYTES_MAX, forget_peak, resident_bytes
@@ -70,15 +70,15 @@ class Case:
 class MadeBooks:
     """A store that makes its rows as they are read; of the writes it keeps the round alone."""
 
-    def __init__(self, case: Case, wal_dir: Path, instance_id: str) -> None:
-        self._case, self._prefix = case, uri_of(wal_dir) + "/"
+    def __init__(self, case: Case, instance_id: str) -> None:
+        self._case = case
         self._owner = {keys.OWNER: Cell(1, owner_value(instance_id))}
         self.are_there = False
         self.written = 0
 
     def uri(self, number: int) -> str:
         """The name of a log."""
-        return f"{self._prefix}{self._case.session(number)}/{number % LOGS_OF_SESSION + 1:06d}.wal"
+        return f"{log_directory(self._case.session(number))}/{number % LOGS_OF_SESSION + 1:06d}.wal"
 
     def put(self, rows: Sequence[RowPut], rank: int) -> None:
         """Rounds and marks."""
@@ -162,7 +162,7 @@ class MadeLogs(TServers):
 
     def entries_of(self, session_id: str) -> Iterator[tuple[str, bool]]:
         """As many as one session wrote."""
-        case, prefix = self.case, f"{uri_of(self.wal_dir)}/{session_id}/"
+        case, prefix = self.case, f"{log_directory(session_id)}/"
         assert case is not None
         if session_id == "live":
             yield f"{prefix}000001.wal", False
@@ -209,7 +209,7 @@ def measure(case: Case, directory: Path) -> float:
     ground.create_table("1", [])
     reign = campaign(ground.coordination, ground.coordination.open_session("master", "localhost:2"))
     assert isinstance(reign, Reign)
-    store = MadeBooks(case, ground.settings.wal_dir, ground.settings.instance.instance_id)
+    store = MadeBooks(case, ground.settings.instance.instance_id)
     empty = Case(0, case.tablets, case.moment)
     clock = TestClock()
     before = 0
@@ -228,9 +228,7 @@ def measure(case: Case, directory: Path) -> float:
         else:
             if not step:
                 collector = collector_of(ground, store, reign, clock)
-            collector.tservers = MadeLogs(
-                ground.coordination, ground.pool, ground.settings.wal_dir, open_volume(ground.settings), case=present
-            )
+            collector.tservers = MadeLogs(ground.coordination, ground.pool, open_volume(ground.settings), case=present)
             with patch("bookkeeper.master.gc.gc_runner.delete_log"):
                 collector.run_once()
     peak = resident_bytes("VmHWM")
@@ -253,7 +251,7 @@ def collector_of(ground: Ground, store: MadeBooks, reign: Reign, clock: TestCloc
         stores, clock, SteadyWall(clock), fate, OriginMemory(OriginIndex(open_volume(ground.settings)), own_id, 1e12)
     )
     rounds = Rounds(store, ground.coordination, reign, own_id, "made")
-    tservers = MadeLogs(ground.coordination, ground.pool, ground.settings.wal_dir, open_volume(ground.settings))
+    tservers = MadeLogs(ground.coordination, ground.pool, open_volume(ground.settings))
     return GcRunner(stores, rounds, clock, tservers, fate, origin_gc, FLIGHT_MS)
 
 

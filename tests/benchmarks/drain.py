@@ -21,14 +21,13 @@ import pyarrow as pa
 from bookkeeper.config import Settings, new_settings, write_settings
 from bookkeeper.model import MUTATION_SCHEMA, BlockTarget
 from bookkeeper.replay.ranges import Range
-from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, block_target_to_pb, encode_batch
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.memory import MemoryWatch
 from tests.benchmarks.plain_copy import Peer, copy_plain, drain_peer
 from tests.support.ranges import a_range
 from tests.support.replay_process import ReplayProcess
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import MACHINE, name_at, path_of
 from tests.support.wal_files import TO_EAST, WEST
 
 BLOCK_RECORDS = 4096

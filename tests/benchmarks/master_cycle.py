@@ -44,14 +44,14 @@ CYCLE_RATIO_MAX = 1.5
 QUICK_MS_MAX = 10.0
 
 
-def _uri(ground: Ground, session: str, number: int) -> str:
-    return f"file://{ground.settings.wal_dir}/{session}/{number:06d}.wal"
+def _log(session: str, number: int) -> str:
+    return f"wal/{session}/{number:06d}.wal"
 
 
-def _status(ground: Ground, number: int, closed: bool, needed: int) -> combiners.ReplicationStatus:
+def _status(number: int, closed: bool, needed: int) -> combiners.ReplicationStatus:
     barriers = []
     if number > 1:
-        barriers = [combiners.Barrier(offset=3, file=_uri(ground, SESSION, number - 1), until_offset=NEEDED)]
+        barriers = [combiners.Barrier(offset=3, file=_log(SESSION, number - 1), until_offset=NEEDED)]
     opened = combiners.ReplicationStatus(created_time=1_700_000_000_000 + number, barriers=barriers)
     status = combiners.append(opened, needed, needed_bytes=needed * 120)
     return combiners.close(status) if closed else status
@@ -62,8 +62,8 @@ def _fill(ground: Ground, extents: list[Extent], files: int, target: Target) -> 
     rows = [keys.tablet_row(extent.table_id, extent.end_row) for extent in extents]
     puts: list[RowPut] = []
     for number in range(1, files + 1):
-        uri = _uri(ground, SESSION, number)
-        status = _status(ground, number, True, NEEDED)
+        uri = _log(SESSION, number)
+        status = _status(number, True, NEEDED)
         status.shares.extend(values.encode_shares([TargetShare(target.key, NEEDED - 10, NEEDED * 110)]))
         value = values.encode_status(status)
         users = [rows[(number + step) % TABLETS] for step in range(TABLETS_OF_FILE)]
@@ -84,7 +84,7 @@ def _half_done(ground: Ground, target: Target, files: int) -> None:
                 finished_share_records=90,
                 finished_share_bytes=11_000,
             )
-            puts.append(RowPut(keys.repl_row(_uri(ground, SESSION, number)), {column: values.encode_status(done)}))
+            puts.append(RowPut(keys.repl_row(_log(SESSION, number)), {column: values.encode_status(done)}))
         ground.metadata.put(puts, keys.done_rank(100))
 
 
@@ -120,14 +120,14 @@ def _seconds(work: Callable[[], None]) -> float:
 
 def _quick_ms(ground: Ground, books: Books, session: str, row: bytes) -> float:
     """A needed offset is written, then the session is looked at twice, as after a nudge."""
-    uri = _uri(ground, session, 1)
+    uri = _log(session, 1)
     times = []
     for needed in range(1, 40):
-        put = RowPut(row, {keys.repl_column(uri): values.encode_status(_status(ground, 1, False, needed))})
+        put = RowPut(row, {keys.repl_column(uri): values.encode_status(_status(1, False, needed))})
         ground.metadata.put([put], keys.needed_rank(needed))
         start = time.perf_counter()
         for _ in range(2):
-            books.refresh(session, _uri(ground, session, 1).rpartition("/")[0].encode() + b"/")
+            books.refresh(session, _log(session, 1).rpartition("/")[0].encode() + b"/")
         times.append(time.perf_counter() - start)
         assert not books.unsafe()
     return sorted(times)[len(times) // 2] * 1000

@@ -70,7 +70,7 @@ class Case:
     def uri(self, number: int) -> str:
         """The name of an outstanding log."""
         session, log = divmod(number * self.apart, self.logs_of_session)
-        return f"file:///var/lib/bookkeeper/west/wal/tserver-1-{session:08x}/{log + 1:06d}.wal"
+        return f"wal/tserver-1-{session:08x}/{log + 1:06d}.wal"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.model import MUTATION_SCHEMA
-from bookkeeper.storage.volume.file_ops import FileOps, uri_of, write_all
+from bookkeeper.storage.volume.file_ops import FileOps, write_all
 from bookkeeper.storage.volume.sources import map_file
 from bookkeeper.storage.wal import (
     Block,
@@ -203,14 +203,14 @@ def _plain_read(path: Path, size: int) -> None:
 
 
 def _decode(path: Path) -> None:
-    records = sum(block.batch().num_rows for block in read_blocks(MACHINE, uri_of(path), 1, BLOCKS * RECORDS))
+    records = sum(block.batch().num_rows for block in read_blocks(MACHINE, name_at(path), 1, BLOCKS * RECORDS))
     if records != BLOCKS * RECORDS:
         raise ValueError(f"read {records} records")
 
 
 def _skip(path: Path) -> None:
     last = BLOCKS * RECORDS
-    list(read_blocks(MACHINE, uri_of(path), last, last))
+    list(read_blocks(MACHINE, name_at(path), last, last))
 
 
 def _figure(name: str, rates: dict[str, float], key: str, reference: str, **targets: float) -> Figure:
@@ -246,11 +246,11 @@ def _round(directory: Path, batches: list[pa.RecordBatch], payloads: list[pa.Buf
         ("plain groups", lambda: _plain_write(path, payloads, GROUP, SYNC_INTERVAL_MS / 1000)),
         ("", path.unlink),
         ("commit", lambda: _commit(path, batches, Durability.FLUSH, 4 * GROUP, BLOCKS)),
-        ("", lambda: delete_log(MACHINE, uri_of(path))),
+        ("", lambda: delete_log(MACHINE, name_at(path))),
         ("plain syncs", lambda: _plain_write(path, message * SYNCS, 1, 0.0)),
         ("", path.unlink),
         ("syncs", lambda: _commit(path, single, Durability.SYNC, 1, SYNCS)),
-        ("", lambda: delete_log(MACHINE, uri_of(path))),
+        ("", lambda: delete_log(MACHINE, name_at(path))),
     ]
     return {name: _seconds(step) for name, step in steps}
 

@@ -18,6 +18,7 @@ from tests.support.masters import MasterNode
 from tests.support.monitor_scene import Scene, get, lagging, read
 from tests.support.shell import quick
 from tests.support.tservers import wait_until
+from tests.support.volumes import name_at
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -70,7 +71,7 @@ def test_what_is_behind_is_kept_for_whom_it_is_behind(scene: Scene) -> None:
         }
 
     body = scene.until("api/kept?rows=500", lambda found: behind <= kept_for(found))
-    logs = {path.absolute().as_uri() for path in scene.west.settings.wal_dir.glob("*/*.wal")}
+    logs = {name_at(path, scene.west.settings.directory) for path in scene.west.settings.wal_dir.glob("*/*.wal")}
     assert behind <= {file["file"] for file in body["files"]} & logs
 
 

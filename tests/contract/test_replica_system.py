@@ -38,7 +38,7 @@ from tests.support.wal_files import EAST, NORTH, WEST, records
 
 ROOT = Path(__file__).parents[2]
 NOON_MS = 1_795_348_800_000
-STREAM = StreamKey(WEST, "file:///w", "t1", "r1", 1)
+STREAM = StreamKey(WEST, "w", "t1", "r1", 1)
 
 
 def block(first: int, last: int) -> MessageBlock:

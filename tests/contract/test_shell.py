@@ -361,3 +361,36 @@ def test_init_says_what_it_made_and_refuses_a_second_time(tmp_path: Path) -> Non
     assert bad.code == ExitCode.FAILED
     assert "did you mean tserver.wal_roll_bytes?" in bad.err
     assert not (tmp_path / "d").exists()
+
+
+def test_init_makes_a_host_of_a_cluster_and_refuses_what_a_host_can_not_have(west: Cluster, tmp_path: Path) -> None:
+    home, cluster = str(tmp_path / "two"), str(west.directory)
+    made = bookkeeper("init", home, "--join", cluster, "--set", "tserver.wal_roll_bytes=4096", "--json")
+    assert (made.code, made.err) == (ExitCode.OK, "")
+    assert (made.json["cluster"], made.json["host"][:4], made.json["name"]) == (cluster, "host", "west")
+    assert made.json["metadata"] == west.settings.metadata_url
+    assert load_settings(home).tserver.wal_roll_bytes == 4_096
+    for words in (("config", "check", home), ("shell", home, "tables"), ("secret", "list", home), ("monitor", home)):
+        assert quick(*words).code == ExitCode.OK, words
+    assert quick("secret", "list", home).out == quick("secret", "list", cluster).out
+    cases: list[tuple[tuple[str, ...], int, str]] = [
+        (("--join", cluster, "--name", "w"), ExitCode.USAGE, "--name and --metadata are for a new cluster"),
+        (("--join", cluster, "--set", "host.name=x"), ExitCode.FAILED, "name the host with --host NAME"),
+        (("--join", cluster, "--host", "host1"), ExitCode.FAILED, "host1 is the host in . of this cluster for ever"),
+        (("--join", home), ExitCode.FAILED, "join that directory"),
+        ((), ExitCode.USAGE, "a new cluster needs --name NAME, a host of an existing one --join CLUSTER"),
+    ]
+    for arguments, code, says in cases:
+        refused = quick("init", str(tmp_path / "three"), *arguments)
+        assert refused.code == code, refused.err
+        assert says in refused.err
+    assert not (tmp_path / "three").exists()
+
+
+def test_the_first_host_may_have_another_name_and_a_joined_host_runs_no_further_ones(tmp_path: Path) -> None:
+    assert quick("init", str(tmp_path / "c"), "--name", "c", "--host", "alpha").code == ExitCode.OK
+    assert load_settings(tmp_path / "c").host.name == "alpha"
+    assert quick("init", str(tmp_path / "d"), "--join", str(tmp_path / "c")).code == ExitCode.OK
+    refused = bookkeeper("standalone", str(tmp_path / "d"), "--hosts", "2")
+    assert refused.code == ExitCode.FAILED
+    assert f"bookkeeper standalone {tmp_path / 'c'} --hosts 2" in refused.err

@@ -57,23 +57,6 @@ def test_a_name_leads_to_a_file_of_the_volume_and_nowhere_else(volume: Volume, n
             act(name)
 
 
-def test_a_uri_is_a_name_and_back(volume: Volume) -> None:
-    for name in (LOG, "tables/1/t-00/a b%20c#?.parquet"):
-        assert volume.name_of(volume.uri_of(name)) == name
-
-
-@pytest.mark.parametrize("uri", ["file:///etc/hosts", "hdfs://host/wal/1.wal", "wal/1.wal"])
-def test_a_uri_of_another_place_has_no_name(volume: Volume, uri: str) -> None:
-    with pytest.raises((InvalidInputError, NotFoundError)):
-        volume.name_of(uri)
-
-
-def test_a_uri_that_leads_out_of_the_volume_counts_as_missing(volume: Volume) -> None:
-    for tail in ("/../x", "/", "//x", "/./x"):
-        with must_raise(NotFoundError, f"a URI that ends with {tail} is followed", match="is no file of this cluster"):
-            volume.name_of(volume.uri_of("tables") + tail)
-
-
 # ---- making files
 
 
@@ -279,6 +262,41 @@ def test_a_list_has_every_name_with_the_prefix_and_no_other(volume: Volume) -> N
     assert volume.list_names("none/") == []
 
 
+def test_the_directories_and_the_files_right_below_a_name_are_listed_apart(volume: Volume) -> None:
+    for name in ("tables/1/t-0001/a", "tables/1/t-0001/b", "tables/10/t-0001/c", "tables/d", "wal/s/1.wal"):
+        volume.create(name, [b""]).close()
+    assert volume.list_directories("tables") == ["1", "10"]
+    assert volume.list_directories("tables/1/t-0001") == volume.list_directories("none") == []
+    assert sorted(volume.entries("tables/1/t-0001")) == ["tables/1/t-0001/a", "tables/1/t-0001/b"]
+    assert list(volume.entries("tables")) == ["tables/d"]
+    assert list(volume.entries("none")) == []
+
+
+def test_a_tree_is_removed_and_its_neighbours_stay(volume: Volume) -> None:
+    for name in ("tables/1/import-a/x/1", "tables/1/import-a/2", "tables/1/import-ab/3"):
+        volume.create(name, [b""]).close()
+    for _ in range(2):
+        volume.remove_tree("tables/1/import-a")
+        assert volume.list_names("") == ["tables/1/import-ab/3"]
+    assert volume.list_directories("tables/1") == ["import-ab"]
+
+
+def test_a_directory_with_files_is_not_pruned(volume: Volume) -> None:
+    volume.create(LOG, [b""]).close()
+    session = LOG.rpartition("/")[0]
+    volume.prune(session)
+    assert volume.list_names("") == [LOG], "a log goes with its directory"
+    volume.delete([LOG])
+    for _ in range(2):
+        volume.prune(session)
+        assert volume.list_directories("wal") == []
+
+
+def test_the_first_file_of_a_directory_may_be_made_at_once(volume: Volume) -> None:
+    volume.create_once("tables/1/import-a/manifest.json", b"{}")
+    assert content(volume, "tables/1/import-a/manifest.json") == b"{}"
+
+
 def test_deleting_again_changes_nothing(volume: Volume) -> None:
     volume.create(LOG, [b""]).close()
     volume.create("wal/other", [b""]).close()
@@ -300,6 +318,18 @@ class OpenDoors(LocalVolume):
     def is_fenced(self, name: str) -> bool:
         super().is_fenced(name)
         return False
+
+
+class Sweeping(LocalVolume):
+    """Breaks a promise: it removes a directory with its files."""
+
+    def prune(self, directory: str) -> None:
+        self.remove_tree(directory)
+
+
+def test_a_volume_that_prunes_files_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="a log goes with its directory"):
+        test_a_directory_with_files_is_not_pruned(Sweeping(tmp_path))
 
 
 def test_a_volume_without_fences_is_noticed(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from tests.support.faults import fault
 from tests.support.local_pair import LocalCluster, local_pair
 from tests.support.local_replay import at_once
 from tests.support.tservers import wait_until
-from tests.support.volumes import MACHINE
 
 pytestmark = pytest.mark.integration
 
@@ -96,9 +95,9 @@ def test_the_lag_counts_neither_other_tables_nor_other_groups_and_survives_the_l
     assert one.needed - one.finished > OTHERS, "offsets count everybody's records"
     assert 0 < one.lag_bytes < 10_000
     west.replace_tserver()
-    wait_until(lambda: read_seal(MACHINE, one.file) is not None, "the end of the log")
+    wait_until(lambda: read_seal(west.volume, one.file) is not None, "the end of the log")
     shows(west, {"t": 10, "u": 30, "g": 7})
-    told = {share for shares in file_summary(MACHINE, one.file).shares.values() for share in shares}
+    told = {share for shares in file_summary(west.volume, one.file).shares.values() for share in shares}
     wait_until(
         lambda: said_by_cells(west, one.file) == told, "CLOSED has the shares of the blocks, from every writer of it"
     )

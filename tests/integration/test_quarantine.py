@@ -16,7 +16,6 @@ from bookkeeper.master.quarantine.quarantined_ranges import scan_rows
 from bookkeeper.metadata.owner import ROUND_NAME
 from bookkeeper.replay.ranges import Range
 from bookkeeper.rpc.contract.messages import QuarantinedRange
-from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.storage.wal import read_headers
 from shell.failures import ExitCode
 from tests.docs.page import ROOT, same_shape
@@ -25,7 +24,6 @@ from tests.support.local_pair import Books, LocalCluster, local_pair
 from tests.support.local_replay import at_once
 from tests.support.shell import quick
 from tests.support.tservers import wait_until
-from tests.support.volumes import MACHINE
 from tests.support.wal_files import damage
 
 pytestmark = pytest.mark.integration
@@ -129,7 +127,7 @@ def test_a_quarantined_range_keeps_its_file_until_it_is_skipped(manual: Pair) ->
     check_blocked_until_held(manual)
     held = listed(west, "held")
     roll(west)
-    file = path_of(held.file)
+    file = west.path(held.file)
     wait_until(lambda: not west.master.leadership.cycle.books.snapshot.files, "books without the file")
     begun = west.master.coordination.number(ROUND_NAME)
     wait_until(lambda: west.master.coordination.number(ROUND_NAME) > begun + 6, "three looks of the collector")
@@ -167,14 +165,14 @@ def test_a_retry_ships_it_behind_what_followed_it(manual: Pair) -> None:
     assert east.rows("t") == rows, "the later put is the newest still"
     assert west.client.replication.quarantine() == ()
     assert not west.client.replication.wait("t")
-    wait_until(lambda: not path_of(held.file).exists(), "the file to go")
+    wait_until(lambda: not west.path(held.file).exists(), "the file to go")
     ended = [str(running.op.args) for running in east.master.leadership.fate.pending()]
     assert any("quarantine-2" in args for args in ended), "the peer need not remember the run (R20)"
 
 
 def logged(east: LocalCluster) -> list[bytes]:
     """Rows in the present log of the peer's tserver, in order."""
-    blocks = [at.load() for at in read_headers(MACHINE, east.tserver.parts.writing.path.wal_uri)]
+    blocks = [at.load() for at in read_headers(east.volume, east.tserver.parts.writing.path.wal_uri)]
     return [row for block in blocks for row in block.batch().column("row").to_pylist()]
 
 
@@ -190,11 +188,11 @@ def test_a_blocking_range_may_be_tried_at_once(tmp_path: Path) -> None:
             for row, value in rows.items():
                 west.put("t", row, value)
             uri = west.tserver.parts.writing.path.wal_uri
-            whole = path_of(uri).read_bytes()
-            damage(uri, 3)
+            whole = west.path(uri).read_bytes()
+            damage(uri, 3, root=west.directory)
         blocking = listed(west, "blocking")
         assert blocking.error_code == "corruption"
-        with path_of(uri).open("r+b") as log:
+        with west.path(uri).open("r+b") as log:
             log.write(whole)
         assert west.client.replication.retry_range(blocking.range_id)
         assert not west.client.replication.wait("t", timeout_ms=LIMIT_MS)
@@ -215,7 +213,7 @@ def test_damage_in_a_log_is_passed_and_what_is_whole_behind_it_arrives(auto: Pai
     with nothing_leaves(west):
         for number in range(5):
             west.put("t", b"%d" % number, b"v")
-        damage(west.tserver.parts.writing.path.wal_uri, 3)
+        damage(west.tserver.parts.writing.path.wal_uri, 3, root=west.directory)
     arrived(east, {b"%d" % number: b"v" for number in (0, 1, 3, 4)})
     held = listed(west, "held")
     assert (held.error_code, held.blocks.first, held.blocks.last) == ("corruption", 3, 3)

@@ -23,6 +23,7 @@ from bookkeeper.replay.service import EXIT_BROKEN
 from bookkeeper.replay.spark.class_archive import archive_directory, archive_key, find_archive
 from bookkeeper.replay.spark.spark_session import SCRATCH
 from bookkeeper.rpc.contract.messages import ReplicateRequest
+from bookkeeper.storage.volume import LocalVolume
 from bookkeeper.storage.wal import read_blocks
 from tests.support.cluster import Cluster
 from tests.support.memory_peer import MemoryPeer
@@ -30,7 +31,6 @@ from tests.support.ranges import a_range
 from tests.support.replay_process import ReplayProcess, all_gone, wait_until
 from tests.support.thrift_peer import ThriftPeer
 from tests.support.trust import trust_everybody
-from tests.support.volumes import MACHINE
 from tests.support.wal_files import EAST, NORTH, TO_EAST, WEST, Spec, write_wal
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -45,9 +45,9 @@ def rows(first: int, count: int) -> list[bytes]:
 
 def wal(directory: Path, name: str, blocks: int, size: int, targets: Sequence[TargetKey] = (TO_EAST, TO_NORTH)) -> str:
     block_targets = [BlockTarget(target, None) for target in targets]
-    return write_wal(
-        directory / name, [Spec(rows(n * size + 1, size), block_targets=block_targets) for n in range(blocks)]
-    )
+    """A log in a directory of logs; its name on the Volume that has them."""
+    specs = [Spec(rows(n * size + 1, size), block_targets=block_targets) for n in range(blocks)]
+    return write_wal(directory / name, specs, root=directory.parent.parent)
 
 
 def least_heap_mib() -> int:
@@ -139,7 +139,7 @@ def test_ranges_arrive_exactly_and_are_shipped_by_task_processes(
         3: (1000, 700, None),
     }
     assert sorted(east.memory.rows) == sorted(rows(101, 500) + rows(1, 1000))
-    assert results[1].acked_position == next(read_blocks(MACHINE, one, 600, 600)).end_position
+    assert results[1].acked_position == next(read_blocks(LocalVolume(logs.parent.parent), one, 600, 600)).end_position
     tasks = {member.pid for member in process.family()} - {process.jvm().pid}
     assert {r.pid for r in results.values()} <= tasks
     assert {r.host for r in results.values()} == {socket.gethostname()}
@@ -181,7 +181,7 @@ def test_a_stream_is_never_cut_between_tasks(process: ReplayProcess, logs: Path,
 
 def test_a_bad_range_is_a_row_and_the_good_ones_count(process: ReplayProcess, logs: Path, east: ThriftPeer) -> None:
     good, bad = wal(logs, "good", 4, 10), wal(logs, "bad", 4, 10)
-    second = list(read_blocks(MACHINE, bad, 1, 40))[1]
+    second = list(read_blocks(LocalVolume(logs.parent.parent), bad, 1, 40))[1]
     raw = bytearray((logs / "bad").read_bytes())
     raw[second.end_position - 20] ^= 0xFF
     (logs / "bad").write_bytes(raw)
@@ -189,7 +189,7 @@ def test_a_bad_range_is_a_row_and_the_good_ones_count(process: ReplayProcess, lo
         [
             a_range(good, 1, 40, quorum=east.quorum, range_id=1),
             a_range(bad, 1, 40, quorum=east.quorum, range_id=2),
-            a_range("file:///nowhere/w", 1, 40, quorum=east.quorum, range_id=3),
+            a_range("nowhere/w", 1, 40, quorum=east.quorum, range_id=3),
         ]
     )
     assert (results[1].acked_offset, results[1].error) == (40, None)
@@ -317,7 +317,7 @@ def test_told_to_stop_with_a_task_under_way_it_says_nothing_and_leaves_no_orphan
     write_settings(settings)
     log = tmp_path / "log"
     with ReplayProcess(settings, log) as process:
-        family, lost = hang_in_a_task(process, wal(tmp_path / "west" / "wal", "w", 4, 10), east)
+        family, lost = hang_in_a_task(process, wal(tmp_path / "west" / "wal" / "s", "w", 4, 10), east)
         said = log.read_text()
         process.process.send_signal(signal.SIGTERM)
         assert process.process.wait(LIMIT_S) == 0

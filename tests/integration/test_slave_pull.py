@@ -27,7 +27,6 @@ from combiners import ReplicationStatus
 from tests.support.faults import fault
 from tests.support.local_pair import Books, LocalCluster, local_cluster
 from tests.support.tservers import replicate_request, source_block, wait_until
-from tests.support.volumes import MACHINE
 
 pytestmark = pytest.mark.integration
 
@@ -74,7 +73,7 @@ class Puller:
         own_id, parts = self.east.settings.instance.instance_id, self.east.tserver.parts
         found = [
             b
-            for b in read_blocks(MACHINE, file, first, last)
+            for b in read_blocks(self.west.volume, file, first, last)
             if decide(b.header, self.target, own_id).selection is Selection.WHOLE
         ]
         key = self.target

@@ -22,11 +22,9 @@ from bookkeeper.errors import ExistsError, PermanentError
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import LocalityGroup
 from bookkeeper.replay.stream.segment_transfer import BY_SEGMENTS
-from bookkeeper.storage.volume.file_ops import uri_of
 from bookkeeper.storage.wal import read_headers
 from tests.support.local_pair import Books, LocalCluster, local_cluster
 from tests.support.tservers import wait_until
-from tests.support.volumes import MACHINE
 
 pytestmark = pytest.mark.integration
 
@@ -142,11 +140,11 @@ def repl_columns(cluster: LocalCluster) -> dict[str, int]:
 
 def provenances(cluster: LocalCluster) -> set[tuple[str, ...]]:
     """The provenances of the blocks in the cluster's logs."""
-    logs = map(uri_of, cluster.settings.wal_dir.rglob("*.wal"))
+    logs = [name for name in cluster.volume.list_names("wal/") if name.endswith(".wal")]
     return {
         tuple(found.header.provenance)
         for log in logs
-        for found in read_headers(MACHINE, log)
+        for found in read_headers(cluster.volume, log)
         if found.header.record_count
     }
 

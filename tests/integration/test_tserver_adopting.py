@@ -20,7 +20,6 @@ from bookkeeper.model import BlockTarget, Extent, StreamKey, Target
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
 from bookkeeper.storage.volume import open_volume
-from bookkeeper.storage.volume.file_ops import path_of, uri_of
 from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.wal import FileHeader, block_target_from_pb
 from combiners import CLOSED
@@ -29,7 +28,6 @@ from tests.support.must_raise import must_raise
 from tests.support.tservers import (
     Ground,
     LocalNode,
-    blocks_of,
     flush_of,
     ground,
     own_blocks,
@@ -37,7 +35,7 @@ from tests.support.tservers import (
     status_of,
     wait_until,
 )
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import name_at
 
 pytestmark = pytest.mark.integration
 
@@ -55,10 +53,10 @@ def _import(west: Ground, extent: Extent, batch: pa.RecordBatch = BATCH, target:
     """An import that is under way, as the master has prepared it; with its log for the table's target."""
     directory = west.settings.tables_dir / extent.table_id / f"import-{uuid4().hex}"
     directory.mkdir(parents=True)
-    place = SegmentDirectory(MACHINE, name_at(directory), TabletSettings())
+    place = SegmentDirectory(west.volume, name_at(directory, west.settings.directory), TabletSettings())
     refs = convert([batch], [extent], GroupMap({}), place, lambda: None)
     own_id = west.settings.instance.instance_id
-    stream = StreamKey(own_id, uri_of(directory), extent.table_id, extent.table_id, 0)
+    stream = StreamKey(own_id, name_at(directory, west.settings.directory), extent.table_id, extent.table_id, 0)
     cell = keys.recv_cell(stream)
     west.metadata.put([RowPut(cell.key, {cell.column: Received(0).encode()})], keys.recv_rank(0, False))
     segments = tuple(ImportedSegment(ref.uri, segment_entry(ref).encode()) for ref in refs)
@@ -80,10 +78,10 @@ def _import(west: Ground, extent: Extent, batch: pa.RecordBatch = BATCH, target:
     return AdoptRequest(extent, stream, segments, logs.finish()[extent])
 
 
-def _end(request: AdoptRequest) -> None:
+def _end(west: Ground, request: AdoptRequest) -> None:
     """The import's own names for its files go."""
     for segment in request.segments:
-        path_of(segment.uri).unlink()
+        west.path(segment.uri).unlink()
 
 
 def test_imported_records_show_and_survive_the_server(west: Ground) -> None:
@@ -91,7 +89,7 @@ def test_imported_records_show_and_survive_the_server(west: Ground) -> None:
     west.write(node, extent, records([(b"a", b"before"), (b"b", b"before")], timestamp=5))
     request = _import(west, extent)
     west.tserver(node).adopt_segments(request)
-    _end(request)
+    _end(west, request)
     assert west.scan(node, extent) == IMPORTED, "of equal timestamps the later wins"
     west.write(node, extent, records([(b"b", b"after")], timestamp=5))
     expected = {**IMPORTED, (b"b", b"f", b"q"): b"after"}
@@ -185,7 +183,7 @@ def test_what_is_imported_into_a_replicated_table_is_in_the_books_when_it_shows(
     status = status_of(west, extent, log.uri)
     assert status is not None, "R12: an import shows before it is in the books"
     assert (status.state, status.replication_needed_offset, status.created_time) == (CLOSED, 2, 9)
-    (block,) = blocks_of(log.uri)
+    (block,) = west.blocks_of(log.uri)
     assert block.batch().equals(BATCH)
     assert [block_target_from_pb(block_target).target for block_target in block.header.block_targets] == [target.key]
     west.tserver(node).adopt_segments(request)
@@ -232,7 +230,7 @@ def test_r24_the_place_of_an_import_is_known_to_the_next_holder(west: Ground) ->
 def test_writes_go_on_when_an_import_was_taken_or_could_not_be(west: Ground) -> None:
     node, extent = quiet_tablet(west)
     request = _import(west, extent)
-    missing = ImportedSegment("file:///not/there.parquet", request.segments[0].entry)
+    missing = ImportedSegment("not/there.parquet", request.segments[0].entry)
     with pytest.raises(InvalidInputError):
         west.tserver(node).adopt_segments(AdoptRequest(extent, request.stream, (missing,)))
     assert west.write(node, extent, records([(b"c", b"1")])) == ()
@@ -244,7 +242,7 @@ def test_writes_go_on_when_an_import_was_taken_or_could_not_be(west: Ground) -> 
 def test_what_can_t_be_taken_changes_nothing(west: Ground) -> None:
     node, extent = quiet_tablet(west)
     request = _import(west, extent)
-    missing = ImportedSegment("file:///not/there.parquet", request.segments[0].entry)
+    missing = ImportedSegment("not/there.parquet", request.segments[0].entry)
     with pytest.raises(InvalidInputError, match="is not there"):
         west.tserver(node).adopt_segments(AdoptRequest(extent, request.stream, (*request.segments, missing)))
     low = Extent("1", b"a", None)
@@ -263,9 +261,9 @@ def test_links_of_a_holder_that_died_are_found_as_strays(west: Ground) -> None:
     node, extent = quiet_tablet(west)
     request = _import(west, extent)
     west.tserver(node).adopt_segments(request)
-    _end(request)
+    _end(west, request)
     compactor, tablet = parts_of(node, extent)
     compactor.compact(tablet)
     wait_until(lambda: compactor.clear(tablet), "no dead cells")
-    names = {path_of(uri).name for uri in files_of(west, extent)}
+    names = {west.path(name).name for name in files_of(west, extent)}
     assert all(name.startswith("c") for name in names), "named as what a compaction writes"

@@ -29,7 +29,6 @@ from tests.support.tservers import (
     state_of,
     wait_until,
 )
-from tests.support.volumes import MACHINE
 
 pytestmark = pytest.mark.integration
 
@@ -143,7 +142,7 @@ def test_r1_a_flush_that_arrives_after_the_next_holder_flushed_changes_nothing(w
         assert reached.wait(30)
         old.lose_session()
         for uri in west.logs_of(old):
-            recover(MACHINE, uri)
+            recover(west.volume, uri)
         new = west.local()
         west.assign(new, extent)
         west.write(new, extent, records([(b"b", b"2")]))

@@ -35,7 +35,7 @@ from tests.support.tservers import (
 
 pytestmark = pytest.mark.integration
 
-STREAM = StreamKey("east-instance", "file:///their/1.wal", "7", "1", 1)
+STREAM = StreamKey("east-instance", "their/1.wal", "7", "1", 1)
 WHOLE = Extent("1", None, None)
 LEFT, RIGHT = Extent("1", b"m", None), Extent("1", None, b"m")
 

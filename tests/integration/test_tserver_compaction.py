@@ -22,7 +22,6 @@ from bookkeeper.runtime.threads import BackgroundThread
 from bookkeeper.storage.tablet import TabletData
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock
-from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.tserver.maintenance import flush_schedule
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.tablets.tablet import ServedTablet
@@ -41,7 +40,7 @@ from tests.support.tservers import (
 
 pytestmark = pytest.mark.integration
 
-STREAM = StreamKey("east-instance", "file:///their/1.wal", "7", "1", 1)
+STREAM = StreamKey("east-instance", "their/1.wal", "7", "1", 1)
 
 
 @pytest.fixture
@@ -73,7 +72,7 @@ def test_what_is_dead_when_a_tablet_comes_to_rest_elsewhere_goes_too(west: Groun
     west.tserver(node).flush_tablet(extent)
     compactor, tablet = parts_of(node, extent)
     assert compactor.clear(tablet)
-    dead = replace(tablet.data.segments[0], uri="file:///dead.parquet")
+    dead = replace(tablet.data.segments[0], uri="dead.parquet")
     put = RowPut(tablet.row, {keys.segment_column(dead.uri): segment_entry(dead).encode()})
     west.metadata.put([put], dead.flush_id)
     other = move(west, node, extent)
@@ -193,7 +192,7 @@ def test_who_holds_a_tablet_no_more_calls_nothing_corrupt(west: Ground) -> None:
     fill(west, node, extent)
     west.tserver(node).flush_tablet(extent)
     for uri in files_of(west, extent):
-        path_of(uri).unlink()
+        west.path(uri).unlink()
     node.lose_session()
     with pytest.raises(TransientError):
         west.scan(node, extent)
@@ -351,7 +350,7 @@ def test_a_corrupt_segment_is_left_as_it_is_and_the_server_goes_on(west: Ground)
         west.tserver(node).flush_tablet(extent)
     compactor, tablet = parts_of(node, bad)
     tablet._data = TabletData(bad, tablet.data.groups, tablet.data._volume, tablet.data.directory, tablet.data.segments)
-    path_of(tablet.data.segments[0].uri).write_bytes(b"")
+    west.path(tablet.data.segments[0].uri).write_bytes(b"")
     for extent in (bad, good):
         compactor.request(node.process.parts.tablets.registry.serving(extent), 0)
     _, healthy = parts_of(node, good)

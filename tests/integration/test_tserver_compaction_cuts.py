@@ -12,7 +12,6 @@ import pytest
 from bookkeeper.errors import BookkeeperError, CorruptionError
 from bookkeeper.master.gc.orphan_files import Holding, is_orphan_segment
 from bookkeeper.metadata import keys
-from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.compactions import (
     QUIET,
     CrashError,
@@ -26,6 +25,7 @@ from tests.support.compactions import (
 )
 from tests.support.failing_metadata import FailingMetadata, touching
 from tests.support.tservers import LIMIT_S, Ground, flush_of, ground, records
+from tests.support.volumes import path_of
 
 pytestmark = pytest.mark.integration
 

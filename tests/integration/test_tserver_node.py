@@ -25,7 +25,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, RowPut
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import TabletAssignment, WriteBatch
-from bookkeeper.storage.volume.file_ops import FileOps, path_of
+from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.storage.wal import Block, encode_batch, file_summary, read_seal, recover
 from bookkeeper.tserver.commit.submission import Submission
 from bookkeeper.tserver.write.commit_path import CommitPath
@@ -33,7 +33,6 @@ from combiners import CLOSED
 from tests.support.must_raise import must_raise
 from tests.support.tservers import (
     Ground,
-    blocks_of,
     ground,
     logs_in_row,
     needed_of,
@@ -43,11 +42,10 @@ from tests.support.tservers import (
     status_of,
     wait_until,
 )
-from tests.support.volumes import MACHINE
 
 pytestmark = pytest.mark.integration
 
-STREAM = StreamKey("east-instance", "file:///their/1.wal", "7", "1", 1)
+STREAM = StreamKey("east-instance", "their/1.wal", "7", "1", 1)
 PATIENCE_S = 30.0
 
 
@@ -118,7 +116,7 @@ def test_properties_of_a_table_are_obeyed_as_soon_as_they_are_confirmed(west: Gr
     assert logged == [b"a"]
     west.tserver(node).flush_tablet(extent)
     (segment,) = node.process.parts.tablets.registry.serving(extent).data.segments
-    footer = pq.read_metadata(path_of(segment.uri))
+    footer = pq.read_metadata(west.path(segment.uri))
     assert footer.row_group(0).column(0).compression == "ZSTD"
     node.stop()
 
@@ -235,17 +233,17 @@ def test_r15_a_tablet_is_not_served_while_a_log_it_needs_has_no_seal(west: Groun
         west.assign(other, extent)
     except TransientError:
         for uri in west.logs_of(node):
-            recover(MACHINE, uri)
+            recover(west.volume, uri)
         west.tserver(other).load_tablet(TabletAssignment(extent, "", 1))
     assert west.scan(other, extent) == {(b"a", b"f", b"q"): b"1"}
-    assert all(read_seal(MACHINE, uri) for uri in west.logs_of(node)), "served from a log that may still grow"
+    assert all(read_seal(west.volume, uri) for uri in west.logs_of(node)), "served from a log that may still grow"
     other.stop()
 
 
 def test_a_tablet_whose_log_is_gone_is_not_served_without_it(west: Ground) -> None:
     (extent,) = west.create_table("1")
     node = west.local()
-    west.metadata.put([RowPut(keys.tablet_row("1", None), {keys.log_column("file:///gone/1.wal"): values.LOG})], 1)
+    west.metadata.put([RowPut(keys.tablet_row("1", None), {keys.log_column("gone/1.wal"): values.LOG})], 1)
     with pytest.raises(CorruptionError, match="restore"):
         west.assign(node, extent)
     assert west.tserver(node).tablets().extents == ()
@@ -254,7 +252,7 @@ def test_a_tablet_whose_log_is_gone_is_not_served_without_it(west: Ground) -> No
 def test_r4_a_use_that_came_after_its_log_was_collected_is_passed_over(west: Ground) -> None:
     (extent,) = west.create_table("1")
     node = west.local()
-    late = "file:///gone/1.wal"
+    late = "gone/1.wal"
     west.metadata.put([RowPut(keys.tablet_row("1", None), {keys.log_column(late): values.LOG})], 1)
     west.metadata.put([RowPut(keys.del_row(late), {keys.DEL: values.EMPTY})], keys.ONCE_RANK)
     try:
@@ -296,8 +294,8 @@ def test_r24_a_tablet_that_moves_says_after_what_and_one_that_returns_comes_to_a
     west.write(first, extent, records([(b"a", b"3")]))
     w1_again = west.logs_of(first)[-1]
     assert w1_again != w1
-    assert _after(blocks_of(w2)[0]) == (w1, 1)
-    assert _after(blocks_of(w1_again)[0]) == (w2, 2)
+    assert _after(west.blocks_of(w2)[0]) == (w1, 1)
+    assert _after(west.blocks_of(w1_again)[0]) == (w2, 2)
     status = status_of(west, extent, w1_again)
     assert status is not None
     assert [(b.offset, b.file, b.until_offset) for b in status.barriers] == [(1, w2, 2)]
@@ -327,7 +325,7 @@ def test_r1_closed_says_what_a_master_would_write_from_the_file(west: Ground) ->
     node.process.parts.writing.committer.roll()
     wait_until(lambda: state_of(west, left, wal) == state_of(west, right, wal) == CLOSED, "CLOSED")
     rows = {keys.tablet_row("1", extent.end_row): extent for extent in (left, right)}
-    cells = wal_closer.close_cells(wal, dict.fromkeys(rows, b""), file_summary(MACHINE, wal), set(rows))
+    cells = wal_closer.close_cells(wal, dict.fromkeys(rows, b""), file_summary(west.volume, wal), set(rows))
     for put in cells.rows:
         row = west.metadata.get(put.key, ("repl",))
         assert row is not None

@@ -18,18 +18,16 @@ from bookkeeper.storage.wal import read_seal, stream_from_pb
 from tests.support.tservers import (
     Ground,
     ProcessNode,
-    blocks_of,
     ground,
     records,
     replicate_request,
     source_block,
     wait_until,
 )
-from tests.support.volumes import MACHINE
 
 pytestmark = pytest.mark.integration
 
-STREAM = StreamKey("east-instance", "file:///their/1.wal", "7", "1", 1)
+STREAM = StreamKey("east-instance", "their/1.wal", "7", "1", 1)
 EXIT_MUST_NOT_GO_ON = 70
 
 
@@ -87,7 +85,7 @@ def records_by_log(west: Ground, node: ProcessNode) -> dict[bytes, int]:
     """How often each row of STREAM lies in the sealed logs of a node."""
     counts: dict[bytes, int] = {}
     for uri in west.logs_of(node):
-        for block in blocks_of(uri):
+        for block in west.blocks_of(uri):
             if block.header.HasField("origin") and stream_from_pb(block.header.origin.stream) == STREAM:
                 for row in block.batch().column("row").to_pylist():
                     counts[row] = counts.get(row, 0) + 1
@@ -136,9 +134,9 @@ def test_the_books_of_a_killed_tserver_name_every_log_with_records_for_targets(w
     node.kill9()
     load.end()
     for uri in west.recover_logs(node):
-        seal = read_seal(MACHINE, uri)
+        seal = read_seal(west.volume, uri)
         assert seal is not None
-        stamped = {block.header.end_row for block in blocks_of(uri) if block.header.block_targets}
+        stamped = {block.header.end_row for block in west.blocks_of(uri) if block.header.block_targets}
         for extent in extents:
             row = west.metadata.get(keys.tablet_row("1", extent.end_row), ("repl",))
             cell = None if row is None else row.cells.get(keys.repl_column(uri))

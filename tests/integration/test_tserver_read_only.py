@@ -17,7 +17,7 @@ from tests.support.tservers import Ground, LocalNode, ground, records, replicate
 
 pytestmark = pytest.mark.integration
 
-STREAM = StreamKey("east-instance", "file:///their/1.wal", "7", "1", 1)
+STREAM = StreamKey("east-instance", "their/1.wal", "7", "1", 1)
 OLD = {(b"old", b"f", b"q"): b"v"}
 
 

@@ -20,7 +20,6 @@ from bookkeeper.replay.stream import segment_transfer as shipping
 from bookkeeper.replay.stream.filters import provenance_for
 from bookkeeper.replay.stream.message_origins import block_origins_of
 from bookkeeper.storage.tablet import GroupMap
-from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.storage.wal import block_target_from_pb, read_headers, read_seal
 from bookkeeper.storage.wal.blocks.block_origins import EVERY_ROW, Claim, parse_block_origins
 from combiners import CLOSED
@@ -29,7 +28,6 @@ from tests.support.faults import fault
 from tests.support.given_files import SOURCE, Given, given_files
 from tests.support.ranges import a_range
 from tests.support.tservers import Cells, Ground, LocalNode, blocks_of, ground, own_blocks, records, status_of
-from tests.support.volumes import MACHINE
 
 pytestmark = pytest.mark.integration
 
@@ -82,10 +80,10 @@ def _taken_logs(west: Ground, node: LocalNode) -> list[str]:
 def _handed_on(west: Ground, log: str) -> Given:
     """The transfer that a worker of west makes of its log, for table 1 of the next cluster."""
     own_id = west.settings.instance.instance_id
-    whole, header = read_segmented_log(MACHINE, log), next(read_headers(MACHINE, log)).header
+    whole, header = read_segmented_log(west.volume, log), next(read_headers(west.volume, log)).header
     assert whole is not None
     stream = StreamKey(own_id, log, "1", "1", 1)
-    return Given(log, whole, stream, shipping.root_in(header), provenance_for(header, own_id))
+    return Given(log, whole, stream, shipping.root_in(header), provenance_for(header, own_id), west.volume)
 
 
 # ---- one hop
@@ -106,10 +104,10 @@ def _is_an_import_here(west: Ground, given: Given) -> None:
     assert status is not None
     assert (status.state, status.replication_needed_offset) == (CLOSED, 5)
     assert [(b.offset, b.file, b.until_offset) for b in status.barriers] == [(1, wal, before.last_offset)]
-    seal = read_seal(MACHINE, log)
+    seal = read_seal(west.volume, log)
     assert seal is not None
-    assert (seal.offset, seal.position) == (5, path_of(log).stat().st_size)
-    blocks = blocks_of(log)
+    assert (seal.offset, seal.position) == (5, west.path(log).stat().st_size)
+    blocks = west.blocks_of(log)
     stamped = [
         block_target_from_pb(block_target).target for block in blocks for block_target in block.header.block_targets
     ]
@@ -118,7 +116,7 @@ def _is_an_import_here(west: Ground, given: Given) -> None:
     sent = [record for block in blocks_of(given.log) for record in block.batch().to_pylist()]
     assert [record for block in blocks for record in block.batch().to_pylist()] == sent, "in the order of the origin"
     west.write(node, WHOLE, records([(b"c", b"after")]))
-    after = blocks_of(wal)[-1]
+    after = west.blocks_of(wal)[-1]
     assert [(place.file, place.offset) for place in after.header.after] == [(log, 5)], "R24"
 
 
@@ -172,7 +170,7 @@ def _dies_at_the_put(west: Ground, given: Given, behind: bool) -> tuple[LocalNod
         node.process.parts.bulk.loader.adopt(order)
     metadata.die_at(10**6, False)
     (log,) = _taken_logs(west, node)
-    assert read_seal(MACHINE, log) is None, "R17: a log is sealed before the books name it"
+    assert read_seal(west.volume, log) is None, "R17: a log is sealed before the books name it"
     assert not is_collectable_log(LogFile(log, node.session_id, False), (), {node.session_id}), "R17: it may be named"
     return node, log, move(west, node, WHOLE)
 
@@ -208,7 +206,7 @@ def test_what_is_not_taken_leaves_no_log(west: Ground, given: Given) -> None:
     node = _served(west)
     order = given.order(west, node, WHOLE)
     for segment in order.segments[:1]:
-        path_of(segment.uri).unlink()
+        west.path(segment.uri).unlink()
     with pytest.raises(CorruptionError):
         west.tserver(node).adopt_segments(order)
     assert _taken_logs(west, node) == []
@@ -224,7 +222,7 @@ def test_r22_its_records_say_where_they_were_first_written(west: Ground, given: 
     given.send_whole(west, node)
     (log,) = _taken_logs(west, node)
     current, root = a_range(log, 1, 5), root_of(given.stream)
-    for block in blocks_of(log):
+    for block in west.blocks_of(log):
         raw = block_origins_of(block.header, current, None)
         assert raw is not None
         told = parse_block_origins(raw, root_of(current.stream))
@@ -294,7 +292,7 @@ def _goes_no_further_round(west: Ground, given: Given) -> None:
     node = _served(west)
     given.send_whole(west, node)
     (log,) = _taken_logs(west, node)
-    header, whole = next(read_headers(MACHINE, log)).header, read_segmented_log(MACHINE, log)
+    header, whole = next(read_headers(west.volume, log)).header, read_segmented_log(west.volume, log)
     assert whole is not None
     target = block_target_from_pb(header.block_targets[0]).target
     own_id = west.settings.instance.instance_id
@@ -317,7 +315,7 @@ def test_r20_when_the_stream_is_over_the_log_stays_for_its_targets(west: Ground,
     west.metadata.purge([keys.recv_cell(given.stream)])
     west.tserver(node).forget_streams([given.stream])
     assert status_of(west, WHOLE, log) is not None
-    assert read_segmented_log(MACHINE, log) is not None
+    assert read_segmented_log(west.volume, log) is not None
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tests.support.tservers import Ground, ground, records, replicate_request, s
 
 pytestmark = pytest.mark.integration
 
-OWN = StreamKey("i-east", "file:///their/1.wal", "7", "1", 1)
+OWN = StreamKey("i-east", "their/1.wal", "7", "1", 1)
 BLOCK = source_block(1, records([(b"a", b"v")], timestamp=5))
 
 CALLS: dict[str, Callable[[TServer, str, StreamKey], object]] = {

@@ -16,7 +16,6 @@ from tests.support.failing_metadata import FailingMetadata, touching
 from tests.support.faults import fault
 from tests.support.small_disk import NoMountError, small_disk
 from tests.support.tservers import LIMIT_S, Ground, ground, records, wait_until
-from tests.support.volumes import MACHINE
 
 pytestmark = pytest.mark.integration
 
@@ -53,7 +52,7 @@ def reason_of_the_end(west: Ground) -> str:
         (reason,) = node.died
     ending.result(LIMIT_S)
     for uri in west.logs_of(node):
-        recover(MACHINE, uri)
+        recover(west.volume, uri)
     other = west.local()
     west.assign(other, extent)
     assert west.scan(other, extent) == expected

@@ -15,7 +15,9 @@ from tests.integration import test_tserver_conditional as conditional_laws
 from tests.integration import test_tserver_node as laws
 from tests.integration import test_tserver_read_only as read_only_laws
 from tests.integration import test_tserver_receiving as receiving_laws
+from tests.integration import test_tserver_replicas as replica_laws
 from tests.support.faults import fault
+from tests.support.led_hosts import Hosts, hosts
 from tests.support.tservers import Ground, ground
 
 pytestmark = pytest.mark.integration
@@ -151,3 +153,34 @@ def test_without_its_rule_a_law_of_a_running_tserver_is_red(
 ) -> None:
     with fault(name), pytest.raises(AssertionError, match=says):
         law(west)
+
+
+REPLICA_LAWS = [
+    (
+        "replay-is-not-remembered",
+        replica_laws.test_n1_a_late_name_of_a_dead_leader_takes_no_record_away,
+        "a state hides the late one whose logs are gone",
+    ),
+    (
+        "one-copy-is-enough",
+        replica_laws.test_n3_a_state_with_too_few_copies_is_not_named_and_its_logs_stay,
+        "a state with one copy of two is named",
+    ),
+    (
+        "logs-go-with-the-flush",
+        replica_laws.test_n3_a_state_with_too_few_copies_is_not_named_and_its_logs_stay,
+        "logs go before enough hosts have their records",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "law", "says"), REPLICA_LAWS)
+def test_without_its_rule_a_law_of_replicas_is_red(
+    name: str, law: Callable[[Hosts], None], says: str, tmp_path: Path
+) -> None:
+    with (
+        hosts(tmp_path, "host1", "host2", "host3") as world,
+        fault(name),
+        pytest.raises(AssertionError, match=says),
+    ):
+        law(world)

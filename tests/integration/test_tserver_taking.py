@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from bookkeeper.bulk import incoming_dir
+from bookkeeper.bulk import INCOMING
 from bookkeeper.errors import (
     DeclinedError,
     InvalidInputError,
@@ -27,7 +27,6 @@ from bookkeeper.origins import Runs, root_of
 from bookkeeper.rpc.contract.messages import ReplicateResult
 from bookkeeper.rpc.contract.offer_messages import SegmentPart
 from bookkeeper.storage.tablet import GroupMap
-from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, block_origins_to_pb, exact_claims
 from bookkeeper.tserver.bulk.segment_offers import FILE_SEQ_MAX
 from tests.integration.test_tserver_borders import let_go, merge, split
@@ -48,6 +47,7 @@ from tests.support.tservers import (
     source_block,
     wait_until,
 )
+from tests.support.volumes import path_of
 
 pytestmark = pytest.mark.integration
 
@@ -78,7 +78,7 @@ def _served(west: Ground, *extents: Extent) -> LocalNode:
 
 
 def _spool(west: Ground) -> list[Path]:
-    return [path for path in incoming_dir(west.settings.tables_dir).rglob("*") if path.is_file()]
+    return [path for path in west.path(INCOMING).rglob("*") if path.is_file()]
 
 
 def _high_water(west: Ground, given: Given, *extents: Extent) -> list[int]:
@@ -116,7 +116,7 @@ def test_a_file_has_a_local_name_that_nobody_else_has_before_its_first_byte_come
     other = given_files(tmp_path / "north", BATCHES)
     tokens = [(one, *one.offer(west, node)) for one in (given, other)]
     uploads = node.process.parts.bulk.uploads._uploads
-    names = [path_of(uri) for one, _, _ in tokens for uri in uploads[one.stream].uris]
+    names = [west.path(name) for one, _, _ in tokens for name in uploads[one.stream].names]
     theirs = {path_of(segment.uri).name for one in (given, other) for segment in one.whole.segments}
     assert len({path.name for path in names} | theirs) == 4 + len(theirs), (
         "two files each, under any names of the sender"
@@ -127,7 +127,7 @@ def test_a_file_has_a_local_name_that_nobody_else_has_before_its_first_byte_come
     assert sorted(_spool(west)) == sorted(names)
     for one, token, _ in tokens:
         assert west.tserver(node).take_segments(token, one.stream).state == "taken"
-    mine = {path_of(uri).name for uri in files_of(west, WHOLE)}
+    mine = {west.path(name).name for name in files_of(west, WHOLE)}
     assert len(mine) == 4
     assert not mine & theirs
     assert _spool(west) == []
@@ -373,7 +373,7 @@ def test_r20_a_file_whose_stream_is_over_is_not_taken(west: Ground, given: Given
 
 def _by_another_path(west: Ground, given: Given, node: LocalNode) -> ReplicateResult:
     """The same records from a cluster between."""
-    stream = replace(given.stream, source_instance_id="between", file="file:///between.wal")
+    stream = replace(given.stream, source_instance_id="between", file="between.wal")
     blocks = []
     for block in blocks_of(given.log):
         sections = ((root_of(given.stream), Runs.of((block.first_offset, block.last_offset))),)

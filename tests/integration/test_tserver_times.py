@@ -20,8 +20,8 @@ from tests.support.tservers import Ground, ground, records, replicate_request, s
 
 pytestmark = pytest.mark.integration
 
-STREAM = StreamKey("east-instance", "file:///their/1.wal", "7", "1", 1)
-NEXT = StreamKey("east-instance", "file:///their/2.wal", "7", "1", 1)
+STREAM = StreamKey("east-instance", "their/1.wal", "7", "1", 1)
+NEXT = StreamKey("east-instance", "their/2.wal", "7", "1", 1)
 WHOLE = Extent("1", None, None)
 KEY = (b"a", b"f", b"q")
 BOUND_MS = 60_000

@@ -10,9 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bookkeeper.replay.spark.wal_scan import SCAN_SCHEMA
 from bookkeeper.replay.spark.wal_source import register_wal_source
-from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.storage.wal import FileHeader, WalWriter, read_headers
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import MACHINE, name_at, path_of, uri_at
 from tests.support.wal_files import Spec, append, write_wal
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -95,11 +94,11 @@ def test_a_log_that_is_written_is_read_up_to_its_last_whole_block(spark: SparkSe
 
 
 def test_damage_fails_the_query_and_names_file_and_byte(spark: SparkSession, tmp_path: Path) -> None:
-    uri = write_wal(tmp_path / "1.wal", SPECS, seal=True)
-    second = list(read_headers(MACHINE, uri))[1]
-    raw = bytearray(path_of(uri).read_bytes())
+    name = write_wal(tmp_path / "1.wal", SPECS, seal=True)
+    uri, raw = uri_at(name), bytearray(path_of(name).read_bytes())
+    second = list(read_headers(MACHINE, name))[1]
     raw[second.end_position - 12] ^= 1
-    path_of(uri).write_bytes(raw)
+    path_of(name).write_bytes(raw)
     with pytest.raises(PySparkException, match=rf"{uri} is damaged at byte {second.position}"):
         load(spark, uri).count()
     assert load(spark, uri, lastOffset=50).count() == 50

@@ -19,13 +19,12 @@ from tests.support.simulation.kernel import StuckError, Task
 from tests.support.simulation.network import SimPool
 from tests.support.simulation.pair import Pair
 from tests.support.simulation.world import LawBrokenError, World, simulation
-from tests.support.volumes import MACHINE
 
 
 def begin_to_send(pair: Pair, receiver: Node, file: str, target: TargetKey) -> Task:
     """A sender ships the first record of a log to a tserver of east, and does not wait."""
     stream = StreamKey(pair.west.instance, file, target.source_table_id, target.remote_table_id, target.incarnation)
-    (block,) = read_blocks(MACHINE, file, 1, 1)
+    (block,) = read_blocks(pair.west.volume, file, 1, 1)
     record = SourceBlock(1, 1, block.payload.to_pybytes(), block.header.record_count, b"", b"")
 
     def run(pool: SimPool) -> None:

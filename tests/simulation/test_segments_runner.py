@@ -11,8 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.simulation.segments.__main__ import WRONG_INPUT, main
+from tests.support.segment_simulation.family_schedules import FamilySchedule
 from tests.support.segment_simulation.runner import run
-from tests.support.segment_simulation.schedules import Schedule, as_input
+from tests.support.segment_simulation.schedules import Schedule
 from tests.support.segment_simulation.steps import STEPS
 
 PAGE = Path(__file__).parents[2] / "docs" / "design" / "segment-machine.md"
@@ -85,13 +86,14 @@ def test_an_id_that_a_leader_makes_is_no_word_of_the_input() -> None:
     assert len({one["id"] for one in out["replicas"]["a"]["segments"]}) == 4
 
 
-def test_the_runner_plays_a_random_schedule_again() -> None:
-    schedule = Schedule(5, length=120)
+@pytest.mark.parametrize("schedule", [Schedule(5, length=120), FamilySchedule(5)], ids=["tablet", "families"])
+def test_the_runner_plays_a_random_schedule_again(schedule: Schedule | FamilySchedule) -> None:
     schedule.run()
-    played = run(json.loads(json.dumps(as_input(schedule))))
+    played = run(json.loads(json.dumps(schedule.as_input())))
     assert played["replicas"] == schedule.play.codec.write(schedule.play.world)
 
 
-def test_the_command_plays_seeds() -> None:
-    done = CliRunner().invoke(main, ["--seeds", "3", "--first", "7"])
+@pytest.mark.parametrize("kind", ["--seeds", "--families"])
+def test_the_command_plays_seeds(kind: str) -> None:
+    done = CliRunner().invoke(main, [kind, "3", "--first", "7"])
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "3 schedules, 0 break a law\n")

@@ -9,17 +9,20 @@ import pytest
 
 from bookkeeper.replicas.rules import CORRECTED
 from tests.support.segment_simulation.checker import BrokenError
+from tests.support.segment_simulation.family_schedules import FamilySchedule
 from tests.support.segment_simulation.literal import FLUSHED_FOR_FREE, share_stuck
 from tests.support.segment_simulation.schedules import Schedule
 
 SEEDS = 300
 STUCK_MIN = 0.3
-LITERAL_SEEDS = 300
+FAMILY_SEEDS = 300
+LITERAL_SEEDS = 2000
 
 
-def test_the_corrected_rules_keep_all_laws() -> None:
-    for seed in range(SEEDS):
-        schedule = Schedule(seed)
+@pytest.mark.parametrize(("kind", "count"), [(Schedule, SEEDS), (FamilySchedule, FAMILY_SEEDS)])
+def test_the_corrected_rules_keep_all_laws(kind: type[Schedule | FamilySchedule], count: int) -> None:
+    for seed in range(count):
+        schedule = kind(seed)
         try:
             schedule.run()
         except BrokenError as law:
@@ -32,7 +35,7 @@ def test_literal_rules_get_stuck() -> None:
 
 def test_a_forced_major_ends_each_livelock() -> None:
     rules = replace(FLUSHED_FOR_FREE, p1_force_major=True, p2_walk_by_base=True)
-    assert share_stuck(range(LITERAL_SEEDS // 3), rules) == 0
+    assert share_stuck(range(LITERAL_SEEDS // 20), rules) == 0
 
 
 FOUND = {

@@ -18,7 +18,6 @@ import psutil
 from bookkeeper.config import Settings
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.errors import TransientError
-from bookkeeper.storage.volume.file_ops import uri_of
 from bookkeeper.storage.wal import read_seal
 from tests.soak.plan import Fault, Step
 from tests.soak.takeover import has_ended, session_of, take_over
@@ -27,7 +26,7 @@ from tests.soak.trace import Trace
 from tests.support.cluster import Cluster
 from tests.support.hbase_home import HBaseHome
 from tests.support.strait import Strait
-from tests.support.volumes import MACHINE
+from tests.support.volumes import MACHINE, name_at
 from tests.support.workloads_pair import READY_S, Pair, jvms_of
 
 SPARE_MS = 1_000
@@ -237,7 +236,7 @@ class Faults:
             _send(process, signal.SIGKILL)
             cluster.wait_until(lambda: has_ended(process), "its end")
             logs = sorted((cluster.settings.wal_dir / session).glob("*.wal")) if session else []
-            torn = [tear(log, random.Random(str(step))) for log in logs if read_seal(MACHINE, uri_of(log)) is None]
+            torn = [tear(log, random.Random(str(step))) for log in logs if read_seal(MACHINE, name_at(log)) is None]
             self.trace.say(f"torn: {torn} bytes behind the logs of {session}")
         finally:
             for each in stopped:

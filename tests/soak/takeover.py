@@ -22,10 +22,9 @@ from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.errors import TransientError
 from bookkeeper.standalone.parent_death import ended_with_parent
-from bookkeeper.storage.volume.file_ops import uri_of
 from bookkeeper.storage.wal import read_seal
 from tests.support.cluster import Cluster
-from tests.support.volumes import MACHINE
+from tests.support.volumes import MACHINE, name_at
 
 LIMIT_S = 240.0
 
@@ -101,7 +100,7 @@ def _is_recovered(cluster: Cluster, coordination: Coordination, session: str) ->
     if any(info.session_id == session and info.alive for info in coordination.sessions("tserver")):
         return False
     logs = sorted((cluster.settings.wal_dir / session).glob("*.wal"))
-    return all(read_seal(MACHINE, uri_of(log)) is not None or not log.exists() for log in logs)
+    return all(read_seal(MACHINE, name_at(log)) is not None or not log.exists() for log in logs)
 
 
 def has_ended(process: psutil.Process) -> bool:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from bookkeeper.storage.volume.file_ops import uri_of
 from bookkeeper.storage.volume.sources import map_file
 from bookkeeper.storage.wal import BlockHeader, encode_batch
 from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC, FramePosition, pack_frame, read_frame
 from bookkeeper.storage.wal.reading.wal_recovery import find_end
+from tests.support.volumes import name_at
 from tests.support.wal_files import records
 
 TORN_ROWS = [b"torn-%03d" % number for number in range(50)]
@@ -23,7 +23,7 @@ TORN_ROWS = [b"torn-%03d" % number for number in range(50)]
 def torn_block(path: Path, rng: random.Random) -> bytes:
     """The beginning of a block that fits behind the log's last one; at least one byte of it is missing."""
     source = map_file(path)
-    end = find_end(uri_of(path), source)
+    end = find_end(name_at(path), source)
     salt = read_frame(source, FILE_MAGIC, 0, source.size, 0).prefix.prefix_crc
     header = BlockHeader(
         table_id="1",

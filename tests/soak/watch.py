@@ -11,15 +11,16 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.errors import TransientError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, Row
-from bookkeeper.storage.volume.file_ops import path_of
 from combiners import CLOSED
 from tests.support.books import books_of
+from tests.support.volumes import path_of
 
 LOOK_MS = 500
 LINES_MAX = 20
@@ -109,13 +110,16 @@ class Watch:
         self.lines += [f"{self.name}: {line}" for line in lines][: LINES_MAX - len(self.lines)]
 
 
+def is_there(settings: Settings, file: str) -> bool:
+    """Whether a cluster has a file."""
+    return path_of(file, settings.directory).exists()
+
+
 @contextmanager
 def watching(clusters: Mapping[str, Settings], clock: Clock) -> Iterator[list[Watch]]:
     """Look at the books of clusters again and again inside the block."""
     stop = threading.Event()
-    watches = [
-        Watch(name, books_of(settings), lambda file: path_of(file).exists()) for name, settings in clusters.items()
-    ]
+    watches = [Watch(name, books_of(settings), partial(is_there, settings)) for name, settings in clusters.items()]
 
     def run() -> None:
         while not clock.wait(stop, LOOK_MS):

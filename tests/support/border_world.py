@@ -18,7 +18,7 @@ from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import RowRange, StreamKey, join_ranges
 from tests.support.metadata_model import MetadataModel
 
-STREAM = StreamKey("east", "file:///their/1.wal", "7", "1", 1)
+STREAM = StreamKey("east", "their/1.wal", "7", "1", 1)
 LETTERS = [bytes([letter]) for letter in b"abcdefghijklmnopqrstuvwxyz"]
 FLUSHED = keys.first_flush_id(1)
 

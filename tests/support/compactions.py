@@ -7,13 +7,11 @@ from collections.abc import Callable, Sequence
 
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent
-from bookkeeper.storage.volume.file_ops import uri_of
 from bookkeeper.storage.wal import recover
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from tests.support.failing_metadata import FailingMetadata
 from tests.support.tservers import Cells, Ground, LocalNode, records
-from tests.support.volumes import MACHINE
 
 QUIET = {"table.compaction.segments_max": "1000", "table.compaction.ratio": "1000"}
 """Properties under which a tablet is compacted only on demand."""
@@ -78,14 +76,14 @@ def marks_in(west: Ground) -> set[str]:
 
 
 def files_of(west: Ground, extent: Extent) -> set[str]:
-    return {uri_of(path) for path in (west.settings.tables_dir / extent.table_id).rglob("*") if path.is_file()}
+    return set(west.volume.list_names(f"tables/{extent.table_id}/"))
 
 
 def move(west: Ground, old: LocalNode, extent: Extent) -> LocalNode:
     """Another node has the tablet, after the end of the old one's session."""
     old.lose_session()
-    for uri in west.logs_of(old):
-        recover(MACHINE, uri)
+    for log in west.logs_of(old):
+        recover(west.volume, log)
     new = west.local()
     west.assign(new, extent)
     return new

@@ -26,7 +26,7 @@ from bookkeeper.storage.wal import encode_batch
 from tests.support.directory_peer import remote_twin
 from tests.support.wal_files import WEST, records
 
-STREAM = StreamKey(WEST, "file:///w", "1", "cities", 1)
+STREAM = StreamKey(WEST, "w", "1", "cities", 1)
 DAY_MS = 86_400_000
 DEPTH_MAX = 3
 """Senders that run within each other's touches."""

@@ -7,13 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from bookkeeper.bulk import segment_entry
-from bookkeeper.bulk.exported_table import Exported, ExportedTablet, copy_file
+from bookkeeper.bulk.exported_table import Exported, ExportedTablet
+from bookkeeper.bulk.log_segments import sha256_of
 from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
 from bookkeeper.model import Extent, LocalityGroup, RowRange
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
-from bookkeeper.storage.volume.file_ops import FileOps, path_of
 from tests.support.tservers import records
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import MACHINE, name_at, path_of
 
 GROUPS = (LocalityGroup("g", (b"f",)),)
 PROPERTIES = {"table.versions.max": "3", "table.read_only": "true", "table.custom.key": "value"}
@@ -35,9 +35,7 @@ def make_export(directory: Path, batch: pa.RecordBatch = BATCH) -> Exported:
         )
         for extent in extents
     )
-    scratch = directory / "scratch"
-    checksums = {path_of(ref.uri).name: copy_file(path_of(ref.uri), scratch, FileOps()) for ref in refs}
-    scratch.unlink()
+    checksums = {path_of(ref.uri).name: sha256_of(MACHINE, ref.uri) for ref in refs}
     exported = Exported("cities", GROUPS, PROPERTIES, tablets, checksums)
-    exported.write(directory, FileOps())
+    exported.write(MACHINE, name_at(directory))
     return exported

@@ -49,11 +49,13 @@ from bookkeeper.tserver.write.configuration import Configuration
 from tests.support.border_faults import BORDER_FAULTS
 from tests.support.client_faults import CLIENT_FAULTS
 from tests.support.entrance_faults import ENTRANCE_FAULTS
+from tests.support.leading_faults import LEADING_FAULTS
 from tests.support.master_faults import MASTER_FAULTS
 from tests.support.memory_faults import MEMORY_FAULTS
 from tests.support.path_faults import PATH_FAULTS
 from tests.support.replacement import Binding, Fault, replaced
 from tests.support.replica_faults import REPLICA_FAULTS
+from tests.support.rule_faults import RULE_FAULTS
 from tests.support.shipping_faults import SHIPPING_FAULTS
 from tests.support.storage_faults import STORAGE_FAULTS
 from tests.support.volumes import MACHINE
@@ -392,7 +394,9 @@ FAULTS: dict[str, Fault] = {
 FAULTS |= (
     MASTER_FAULTS
     | STORAGE_FAULTS
+    | LEADING_FAULTS
     | REPLICA_FAULTS
+    | RULE_FAULTS
     | BORDER_FAULTS
     | SHIPPING_FAULTS
     | ENTRANCE_FAULTS

@@ -19,11 +19,11 @@ from bookkeeper.peers.segment_files import missing_parts, offer_of
 from bookkeeper.rpc.contract.messages import ReplicateResult
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment, OfferAnswer
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
-from bookkeeper.storage.volume.file_ops import path_of, uri_of
+from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.wal import FileHeader
 from bookkeeper.tserver.bulk.segment_offers import files_of, relay_facts_of, segments_by_tablet
 from tests.support.tservers import Ground, Node, blocks_of, replicate_request, source_block
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import MACHINE, name_at, path_of, root_of
 
 SOURCE = "east-instance"
 TARGET = TargetKey("west", "1", "7", 1)
@@ -38,11 +38,12 @@ class Given:
     stream: StreamKey
     root: Root | None = None
     provenance: tuple[str, ...] = (SOURCE,)
+    volume: Volume = MACHINE
 
     @property
     def file(self) -> SegmentTransfer:
         """What its cluster says of it."""
-        return SegmentTransfer(MACHINE, self.provenance, self.whole, self.root)
+        return SegmentTransfer(self.volume, self.provenance, self.whole, self.root)
 
     # ---- as files
 
@@ -69,28 +70,28 @@ class Given:
         west.tserver(node).open_stream(self.stream)
         offer = offer_of("", self.stream, self.file)
         (parts,) = segments_by_tablet(files_of(offer), [extent]).values()
-        uris = [uri_of(came(west, path_of(segment.uri))) for segment in self.whole.segments]
-        segments = tuple(ImportedSegment(uris[number], entry.encode()) for number, entry in parts.items())
+        names = [came(west, path_of(segment.uri, root_of(self.volume))) for segment in self.whole.segments]
+        segments = tuple(ImportedSegment(names[number], entry.encode()) for number, entry in parts.items())
         return AdoptRequest(extent, self.stream, segments, through=self.whole.records, relay=relay_facts_of(offer))
 
     # ---- as records
 
     def send_records(self, west: Ground, node: Node, upto: int | None = None) -> ReplicateResult:
         """The blocks of the log, or those up to an offset, from its begin."""
-        blocks = [source_block(block.first_offset, block.batch()) for block in blocks_of(self.log)]
+        blocks = [source_block(block.first_offset, block.batch()) for block in blocks_of(self.log, self.volume)]
         wanted = [block for block in blocks if upto is None or block.last_offset <= upto]
         token = west.tserver(node).open_stream(self.stream)
         end = wanted[-1].last_offset
         return west.tserver(node).replicate(replicate_request(token, self.stream, 0, 0, end, wanted))
 
 
-def came(west: Ground, file: Path) -> Path:
-    """The file in a directory of this cluster."""
+def came(west: Ground, file: Path) -> str:
+    """The file in a directory of this cluster, by name."""
     path = west.settings.tables_dir / "came" / file.name
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         path.hardlink_to(file)
-    return path
+    return name_at(path, west.settings.directory)
 
 
 def given_files(

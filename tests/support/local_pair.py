@@ -18,11 +18,13 @@ from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.standalone.directory import init_cluster
+from bookkeeper.storage.volume import Volume, open_volume
 from bookkeeper.tserver.process import TServerProcess
 from tests.support.books import books_of
 from tests.support.exchange import EXCHANGE
 from tests.support.local_replay import LocalReplay
 from tests.support.masters import LocalMaster
+from tests.support.volumes import path_of
 
 HASTE: dict[str, object] = {
     "master.scan_interval_ms": 200,
@@ -61,6 +63,15 @@ class LocalCluster:
     def directory(self) -> Path:
         """The cluster's directory."""
         return self.settings.directory
+
+    @property
+    def volume(self) -> Volume:
+        """Its files."""
+        return open_volume(self.settings)
+
+    def path(self, file: str) -> Path:
+        """Where a file of the cluster lies."""
+        return path_of(file, self.directory)
 
     @property
     def quorum(self) -> str:

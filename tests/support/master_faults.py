@@ -29,6 +29,7 @@ from bookkeeper.master.placement.load_retries import LoadRetries
 from bookkeeper.master.quarantine import quarantined_ranges
 from bookkeeper.master.reign import books_proof, leader
 from bookkeeper.master.reign.reign_stores import ReignStores
+from bookkeeper.master.replicas import election, repair_plan
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.keys import _utf8
 from bookkeeper.metadata.metadata_table import MAX_RANK, CellKey, Row
@@ -129,6 +130,26 @@ def _believe_all_reports(
 
 
 MASTER_FAULTS: dict[str, Fault] = {
+    "joiner-votes-without-data": Fault(
+        repair_plan.has_newest,
+        lambda replica, tablet, hosts: True,  # noqa: ARG005
+        "E-54: a joiner votes although it does not hold the leader's newest state",
+    ),
+    "voter-leaves-too-early": Fault(
+        repair_plan.others_suffice,
+        lambda replica, tablet, hosts: True,  # noqa: ARG005
+        "N3: a voter leaves although too few others hold the named state",
+    ),
+    "demoted-replica-leaves-at-once": Fault(
+        repair_plan.has_settled,
+        lambda replica, tablet, limits: True,  # noqa: ARG005
+        "R4: a replica leaves while a state that counts on it may still arrive in the books",
+    ),
+    "any-replica-leads": Fault(
+        election.may_lead,
+        lambda replica, host, held, named: True,  # noqa: ARG005
+        "E-23: a replica leads that joins, was wiped, or does not hold the named state",
+    ),
     "a-defined-place-begins-anew": Fault(
         clusters.may_prepare,
         lambda config, alias: True,  # noqa: ARG005

@@ -37,7 +37,7 @@ def scopes(*keys_: TargetKey) -> Scopes:
 
 def name(session: str, number: int = 1) -> bytes:
     """A log's name."""
-    return f"file:///wal/{session}/{number:06d}.wal".encode()
+    return f"wal/{session}/{number:06d}.wal".encode()
 
 
 def status_value(needed: int, closed: bool = False, barriers: Sequence[Barrier] = (), created: int = 1_000) -> bytes:

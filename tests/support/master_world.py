@@ -51,15 +51,15 @@ from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import peer_credentials
 from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.standalone.directory import init_cluster
-from bookkeeper.storage.volume import open_volume
-from bookkeeper.storage.volume.file_ops import uri_of
+from bookkeeper.storage.volume import Volume, open_volume
+from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.wal import FileHeader, Predecessor
 from bookkeeper.storage.wal.blocks.block_pb2 import BlockTarget
 from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.exchange import EXCHANGE
 from tests.support.jumping_clock import TestClock
 from tests.support.trust import trust_everybody
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import path_of
 from tests.support.wal_files import Spec, block
 
 UNHURRIED: dict[str, object] = {
@@ -222,7 +222,7 @@ class World:
 
     def uri(self, session_id: str, number: int = 1) -> str:
         """The name of a session's log."""
-        return uri_of(self.settings.wal_dir / session_id / f"{number:06d}.wal")
+        return f"{log_directory(session_id)}/{number:06d}.wal"
 
     def locate(self, row: bytes, session_id: str, rank: int = 1) -> None:
         """The tablet is assigned to a session."""
@@ -245,9 +245,8 @@ class World:
         header = FileHeader(
             instance_id=self.settings.instance.instance_id, session_id=session_id, created_time_ms=CREATED_MS
         )
-        path = self.settings.wal_dir / session_id / f"{prefix}{number:06d}.wal"
-        path.parent.mkdir(exist_ok=True)
-        writer = WalWriter.create(MACHINE, name_at(path), header)
+        name = f"{log_directory(session_id)}/{prefix}{number:06d}.wal"
+        writer = WalWriter.create(self.volume, name, header)
         predecessors = {place: Predecessor(file=file, offset=offset) for place, file, offset in after}
         for offset in range(1, records + 1):
             table_id, end_row = keys.parse_tablet_row(tablets[(offset - 1) % len(tablets)])
@@ -327,6 +326,15 @@ class World:
         rows = self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, ("repl",))
         return {row.key: values.decode_status(row.cells[column].value) for row in rows if column in row.cells}
 
+    @property
+    def volume(self) -> Volume:
+        """The cluster's files."""
+        return open_volume(self.settings)
+
+    def path(self, file: str) -> Path:
+        """Where a file of the cluster lies."""
+        return path_of(file, self.settings.directory)
+
     def exists(self, file: str) -> bool:
         """Whether the log is on disk."""
         return any(log.uri == file for log in self.tservers().logs())
@@ -335,7 +343,7 @@ class World:
 
     def tservers(self) -> TServers:
         """Calls to tservers."""
-        return TServers(self.coordination, self.pool, self.settings.wal_dir, open_volume(self.settings))
+        return TServers(self.coordination, self.pool, self.volume)
 
     def rounds(self, reign: Reign) -> Rounds:
         """The rounds of a reign."""

@@ -8,7 +8,7 @@ import sys
 from bookkeeper.metadata.metadata_table import Column, MetadataTable, RowPut
 from tests.support.books import made_books
 
-COLUMN = Column("repl", b"file:/w/1.wal")
+COLUMN = Column("repl", b"w/1.wal")
 
 
 def put_ranks(table: MetadataTable, cells: int, ranks: list[int]) -> None:

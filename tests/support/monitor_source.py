@@ -79,7 +79,7 @@ def books(*statuses: TargetStatus) -> Books:
 
 
 QUARANTINED = QuarantinedRange(
-    "0123456789", "cities", EAST, "file:///w/1.wal", BlockRange(3, 5, 10, 90), "held", "invalid", "too <large>", 1, 0
+    "0123456789", "cities", EAST, "w/1.wal", BlockRange(3, 5, 10, 90), "held", "invalid", "too <large>", 1, 0
 )
 
 LEADING = Observation(1_000, "west", "id-west", "master-1", "127.0.0.1:9797", True, True, SHOWN, books(), "")

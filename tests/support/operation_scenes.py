@@ -142,7 +142,7 @@ def scene_at(directory: Path, peer: LocalMaster) -> Iterator[Scene]:
 def _delete(scene: Scene) -> Args:
     table_id = scene.create_table(b"m")
     row = keys.tablet_row(table_id, None)
-    scene.world.table.put([RowPut(row, {Column("segment", b"file:///s/1"): b"{}"})], 7)
+    scene.world.table.put([RowPut(row, {Column("segment", b"s/1"): b"{}"})], 7)
     return {"name": NAME}
 
 
@@ -187,7 +187,7 @@ def _hold_tablets(scene: Scene, *splits: bytes) -> None:
     starts = [b"`", *splits]
     for number, (start, end) in enumerate(zip(starts, [*splits, None], strict=True), 1):
         first, last = bytes([start[0] + 1]), end or b"z"
-        segments = {f"file:///s/{number}/{part}": segment(*span)
+        segments = {f"s/{number}/{part}": segment(*span)
                     for part, span in (("whole", (first, last)), ("first", (first, first)))}  # fmt: skip
         row = keys.tablet_row(table_id, end)
         hold(scene.world.table, held_row(row, segments, 10 * number, (scene.file, number)))
@@ -353,7 +353,8 @@ def end_state(scene: Scene) -> EndState:
         if scene.tserver is not None:
             text = text.replace(scene.tserver.session, "TSERVER")
         for table_id, name in names.items():
-            text = text.replace(f"DIR/tables/{table_id}/", f"DIR/tables/{name}/")
+            text = text.replace(f"tables/{table_id}/", f"tables/{name}/")
+        text = re.sub(r"(?<=imported)-[0-9a-f]{32}", "", text)  # so are the copies of an import
         text = re.sub(r"x[0-9a-f]{8}-(?=\d{6}\.parquet)", "", text)  # files of an export are named for an attempt
         return text.replace(world.settings.instance.instance_id, "SELF")
 

@@ -143,7 +143,7 @@ class Cluster:
 
     def roll(self) -> None:
         """Go on in another log."""
-        self.logs.append(Log(f"file:///{self.name}/{len(self.logs)}.wal"))
+        self.logs.append(Log(f"{self.name}/{len(self.logs)}.wal"))
 
     # ---- writing and receiving
 

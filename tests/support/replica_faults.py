@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bookkeeper.replicas import machine, receiving
-from bookkeeper.replicas.events import ContentArrived
+from bookkeeper.replicas.chain import files_of
+from bookkeeper.replicas.events import Collect, ContentArrived
 from bookkeeper.replicas.instructions import Decision
-from bookkeeper.replicas.rules import Rules
+from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.values import Replica
 from bookkeeper.rpc.contract.replica_messages import SegmentOffer
 from bookkeeper.storage.replicas import incoming_files
-from bookkeeper.tserver.replicas import replica_receiver
+from bookkeeper.tserver.replicas import replica_collector, replica_receiver
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.offer_checks import is_known
 from tests.support.replacement import Binding, Fault
@@ -47,6 +48,11 @@ REPLICA_FAULTS: dict[str, Fault] = {
         incoming_files.is_intact,
         lambda file, checksum: True,  # noqa: ARG005
         "L7: a file counts whose bytes are not the sender's",
+    ),
+    "deletion-by-local-root": Fault(
+        replica_collector.collect_event,
+        lambda replica, row: Collect(replica.root, files_of(replica, replica.root, CORRECTED)),  # noqa: ARG005
+        "N4: a host deletes a file that the books name, because its own root does not list it",
     ),
     "incarnation-ignored": Fault(
         replica_receiver.must_read_row,

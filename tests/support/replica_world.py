@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
-from bookkeeper.metadata.values import FlushState, ReplicaCell
+from bookkeeper.metadata.values import FlushState, ReplicaCell, ReplicaRole
 from bookkeeper.replicas.events import (
     Compacted,
     Flushed,
@@ -85,6 +85,8 @@ class ReplicaWorld:
     books: MetadataTable
     clock: TestClock
     hosts: dict[str, Host] = field(default_factory=dict)
+    incarnations: dict[str, str] = field(default_factory=dict)
+    """Of hosts that are not in this process."""
     ranks: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def host(self, name: str) -> Host:
@@ -108,11 +110,12 @@ class ReplicaWorld:
         host.receiver = self.receiver(host.disk)
         return host
 
-    def put_row(self, *names: str, term: int = 1, role: str = "voter", placement: str = "p") -> None:
+    def put_row(self, *names: str, term: int = 1, role: ReplicaRole = "voter", placement: str = "p") -> None:
         """The tablet's row names these hosts."""
         cells = {keys.PREV_ROW: values.encode_prev_row(EXTENT.prev_row), keys.DIR: values.encode_dir(KEY.directory)}
         for name in names:
-            incarnation = self.hosts[name].disk.store.identity.incarnation
+            known = self.incarnations.get(name)
+            incarnation = known or self.hosts[name].disk.store.identity.incarnation
             cell = ReplicaCell(f"{placement}-{name}", incarnation, role)
             cells[keys.replica_column(name)] = cell.encode()
         rank = next(self.ranks)
@@ -160,11 +163,11 @@ class ReplicaWorld:
         held.apply(Compacted(tuple(inputs), (made.name,), segment_id), [made], {segment_id: STATE.encode()})
         return segment_id
 
-    def next_offer(self, sender: str, target: str, age_ms: int | None = None) -> SegmentOffer | None:
+    def next_offer(self, sender: str, target: str) -> SegmentOffer | None:
         """The offer that a leader makes to a target next; None: the target has everything."""
         held = self.hosts[sender].held
         sends = sends_of(held.apply(ReplicateTo(target)))
-        return offer_message(held, sends[0].target, sends[0].offer, age_ms) if sends else None
+        return offer_message(held, sends[0].target, sends[0].offer) if sends else None
 
     def offer_of(self, sender: str, target: str, segment_id: int | None) -> SegmentOffer:
         """The offer of one segment, whatever the target has."""
@@ -228,7 +231,7 @@ def sends_of(decision: Decision) -> list[Send]:
     return [one for one in decision if isinstance(one, Send)]
 
 
-def offer_message(held: HeldReplica, target: str, offer: Offer, age_ms: int | None = None) -> SegmentOffer:
+def offer_message(held: HeldReplica, target: str, offer: Offer) -> SegmentOffer:
     """An offer of the machine as its message."""
     replica, segment, manifest = held.replica, offer.segment, held.manifest
     assert offer.term is not None
@@ -242,7 +245,6 @@ def offer_message(held: HeldReplica, target: str, offer: Offer, age_ms: int | No
         segment=segment_message(segment),
         files=tuple(file_message(manifest.files[name]) for name in segment.list),
         state=manifest.states.get(segment.id, b""),
-        age_ms=age_ms,
     )
 
 

@@ -22,14 +22,14 @@ def gone_log(world: World, file: str, peer_instance_id: str) -> Args:
 
 def log_of_another(world: World) -> Args:
     """Records of another cluster's log came here."""
-    log = RootLog("source", "file:///source/1")
+    log = RootLog("source", "source/1")
     _put(world, CellKey(keys.root_row(log), keys.ROOT_HERE))
     return forget_roots_args([log])
 
 
 def stream_of_another(world: World) -> Args:
     """Another cluster's log came here as a stream."""
-    stream = StreamKey("source", "file:///source/1", "1", "1", 1)
+    stream = StreamKey("source", "source/1", "1", "1", 1)
     cell = keys.recv_cell(stream)
     world.table.put([RowPut(cell.key, {cell.column: Received(9).encode()})], keys.recv_rank(9, False))
     return forget_streams_args([stream])

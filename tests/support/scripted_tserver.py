@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from bookkeeper.errors import BookkeeperError, NotFoundError
-from bookkeeper.model import Extent, StreamKey
+from bookkeeper.model import Extent, HostIdentity, StreamKey
 from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract.messages import (
     FileMark,
@@ -23,19 +24,21 @@ from bookkeeper.rpc.contract.messages import (
     WorkReport,
 )
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
+from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, HeldReplicas
 from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_server import RpcServer
-from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.master_world import World
 from tests.support.rpc_peer import SERVER_HELLO
+from tests.support.volumes import path_of
 
 
 @dataclass
 class ScriptedTServer:
-    """``trouble`` maps a method to what it raises; ``look`` is told of each call before that. ``session`` is set by
-    :func:`scripted`.
+    """``directory`` has the cluster's files. ``trouble`` maps a method to what it raises; ``look`` is told of each call
+    before that. ``session`` is set by :func:`scripted`.
     """
 
+    directory: Path
     session: str = ""
     held: set[Extent] = field(default_factory=set)
     orders: list[str] = field(default_factory=list)
@@ -56,6 +59,8 @@ class ScriptedTServer:
     trouble: dict[str, BookkeeperError] = field(default_factory=dict)
     look: Callable[[str], None] = lambda _method: None
     lock: threading.Lock = field(default_factory=threading.Lock)
+    holds: list[HeldReplicaInfo] = field(default_factory=list)
+    """What its host holds."""
 
     def status(self) -> Mapping[str, str]:
         return {}
@@ -80,6 +85,11 @@ class ScriptedTServer:
         self._may("tablets")
         with self.lock:
             return ServedTablets(tuple(self.held), tuple(self.problems))
+
+    def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas:
+        self._may("replicas")
+        assert not with_segments
+        return HeldReplicas(tuple(info for info in self.holds if table_id in ("", info.extent.table_id)), {})
 
     def confirm_config(self, generation: int) -> int:
         self._may("confirm_config")
@@ -114,7 +124,7 @@ class ScriptedTServer:
             taken = self.adopted.setdefault(request.stream, {})
             if request.extent not in taken:
                 self.logs += [] if request.log is None else [request.log]
-                files = [path_of(segment.uri) for segment in request.segments]
+                files = [path_of(segment.uri, self.directory) for segment in request.segments]
                 taken[request.extent] = [row for path in files for row in pq.read_table(path)["row"].to_pylist()]
 
     def forget_streams(self, streams: Sequence[StreamKey]) -> None:
@@ -143,12 +153,12 @@ class ScriptedTServer:
 
 
 @contextmanager
-def scripted(world: World) -> Iterator[ScriptedTServer]:
-    """A live tserver session that answers."""
-    handler = ScriptedTServer()
+def scripted(world: World, host: HostIdentity | None = None) -> Iterator[ScriptedTServer]:
+    """A live tserver session that answers, of this host."""
+    handler = ScriptedTServer(world.settings.directory)
     server = RpcServer(ServedService("TServer", handler), SERVER_HELLO, world.settings.rpc)
     server.start()
-    handler.session = world.tserver(server.address)
+    handler.session = world.tserver(server.address, host)
     try:
         yield handler
     finally:

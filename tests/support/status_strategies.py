@@ -40,9 +40,7 @@ def _barrier(offset: int, file: str, until_offset: int, unknown: bytes) -> Barri
     return barrier
 
 
-BARRIERS = [
-    _barrier(*parts) for parts in product((0, 3), ("", "file:/w/é.wal"), (0, 2**64 - 1), (b"", UNKNOWN_FIELDS[1]))
-]
+BARRIERS = [_barrier(*parts) for parts in product((0, 3), ("", "w/é.wal"), (0, 2**64 - 1), (b"", UNKNOWN_FIELDS[1]))]
 
 
 def _share(target: str, records: int, size: int, unknown: bytes) -> Share:

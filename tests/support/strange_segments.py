@@ -18,7 +18,7 @@ from bookkeeper.storage.tablet.segments import segment_format as form
 from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILER, crc32c
 from bookkeeper.storage.tablet.segments.segment_index import INDEX_SCHEMA, encode_index
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA, KEY_COLUMNS
-from bookkeeper.storage.volume.file_ops import uri_of
+from tests.support.volumes import name_at
 
 Entry = tuple[bytes, bytes, bytes, bytes, int | None, bool, bytes, int]
 """Row, family, qualifier, visibility, timestamp, delete, value, sequence number."""
@@ -70,7 +70,7 @@ def craft(
     every = batch_of([entry for group in groups for entry in group], ENTRY_SCHEMA)
     seqs = pc.min_max(every.column("seq")).as_py()
     return SegmentRef(
-        uri_of(path),
+        name_at(path),
         "default",
         every.num_rows,
         path.stat().st_size,

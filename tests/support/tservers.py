@@ -48,13 +48,14 @@ from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import process_credentials
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.parent_death import ended_with_parent
-from bookkeeper.storage.volume.file_ops import uri_of
+from bookkeeper.storage.volume import Volume, open_volume
+from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.wal import Block, decode_batch, encode_batch, read_headers, recover
 from bookkeeper.tserver.process import TServerProcess
 from combiners import OPEN, ReplicationStatus
 from tests.support.books import books_of
 from tests.support.trust import trust_everybody
-from tests.support.volumes import MACHINE
+from tests.support.volumes import MACHINE, path_of
 
 LIMIT_S = 60.0
 POLL_MS = 20
@@ -130,14 +131,20 @@ def cells_of(batch: pa.RecordBatch) -> Cells:
 class LocalNode:
     """A tserver inside the test process. ``died`` holds the reasons for which a real one would have ended."""
 
-    def __init__(self, ground: Ground, metadata: MetadataTable | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        ground: Ground,
+        metadata: MetadataTable | None = None,
+        clock: Clock | None = None,
+        settings: Settings | None = None,
+    ) -> None:
         self.died: list[str] = []
         self.may_die = False
         self._stopped = False
         self._clock = clock or SystemClock()
         self._coordination = open_coordination(ground.settings, self._clock)
         self._process = TServerProcess(
-            ground.settings, self._coordination, metadata or ground.metadata, self._clock, self.died.append
+            settings or ground.settings, self._coordination, metadata or ground.metadata, self._clock, self.died.append
         )
         self.session_id = self._process.session_id
         self.address = self._process.address
@@ -152,6 +159,28 @@ class LocalNode:
         """Let its session end under it, as a lost lease would."""
         self.may_die = True
         self._process.session.close()
+
+    def crash(self) -> None:
+        """End its session, its calls and its threads without any last work, as a killed process."""
+        self.may_die = self._stopped = True
+        process, parts = self._process, self._process.parts
+        process.session.close()
+        process._ended.set()
+        process._server.stop()
+        parts.worker.stop()
+        parts.writing.configuration.close()
+        parts.tablets.compactor.close()
+        parts.tablets.flusher.close()
+        parts.tablets.leading.close()
+        if parts.replicas is not None:
+            parts.replicas.receiver.close()
+            parts.replicas.collector.close()
+        parts.tablets.sorter.close()
+        process._master.close()
+        if process._host is not None:
+            process._host.close()
+        process._pool.close()
+        self._coordination.close()
 
     def stop(self) -> None:
         """End cleanly; idempotent."""
@@ -257,9 +286,11 @@ class Ground:
         self._nodes.append(node)
         return node
 
-    def local(self, metadata: MetadataTable | None = None, clock: Clock | None = None) -> LocalNode:
-        """Start a tserver in this process."""
-        node = LocalNode(self, metadata, clock)
+    def local(
+        self, metadata: MetadataTable | None = None, clock: Clock | None = None, settings: Settings | None = None
+    ) -> LocalNode:
+        """Start a tserver in this process. ``settings``: of another host of the cluster."""
+        node = LocalNode(self, metadata, clock, settings)
         self._nodes.append(node)
         return node
 
@@ -319,12 +350,12 @@ class Ground:
             self.tserver(node).load_tablet(TabletAssignment(extent, "", 1))
 
     def recover_logs(self, node: Node) -> list[str]:
-        """Wait until the node's session is over and seal its logs; returns their URIs in order."""
+        """Wait until the node's session is over and seal its logs; returns them in order."""
         wait_until(lambda: not self.is_alive(node), "the end of a session")
-        uris = self.logs_of(node)
-        for uri in uris:
-            recover(MACHINE, uri)
-        return uris
+        logs = self.logs_of(node)
+        for log in logs:
+            recover(self.volume, log)
+        return logs
 
     def is_alive(self, node: Node) -> bool:
         """Whether the node's session counts as alive."""
@@ -333,8 +364,21 @@ class Ground:
         )
 
     def logs_of(self, node: Node) -> list[str]:
-        """URIs of a node's logs, in order."""
-        return [uri_of(path) for path in sorted((self.settings.wal_dir / node.session_id).glob("*.wal"))]
+        """A node's logs, in order."""
+        return [name for name in self.volume.list_names(f"{log_directory(node.session_id)}/") if name.endswith(".wal")]
+
+    @property
+    def volume(self) -> Volume:
+        """The cluster's files."""
+        return open_volume(self.settings)
+
+    def path(self, file: str) -> Path:
+        """Where a file of the cluster lies."""
+        return path_of(file, self.settings.directory)
+
+    def blocks_of(self, log: str) -> list[Block]:
+        """Every whole block of a log."""
+        return blocks_of(log, self.volume)
 
     # ---- a client's part
 
@@ -360,9 +404,9 @@ class Ground:
             resume = page.resume
 
 
-def blocks_of(uri: str) -> list[Block]:
+def blocks_of(log: str, volume: Volume = MACHINE) -> list[Block]:
     """Every whole block of a log."""
-    return [at.load() for at in read_headers(MACHINE, uri)]
+    return [at.load() for at in read_headers(volume, log)]
 
 
 def status_of(west: Ground, extent: Extent, wal: str) -> ReplicationStatus | None:
@@ -383,7 +427,7 @@ def flush_of(west: Ground, extent: Extent) -> FlushState:
 
 
 def own_blocks(west: Ground, node: Node) -> list[Block]:
-    return [block for uri in west.logs_of(node) for block in blocks_of(uri)]
+    return [block for log in west.logs_of(node) for block in west.blocks_of(log)]
 
 
 def needed_of(west: Ground, extent: Extent, wal: str) -> int:

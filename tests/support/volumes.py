@@ -4,18 +4,37 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bookkeeper.storage.volume.file_ops import FileOps, uri_of
+from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.storage.volume.local_volume import LocalVolume
+from bookkeeper.storage.volume.volume_protocol import ReadableVolume
+
+ROOT = Path("/")
 
 
 def rooted(ops: FileOps | None = None) -> LocalVolume:
     """A Volume in the root directory."""
-    return LocalVolume(Path("/"), ops)
+    return LocalVolume(ROOT, ops)
 
 
 MACHINE = rooted()
 
 
-def name_at(path: Path) -> str:
-    """The name of a path on :data:`MACHINE`."""
-    return MACHINE.name_of(uri_of(path))
+def name_at(path: Path, root: Path = ROOT) -> str:
+    """The name of a path on the Volume in ``root``; on :data:`MACHINE` without one."""
+    return path.absolute().relative_to(root.absolute()).as_posix()
+
+
+def path_of(name: str, root: Path = ROOT) -> Path:
+    """Inverse of :func:`name_at`."""
+    return root.absolute() / name
+
+
+def uri_at(name: str) -> str:
+    """The URI by which an operator names a file of :data:`MACHINE`."""
+    return path_of(name).as_uri()
+
+
+def root_of(volume: ReadableVolume) -> Path:
+    """The directory of a local Volume."""
+    assert isinstance(volume, LocalVolume)
+    return volume._root

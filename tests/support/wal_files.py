@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from bookkeeper.model import MUTATION_SCHEMA, BlockTarget, TargetKey
-from bookkeeper.storage.volume.file_ops import path_of
+from bookkeeper.storage.volume import LocalVolume
 from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, block_target_to_pb, encode_batch, read_headers
 from bookkeeper.storage.wal.blocks.frame import ALIGNMENT, frame_bytes
 from bookkeeper.storage.wal.writing.wal_writer import WalWriter
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import ROOT, name_at, path_of
 
 WEST, EAST, NORTH = "instance-west", "instance-east", "instance-north"
 """Instance ids: west is the source of the files, the others are peers."""
@@ -74,9 +74,10 @@ def block(spec: Spec, first_offset: int) -> Block:
     return Block(header, encode_batch(records(spec.rows, spec.families), spec.compression))
 
 
-def write_wal(path: Path, specs: Sequence[Spec], *, seal: bool = False) -> str:
-    """Write the blocks, synced; returns the URI."""
-    writer = WalWriter.create(MACHINE, name_at(path), FileHeader(instance_id=WEST, session_id="s", created_time_ms=1))
+def write_wal(path: Path, specs: Sequence[Spec], *, seal: bool = False, root: Path = ROOT) -> str:
+    """Write the blocks, synced; returns the name on the Volume in ``root``."""
+    header = FileHeader(instance_id=WEST, session_id="s", created_time_ms=1)
+    writer = WalWriter.create(LocalVolume(root), name_at(path, root), header)
     append(writer, specs)
     if seal:
         writer.seal()
@@ -104,11 +105,13 @@ def lay_out(directory: Path, raw: bytes | bytearray) -> Path:
     return path
 
 
-def damage(uri: str, offset: int, *, header: bool = False) -> None:
+def damage(name: str, offset: int, *, header: bool = False, root: Path = ROOT) -> None:
     """Turn a byte of the block that holds record ``offset``: in its payload, or in its header."""
-    at = next(at for at in read_headers(MACHINE, uri) if at.last_offset >= offset)
+    at = next(at for at in read_headers(LocalVolume(root), name) if at.last_offset >= offset)
     place = at.position + frame_bytes(0, 0) if header else at.end_position - ALIGNMENT
-    with path_of(uri).open("r+b") as log:  # in place: a log that is written over from its start is empty for a moment
+    with path_of(name, root).open(
+        "r+b"
+    ) as log:  # in place: a log that is written over from its start is empty for a moment
         log.seek(place)
         (byte,) = log.read(1)
         log.seek(place)

@@ -8,7 +8,6 @@ Rules: R3, R4, R17 and R20.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,10 +16,11 @@ from bookkeeper.config import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row
-from bookkeeper.storage.volume.file_ops import uri_of
+from bookkeeper.storage.volume import open_volume
+from bookkeeper.storage.volume.names import LOGS, TABLES
 from bookkeeper.storage.wal import read_seal
 from tests.support.books import books_of
-from tests.support.volumes import MACHINE
+from tests.support.volumes import path_of
 
 SMALL_SUFFIXES = (".seal", ".fence")
 
@@ -39,9 +39,9 @@ class ClusterView:
     instance_id: str
     rows: tuple[Row, ...]
     open_logs: frozenset[str]
-    wal_files: tuple[Path, ...]
-    segment_files: tuple[Path, ...]
-    old_segments: tuple[Path, ...]
+    wal_files: tuple[str, ...]
+    segment_files: tuple[str, ...]
+    old_segments: tuple[str, ...]
     live_sessions: frozenset[str]
     dead_sessions: frozenset[str]
 
@@ -54,23 +54,23 @@ def look(settings: Settings) -> ClusterView:
     finally:
         coordination.close()
     now_ms = SystemClock().wall_ms()
-    wal_files = tuple(_files_below(settings.wal_dir))
-    segment_files = tuple(_files_below(settings.tables_dir))
+    volume = open_volume(settings)
+    wal_files, segment_files = tuple(volume.list_names(LOGS)), tuple(volume.list_names(TABLES))
     table = books_of(settings)
     try:
         rows = tuple(table.scan())
     finally:
         table.close()
     live = frozenset(info.session_id for info in sessions if info.alive)
-    logs = [path for path in wal_files if path.suffix == ".wal" and path.parent.name in live]
+    logs = [name for name in wal_files if name.endswith(".wal") and name.split("/")[1] in live]
     return ClusterView(
         name=settings.instance.name,
         instance_id=settings.instance.instance_id,
         rows=rows,
-        open_logs=frozenset(uri for uri in map(uri_of, logs) if read_seal(MACHINE, uri) is None),
+        open_logs=frozenset(log for log in logs if read_seal(volume, log) is None),
         wal_files=wal_files,
         segment_files=segment_files,
-        old_segments=tuple(path for path in segment_files if _is_old(path, now_ms)),
+        old_segments=tuple(name for name in segment_files if _is_old(path_of(name, settings.directory), now_ms)),
         live_sessions=live,
         dead_sessions=frozenset(info.session_id for info in sessions if not info.alive),
     )
@@ -108,14 +108,13 @@ class _Findings:
 
     def files(self) -> None:
         """Check that the disk has open logs with their small files and segments that the books name, nothing else."""
-        for path in self.view.wal_files:
-            log = path.with_name(path.name.removesuffix(path.suffix)) if path.suffix in SMALL_SUFFIXES else path
-            if uri_of(log) not in self.view.open_logs:
-                self.lines.append(f"a file of logs on disk: {path}")
-        on_disk = {uri_of(path) for path in self.view.segment_files}
-        old = {uri_of(path) for path in self.view.old_segments}
-        self.lines += [f"a segment on disk that no tablet names: {uri}" for uri in sorted(old - self.segments)]
-        self.lines += [f"A SEGMENT IS MISSING ON DISK: {uri}" for uri in sorted(self.segments - on_disk)]
+        for name in self.view.wal_files:
+            log = name.rpartition(".")[0] if name.endswith(SMALL_SUFFIXES) else name
+            if log not in self.view.open_logs:
+                self.lines.append(f"a file of logs on disk: {name}")
+        on_disk, old = set(self.view.segment_files), set(self.view.old_segments)
+        self.lines += [f"a segment on disk that no tablet names: {name}" for name in sorted(old - self.segments)]
+        self.lines += [f"A SEGMENT IS MISSING ON DISK: {name}" for name in sorted(self.segments - on_disk)]
         self.lines += [f"a dead session that is not forgotten: {session}" for session in self.view.dead_sessions]
 
     def _tablet(self, row: Row) -> None:
@@ -145,11 +144,6 @@ class _Findings:
         op = values.FateOp.decode(row.cells[keys.FATE_OP].value) if keys.FATE_OP in row.cells else None
         step = values.FateStep.decode(row.cells[keys.FATE_STEP].value) if keys.FATE_STEP in row.cells else None
         self.lines.append(f"an operation: {row.key!r} {op} {step}")
-
-
-def _files_below(directory: Path) -> Iterator[Path]:
-    paths: Iterable[Path] = sorted(directory.rglob("*")) if directory.is_dir() else ()
-    return (path for path in paths if path.is_file())
 
 
 def _is_old(path: Path, now_ms: int) -> bool:

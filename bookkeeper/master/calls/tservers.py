@@ -7,12 +7,9 @@ may be repeated. Rules: R14, R15 and R17.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
-from urllib.parse import quote
 
 from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
 from bookkeeper.errors import TransientError, UnavailableError
@@ -21,7 +18,7 @@ from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.volume.file_ops import uri_of
+from bookkeeper.storage.volume.names import LOGS, log_directory
 from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 
 LOG = logging.getLogger(__name__)
@@ -40,7 +37,6 @@ class TServers:
 
     coordination: Coordination
     pool: RpcPool
-    wal_dir: Path
     volume: Volume
     _sealed_off: set[str] = field(default_factory=set)
 
@@ -56,9 +52,9 @@ class TServers:
         """The tserver at an address."""
         return self.pool.tserver(address, CALL_TIMEOUT_MS)
 
-    def session_of(self, uri: str) -> str | None:
+    def session_of(self, file: str) -> str | None:
         """The session that writes or wrote a log, None for a file that is no log of this cluster."""
-        return session_of_log(uri, uri_of(self.wal_dir) + "/")
+        return session_of_log(file)
 
     def logs(self) -> list[LogFile]:
         """Every log on disk, by its session's directory. Raises UnavailableError when they can't be listed."""
@@ -67,11 +63,9 @@ class TServers:
     def directories(self) -> list[str]:
         """The names of the sessions' directories. Raises UnavailableError when they can't be listed."""
         try:
-            return sorted(entry.name for entry in os.scandir(self.wal_dir))
-        except FileNotFoundError:
-            return []
+            return self.volume.list_directories(LOGS.rstrip("/"))
         except OSError as error:
-            raise UnavailableError(f"{self.wal_dir} can't be listed: {error.strerror}") from error
+            raise UnavailableError(f"the directories of logs can't be listed: {error.strerror}") from error
 
     def logs_of(self, session_id: str) -> list[LogFile]:
         """The logs of one session that are on disk. A seal appears on disk complete, so its name suffices.
@@ -79,23 +73,20 @@ class TServers:
         Raises UnavailableError when they can't be listed.
         """
         entries = set(self.entries_of(session_id))
-        return [LogFile(uri, session_id, (uri, True) in entries) for uri, is_seal in sorted(entries) if not is_seal]
+        return [LogFile(log, session_id, (log, True) in entries) for log, is_seal in sorted(entries) if not is_seal]
 
     def entries_of(self, session_id: str) -> Iterator[tuple[str, bool]]:
-        """The URIs of one session's logs, in the order of its directory: (log, False) for a log, (log, True) for its
+        """The names of one session's logs, in the order of its directory: (log, False) for a log, (log, True) for its
         seal.
 
         Raises UnavailableError when they can't be listed.
         """
-        directory = self.wal_dir / session_id
-        prefix = uri_of(directory) + "/"
+        directory = log_directory(session_id)
         try:
-            for entry in os.scandir(directory):
-                name = entry.name.removesuffix(SEAL_SUFFIX)
+            for file in self.volume.entries(directory):
+                name = file.removesuffix(SEAL_SUFFIX)
                 if name.endswith(LOG_SUFFIX):
-                    yield prefix + quote(name), name != entry.name
-        except FileNotFoundError:
-            return
+                    yield name, name != file
         except OSError as error:
             raise UnavailableError(f"{directory} can't be listed: {error.strerror}") from error
 
@@ -116,10 +107,8 @@ class TServers:
         self._sealed_off.clear()
 
     def remove_directory(self, session_id: str) -> None:
-        """Remove the directory of a session's logs if it exists and has no log; any other file in it stays."""
-        directory = self.wal_dir / session_id
-        if directory.is_dir() and not any(directory.iterdir()):
-            directory.rmdir()
+        """Remove the directory of a session's logs if it is empty. Raises OSError."""
+        self.volume.prune(log_directory(session_id))
 
     def unconfirmed(self, generation: int) -> list[str]:
         """Rule R14: sessions that may still write blocks for the targets of an older configuration, each with the
@@ -196,9 +185,9 @@ def extent_order(extent: Extent) -> tuple[str, bool, bytes]:
     return extent.table_id, extent.end_row is None, extent.end_row or b""
 
 
-def session_of_log(uri: str, wal_uri_prefix: str) -> str | None:
-    """The session that writes or wrote a log, None when the URI is not below the directory of logs."""
-    if not uri.startswith(wal_uri_prefix) or not uri.endswith(LOG_SUFFIX):
+def session_of_log(file: str) -> str | None:
+    """The session that writes or wrote a log, None when the file is not below the directory of logs."""
+    if not file.startswith(LOGS) or not file.endswith(LOG_SUFFIX):
         return None
-    session, separator, _ = uri[len(wal_uri_prefix) :].partition("/")
+    session, separator, _ = file[len(LOGS) :].partition("/")
     return session if separator else None

@@ -28,6 +28,7 @@ from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import retry_after_ns
 from bookkeeper.master.placement.placement import ClusterState, Placement
 from bookkeeper.master.placement.tablet_orders import order_lanes
+from bookkeeper.master.replicas.repairer import Repairer
 from bookkeeper.storage.volume.names import log_directory
 
 LOG = logging.getLogger(__name__)
@@ -132,6 +133,7 @@ class Cycle:
     calls: TServerCalls
     books: Books
     placement: Placement
+    repairer: Repairer
     recovery: TServerRecovery
     dispatcher: WorkDispatcher
     event_queue: EventQueue
@@ -263,6 +265,7 @@ class Cycle:
             return
         tablets, sessions = self.books.snapshot.tablets, self.calls.tservers.sessions()
         self.placement.place(tablets, self._cluster(sessions))
+        self.repairer.run(tablets, self.config, sessions, self.placement.busy_rows())
         for session in self.recovery.forget(sessions, tablets.counts.total.keys()):
             LOG.info("dead session %s has no log and no tablet: its record is removed", session)
         self.recovery.forget_others()
@@ -273,6 +276,7 @@ class Cycle:
             live={info.session_id: info.address for info in sessions if info.alive},
             unsealed=unsealed_sessions(sessions, self.calls.tservers),
             deleted=[table_id for table_id, table in tables.items() if table.state == "deleting"],
+            hosts={info.session_id: info.host for info in sessions if info.alive and info.host is not None},
         )
 
     # ---- a quick cycle
@@ -284,7 +288,7 @@ class Cycle:
         live = sorted(session for session in sessions if session in self.live)
         for _ in range(2):
             for session in live:
-                prefix = f"{self.calls.tservers.volume.uri_of(log_directory(session))}/".encode()
+                prefix = f"{log_directory(session)}/".encode()
                 self.dispatcher.note_growth(self.books.refresh(session, prefix))
             if not self.unsafe_sessions():
                 break

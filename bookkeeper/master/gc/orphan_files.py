@@ -15,12 +15,10 @@ put them there after it. Rules: R1, R4 and R17; law L2.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from bookkeeper.bulk import incoming_dir
+from bookkeeper.bulk import INCOMING
 from bookkeeper.clock import Clock
 from bookkeeper.errors import unavailable
 from bookkeeper.master.index.log_files import LOG_SUFFIX
@@ -30,7 +28,8 @@ from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.storage.tablet import leftovers, parse_name
-from bookkeeper.storage.volume.file_ops import uri_of
+from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.names import LOGS, TABLES, log_directory, tablet_directory
 from bookkeeper.storage.wal.reading.wal_recovery import SEGMENT_SUFFIX
 
 SCAN_INTERVAL_MS = 60_000
@@ -52,7 +51,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The segments in the books: URIs that are named, and the holding for each directory below that of tables."""
+    """The segments in the books: names of files, and the holding for each directory below that of tables."""
 
     segments: frozenset[str]
     holdings: Mapping[str, Holding]
@@ -66,7 +65,7 @@ def read_named(rows: Iterable[Row]) -> Named:
         if not keys.is_tablet(row):
             continue
         table_id, _ = keys.parse_tablet_row(row.key)
-        segments.update(keys.parse_file(uri) for uri in row.family("segment"))
+        segments.update(keys.parse_file(name) for name in row.family("segment"))
         serial, flush, directory = (row.cells.get(column) for column in (keys.SERIAL, keys.FLUSH, keys.DIR))
         if directory is not None:
             holdings[f"{table_id}/{values.decode_dir(directory.value)}"] = Holding(
@@ -96,7 +95,7 @@ def is_passed_flush(flush_id: int, holding: Holding | None) -> bool:
 
 def note_orphans(known: Mapping[str, int], found: Iterable[str], now_ns: int) -> dict[str, int]:
     """Orphan to the time when it was first seen (boot clock, ns)."""
-    return {uri: known.get(uri, now_ns) for uri in found}
+    return {file: known.get(file, now_ns) for file in found}
 
 
 def is_over(since_ns: int, now_ns: int, flight_ns: int) -> bool:
@@ -104,37 +103,27 @@ def is_over(since_ns: int, now_ns: int, flight_ns: int) -> bool:
     return now_ns - since_ns > flight_ns
 
 
-def of_dead_sessions(directories: Iterable[Path], live: Collection[str]) -> list[Path]:
-    """Directories of dead sessions. ``live`` was read after the directories: a session exists before its directory."""
-    return [directory for directory in directories if directory.name not in live]
-
-
-def without_log(directory: Path) -> list[Path]:
-    """Segments beside a missing log. A log exists before its segments do, so no segment of a new log is taken.
-
-    Raises UnavailableError when the logs can't be listed.
+def of_dead_sessions(sessions: Iterable[str], live: Collection[str]) -> list[str]:
+    """The sessions that are dead. ``live`` was read after the sessions' directories: a session exists before its
+    directory.
     """
-    found = sorted(directory.glob(f"*{LOG_SUFFIX}{SEGMENT_SUFFIX}*"))
+    return [session for session in sessions if session not in live]
+
+
+def without_log(volume: Volume, directory: str) -> list[str]:
+    """Segments beside a missing log. A log exists before its segments do, so no segment of a new log is taken. Raises
+    OSError.
+    """
+    found = sorted(name for name in volume.entries(directory) if LOG_SUFFIX + SEGMENT_SUFFIX in name)
     if not found:
         return []
-    try:
-        names = {path.name for path in directory.iterdir()}
-    except OSError as error:
-        raise unavailable(f"{directory} can't be listed", error) from error
-    return [path for path in found if log_beside(path) not in names]
+    names = set(volume.entries(directory))
+    return [name for name in found if log_beside(name) not in names]
 
 
-def log_beside(segment: Path) -> str:
-    """The name of the log that a segment lies beside."""
-    return segment.name.partition(SEGMENT_SUFFIX)[0]
-
-
-@dataclass(frozen=True, slots=True)
-class DataDirectories:
-    """The directories of the segments of all tables, and of the logs of all sessions."""
-
-    tables: Path
-    wals: Path
+def log_beside(segment: str) -> str:
+    """The log that a segment lies beside."""
+    return segment.partition(SEGMENT_SUFFIX)[0]
 
 
 @dataclass(slots=True)
@@ -146,7 +135,7 @@ class OrphanFiles:
     stores: ReignStores
     rounds: Rounds
     clock: Clock
-    directories: DataDirectories
+    volume: Volume
     live: Callable[[], Collection[str]]
     flight_ms: int
     known: dict[str, int] = field(init=False, default_factory=dict)
@@ -159,22 +148,19 @@ class OrphanFiles:
         now_ns = self.clock.boot_ns()
         if now_ns < self._next_scan_ns:
             return []
-        incoming = sorted(incoming_dir(self.directories.tables).glob("*"))
-        live = self.live()
-        self.stores.reign.check()
-        for directory in of_dead_sessions(incoming, live):
-            shutil.rmtree(directory, ignore_errors=True)
-        for directory in sorted(self.directories.wals.glob("*")):
-            for path in without_log(directory):
-                path.unlink(missing_ok=True)
-        named = self.rounds.read_with_proof(self._named)
-        self.known = note_orphans(self.known, self._find(named), now_ns)
-        over = sorted(uri for uri, since in self.known.items() if is_over(since, now_ns, self.flight_ms * 1_000_000))
+        try:
+            self._remove_unlisted()
+            named = self.rounds.read_with_proof(self._named)
+            found = list(self._find(named))
+        except OSError as error:
+            raise unavailable("the directories of files can't be listed or cleared", error) from error
+        self.known = note_orphans(self.known, found, now_ns)
+        over = sorted(file for file, since in self.known.items() if is_over(since, now_ns, self.flight_ms * 1_000_000))
         marked = over[:MARKS_MAX]
         if marked:
             self.stores.reign.check()
             self.stores.table.put(
-                [RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in marked], keys.ONCE_RANK
+                [RowPut(keys.del_row(file), {keys.DEL: values.EMPTY}) for file in marked], keys.ONCE_RANK
             )
         self._next_scan_ns = now_ns + SCAN_INTERVAL_MS * 1_000_000
         return marked
@@ -183,9 +169,20 @@ class OrphanFiles:
         online = online_tables(self.stores.config())
         return read_named(chained(self.stores.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, FAMILIES), online))
 
+    def _remove_unlisted(self) -> None:
+        """Delete files that no tablet can name: those of dead sessions' uploads, and segments beside a missing log."""
+        incoming = self.volume.list_directories(INCOMING)
+        live = self.live()
+        self.stores.reign.check()
+        for session in of_dead_sessions(incoming, live):
+            self.volume.remove_tree(f"{INCOMING}/{session}")
+        for session in self.volume.list_directories(LOGS.rstrip("/")):
+            self.volume.discard(without_log(self.volume, log_directory(session)))
+
     def _find(self, named: Named) -> Iterator[str]:
-        for directory in sorted(self.directories.tables.glob("*/*")):
-            holding = named.holdings.get(f"{directory.parent.name}/{directory.name}")
-            for path in leftovers(directory, named.segments):
-                if is_orphan_segment(path.name, holding):
-                    yield uri_of(path)
+        for table_id in self.volume.list_directories(TABLES.rstrip("/")):
+            for directory in self.volume.list_directories(TABLES + table_id):
+                holding = named.holdings.get(f"{table_id}/{directory}")
+                for file in leftovers(self.volume.entries(tablet_directory(table_id, directory)), named.segments):
+                    if is_orphan_segment(file.rpartition("/")[2], holding):
+                        yield file

@@ -13,7 +13,7 @@ IMPORT_SESSION = "import"
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A log on disk: its URI, the session whose directory it is in, and whether it is sealed."""
+    """A log on disk: its name, the session whose directory it is in, and whether it is sealed."""
 
     uri: str
     session: str

@@ -17,7 +17,6 @@ for peers that accept segment files (:mod:`bookkeeper.bulk.log_segments`). Rules
 from __future__ import annotations
 
 import contextlib
-import shutil
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -34,7 +33,7 @@ from bookkeeper.errors import PermanentError, TransientError, UnavailableError
 from bookkeeper.master.fate.engine import Args, Call, Done, Failed, Next, Outcome, Step, Wait, shared
 from bookkeeper.master.index.log_files import IMPORT_SESSION
 from bookkeeper.master.index.snapshot import TabletView
-from bookkeeper.master.operations.context import Context, number, online_table, text
+from bookkeeper.master.operations.context import Context, drop_files, number, online_table, remove_files, text
 from bookkeeper.master.operations.read_only import refuse_if_read_only
 from bookkeeper.master.operations.replica_hosts import refuse_several_replicas
 from bookkeeper.master.operations.requests import (
@@ -50,8 +49,7 @@ from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import ImportRequest
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
-from bookkeeper.storage.volume.file_ops import FileOps, make_directory, uri_of
-from bookkeeper.storage.volume.names import log_directory
+from bookkeeper.storage.volume.names import log_directory, tablet_directory
 from bookkeeper.storage.wal import FileHeader
 
 ADOPT_AGAIN_MS = 200
@@ -122,13 +120,12 @@ class ImportDirectory:
         Input that can't be imported ends the operation.
         """
         attempt = uuid.uuid4().hex
-        directory = self._directory(text(call.state, "table_id"), call) / attempt
-        ops, volume = FileOps(), self.context.tservers.volume
+        directory = f"{self._directory(text(call.state, 'table_id'), call)}/{attempt}"
+        volume = self.context.tservers.volume
         try:
-            make_directory(directory, ops)
-            place = SegmentDirectory(volume, volume.name_of(uri_of(directory)), self._settings(call))
+            place = SegmentDirectory(volume, directory, self._settings(call))
             imported = self._converted(call, place)
-            imported.write(directory, ops)
+            imported.write(volume, directory)
         except PermanentError:
             self._drop_attempt(directory)
             raise
@@ -136,11 +133,11 @@ class ImportDirectory:
             raise UnavailableError(f"the import can't read or write a file: {error}") from error
         return Next("announce", {**call.state, "records": imported.records, "attempt": attempt})
 
-    def _drop_attempt(self, directory: Path) -> None:
+    def _drop_attempt(self, directory: str) -> None:
         """Delete this attempt, and its parent unless another attempt is there: it may be that of a later master."""
-        shutil.rmtree(directory, ignore_errors=True)
-        with contextlib.suppress(OSError):  # not empty
-            directory.parent.rmdir()
+        drop_files(self.context.tservers.volume, directory)
+        with contextlib.suppress(OSError):  # an empty directory may stay
+            self.context.tservers.volume.prune(directory.rpartition("/")[0])
 
     def _settings(self, call: Call) -> TabletSettings:
         table = self.context.config().table(text(call.state, "table_id"))
@@ -188,7 +185,9 @@ class ImportDirectory:
     def adopt(self, call: Call) -> Outcome:
         """Make each tablet add its part; a tablet that has its part confirms it again."""
         table_id = text(call.state, "table_id")
-        imported = Imported.read(self._directory(table_id, call) / text(call.state, "attempt"))
+        imported = Imported.read(
+            self.context.tservers.volume, f"{self._directory(table_id, call)}/{text(call.state, 'attempt')}"
+        )
         stream = self._stream(table_id, call)
         tablets = chained_tablets(self.context, table_id)
         live = self.context.tservers.live()
@@ -225,20 +224,18 @@ class ImportDirectory:
     def clear(self, call: Call) -> Outcome:
         """Delete the converted segments (the tablets have links of their own), and close the request."""
         table_id = text(call.state, "table_id")
-        shutil.rmtree(self._directory(table_id, call), ignore_errors=True)
+        remove_files(self.context.tservers.volume, self._directory(table_id, call))
         close_request(self.context, self._stream(table_id, call))
         return Done(number(call.state, "records"))
 
     # ---- inside
 
-    def _directory(self, table_id: str, call: Call) -> Path:
-        return self.context.settings.tables_dir / table_id / f"import-{text(call.args, 'request_id')}"
+    def _directory(self, table_id: str, call: Call) -> str:
+        return tablet_directory(table_id, f"import-{text(call.args, 'request_id')}")
 
     def _stream(self, table_id: str, call: Call) -> StreamKey:
         """The import's stream; a tablet that stores a high-water of it has added its segments."""
-        return StreamKey(
-            self.context.settings.own_instance_id, uri_of(self._directory(table_id, call)), table_id, table_id, 0
-        )
+        return StreamKey(self.context.settings.own_instance_id, self._directory(table_id, call), table_id, table_id, 0)
 
 
 def in_turn(slots: Semaphore, step: Step, again_ms: int) -> Step:
@@ -260,4 +257,4 @@ def parts_of(segments: Collection[SegmentRef], tablet: TabletView) -> tuple[Impo
     split or merged since its conversion.
     """
     parts = ((ref.uri, part_of_segment(segment_entry(ref), tablet.extent.rows)) for ref in segments)
-    return tuple(ImportedSegment(uri, entry.encode()) for uri, entry in parts if entry is not None)
+    return tuple(ImportedSegment(name, entry.encode()) for name, entry in parts if entry is not None)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
-from bookkeeper.errors import NotFoundError
+from bookkeeper.errors import NotFoundError, UnavailableError, unavailable
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.fate.engine import Args
@@ -20,6 +20,9 @@ from bookkeeper.metadata.values import Json
 from bookkeeper.model import LocalityGroup
 from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.storage.tablet import BatchLimits
+from bookkeeper.storage.volume import Volume
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,6 @@ class OperationSettings:
     own_instance_id: str
     stream_grace_ms: int
     paths_apart_ms: float
-    tables_dir: Path
     batch_limits: BatchLimits
     files: FileRoots
 
@@ -40,7 +42,6 @@ class OperationSettings:
             own_instance_id=settings.instance.instance_id,
             stream_grace_ms=stream_grace_ms(settings),
             paths_apart_ms=settings.tserver.paths_apart_ms,
-            tables_dir=settings.tables_dir,
             batch_limits=batch_limits(settings),
             files=FileRoots.of(settings),
         )
@@ -153,3 +154,19 @@ def check_group_names(table: TableConfig, groups: Collection[str]) -> None:
         raise NotFoundError(
             f"table {table.name} has no locality group {', '.join(unknown)}; it has {', '.join(table.group_names())}"
         )
+
+
+def remove_files(volume: Volume, directory: str) -> None:
+    """Delete every file below a directory that no attempt of an operation uses any more. Raises UnavailableError."""
+    try:
+        volume.remove_tree(directory)
+    except OSError as error:
+        raise unavailable(f"the files in {directory} can't be deleted", error) from error
+
+
+def drop_files(volume: Volume, directory: str) -> None:
+    """As :func:`remove_files` for an operation that fails: an error is logged, because the operation must end."""
+    try:
+        remove_files(volume, directory)
+    except UnavailableError as error:
+        LOG.warning("%s: it takes disk space until its table is deleted", error.message)

@@ -10,7 +10,6 @@ moments; make the table read-only to prevent this. A client that repeats a reque
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bookkeeper.bulk import segment_ref
-from bookkeeper.bulk.exported_table import Exported, ExportedTablet, copy_file
+from bookkeeper.bulk.exported_table import Checksum, Exported, ExportedTablet, parts_of_file
 from bookkeeper.bulk.manifest import NAME, manifest_error
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.coordination.config_changes import (
@@ -35,10 +34,11 @@ from bookkeeper.errors import (
     RefusedError,
     TransientError,
     UnavailableError,
+    unavailable,
 )
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Step, Wait
 from bookkeeper.master.index.snapshot import chained
-from bookkeeper.master.operations.context import Context, number, online_table, text
+from bookkeeper.master.operations.context import Context, drop_files, number, online_table, remove_files, text
 from bookkeeper.master.operations.replica_hosts import REPLICA_PROPERTIES, refuse_several_replicas
 from bookkeeper.master.operations.requests import (
     check_request,
@@ -60,7 +60,9 @@ from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.tablet.batch_routing import is_too_late
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
 from bookkeeper.storage.tablet.segments.segment_format import ENDING
-from bookkeeper.storage.volume.file_ops import FileOps, make_directory, path_of, sync_directory, uri_of
+from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.given_directory import read_parts, sync_names, write_file, write_once
+from bookkeeper.storage.volume.names import TABLES, tablet_directory
 
 AGAIN_MS = 200
 TAIL_BYTES_MIN = 16 << 20
@@ -68,8 +70,6 @@ TAIL_PARTS = 8
 """Index, filter and footer of an exported file: at most this part of the file, or ``TAIL_BYTES_MIN``."""
 UNCOPIED_PROPERTIES = ("table.read_only", *REPLICA_PROPERTIES)
 """Properties that a copy of a table does not get. The segments of a copy lie on the Volume, so it has one replica."""
-
-OPS = FileOps()
 
 
 def copy_args(request: CopyRequest) -> Args:
@@ -144,20 +144,18 @@ class ExportTable:
         table_id = text(call.state, "table_id")
         table = self.context.config().table(table_id)
         attempt = uuid.uuid4().hex
-        pins = self._pins(table_id, call) / attempt
+        pins = f"{self._pins(table_id, call)}/{attempt}"
         rows = chained(tablet_rows(self.context, table_id, ("tablet", "segment")), (table_id,))
         facts = [facts_of(row) for row in rows if keys.is_tablet(row)]
         names = {
-            uri: f"x{attempt[:8]}-{index:06d}{ENDING}"
-            for index, uri in enumerate(sorted({u for f in facts for u in f.segments}))
+            segment: f"x{attempt[:8]}-{index:06d}{ENDING}"
+            for index, segment in enumerate(sorted({name for found in facts for name in found.segments}))
         }
         try:
-            make_directory(pins, OPS)
-            for uri, name in names.items():
-                OPS.link(path_of(uri), pins / name)
+            self._volume.share({f"{pins}/{name}": segment for segment, name in names.items()})
             tablets = tuple(exported_tablet(found, names) for found in facts)
             checksums = dict.fromkeys(names.values(), "")
-            Exported(table.name, table.groups, table.properties, tablets, checksums).write(pins, OPS)
+            Exported(table.name, table.groups, table.properties, tablets, checksums).write(self._volume, pins)
         except FileNotFoundError:
             return Wait("a compaction replaced segments meanwhile; the export reads the tablets again", AGAIN_MS)
         except OSError as error:
@@ -166,22 +164,25 @@ class ExportTable:
 
     def copy(self, call: Call) -> Outcome:
         """Copy the pinned segments, then write the manifest. Raises RefusedError if the directory can't be written."""
-        pins = self._pins(text(call.state, "table_id"), call) / text(call.state, "attempt")
+        all_pins = self._pins(text(call.state, "table_id"), call)
+        pins = f"{all_pins}/{text(call.state, 'attempt')}"
         directory = Path(text(call.args, "directory"))
-        pinned = Exported.read(pins)
+        pinned = Exported.read(self._volume, pins)
         checksums = {}
         try:
             with refuse_unwritable(directory), self.context.settings.files.opened(directory) as opened:
                 for name in pinned.checksums:
                     self.context.stores.reign.check()
-                    checksums[name] = copy_file(pins / name, opened / name, OPS)
-                sync_directory(opened, OPS)
+                    checksum = Checksum()
+                    write_file(opened / name, checksum.of(parts_of_file(self._volume, f"{pins}/{name}")))
+                    checksums[name] = checksum.hex()
+                sync_names(opened)
                 exported = Exported(pinned.table, pinned.groups, pinned.properties, pinned.tablets, checksums)
-                exported.write(opened, OPS)
+                write_once(opened / NAME, exported.encode())
                 for name in (NAME, *checksums):
                     (opened / name).chmod(shared_mode(opened))
         except PermanentError:
-            shutil.rmtree(pins.parent, ignore_errors=True)
+            drop_files(self._volume, all_pins)
             close_request(self.context, self._stream(call))
             raise
         write_receipt(self.context, self._stream(call), pinned.records)
@@ -189,25 +190,29 @@ class ExportTable:
 
     def end(self, call: Call) -> Outcome:
         """Delete the pins and close the request."""
-        shutil.rmtree(self._pins(text(call.state, "table_id"), call), ignore_errors=True)
+        remove_files(self._volume, self._pins(text(call.state, "table_id"), call))
         close_request(self.context, self._stream(call))
         return Done(number(call.state, "records"))
 
-    def _pins(self, table_id: str, call: Call) -> Path:
-        return self.context.settings.tables_dir / table_id / f"export-{text(call.args, 'request_id')}"
+    def _pins(self, table_id: str, call: Call) -> str:
+        return tablet_directory(table_id, f"export-{text(call.args, 'request_id')}")
+
+    @property
+    def _volume(self) -> Volume:
+        return self.context.tservers.volume
 
     def _stream(self, call: Call) -> StreamKey:
         return request_stream(self.context, "export", text(call.args, "request_id"))
 
 
 def exported_tablet(facts: TabletFacts, names: Mapping[str, str]) -> ExportedTablet:
-    """The manifest's entry for a tablet. ``names``: segment URI to the file's name in the export."""
+    """The manifest's entry for a tablet. ``names``: a segment to the file's name in the export."""
     flush = facts.flush
     return ExportedTablet(
         facts.extent.rows,
         0 if flush is None else flush.last_seq,
         0 if flush is None else flush.last_time_ms,
-        {names[uri]: entry for uri, entry in facts.segments.items()},
+        {names[segment]: entry for segment, entry in facts.segments.items()},
     )
 
 
@@ -257,31 +262,28 @@ class ImportTable:
         return Next("copy", {"table_id": table_id, "records": exported.records})
 
     def copy(self, call: Call) -> Outcome:
-        """Copy the files, compare their checksums and decode them. A file gets its name when its copy is complete, so a
-        deposed master that is late replaces it by the same file. A damaged file ends the operation, which deletes all
-        copies.
+        """Copy the files, compare their checksums and decode them. Directory and names belong to this attempt, so a
+        deposed master that is late changes nothing. A damaged file ends the operation, which deletes all copies.
         """
-        directory, target = Path(text(call.args, "directory")), self._directory(call)
+        directory, attempt = Path(text(call.args, "directory")), uuid.uuid4().hex
+        target = self._directory(call, attempt)
         try:
             exported = self._exported(directory)
-            make_directory(target, OPS)
-            for name, checksum in exported.checksums.items():
+            for name, wanted in exported.checksums.items():
                 self.context.stores.reign.check()
-                copied = target / f"{name}.{uuid.uuid4().hex}.tmp"
+                checksum = Checksum()
                 with self.context.settings.files.opened(directory / name) as opened:
-                    found = copy_file(opened, copied, OPS)
-                if is_damaged(found, checksum):
+                    self._volume.create(f"{target}/{name}", checksum.of(read_parts(opened))).close()
+                if is_damaged(checksum.hex(), wanted):
                     raise CorruptionError(f"{directory / name} is damaged: its checksum is not that of its export")
-                copied.rename(target / name)
-            sync_directory(target, OPS)
             limits = self.context.settings.batch_limits
             latest_ms = limits.latest_ms(self.context.clock.wall_ms())
             for entries in (tablet.segments for tablet in exported.tablets):
                 for name, entry in entries.items():
                     bounds = exported_bounds(limits, entry.size_bytes, latest_ms)
-                    ref = segment_ref(uri_of(target / name), entry)
-                    check_segment(self.context.tservers.volume, ref, bounds, self.context.stores.reign.check)
-            exported.write(target, OPS)
+                    ref = segment_ref(f"{target}/{name}", entry)
+                    check_segment(self._volume, ref, bounds, self.context.stores.reign.check)
+            exported.write(self._volume, target)
         except PermanentError:
             self._give_up(call)
             raise
@@ -292,11 +294,11 @@ class ImportTable:
             ) from error
         except OSError as error:
             raise UnavailableError(f"the files of {directory} can't be copied: {error}") from error
-        return Next("claim", call.state)
+        return Next("claim", {**call.state, "attempt": attempt})
 
     def claim(self, call: Call) -> Outcome:
         """Claim the name and write the record. Raises ExistsError."""
-        exported = Exported.read(self._directory(call))
+        exported = Exported.read(self._volume, self._copied(call))
         properties = {key: value for key, value in exported.properties.items() if key not in UNCOPIED_PROPERTIES}
         name, table_id = text(call.args, "name"), text(call.state, "table_id")
         try:
@@ -308,8 +310,8 @@ class ImportTable:
 
     def tablets(self, call: Call) -> Outcome:
         """Write the row of each tablet in one put."""
-        target = self._directory(call)
-        rows = imported_rows(text(call.state, "table_id"), Exported.read(target), target)
+        target = self._copied(call)
+        rows = imported_rows(text(call.state, "table_id"), Exported.read(self._volume, target), target)
         for row in rows:
             self.context.stores.reign.check()
             self.context.stores.table.put([row], keys.ONCE_RANK)
@@ -331,9 +333,8 @@ class ImportTable:
         return Next("end", call.state)
 
     def end(self, call: Call) -> Outcome:
-        """Delete partial copies of an interrupted step, and the receipt after its grace."""
-        for path in self._directory(call).glob("*.tmp"):
-            path.unlink(missing_ok=True)
+        """Delete the copies of interrupted attempts, and the receipt after its grace."""
+        remove_other_attempts(self._volume, self._copied(call))
         close_request(self.context, self._stream(call))
         return Done(number(call.state, "records"))
 
@@ -351,14 +352,35 @@ class ImportTable:
     def _give_up(self, call: Call) -> None:
         self.context.stores.reign.check()
         if text(call.state, "table_id") not in self.context.config().tables:
-            shutil.rmtree(self._directory(call).parent, ignore_errors=True)
+            drop_files(self._volume, f"{TABLES}{text(call.state, 'table_id')}")
         close_request(self.context, self._stream(call))
 
-    def _directory(self, call: Call) -> Path:
-        return self.context.settings.tables_dir / text(call.state, "table_id") / "imported"
+    def _directory(self, call: Call, attempt: str) -> str:
+        return tablet_directory(text(call.state, "table_id"), f"imported-{attempt}")
+
+    def _copied(self, call: Call) -> str:
+        """The directory of the attempt that copied every file."""
+        return self._directory(call, text(call.state, "attempt"))
+
+    @property
+    def _volume(self) -> Volume:
+        return self.context.tservers.volume
 
     def _stream(self, call: Call) -> StreamKey:
         return request_stream(self.context, "importtable", text(call.args, "request_id"))
+
+
+def remove_other_attempts(volume: Volume, directory: str) -> None:
+    """Delete the directories beside ``directory`` whose names differ in the attempt only. Raises UnavailableError."""
+    parent, _, name = directory.rpartition("/")
+    kind, _, _ = name.partition("-")
+    try:
+        found = volume.list_directories(parent)
+    except OSError as error:
+        raise unavailable(f"{parent} can't be listed", error) from error
+    for other in found:
+        if other.startswith(f"{kind}-") and other != name:
+            remove_files(volume, f"{parent}/{other}")
 
 
 def exported_bounds(limits: BatchLimits, size_bytes: int, latest_ms: int | None = None) -> Bounds:
@@ -385,13 +407,13 @@ def is_damaged(found: str, wanted: str) -> bool:
     return found != wanted
 
 
-def imported_rows(table_id: str, exported: Exported, directory: Path) -> list[RowPut]:
+def imported_rows(table_id: str, exported: Exported, directory: str) -> list[RowPut]:
     """The rows of a new table that consists of the files in ``directory``. Sequence numbers and server times continue
     above those of the exported tablets. The rows have no logs or streams of the exported table.
     """
     rows = []
     for index, tablet in enumerate(exported.tablets):
-        segments = {uri_of(directory / name): entry for name, entry in tablet.segments.items()}
+        segments = {f"{directory}/{name}": entry for name, entry in tablet.segments.items()}
         rows.append(
             RowPut(
                 keys.tablet_row(table_id, tablet.rows.end_row),
@@ -400,7 +422,7 @@ def imported_rows(table_id: str, exported: Exported, directory: Path) -> list[Ro
                     keys.DIR: values.encode_dir(f"t-{index:05d}"),
                     keys.FLUSH: imported_state(tablet, segments).encode(),
                 }
-                | {keys.segment_column(uri): entry.encode() for uri, entry in segments.items()},
+                | {keys.segment_column(segment): entry.encode() for segment, entry in segments.items()},
             )
         )
     return rows

@@ -1,7 +1,8 @@
 """The placement of tablets: writes each location as a cell, and then orders the load by a call.
 
 Arrives: tablets of the latest snapshot, or the few that changed since; sessions; reports of tservers. Leaves:
-`location:` cells at ranks of this reign, orders to load and unload.
+`location:` cells at ranks of this reign, orders to load and unload. A tablet with several replicas goes to a host that
+holds it (``bookkeeper.master.replicas``), any other one to any tserver.
 
 A new leader first writes again, at its own rank, the locations of all unclaimed tablets with a live tserver. The higher
 rank hides a late location of the deposed leader, so a tserver refuses the deposed leader's order. The leader then reads
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bookkeeper.clock import Clock
@@ -27,15 +28,16 @@ from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.master.placement.load_retries import LoadRetries
 from bookkeeper.master.placement.return_wait import ReturnWait
-from bookkeeper.master.placement.tablet_balance import Assignment, assign_free, misplaced
+from bookkeeper.master.placement.tablet_balance import Assignment, assign_free, is_free, misplaced
 from bookkeeper.master.placement.tablet_moves import TabletMoves
 from bookkeeper.master.placement.tablet_orders import TabletOrders
 from bookkeeper.master.placement.tablet_reports import TabletReports
 from bookkeeper.master.reign.reign_stores import ReignStores
+from bookkeeper.master.replicas.leader_choice import LeaderChoice
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.metadata.values import Location
-from bookkeeper.model import Extent
+from bookkeeper.model import Extent, HostIdentity
 from bookkeeper.rpc.contract.messages import TabletAssignment
 
 LOG = logging.getLogger(__name__)
@@ -44,12 +46,13 @@ LOG = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class ClusterState:
     """The input of placement besides tablets: live sessions with their addresses, dead sessions with an unsealed log,
-    tables under deletion.
+    tables under deletion, and the hosts of live sessions.
     """
 
     live: Mapping[str, str]
     unsealed: Collection[str]
     deleted: Collection[str] = ()
+    hosts: Mapping[str, HostIdentity] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -62,6 +65,8 @@ class Placement:
     changed: Callable[[Collection[bytes]], None]
     """Requests the placement of these tablets; empty: of all."""
     note_assigned: Callable[[str, bytes], None]
+    leaders: LeaderChoice
+    """Chooses among the replicas of a tablet that has several."""
     claimed: Callable[[], Collection[bytes]] = tuple
     """Rows of the tablets that operations have claimed."""
     unrecoverable: Mapping[str, str] = field(default_factory=dict)
@@ -120,6 +125,18 @@ class Placement:
         """Whether a tserver serves a tablet, by its latest report; None before its first one. Any thread."""
         return self.reports.is_served(session, row)
 
+    def request_leader(self, tablet: TabletView, host: str) -> None:
+        """Move a tablet with several replicas to a host; does nothing while it moves, or when the host is away."""
+        sessions = [info for info in self.calls.tservers.sessions() if info.alive and info.host is not None]
+        to = next((info.session_id for info in sessions if info.host is not None and info.host.name == host), None)
+        if to is not None and tablet.session is not None:
+            self.moves.request(Assignment(tablet, to, tablet.session))
+            self.changed((tablet.row,))
+
+    def busy_rows(self) -> Collection[bytes]:
+        """The rows of tablets that move, and of those that an operation has claimed."""
+        return {*self.moves.rows(), *self.claimed()}
+
     def let_go(self, rows: Collection[bytes]) -> None:
         """Stop the placement of claimed tablets; no put of their locations is under way on return. Drops their moves
         and the reports about them: the master reads new ones when the operation is done.
@@ -155,15 +172,50 @@ class Placement:
         self.moves.drop_dead(tablets, live)
         self._move(tablets, cluster, may_place, settled)
         self._ask(live)
+        if any(tablet.replicas for tablet in placeable):
+            self.leaders.ask(live, cluster.hosts)
 
     def _assign(self, tablets: TabletIndex, candidates: Iterable[TabletView], cluster: ClusterState) -> None:
         """Write locations of free tablets, and of those that a move has unloaded."""
         tablets_max = self.return_wait.tablets_max(len(tablets))
-        released = (self._released(tablet, cluster.unsealed) for tablet in candidates)
-        free = assign_free(released, cluster.live, cluster.unsealed, tablets.counts, tablets_max)
-        arrived = self.moves.take_unloaded(cluster.live)
-        for view in self._write(one_for_each_tablet([*arrived, *free]), cluster.live):
+        released = [self._released(tablet, cluster.unsealed) for tablet in candidates]
+        shared = (tablet for tablet in released if not tablet.replicas)
+        free = assign_free(shared, cluster.live, cluster.unsealed, tablets.counts, tablets_max)
+        elected = self._elect(tablets, [tablet for tablet in released if tablet.replicas], cluster)
+        arrived = self._may_arrive(tablets, self.moves.take_unloaded(cluster.live), cluster)
+        for view in self._write(one_for_each_tablet([*arrived, *free, *elected]), cluster.live):
             tablets.put(view)
+
+    def _elect(
+        self, tablets: TabletIndex, released: Collection[TabletView], cluster: ClusterState
+    ) -> Iterator[Assignment]:
+        """A leader for each free tablet with several replicas; the others wait, and say why."""
+        for tablet in released:
+            if not is_free(tablet, cluster.live, cluster.unsealed):
+                continue
+            session = self.leaders.choose(tablet, cluster.hosts, tablets.counts.total)
+            if session is None:
+                self.problems[tablet.row] = self.leaders.why_nobody(tablet, cluster.hosts)
+            else:
+                self.problems.pop(tablet.row, None)
+                yield Assignment(tablet, session)
+
+    def _may_arrive(
+        self, tablets: TabletIndex, moves: Collection[Assignment], cluster: ClusterState
+    ) -> Iterator[Assignment]:
+        """The same moves; one of several replicas ends at a host that holds the named state now, or at none: then its
+        location stays, and the present session loads it again.
+        """
+        for move in moves:
+            if not move.tablet.replicas:
+                yield move
+                continue
+            wanted = {session: host for session, host in cluster.hosts.items() if session == move.session}
+            session = self.leaders.choose(move.tablet, wanted, tablets.counts.total) or self.leaders.choose(
+                move.tablet, cluster.hosts, tablets.counts.total
+            )
+            if session is not None:
+                yield replace(move, session=session)
 
     def _released(self, tablet: TabletView, unsealed: Collection[str]) -> TabletView:
         """If all unsealed logs of a tablet's dead session are damaged: the free tablet if its row names none of them,
@@ -261,6 +313,8 @@ class Placement:
                 if needs_help(error):
                     self.problems[tablet.row] = error.message
                     self._retries.failed(tablet.row)
+                elif tablet.replicas and isinstance(error, RefusedError):
+                    self._pass_on(tablet, session)
                 LOG.warning("tablet %s is not loaded at %s yet: %s", tablet.extent, session, error.message)
                 return
             self.reports.loaded(session, tablet.row)
@@ -269,6 +323,15 @@ class Placement:
                 self.changed((tablet.row,))
 
         return load
+
+    def _pass_on(self, tablet: TabletView, session: str) -> None:
+        """A host can't lead a tablet that it was to lead: another one does, if any can."""
+        sessions = self.calls.tservers.sessions()
+        hosts = {info.session_id: info.host for info in sessions if info.alive and info.host is not None}
+        other = self.leaders.choose(tablet, hosts, {}, besides=session)
+        if other is not None:
+            self.moves.request(Assignment(tablet, other, session))
+            self.changed((tablet.row,))
 
     def _unload(self, tablet: TabletView, session: str, address: str) -> Callable[[], None]:
         def unload() -> None:
@@ -288,7 +351,9 @@ class Placement:
         self, tablets: TabletIndex, cluster: ClusterState, may_move: Callable[[TabletView], bool], settled: bool | None
     ) -> None:
         """Start moves, and repeat failed orders to unload."""
-        for move in self.moves.begin(tablets, cluster.live, may_move, settled):
+        for move in self.moves.begin(
+            tablets, cluster.live, lambda tablet: not tablet.replicas and may_move(tablet), settled
+        ):
             source = move.source or ""
             if source in cluster.live:
                 self._orders.give(source, move.tablet.row, self._unload(move.tablet, source, cluster.live[source]))

@@ -32,6 +32,20 @@ class TabletMoves:
     _arriving: dict[bytes, str] = field(default_factory=dict)
     _balancing: bool = False
 
+    def request(self, move: Assignment) -> None:
+        """Begin a move that is no balance: the present session can't lead the tablet, or is to lead it no more. Does
+        nothing while the tablet moves.
+        """
+        with self._lock:
+            row = move.tablet.row
+            if row not in self._leaving and row not in self._arriving:
+                self._leaving[row] = move
+
+    def rows(self) -> set[bytes]:
+        """The rows of all tablets that move."""
+        with self._lock:
+            return {*self._leaving, *self._arriving}
+
     def is_moving(self, row: bytes) -> bool:
         """Whether a tablet is leaving or arriving."""
         return row in self._leaving or row in self._arriving

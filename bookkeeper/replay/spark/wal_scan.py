@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.fs
 
-from bookkeeper.errors import InvalidInputError, NotFoundError, UnavailableError
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.storage.volume import GivenFiles
-from bookkeeper.storage.volume.file_ops import path_of, uri_of
+from bookkeeper.storage.volume.given_files import list_files
 from bookkeeper.storage.wal import BlockAt, BlockHeader, WalView
 
 LOG_SUFFIX = ".wal"
@@ -79,43 +75,7 @@ def list_logs(locations: Sequence[str]) -> list[str]:
 
     Raises NotFoundError, InvalidInputError, UnavailableError.
     """
-    found: dict[str, None] = {}
-    for location in locations:
-        found |= dict.fromkeys(_logs_at(location))
-    return list(found)
-
-
-def _logs_at(location: str) -> list[str]:
-    uri = location if "://" in location or location.startswith("file:") else uri_of(Path(location))
-    try:
-        if urlsplit(uri).scheme == "file":
-            path = path_of(_plain_file_uri(uri))
-            if not path.is_dir():
-                return [uri_of(path)]
-            return [uri_of(log) for log in sorted(path.rglob(f"*{LOG_SUFFIX}")) if log.is_file()]
-        return _remote_logs(uri)
-    except pa.ArrowInvalid as error:
-        raise InvalidInputError(f"{uri!r} names no known filesystem: {error}") from error
-    except OSError as error:
-        raise UnavailableError(f"{uri} can't be listed: {error}") from error
-
-
-def _plain_file_uri(uri: str) -> str:
-    """``file:/a`` is how Java writes ``file:///a``."""
-    return uri if uri.startswith("file://") else "file://" + uri.removeprefix("file:")
-
-
-def _remote_logs(uri: str) -> list[str]:
-    filesystem, path = pyarrow.fs.FileSystem.from_uri(uri)
-    info = filesystem.get_file_info(path)
-    if info.type == pyarrow.fs.FileType.NotFound:
-        raise NotFoundError(f"there is nothing at {uri}")
-    if info.type == pyarrow.fs.FileType.File:
-        return [uri]
-    infos = filesystem.get_file_info(pyarrow.fs.FileSelector(path, recursive=True))
-    base = uri.rstrip("/")
-    below = sorted(info.path.removeprefix(path.rstrip("/")) for info in infos if info.is_file)
-    return [base + name for name in below if name.endswith(LOG_SUFFIX)]
+    return list(dict.fromkeys(uri for location in locations for uri in list_files(location, LOG_SUFFIX)))
 
 
 def plan(locations: Sequence[str], record_filter: RecordFilter, part_bytes: int) -> list[LogPart]:

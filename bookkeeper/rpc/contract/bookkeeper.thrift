@@ -6,7 +6,7 @@
 
 namespace py bookkeeper.rpc
 
-const i32 PROTOCOL_VERSION = 4
+const i32 PROTOCOL_VERSION = 5
 
 exception Fault {
   1: required bool transient_
@@ -120,11 +120,15 @@ struct ScanRequest {
   10: optional i64 to_ms                  // exclusive
   11: optional string user                // absent = root; users are not authenticated yet
   12: optional list<string> authorizations   // a subset of the user's authorizations; absent = all of them
+  13: optional i64 stale_ms               // any host with a replica may answer from a state that is at most so old; absent = the leader answers
+  14: optional i64 least_state            // `state_id` of the previous page: a host with an older state does not answer
 }
 
 struct ScanPage {
   1: required binary records              // Arrow record batch, sorted, versions of a cell newest first, deletes resolved; may be empty
   2: optional binary resume               // absent = no more records in this tablet
+  3: optional i64 state_id                // of a page that the leader did not serve: its state
+  4: optional i64 as_of_ms                // and the time up to which the state has every acknowledged write
 }
 
 // ---- compaction
@@ -428,7 +432,6 @@ struct SegmentOffer {
   7: required SegmentRecord segment
   8: required list<ReplicaFile> files     // each file of its list: those that it brings and those that it retains
   9: required binary state                // JSON of the state after it, as in the books
-  10: optional i64 age_ms                 // the state has every write acknowledged this long ago or earlier; absent = unknown
 }
 
 struct FileNeed {

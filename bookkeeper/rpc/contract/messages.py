@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from bookkeeper.model import BlockRange, Extent, LocalityGroup, StreamKey, TargetKey
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,8 @@ class Condition:
 class ScanRequest:
     """One page of a tablet. ``columns``: family, qualifier, family, ...; ``resume`` is that of the previous page;
     ``versions`` None = all that the table retains; timestamps in ``[from_ms, to_ms)``. ``authorizations`` None = all
-    that ``user`` (None = root) has.
+    that ``user`` (None = root) has. ``stale_ms``: any host with a replica may answer from a state that is at most so
+    old, and not older than ``least_state``; None = the leader answers.
     """
 
     extent: Extent
@@ -143,14 +144,21 @@ class ScanRequest:
     to_ms: int | None = None
     user: str | None = None
     authorizations: tuple[str, ...] | None = None
+    stale_ms: int | None = None
+    least_state: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ScanPage:
-    """Sorted records, versions newest first, deletes resolved; ``resume`` None = no more records in the tablet."""
+    """Sorted records, versions newest first, deletes resolved; ``resume`` None = no more records in the tablet. Of a
+    page that the leader did not serve, ``state_id`` is its state, which has every write acknowledged until
+    ``as_of_ms``.
+    """
 
     records: bytes
     resume: bytes | None
+    state_id: int | None = None
+    as_of_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,9 +59,7 @@ class ReplicaFile:
 
 @dataclass(frozen=True, slots=True)
 class SegmentOffer:
-    """A segment of a tablet for one replica. ``files``: each file of its list. ``state``: JSON, as in the books.
-    ``age_ms``: the state has every write acknowledged this long ago or earlier; None = unknown.
-    """
+    """A segment of a tablet for one replica. ``files``: each file of its list. ``state``: JSON, as in the books."""
 
     extent: Extent
     directory: str
@@ -72,7 +70,6 @@ class SegmentOffer:
     segment: SegmentRecord
     files: tuple[ReplicaFile, ...]
     state: bytes
-    age_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +83,7 @@ class FileNeed:
 @dataclass(frozen=True, slots=True)
 class SegmentAnswer:
     """``state`` is accepted (send what is in ``need``), acked (the segment is durable here) or declined, for a
-    ``reason`` of document 2 with a ``problem`` in words. ``root`` is the receiver's newest state.
+    ``reason`` (E-70) with a ``problem`` in words. ``root`` is the receiver's newest state.
     """
 
     state: str

@@ -42,7 +42,7 @@ from bookkeeper.strict_json import (
 MAGIC = b"replica-manifest"
 VERSION = 1
 
-PASSING_FIELDS = ("has_memory", "incoming", "incoming_max", "merged", "declined", "replayed")
+PASSING_FIELDS = ("has_memory", "incoming", "incoming_max", "merged", "declined", "replayed", "named", "final")
 """Fields of a replica that end with the process."""
 
 
@@ -56,6 +56,8 @@ def durable_part(replica: Replica) -> Replica:
         merged=(),
         declined=(),
         replayed=(),
+        named=None,
+        final=None,
     )
 
 

@@ -226,6 +226,12 @@ class TabletData:
             states = list(self._reading.values())
         return any(segment.ref.uri in uris for state in states for segment in state.segments)
 
+    def names_in_use(self) -> set[str]:
+        """The files of the present segments, and those that unfinished pages read."""
+        with self._lock:
+            states = [self._state, *self._reading.values()]
+        return {segment.ref.uri for state in states for segment in state.segments}
+
     def _clip(self, start_row: bytes | None, stop_row: bytes | None) -> tuple[bytes, bytes | None]:
         """The range inside the extent: first row, inclusive, and stop row, exclusive."""
         low = start_row or b""
@@ -277,7 +283,7 @@ class TabletData:
 
     def discard(self, written: Sequence[NewSegment]) -> None:
         """Remove segments that no books name. Raises OSError."""
-        self._volume.discard([self._volume.name_of(segment.uri) for segment in written])
+        self._volume.discard([segment.uri for segment in written])
 
     def finish_flush(self, frozen: FrozenMemtable, segments: Sequence[NewSegment]) -> None:
         """Let readers use the segments instead of the memtable, at one moment. Call it once the books name them; a

@@ -14,11 +14,8 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
-
-from bookkeeper.errors import InvalidInputError
 
 IOV_MAX = 1024
 """Buffers that one ``writev`` takes on Linux."""
@@ -106,19 +103,6 @@ class FileOps:
     def close(self, fd: int) -> None:
         """Close a descriptor."""
         os.close(fd)
-
-
-def path_of(uri: str) -> Path:
-    """The path of a ``file:`` URI on this machine; raises InvalidInputError for any other."""
-    parts = urlsplit(uri)
-    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise InvalidInputError(f"{uri!r} does not name a local file: want file:///absolute/path")
-    return Path(unquote(parts.path))
-
-
-def uri_of(path: Path) -> str:
-    """The ``file:`` URI of a path; inverse of :func:`path_of`."""
-    return path.absolute().as_uri()
 
 
 def beside(path: Path, suffix: str) -> Path:

@@ -7,21 +7,22 @@ R15.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 
-from bookkeeper.errors import InvalidInputError, NotFoundError, is_full
+from bookkeeper.errors import is_full
 from bookkeeper.storage.volume.file_ops import (
     FileOps,
     beside,
     create_once,
     make_directory,
-    path_of,
     sync_directory,
     write_all,
 )
@@ -73,23 +74,7 @@ class LocalVolume:
         """``root``: the directory of all files; made with the first file."""
         self._root = root.absolute()
         self._prefix = str(self._root).rstrip("/") + "/"
-        self._uri_prefix = self._root.as_uri().removesuffix("/") + "/"
         self._ops = ops or FileOps()
-
-    def name_of(self, uri: str) -> str:
-        """See :class:`ReadableVolume`."""
-        try:
-            if uri.startswith(self._uri_prefix):
-                return check_name(unquote(uri[len(self._uri_prefix) :]))
-            return check_name(path_of(uri).relative_to(self._root).as_posix())
-        except (ValueError, InvalidInputError) as error:
-            if urlsplit(uri).scheme != "file":
-                raise
-            raise NotFoundError(f"{uri} is no file of this cluster: it is not below {self._root}") from error
-
-    def uri_of(self, name: str) -> str:
-        """See :class:`Volume`."""
-        return self._uri_prefix + quote(check_name(name))
 
     def create(self, name: str, parts: Iterable[bytes | pa.Buffer]) -> LocalAppender:
         """See :class:`Volume`."""
@@ -119,7 +104,9 @@ class LocalVolume:
 
     def create_once(self, name: str, content: bytes) -> None:
         """See :class:`Volume`."""
-        create_once(self._path(name), content, self._ops)
+        path = self._path(name)
+        make_directory(path.parent, self._ops)
+        create_once(path, content, self._ops)
 
     def fence(self, name: str) -> None:
         """See :class:`Volume`."""
@@ -202,6 +189,24 @@ class LocalVolume:
         directory, _, _ = prefix.rpartition("/")
         return sorted(name for name in self._files(directory) if name.startswith(prefix))
 
+    def list_directories(self, directory: str) -> list[str]:
+        """See :class:`Volume`."""
+        try:
+            with os.scandir(self._root / directory) as found:
+                return sorted(entry.name for entry in found if entry.is_dir(follow_symlinks=False))
+        except FileNotFoundError:
+            return []
+
+    def entries(self, directory: str) -> Iterator[str]:
+        """See :class:`Volume`: one scan of the directory."""
+        try:
+            with os.scandir(self._root / directory) as found:
+                for entry in found:
+                    if not entry.is_dir(follow_symlinks=False):
+                        yield f"{directory}/{entry.name}"
+        except FileNotFoundError:
+            return
+
     def _files(self, directory: str) -> Iterator[str]:
         """The names of all files below a directory."""
         try:
@@ -231,6 +236,19 @@ class LocalVolume:
         for directory in {path.parent: None for path in paths}:
             if directory.is_dir():
                 sync_directory(directory, self._ops)
+
+    def remove_tree(self, directory: str) -> None:
+        """See :class:`Volume`."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self._path(directory))
+
+    def prune(self, directory: str) -> None:
+        """See :class:`Volume`."""
+        try:
+            self._path(directory).rmdir()
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                raise
 
     def _path(self, name: str) -> Path:
         return self._root / check_name(name)

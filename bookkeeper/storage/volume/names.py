@@ -18,6 +18,12 @@ _PART = rf"(?!\.{{1,2}}(?:/|\Z))[!-.0-~]{{1,{PART_BYTES_MAX}}}"
 _PLAIN = re.compile(rf"(?:{_PART}/)*{_PART}")
 """Names of printable ASCII, as all that this project makes: checked in one call, because each commit checks some."""
 
+LOGS = "wal/"
+"""Names of logs begin so, and then have their session."""
+
+TABLES = "tables/"
+"""Names of segments begin so, and then have their table."""
+
 FENCE_SUFFIX = ".fence"
 """Added to the name of a fenced file, on a Volume that fences with a file."""
 
@@ -28,12 +34,12 @@ SCRATCH_SUFFIX = ".tmp"
 
 def log_directory(session_id: str) -> str:
     """The directory of a session's logs. Not checked."""
-    return f"wal/{session_id}"
+    return f"{LOGS}{session_id}"
 
 
 def tablet_directory(table_id: str, directory: str) -> str:
     """A tablet's directory of segments. Not checked."""
-    return f"tables/{table_id}/{directory}"
+    return f"{TABLES}{table_id}/{directory}"
 
 
 def check_name(name: str) -> str:

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.fs
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, UnavailableError
-from bookkeeper.storage.volume.file_ops import CALL_BYTES, FileOps, path_of
+from bookkeeper.storage.volume.file_ops import CALL_BYTES, FileOps
+from bookkeeper.storage.volume.file_uris import path_of
 from bookkeeper.storage.volume.volume_protocol import Source
 
 MAPPED_WINDOW_BYTES = 1 << 24

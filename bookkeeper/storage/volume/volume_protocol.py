@@ -9,7 +9,7 @@ has failed. Reads raise the project's errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,11 +71,6 @@ class Scratch:
 class ReadableVolume(Protocol):
     """Files by name, for reading."""
 
-    def name_of(self, uri: str) -> str:
-        """The name of the file that a URI of the books names. Raises NotFoundError for a place that is not on this
-        Volume, InvalidInputError for a URI of another kind.
-        """
-
     def open(self, name: str) -> Source:
         """Open a file up to its length at the call. Raises NotFoundError, InvalidInputError, UnavailableError."""
 
@@ -88,9 +83,6 @@ class ReadableVolume(Protocol):
 
 class Volume(ReadableVolume, Protocol):
     """Files by name."""
-
-    def uri_of(self, name: str) -> str:
-        """Inverse of :meth:`name_of`."""
 
     def create(self, name: str, parts: Iterable[bytes | pa.Buffer]) -> Appender:
         """Make a file that did not exist; its name and ``parts`` are durable on return. Raises FileExistsError,
@@ -141,8 +133,28 @@ class Volume(ReadableVolume, Protocol):
     def list_names(self, prefix: str) -> list[str]:
         """The names that begin with ``prefix``, in order. Raises OSError: a list is complete or not returned."""
 
+    def list_directories(self, directory: str) -> list[str]:
+        """The directories of files right below ``directory``, by the last part of their names, in order; perhaps some
+        without a file. Raises OSError: a list is complete or not returned.
+        """
+
+    def entries(self, directory: str) -> Iterator[str]:
+        """The names of the files right in ``directory``, in any order, one at a time because they may be very many.
+        Raises OSError: the names before that are no list.
+        """
+
     def exists(self, name: str) -> bool:
         """Whether there is a file of this name. Raises OSError when that is unknown."""
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete these files, in this order; durable on return. A name without a file is fine. Raises OSError."""
+
+    def remove_tree(self, directory: str) -> None:
+        """Delete every file below ``directory``; some may come back after a crash. Nobody makes files there any more.
+        Raises OSError with some of them deleted, perhaps.
+        """
+
+    def prune(self, directory: str) -> None:
+        """Free what a directory without files takes; does nothing when it has files. Nobody makes files there any more.
+        Raises OSError.
+        """

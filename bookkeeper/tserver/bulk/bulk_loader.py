@@ -168,6 +168,16 @@ def refuse_exhaustion(tablet: ServedTablet, request: AdoptRequest, last_seq: int
     )
 
 
+def refuse_replicas(tablet: ServedTablet, request: AdoptRequest) -> None:
+    """Raise for a tablet with replicas, whose segments lie on hosts' own disks: DeclinedError for another cluster's
+    files, whose records may come as such, InvalidInputError for an import.
+    """
+    if not tablet.has_replicas:
+        return
+    reason = f"tablet {tablet.extent} has replicas on hosts' own disks, and files on the cluster's Volume can't join it"
+    raise InvalidInputError(f"{reason}; write the records") if request.through is None else DeclinedError(reason)
+
+
 def refuse_parts(view: TableView, request: AdoptRequest, wanted: Sequence[SegmentRef]) -> None:
     """Raise DeclinedError for a table with targets when these files are not all of their log, or not the tablet's
     alone: they could not go on with a log of the tablet (R13, R21).
@@ -254,6 +264,7 @@ class BulkLoader:
             forgotten_count = tablet.received.forgotten_count
             if is_taken(tablet, request):
                 return
+            refuse_replicas(tablet, request)
             refuse_mixture(tablet, request)
             if not self._index.is_open(request.stream):
                 raise RefusedError(f"the import {request.stream.file} is over: nothing more of it is taken")

@@ -132,7 +132,7 @@ class RelayLogs:
             logs.abandon()
             for found in self._volume.list_names(f"{directory}/{name}"):
                 if found.endswith(".wal"):
-                    remove(self._volume, self._volume.uri_of(found))
+                    remove(self._volume, found)
             if isinstance(error, OSError):
                 raise DeclinedError(f"its files can't be linked for its targets: {error}") from error
             raise
@@ -147,9 +147,9 @@ def seal(volume: Volume, log: ImportedLog) -> None:
         LOG.warning("%s is not sealed (%s): it stays until this session is over", log.uri, error)
 
 
-def remove(volume: Volume, uri: str) -> None:
+def remove(volume: Volume, log: str) -> None:
     """Remove a log that no cell names."""
     try:
-        delete_log(volume, uri)
+        delete_log(volume, log)
     except UnavailableError as error:
-        LOG.warning("%s stays until this session is over: %s", uri, error.message)
+        LOG.warning("%s stays until this session is over: %s", log, error.message)

@@ -16,7 +16,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 from bookkeeper.bulk import segment_ref
 from bookkeeper.errors import (
@@ -45,7 +44,6 @@ from bookkeeper.rpc.contract.offer_messages import (
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
 from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.volume.file_ops import uri_of
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
 from bookkeeper.tserver.bulk.segment_offers import (
     OfferedFile,
@@ -194,8 +192,8 @@ class SegmentReceiver:
         return errors
 
     def _order(self, tablet: Located, upload: Upload, files: Mapping[int, SegmentEntry]) -> None:
-        uris = upload.uris
-        segments = tuple(ImportedSegment(uris[number], entry.encode()) for number, entry in files.items())
+        names = upload.names
+        segments = tuple(ImportedSegment(names[number], entry.encode()) for number, entry in files.items())
         request = AdoptRequest(tablet.extent, upload.stream, segments, through=upload.to_offset, relay=upload.relay)
         if self._tablets.is_here(tablet):
             self._loader.adopt(request)
@@ -208,9 +206,9 @@ def received_bounds(limits: BatchLimits, groups: GroupMap, latest_ms: int | None
     return Bounds(limits, RECEIVED_TAIL_BYTES_MAX, groups, latest_ms)
 
 
-def check_received(volume: Volume, path: Path, offered: OfferedFile, bounds: Bounds) -> None:
+def check_received(volume: Volume, name: str, offered: OfferedFile, bounds: Bounds) -> None:
     """Decode a file from another cluster. Raises CorruptionError, IncompatibleError, UnavailableError."""
-    check_segment(volume, segment_ref(uri_of(path), offered.entry), bounds)
+    check_segment(volume, segment_ref(name, offered.entry), bounds)
 
 
 def declined_or_raise(errors: Sequence[BookkeeperError]) -> OfferAnswer:

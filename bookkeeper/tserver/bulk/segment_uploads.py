@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import (
@@ -31,7 +28,7 @@ from bookkeeper.errors import (
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.offer_messages import RelayFacts, SegmentPart
 from bookkeeper.runtime.threads import BackgroundThread, Die
-from bookkeeper.storage.volume.file_ops import FileOps, make_directory, uri_of, write_all
+from bookkeeper.storage.volume import Volume
 from bookkeeper.tserver.bulk.segment_offers import OfferedFile
 
 LOG = logging.getLogger(__name__)
@@ -42,15 +39,15 @@ TOTAL_BYTES_MAX = 4 << 30
 EXPIRE_INTERVAL_MS = 5_000
 
 
-Check = Callable[[Path, OfferedFile], None]
+Check = Callable[[str, OfferedFile], None]
 """Raises CorruptionError or IncompatibleError when a complete file does not match its description."""
 
 
 class _File:
     """One file of an upload. Used under the lock of the upload."""
 
-    def __init__(self, path: Path, offered: OfferedFile) -> None:
-        self.path = path
+    def __init__(self, name: str, offered: OfferedFile) -> None:
+        self.name = name
         self.offered = offered
         self._received_bytes = 0
         self._is_checked = False
@@ -78,7 +75,7 @@ class _File:
         if not is_intact(self._digest.hexdigest(), self.offered):
             raise DeclinedError(f"a received file of {file} is not the imported one: its checksum differs")
         try:
-            check(self.path, self.offered)
+            check(self.name, self.offered)
         except (CorruptionError, IncompatibleError) as error:
             raise DeclinedError(f"a file of {file} does not match its description: {error.message}") from error
         self._is_checked = True
@@ -101,11 +98,10 @@ class Upload:
         """The sender used it."""
         self.used_ns = now_ns
 
-    def end(self) -> None:
+    def end(self, volume: Volume) -> None:
         """No later call uses it; its files are removed."""
         self.is_over = True
-        for file in self.files:
-            file.path.unlink(missing_ok=True)
+        volume.discard(self.names)
 
     @property
     def offered(self) -> tuple[OfferedFile, ...]:
@@ -113,9 +109,9 @@ class Upload:
         return tuple(file.offered for file in self.files)
 
     @property
-    def uris(self) -> list[str]:
-        """The files, in the order of the offer."""
-        return [uri_of(file.path) for file in self.files]
+    def names(self) -> list[str]:
+        """The files by name, in the order of the offer."""
+        return [file.name for file in self.files]
 
     @property
     def size_bytes(self) -> int:
@@ -131,14 +127,12 @@ def is_intact(digest: str, offered: OfferedFile) -> bool:
 class SegmentUploads:
     """Thread-safe. One upload a stream."""
 
-    def __init__(
-        self, directory: Path, clock: Clock, idle_timeout_ms: int, die: Die, ops: FileOps | None = None
-    ) -> None:
-        """``directory`` is of this session alone, on the filesystem of the tables."""
+    def __init__(self, volume: Volume, directory: str, clock: Clock, idle_timeout_ms: int, die: Die) -> None:
+        """``directory`` is of this session alone."""
+        self._volume = volume
         self._directory = directory
         self._clock = clock
         self._idle_timeout_ms = idle_timeout_ms
-        self._ops = ops or FileOps()
         self._lock = threading.Lock()
         self._checking = threading.Lock()
         """Its holder decodes a file: so memory is that of one row group, however many files come."""
@@ -168,7 +162,7 @@ class SegmentUploads:
             fresh = Upload(
                 stream,
                 to_offset,
-                tuple(_File(self._directory / f"{name}.{number:05d}", file) for number, file in enumerate(files)),
+                tuple(_File(f"{self._directory}/{name}.{number:05d}", file) for number, file in enumerate(files)),
                 relay,
                 check,
                 self._clock.boot_ns(),
@@ -199,7 +193,7 @@ class SegmentUploads:
     def _append(self, upload: Upload, file: _File, content: memoryview, is_last: bool) -> None:
         """Append a part. An error removes the upload, so no tablet takes an unchecked file."""
         try:
-            self._write(file.path, content, is_last)
+            self._write(file, content, is_last)
             file.appended(content)
             if is_last:
                 with self._checking:
@@ -211,15 +205,15 @@ class SegmentUploads:
             self._end(upload)
             raise
 
-    def _write(self, path: Path, content: memoryview, is_last: bool) -> None:
-        make_directory(self._directory, self._ops)
-        fd = self._ops.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    def _write(self, file: _File, content: memoryview, is_last: bool) -> None:
+        length = file.received_bytes
+        appender = self._volume.reopen(file.name, length) if length else self._volume.create(file.name, ())
         try:
-            write_all(fd, [content], self._ops)
+            appender.write([content])
             if is_last:
-                self._ops.fsync(fd)
+                appender.sync()
         finally:
-            self._ops.close(fd)
+            appender.close()
 
     @contextmanager
     def complete(self, stream: StreamKey) -> Iterator[Upload]:
@@ -253,7 +247,7 @@ class SegmentUploads:
         with self._lock:
             if self._uploads.get(upload.stream) is upload:
                 del self._uploads[upload.stream]
-        upload.end()
+        upload.end(self._volume)
 
     def expire(self) -> None:
         """Remove idle uploads; one that is in use stays."""
@@ -276,4 +270,7 @@ class SegmentUploads:
     def close(self) -> None:
         """End the thread and remove everything."""
         self._thread.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        try:
+            self._volume.remove_tree(self._directory)
+        except OSError as error:
+            LOG.warning("%s stays until this session is over: %s", self._directory, error)

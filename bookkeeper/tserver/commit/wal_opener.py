@@ -25,7 +25,7 @@ class WalOpener:
         keep_free_bytes: int,
         announce: Callable[[str, int], None],
     ) -> None:
-        """``keep_free_bytes`` of the Volume stay free. ``announce`` gets the URI and creation time of each new log."""
+        """``keep_free_bytes`` of the Volume stay free. ``announce`` gets the name and creation time of each new log."""
         self._volume = volume
         self._instance_id = instance_id
         self._session_id = session_id

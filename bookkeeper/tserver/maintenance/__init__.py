@@ -4,5 +4,5 @@
 sealed logs. ``sorter`` sorts memtables, ``flush_schedule`` chooses those that are due, ``flusher`` writes them as
 segments, ``compactor`` merges segments, and ``tablet_states`` makes the result of both the tablet's state and lets logs
 go. ``tablet_books`` reads and writes the tablets' rows, and ``containment`` keeps the failure of one tablet from the
-others.
+others. ``stale_reads`` reads replicas that another host leads.
 """

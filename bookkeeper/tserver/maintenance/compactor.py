@@ -130,6 +130,7 @@ class Compactor:
     def _merge(self, tablet: ServedTablet, inputs: Sequence[SegmentRef], compacted: int, *, drop_deletes: bool) -> None:
         uris = {ref.uri for ref in inputs}
         now_ms = self._age_clock.wall_ms()
+        drop_deletes = drop_deletes and self._states.may_forget_deletes(tablet)
         try:
             written = tablet.data.write_merged(
                 uris,

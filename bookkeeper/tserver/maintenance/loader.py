@@ -13,11 +13,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, NotLeaderError
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import TabletAssignment
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
+from bookkeeper.tserver.leading.led_tablets import LedTablets
 from bookkeeper.tserver.maintenance.containment import contained
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.tablet_opener import TabletOpener
@@ -30,6 +32,12 @@ from bookkeeper.tserver.write.control_submissions import CloseTablet
 LOG = logging.getLogger(__name__)
 
 
+NAMES_WAIT_MS = 2_000
+"""ms that an unload waits until the books name the last state of a tablet with replicas."""
+ALL_NAMES_WAIT_MS = 5_000
+"""ms that the unloads of a process's end wait together."""
+
+
 class Loader:
     """Executes assignments, one at a time for each tablet."""
 
@@ -40,12 +48,16 @@ class Loader:
         bookkeeper: WalBookkeeper,
         flusher: Flusher,
         opener: TabletOpener,
+        led: LedTablets,
+        clock: Clock,
     ) -> None:
         self._registry = registry
         self._path = path
         self._bookkeeper = bookkeeper
         self._flusher = flusher
         self._opener = opener
+        self._led = led
+        self._clock = clock
         self._lock = threading.Lock()
         self._busy: dict[bytes, threading.Lock] = {}
         self._epoch = 0
@@ -63,7 +75,7 @@ class Loader:
             if current is not None and current.accepting:
                 return
             if current is not None:
-                self._leave(current)
+                self._leave(current, NAMES_WAIT_MS)
             if self._bookkeeper.has_used_current(load_plan.tablet_key(assignment.extent)):
                 self._path.roll()  # a tablet comes to a log once: its first block there names its previous log (R24)
             tablet = self._opener.open(assignment.extent, row)
@@ -83,11 +95,10 @@ class Loader:
                 return
             self._path.commit(CloseTablet(tablet))
             if discard:
-                with tablet.flushes.lock:
-                    self._registry.remove(tablet)
+                self._remove(tablet)
                 self._bookkeeper.forget(tablet.key)
             else:
-                self._leave(tablet)
+                self._leave(tablet, NAMES_WAIT_MS)
             LOG.info("tablet %s is served no longer%s", extent, ", its data is dropped" if discard else "")
 
     def settle(self) -> None:
@@ -99,20 +110,33 @@ class Loader:
                 pass
 
     def unload_all(self) -> None:
-        """Unload every tablet, for a clean end; what can't be flushed now is left to recovery."""
+        """Unload every tablet, for a clean end; what can't be flushed or named now is left to recovery."""
+        end_ns = self._clock.boot_ns() + ALL_NAMES_WAIT_MS * 1_000_000
         for tablet in self._registry.all():
             try:
                 with contained(tablet.extent, "a last flush"):
                     self._path.commit(CloseTablet(tablet))
-                    self._leave(tablet)
+                    self._leave(tablet, min(NAMES_WAIT_MS, (end_ns - self._clock.boot_ns()) / 1_000_000))
             except BookkeeperError as error:
                 LOG.warning("tablet %s could not be flushed, its log will be replayed: %s", tablet.extent, error)
 
-    def _leave(self, tablet: ServedTablet) -> None:
-        """Flush a tablet that takes no writes any more, and stop serving it."""
+    def _leave(self, tablet: ServedTablet, patience_ms: float) -> None:
+        """Flush a tablet that takes no writes any more, and stop serving it. One with replicas waits up to
+        ``patience_ms`` until the books name its last state; else its logs stay, and the next leader replays them.
+        """
         self._flusher.empty(tablet)
+        chain = self._led.find(tablet)
+        if chain is not None and not chain.wait_named(max(0.0, patience_ms)):
+            LOG.info("tablet %s leaves with a state that is not named: the next leader replays its logs", tablet.extent)
+            self._path.roll()  # the next leader reads sealed logs only
+        self._remove(tablet)
+
+    def _remove(self, tablet: ServedTablet) -> None:
         with tablet.flushes.lock:
             self._registry.remove(tablet)
+        chain = self._led.find(tablet)
+        if chain is not None:
+            self._led.remove(chain)
 
     def _check_epoch(self, epoch: int) -> None:
         with self._lock:

@@ -7,7 +7,7 @@ crash, and opening again gives the same tablet. Rules: R1, R4, R15, R18, R20 and
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,11 +17,12 @@ from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import BlockCache, TabletData, TabletResources, TabletSettings
+from bookkeeper.storage.tablet import BlockCache, SegmentRef, TabletData, TabletResources, TabletSettings
 from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.names import tablet_directory
 from bookkeeper.storage.wal import Block, log_exists, read_headers, read_seal
 from bookkeeper.tserver.books.received_index import indexed_streams
+from bookkeeper.tserver.leading.terms import Candidacy, Terms
 from bookkeeper.tserver.maintenance.sealed_logs import SealedLogs
 from bookkeeper.tserver.origins.origin_marks import announced_logs, ended_logs
 from bookkeeper.tserver.tablets import load_plan
@@ -63,16 +64,21 @@ class TabletMaker:
         self._resources = TabletResources(cache=BlockCache(TabletSettings().cache_bytes_max), sort_later=sort_later)
         self._books_flight_ms = books_flight_ms
 
-    def data(self, row: TabletRow) -> TabletData:
-        """The data of a tablet: the segments of its row, and an empty memtable."""
-        table_id = row.extent.table_id
-        view = self._table_view(table_id)
+    def data(self, row: TabletRow, volume: Volume | None = None) -> TabletData:
+        """The data of a tablet: the segments of its row, and an empty memtable. ``volume``: where its segments lie;
+        None = on the cluster's.
+        """
         segments = [segment_ref(uri, entry) for uri, entry in live_segments(row).items()]
+        return self.data_of(row.extent, row.directory, segments, volume or self._volume)
+
+    def data_of(self, extent: Extent, directory: str, segments: Sequence[SegmentRef], volume: Volume) -> TabletData:
+        """The data of a tablet that consists of these segments, and an empty memtable."""
+        view = self._table_view(extent.table_id)
         return TabletData(
-            row.extent,
+            extent,
             view.groups,
-            self._volume,
-            tablet_directory(table_id, row.directory),
+            volume,
+            tablet_directory(extent.table_id, directory),
             segments,
             self._resources,
             properties=view.properties,
@@ -80,9 +86,8 @@ class TabletMaker:
 
     def tablet(self, row: TabletRow, data: TabletData, recovered: Recovered) -> ServedTablet:
         """The tablet as its next holder serves it."""
-        return ServedTablet(
-            row.extent, data, recovered, Tenure(row.location_rank, next_serial(row)), self._books_flight_ms
-        )
+        tenure = Tenure(row.location_rank, next_serial(row), bool(row.replicas))
+        return ServedTablet(row.extent, data, recovered, tenure, self._books_flight_ms)
 
     def configure(self, tablet: ServedTablet) -> None:
         """Give the tablet the configuration of its table that is in force now."""
@@ -93,11 +98,14 @@ class TabletMaker:
 class TabletOpener:
     """Opens tablets."""
 
-    def __init__(self, metadata: MetadataTable, session: Session, volume: Volume, maker: TabletMaker) -> None:
+    def __init__(
+        self, metadata: MetadataTable, session: Session, volume: Volume, maker: TabletMaker, terms: Terms
+    ) -> None:
         self._metadata = metadata
         self._session = session
         self._volume = volume
         self._maker = maker
+        self._terms = terms
         self._sealed_logs = SealedLogs(volume, lambda uri: read_headers(volume, uri))
 
     def configure(self, tablet: ServedTablet) -> None:
@@ -108,14 +116,15 @@ class TabletOpener:
         """The tablet with all its records; it is not served yet. Raises NotFoundError, RefusedError, CorruptionError,
         TransientError.
         """
-        row = self._without_void_uses(self._claim(extent, row_key))
+        found_row, candidacy = self._claim(extent, row_key)
+        row = self._without_void_uses(found_row)
         logs = recovery_plan(row)
         for log in logs:
             check_sealed(self._volume, log.uri)
         blocks = partial(missing_blocks, self._sealed_logs, extent)
         found = replay_order((log.uri, block) for log in logs for block in blocks(log))
         recovered = Recovered.start(row.flush)
-        data = self._maker.data(row)
+        data = self._maker.data(row, None if candidacy is None else candidacy.volume)
         for uri, block in found:
             data.apply(block.batch(), recovered.absorb(uri, block))
         replayed = {uri for uri, _ in found}
@@ -130,18 +139,23 @@ class TabletOpener:
             ended_logs(root_logs, announced_logs(self._metadata, {log.instance_id for log in root_logs}))
         )
         self._session.check()
+        if candidacy is not None:
+            candidacy.begin(tablet, recovered)
         return tablet
 
-    def _claim(self, extent: Extent, row_key: bytes) -> TabletRow:
-        """Check that the books assign the tablet to this session, and take the next serial before it is served."""
+    def _claim(self, extent: Extent, row_key: bytes) -> tuple[TabletRow, Candidacy | None]:
+        """Check that the books assign the tablet to this session, and that this host may lead it if it has replicas;
+        take the next serial before it is served.
+        """
         self._session.check()
         cells = self._metadata.get(row_key, TABLET_FAMILIES)
         found = parse_tablet(cells) if cells is not None and keys.is_tablet(cells) else None
         row = check_assignment(found, extent, self._session.session_id)
+        candidacy = self._terms.candidacy(row)
         serial = next_serial(row)
         self._metadata.put([RowPut(row_key, {keys.SERIAL: keys.SERIAL_VALUE})], serial)
         self._session.check()
-        return row
+        return row, candidacy
 
     def _without_void_uses(self, row: TabletRow) -> TabletRow:
         """The row without logs that were collected before their `log:` cell came."""

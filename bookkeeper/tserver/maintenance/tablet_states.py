@@ -1,7 +1,8 @@
 """New states of a tablet: who makes them durable, and when readers use them, memory is freed and logs go.
 
 A flush or a compaction has written segments; :class:`TabletStates` makes them part of the tablet. :class:`NamedStates`
-is for tablets with one replica: the books name a state at once.
+is for tablets with one replica: the books name a state at once. Those with more have ``leading.chain_states``, where a
+state is named later. :class:`StatesByTablet` takes the one that a tablet needs.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from bookkeeper.metadata.metadata_limits import check_puts
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.runtime.threads import Die
 from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_cells import log_deletes
-from bookkeeper.tserver.maintenance.tablet_books import TabletBooks
 from bookkeeper.tserver.tablets import tablet_segments
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint
@@ -38,6 +39,9 @@ class TabletStates(Protocol):
 
     def merged(self, tablet: ServedTablet, inputs: set[str], written: Sequence[SegmentRef], compacted: int) -> None:
         """The written segments take the place of the inputs. Raises TransientError: then the inputs stay."""
+
+    def may_forget_deletes(self, tablet: ServedTablet) -> bool:
+        """Whether a compaction of a whole locality group may drop deletes."""
 
     def clear(self, tablet: ServedTablet, put_state: Callable[[], None]) -> bool:
         """Delete cells of the row that name segments which do not count. Returns whether none is left; files that a
@@ -86,6 +90,11 @@ class NamedStates:
             self._die(f"the state of a tablet behind a compaction is not known: {error}")
             raise
 
+    def may_forget_deletes(self, tablet: ServedTablet) -> bool:
+        """See :class:`TabletStates`: no older segment can come."""
+        del tablet
+        return True
+
     def clear(self, tablet: ServedTablet, put_state: Callable[[], None]) -> bool:
         """See :class:`TabletStates`. Marks the files of the dead cells first, for the collector."""
         row = self._books.get(tablet.row, SEGMENT_FAMILIES)
@@ -100,3 +109,32 @@ class NamedStates:
         self._books.put(dead.marks(), keys.ONCE_RANK)
         self._books.delete(dead.cells, dead.rank)
         return True
+
+
+class StatesByTablet:
+    """See :class:`TabletStates`: takes the one for tablets with one replica, or the one for those with more."""
+
+    def __init__(self, named: TabletStates, chained: TabletStates) -> None:
+        self._named = named
+        self._chained = chained
+
+    def flushed(
+        self, tablet: ServedTablet, point: FlushPoint, segments: Sequence[SegmentRef], freed: Callable[[], None]
+    ) -> None:
+        """See :class:`TabletStates`."""
+        self._of(tablet).flushed(tablet, point, segments, freed)
+
+    def merged(self, tablet: ServedTablet, inputs: set[str], written: Sequence[SegmentRef], compacted: int) -> None:
+        """See :class:`TabletStates`."""
+        self._of(tablet).merged(tablet, inputs, written, compacted)
+
+    def may_forget_deletes(self, tablet: ServedTablet) -> bool:
+        """See :class:`TabletStates`."""
+        return self._of(tablet).may_forget_deletes(tablet)
+
+    def clear(self, tablet: ServedTablet, put_state: Callable[[], None]) -> bool:
+        """See :class:`TabletStates`."""
+        return self._of(tablet).clear(tablet, put_state)
+
+    def _of(self, tablet: ServedTablet) -> TabletStates:
+        return self._chained if tablet.has_replicas else self._named

@@ -1,5 +1,8 @@
-"""The replicas that this host holds, besides the tablets on the cluster's Volume.
+"""The replicas that this host holds on its own disk, besides the tablets on the cluster's Volume.
 
 ``held_replica`` owns the manifest of one replica: each event is decided by the machine (``bookkeeper.replicas``) and
-durable before its decision is known. ``held_replicas`` has all replicas of the host.
+durable before its decision is known. ``held_replicas`` has all replicas of the host. ``replica_books`` reads rows of
+tablets. ``replica_receiver`` takes segments from other hosts; ``offer_checks`` decides what it believes of an offer,
+``wire_forms`` turns messages into values of the machine and back. ``replica_collector`` deletes what the books no
+longer need here.
 """

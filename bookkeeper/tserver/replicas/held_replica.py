@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from bookkeeper.errors import NotServingError
 from bookkeeper.model import Extent
@@ -25,14 +25,6 @@ NamesInUse = Callable[[], Collection[str]]
 """The files that readers use now or may use next."""
 
 
-@dataclass(frozen=True, slots=True)
-class Freshness:
-    """A state, and the time on this machine's boot clock up to which it has every acknowledged write."""
-
-    state_id: int
-    as_of_ns: int
-
-
 class HeldReplica:
     """Thread-safe."""
 
@@ -45,7 +37,6 @@ class HeldReplica:
         self._readers: list[NamesInUse] = []
         self._is_gone = False
         self._is_unsure = False
-        self._freshness: Freshness | None = None
 
     # ---- facts
 
@@ -79,18 +70,6 @@ class HeldReplica:
         manifest = self._manifest
         names = files_of(manifest.replica, manifest.replica.root, self._rules)
         return tuple(manifest.files[name] for name in names)
-
-    @property
-    def freshness(self) -> Freshness | None:
-        """How old its root is; None: its leader has not said so in this process."""
-        return self._freshness
-
-    def note_freshness(self, state_id: int, as_of_ns: int) -> None:
-        """The state has every write acknowledged until then; an older fact is left out."""
-        with self._lock:
-            known = self._freshness
-            if known is None or (known.state_id, known.as_of_ns) < (state_id, as_of_ns):
-                self._freshness = Freshness(state_id, as_of_ns)
 
     # ---- changes
 
@@ -132,7 +111,7 @@ class HeldReplica:
             return gone
 
     def placed(self, extent: Extent, change: Callable[[Replica], Replica]) -> None:
-        """Note what the tablet's row says about this replica. Raises as :meth:`apply`."""
+        """Note what the tablet's row says about this replica, such as its stage. Raises as :meth:`apply`."""
         with self._lock:
             self._save(replace(self._manifest, extent=extent, replica=change(self._replica_here())))
 
@@ -147,10 +126,13 @@ class HeldReplica:
 
     def delete_unlisted(self) -> tuple[str, ...]:
         """Delete the files in the tablet's directory that the manifest does not have, such as those of an interrupted
-        compaction. Files that readers use stay. Raises OSError.
+        compaction. Files that readers use stay, and all files of a leader, which may be writing some. Raises as
+        :meth:`collect`.
         """
         with self._lock:
             replica = self._replica_here()
+            if replica.is_leader:
+                return ()
             self._settle()
             names = set(self._store.volume.list_names(self.key.prefix)) - replica.files
             names -= {name for incoming in replica.incoming for name in incoming.segment.list}
@@ -169,7 +151,7 @@ class HeldReplica:
     def remove_reader(self, names_in_use: NamesInUse) -> None:
         """No longer ask a reader; an unknown one is fine."""
         with self._lock:
-            self._readers = [reader for reader in self._readers if reader is not names_in_use]
+            self._readers = [reader for reader in self._readers if reader != names_in_use]
 
     # ---- inside, under the lock
 

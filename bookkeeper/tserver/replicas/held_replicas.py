@@ -112,17 +112,29 @@ class HeldReplicas:
             found = self._held[key] = HeldReplica(self._store, manifest, self._rules)
             return found
 
-    def remove(self, key: ReplicaKey) -> None:
-        """Remove a replica from this host, also a damaged one; none is fine. Raises UnavailableError, OSError."""
+    def remove(self, key: ReplicaKey, placement: Placement | None) -> None:
+        """Remove the replica of this placement from this host; None: a damaged one. Another one stays, and none is
+        fine. Raises UnavailableError, OSError.
+        """
         with self._lock:
             held = self._held.get(key)
-            if held is not None:
+            if held is not None and held.placement == placement:
                 held.remove()
                 del self._held[key]
-            elif key in self._damaged:
+            elif key in self._damaged and placement is None:
                 self._store.remove(key)
                 self._store.volume.delete(self._store.volume.list_names(key.prefix))
                 del self._damaged[key]
+
+    def delete_orphans(self) -> tuple[str, ...]:
+        """Delete the files of tablets without a manifest: a crash left them when their replica was removed. Returns
+        their names. Raises OSError.
+        """
+        with self._lock:
+            known = tuple(key.prefix for key in (*self._held, *self._damaged))
+            gone = tuple(name for name in self._store.volume.list_names("tables/") if not name.startswith(known))
+            self._store.volume.delete(gone)
+            return gone
 
     def _find(self, key: ReplicaKey) -> HeldReplica | None:
         if key in self._damaged:

@@ -25,8 +25,8 @@ from bookkeeper.errors import (
     StreamExpiredError,
 )
 from bookkeeper.model import Extent
-from bookkeeper.replicas.events import ContentArrived, ContentFailed, LeaderNamed, OfferArrived
-from bookkeeper.replicas.instructions import Answer, Decision
+from bookkeeper.replicas.events import ContentArrived, ContentFailed, LeaderNamed, OfferArrived, Restarted
+from bookkeeper.replicas.instructions import Answer, Decision, FlushMemory
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Reason, Reply
 from bookkeeper.rpc.contract.replica_messages import (
     CONTENT_BYTES_MAX,
@@ -79,7 +79,6 @@ class _Transfer:
     offer: SegmentOffer
     files: Mapping[str, HeldFile]
     parts: dict[str, Part]
-    arrived_ns: int
     used_ns: int
     lock: threading.Lock = field(default_factory=threading.Lock)
     is_over: bool = False
@@ -134,6 +133,17 @@ def must_read_row(held: HeldReplica | None, offer: SegmentOffer) -> bool:
     return held is None or not is_known(held.replica, offer)
 
 
+def arrived(held: HeldReplica, event: OfferArrived) -> Decision:
+    """The decision about an offer. A host that led before needs no flush of its memory (P9): the records are in logs on
+    the shared Volume, and the next leader has replayed them before it offers anything.
+    """
+    decision = held.apply(event)
+    if any(isinstance(one, FlushMemory) for one in decision):
+        held.apply(Restarted())
+        decision = held.apply(event)
+    return decision
+
+
 class ReplicaReceiver:
     """Thread-safe. Each call takes memory for one message."""
 
@@ -148,6 +158,8 @@ class ReplicaReceiver:
         self._lock = threading.Lock()
         self._transfers: dict[_Name, _Transfer] = {}
         self._reserved = 0
+        self._segments = 0
+        self._content_bytes = 0
         self._thread = BackgroundThread("replica-receiver", clock, die)
 
     # ---- offers
@@ -158,7 +170,6 @@ class ReplicaReceiver:
         Raises InvalidInputError for an offer that no sender of this cluster makes, CorruptionError when the replica
         here is damaged, TransientError.
         """
-        arrived_ns = self._clock.boot_ns()
         files, key = files_of_offer(offer), key_of(offer)
         held, problem = self._believed(key, offer)
         if held is None:
@@ -171,15 +182,14 @@ class ReplicaReceiver:
         if repeated is not None:
             return repeated
         with self._slot() as slot:
-            reply = _reply_of(held.apply(OfferArrived(machine_offer(offer))))
+            reply = _reply_of(arrived(held, OfferArrived(machine_offer(offer))))
             if isinstance(reply, Decline):
-                self._heard(held, offer, arrived_ns)
                 return declined(own_placement(held.replica), reply.root, reply.reason)
             problem = self._no_room(held, slot.is_free, files, _need_of(reply))
             if problem:
                 held.apply(ContentFailed(offer.segment.segment_id, offer.sender.host))
                 return declined(own_placement(held.replica), held.replica.root, Reason.OVERLOADED, problem)
-            return self._begin(held, offer, files, _need_of(reply), arrived_ns)
+            return self._begin(held, offer, files, _need_of(reply))
 
     def _believed(self, key: ReplicaKey, offer: SegmentOffer) -> tuple[HeldReplica | None, str]:
         """The replica to which the offer is made; or None, and why the books contradict it."""
@@ -236,9 +246,8 @@ class ReplicaReceiver:
         offer: SegmentOffer,
         files: Mapping[str, HeldFile],
         need: tuple[str, ...],
-        arrived_ns: int,
     ) -> SegmentAnswer:
-        transfer = _Transfer(held, offer, files, {}, arrived_ns, arrived_ns)
+        transfer = _Transfer(held, offer, files, {}, self._clock.boot_ns())
         with transfer.lock:
             with self._lock:
                 self._transfers[transfer.name] = transfer
@@ -263,6 +272,7 @@ class ReplicaReceiver:
             if part is None:
                 raise InvalidInputError(f"{transit.file} is not needed for state {transit.segment_id}: send what is")
             held_bytes = part.append(transit.start, transit.content)
+            self._count(0, len(transit.content))
             transfer.use(self._clock.boot_ns())
             is_last = not transfer.need()
             return SegmentAck(transit.file, held_bytes, self._commit(transfer) if is_last else None)
@@ -289,19 +299,23 @@ class ReplicaReceiver:
             transfer.arrived(), brought, transfer.offer.state, lambda: self._incoming.publish(list(parts.values()))
         )
         self._forget(transfer)
+        if not decision:
+            raise _expired(held.key, transfer.offer.segment.segment_id)
         reply = _reply_of(decision)
         if isinstance(reply, Decline):
             problem = "its base is no longer the root here"
             return declined(own_placement(held.replica), reply.root, reply.reason, problem)
-        self._heard(held, transfer.offer, transfer.arrived_ns)
+        self._count(1, 0)
         return acked(held.replica)
 
-    def _heard(self, held: HeldReplica, offer: SegmentOffer, arrived_ns: int) -> None:
-        """Note how old the root is, if the offer is of the root and its leader says so."""
-        replica = held.replica
-        is_of_leader = replica.leader == offer.sender.host and replica.term == offer.term
-        if is_of_leader and replica.root == offer.segment.segment_id and offer.age_ms is not None:
-            held.note_freshness(offer.segment.segment_id, arrived_ns - max(0, offer.age_ms) * 1_000_000)
+    def _count(self, segments: int, content_bytes: int) -> None:
+        with self._lock:
+            self._segments += segments
+            self._content_bytes += content_bytes
+
+    def status(self) -> Mapping[str, str]:
+        """Facts for operators: segments that came from other hosts, and the bytes of content for them."""
+        return {"segments_received": str(self._segments), "segment_bytes_received": str(self._content_bytes)}
 
     # ---- the end of a transfer
 
@@ -313,6 +327,8 @@ class ReplicaReceiver:
         except InvalidInputError:
             raise
         except BaseException as error:
+            if transfer.is_over:
+                raise
             if isinstance(error, NoSpaceError):
                 for part in transfer.parts.values():
                     part.discard()

@@ -12,21 +12,23 @@ from dataclasses import dataclass, field
 from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row
-from bookkeeper.metadata.values import FlushState, SegmentEntry
+from bookkeeper.metadata.values import FlushState, ReplicaCell, SegmentEntry
 from bookkeeper.model import Extent, PartialHighWater, StreamKey
 from bookkeeper.origins import Root, RootIntervals, root_of
+from bookkeeper.replicas.placements import Role, RowReplica
+from bookkeeper.replicas.values import Placement
 from bookkeeper.storage.wal import Block, BlockHeader, stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
 from bookkeeper.tserver.tablets.wal_order import WalPosition
 
-TABLET_FAMILIES = ("tablet", "location", "segment", "log")
+TABLET_FAMILIES = ("tablet", "location", "segment", "log", "replica")
 """The families of a tablet's row that loading reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class TabletRow:
     """A tablet's row, parsed. ``location_rank`` 0 = it has no location; ``serial`` counts its holders up to now;
-    ``logs`` are those that it may still need.
+    ``logs`` are those that it may still need; ``replicas`` those on hosts, none for a tablet on the cluster's Volume.
     """
 
     extent: Extent
@@ -37,6 +39,7 @@ class TabletRow:
     flush: FlushState | None
     segments: Mapping[str, SegmentEntry]
     logs: tuple[str, ...]
+    replicas: tuple[RowReplica, ...] = ()
 
 
 def parse_tablet(row: Row) -> TabletRow:
@@ -55,6 +58,16 @@ def parse_tablet(row: Row) -> TabletRow:
         flush=None if flush is None else FlushState.decode(flush.value),
         segments={keys.parse_file(uri): SegmentEntry.decode(cell.value) for uri, cell in row.family("segment").items()},
         logs=tuple(keys.parse_file(wal) for wal in row.family("log")),
+        replicas=parse_replicas(row),
+    )
+
+
+def parse_replicas(row: Row) -> tuple[RowReplica, ...]:
+    """The replicas that a row names, read with the family ``replica``. Raises CorruptionError."""
+    found = {keys.parse_replica(host): ReplicaCell.decode(cell.value) for host, cell in row.family("replica").items()}
+    return tuple(
+        RowReplica(host, Placement(cell.placement, cell.incarnation), Role(cell.role))
+        for host, cell in sorted(found.items())
     )
 
 

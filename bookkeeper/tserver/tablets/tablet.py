@@ -103,11 +103,13 @@ def with_timestamps(batch: pa.RecordBatch, time_ms: int) -> pa.RecordBatch:
 @dataclass(frozen=True, slots=True)
 class Tenure:
     """One period in which a tserver serves a tablet. ``location_rank``, the rank of the location that the master wrote,
-    rises from one holder to the next, and so does ``serial``, which the holder takes itself.
+    rises from one holder to the next, and so does ``serial``, which the holder takes itself. ``has_replicas``: the
+    tablet's segments lie on hosts' own disks, and this tserver is its leader.
     """
 
     location_rank: int
     serial: int
+    has_replicas: bool = False
 
 
 class ServedTablet:
@@ -157,6 +159,11 @@ class ServedTablet:
     def serial(self) -> int:
         """See :class:`Tenure`."""
         return self._tenure.serial
+
+    @property
+    def has_replicas(self) -> bool:
+        """See :class:`Tenure`."""
+        return self._tenure.has_replicas
 
     @property
     def data(self) -> TabletData:
@@ -321,7 +328,7 @@ class ServedTablet:
             return None
         state = FlushState(
             flush_id=0,
-            through=self._flushed_logs.flush(logs, wal_uri, now_ns),
+            through=self._flushed_logs.flush(self._flushes.logs_in_row(logs), wal_uri, now_ns),
             last_seq=self._write.applied_seq,
             last_time_ms=self._write.staged.last_time_ms,
             high_water=dict(self._received.high_water),

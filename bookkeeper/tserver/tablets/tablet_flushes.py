@@ -62,6 +62,7 @@ class TabletFlushes:
         self._next_flush_id = first_flush_id(serial)
         self._point: FlushPoint | None = None
         self._log_uses = dict(recovered.log_uses)
+        self._retained_logs: dict[str, int] = {}
 
     @property
     def lock(self) -> threading.Lock:
@@ -70,7 +71,7 @@ class TabletFlushes:
 
     @property
     def state(self) -> FlushState | None:
-        """The newest ``tablet:flush`` in the books."""
+        """The newest state: that of ``tablet:flush`` in the books, or of a tablet with replicas a later one."""
         return self._state
 
     @property
@@ -113,6 +114,21 @@ class TabletFlushes:
         """The logs that recovery of the tablet would read now, each with the last offset of the tablet's records."""
         with self._mutex:
             return dict(self._log_uses)
+
+    def retain_logs(self, logs: Mapping[str, int]) -> None:
+        """A state has these records, and the cells of their logs stay in the row until the books name it."""
+        with self._mutex:
+            self._retained_logs |= logs
+
+    def release_logs(self, left: Mapping[str, int]) -> None:
+        """Of the retained logs, only these still have cells."""
+        with self._mutex:
+            self._retained_logs = dict(left)
+
+    def logs_in_row(self, needed: Mapping[str, int]) -> Mapping[str, int]:
+        """The needed logs, and those that are retained: a state has an offset of each, for the next holder (R4)."""
+        with self._mutex:
+            return {**self._retained_logs, **needed} if self._retained_logs else needed
 
     # ---- flushes
 

@@ -15,7 +15,7 @@ from bookkeeper.model import Barrier
 
 @dataclass(frozen=True, slots=True)
 class WalPosition:
-    """The position of a record: file URI and offset (records, from 1)."""
+    """The position of a record: file and offset (records, from 1)."""
 
     file: str
     offset: int

@@ -2,8 +2,8 @@
 
 ``python -m tests.simulation.segments FILE`` (``-`` for the standard input) prints the output in JSON. Exit code 2 and
 a line on the standard error: the input is wrong; nothing else is printed. ``--seeds 10000`` plays random schedules of
-the corrected rules and prints the steps of each that breaks a law; ``--literal 2000`` counts how many schedules of the
-literal rules get stuck.
+the corrected rules for one tablet, and ``--families 10000`` for tables whose tablets split, merge and share logs; both
+print the steps of each that breaks a law. ``--literal 2000`` counts how many schedules of the literal rules get stuck.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import click
 
 from tests.support.segment_simulation.checker import BrokenError
 from tests.support.segment_simulation.codec import InputError
+from tests.support.segment_simulation.family_schedules import FamilySchedule
 from tests.support.segment_simulation.literal import share_stuck
 from tests.support.segment_simulation.runner import run
-from tests.support.segment_simulation.schedules import Schedule, as_input
+from tests.support.segment_simulation.schedules import Schedule
 
 BROKEN = 1
 WRONG_INPUT = 2
@@ -43,16 +44,16 @@ def play_file(source: str) -> None:
         sys.exit(WRONG_INPUT)
 
 
-def play_seeds(first: int, count: int) -> None:
+def play_seeds(kind: type[Schedule | FamilySchedule], first: int, count: int) -> None:
     """Play random schedules; print those that break a law."""
     broken = 0
     for seed in range(first, first + count):
-        schedule = Schedule(seed)
+        schedule = kind(seed)
         try:
             schedule.run()
         except BrokenError as law:
             broken += 1
-            click.echo(json.dumps({"seed": seed, "law": str(law), "input": as_input(schedule)}))
+            click.echo(json.dumps({"seed": seed, "law": str(law), "input": schedule.as_input()}))
     click.echo(f"{count} schedules, {broken} break a law", err=True)
     sys.exit(BROKEN if broken else 0)
 
@@ -60,16 +61,19 @@ def play_seeds(first: int, count: int) -> None:
 @click.command()
 @click.argument("source", required=False)
 @click.option("--seeds", type=click.IntRange(1), help="Play this number of random schedules of the corrected rules.")
+@click.option("--families", type=click.IntRange(1), help="The same for tablets that split, merge and share logs.")
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
 @click.option("--literal", type=click.IntRange(1), help="Count how many of so many literal schedules get stuck.")
-def main(source: str | None, seeds: int | None, first: int, literal: int | None) -> None:
+def main(source: str | None, seeds: int | None, families: int | None, first: int, literal: int | None) -> None:
     """Run the steps of SOURCE, a file of JSON or - for the standard input."""
-    if sum(given is not None for given in (source, seeds, literal)) != 1:
-        raise click.UsageError("name a file of steps (- for the standard input), or --seeds, or --literal")
+    if sum(given is not None for given in (source, seeds, families, literal)) != 1:
+        raise click.UsageError("name a file of steps (- for the standard input), or --seeds, --families or --literal")
     if source is not None:
         play_file(source)
     elif seeds is not None:
-        play_seeds(first, seeds)
+        play_seeds(Schedule, first, seeds)
+    elif families is not None:
+        play_seeds(FamilySchedule, first, families)
     elif literal is not None:
         share = share_stuck(range(first, first + literal))
         click.echo(f"{literal} schedules of the literal rules, {share:.1%} stuck")

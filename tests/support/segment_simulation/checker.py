@@ -6,6 +6,7 @@ from collections import Counter
 
 from bookkeeper.replicas.chain import files_of
 from bookkeeper.replicas.instructions import Name
+from bookkeeper.replicas.placements import Phase
 from bookkeeper.replicas.values import Replica
 from tests.support.segment_simulation.books import Books
 from tests.support.segment_simulation.world import World
@@ -16,21 +17,22 @@ class BrokenError(Exception):
 
 
 class Checker:
-    """Judges the world of one tablet after each step."""
+    """Judges the world after each step. Tablets of one table answer for each other's rows: they split and merge."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.named: dict[str, Name | None] = {}
-        self.lost: set[str] = set()
-        """Rows of a given-up log whose host was wiped: the books say that they are gone."""
+        self.judged_of_peer = 0
 
     def after_step(self) -> None:
         """All laws that hold at any time. Raises BrokenError."""
         for tablet, books in self.world.books.items():
-            if books.named is not self.named.get(tablet):
+            if books.named is not self.named.get(tablet) and not books.is_gone:
                 self._judge_name(tablet, books)
                 self.named[tablet] = books.named
-            self._nothing_is_lost(tablet, books)
+        safe = self._safe_rows()
+        self._nothing_is_lost(safe)
+        self._peer_has_what_is_safe(safe)
         for name, replica in self.world.replicas.items():
             self._files_are_there(name, replica)
 
@@ -41,7 +43,10 @@ class Checker:
             return
         if before is not None and now.state_id <= before.state_id:
             raise BrokenError(f"the named id falls from {before.state_id} to {now.state_id}")
-        copies = self.world.copies[now.state_id]
+        copies = self.world.copies.get((tablet, now.state_id))
+        if copies is None:
+            voters = [one.host for one in books.row.replicas]
+            copies = sum(self.world.replicas[one].files.issuperset(now.files) for one in voters)
         if copies < books.copies_min:
             raise BrokenError(f"named state {now.state_id} had {copies} copies when its leader named it")
         rows = self._rows_of(tablet, now.files)
@@ -60,14 +65,48 @@ class Checker:
             found += held
         return found
 
-    def _nothing_is_lost(self, tablet: str, books: Books) -> None:
-        """A row that a writer was told to be safe is in the named state or in a log that exists."""
-        safe = set(self._rows_of(tablet, books.named.files)) if books.named else set()
-        for log in books.logs.values():
-            safe.update(log.rows)
-        missing = [row for row in self.world.acknowledged[tablet] if row not in safe and row not in self.lost]
-        if missing:
-            raise BrokenError(f"row {missing[0]} was acknowledged and is lost")
+    def _safe_rows(self) -> dict[str, set[str]]:
+        """By table: the rows of named states and of logs that exist."""
+        safe: dict[str, set[str]] = {}
+        for tablet, books in self.world.books.items():
+            if books.is_gone:
+                continue
+            rows = safe.setdefault(books.table, set())
+            if books.named:
+                rows.update(self._rows_of(tablet, books.named.files))
+            for log in books.logs.values():
+                if not log.file.is_deleted:
+                    rows.update(log.rows)
+        return safe
+
+    def _nothing_is_lost(self, safe: dict[str, set[str]]) -> None:
+        """A row that a writer was told to be safe is in a named state or in a log that exists. So is an import."""
+        for tablet, rows in self.world.acknowledged.items():
+            missing = [row for row in rows if row not in safe[self.world.books[tablet].table]]
+            if missing:
+                raise BrokenError(f"row {missing[0]} was acknowledged and is lost")
+        anywhere = set().union(*safe.values())
+        for number, one in self.world.imports.items():
+            if one.is_named and not anywhere.issuperset(one.rows):
+                raise BrokenError(f"import {number} was named and is lost")
+
+    def _peer_has_what_is_safe(self, safe: dict[str, set[str]]) -> None:
+        """A peer gets nothing twice, and nothing that the cluster may still lose."""
+        peer = self.world.peer
+        if peer is None or self.judged_of_peer == len(peer.rows):
+            return
+        twice = [row for row, count in Counter(peer.rows).items() if count > 1]
+        if twice:
+            raise BrokenError(f"the peer got row {min(twice)} twice")
+        durable = set().union(*safe.values())
+        if self.world.logs_on_hosts:
+            living = [(tablet, books) for tablet, books in self.world.books.items() if not books.is_gone]
+            named = [self._rows_of(tablet, books.named.files) for tablet, books in living if books.named]
+            durable = {row for rows in named for row in rows}
+        for row in peer.rows[self.judged_of_peer :]:
+            if row not in durable:
+                raise BrokenError(f"the peer got row {row} before it was durable")
+        self.judged_of_peer = len(peer.rows)
 
     def _files_are_there(self, name: str, replica: Replica) -> None:
         """A replica has each file of its root's list."""
@@ -78,7 +117,11 @@ class Checker:
     def at_rest(self) -> None:
         """What holds when all faults have ended and everybody has had turns enough. Raises BrokenError."""
         world = self.world
+        got: Counter[str] = Counter()
         for tablet, books in world.books.items():
+            if books.is_gone:
+                self._is_gone(tablet, books)
+                continue
             names = [one.host for one in books.row.replicas]
             roots = {name: world.replicas[name].root for name in names}
             if len(set(roots.values())) != 1:
@@ -94,12 +137,24 @@ class Checker:
             behind = [term for term in books.logs if term != books.term]
             if behind:
                 raise BrokenError(f"the log of term {behind[0]} is left over")
-            got = Counter(self._rows_of(tablet, named.files))
-            if any(count > 1 for count in got.values()):
-                raise BrokenError("a row counts twice")
-            lacking = set(world.acknowledged[tablet]) - got.keys() - self.lost
-            if lacking:
-                raise BrokenError(f"row {min(lacking)} is lost")
+            if books.row.phase is not Phase.SERVING:
+                raise BrokenError(f"tablet {tablet} is {books.row.phase.value} for ever")
+            got.update(self._rows_of(tablet, named.files))
+        if any(count > 1 for count in got.values()):
+            raise BrokenError("a row counts twice")
+        everything = {row for rows in world.acknowledged.values() for row in rows}
+        everything.update(row for one in world.imports.values() if one.is_named for row in one.rows)
+        if everything - got.keys():
+            raise BrokenError(f"row {min(everything - got.keys())} is lost")
+        if world.peer is not None and everything - set(world.peer.rows):
+            raise BrokenError(f"the peer never gets row {min(everything - set(world.peer.rows))}")
+
+    def _is_gone(self, tablet: str, books: Books) -> None:
+        left = [name for name, its in self.world.tablets.items() if its == tablet]
+        if left:
+            raise BrokenError(f"{left[0]} stays for ever, though its tablet is gone")
+        if books.logs:
+            raise BrokenError(f"a log of tablet {tablet} is left over, which is gone")
 
     def _rests(self, name: str, named: Name) -> None:
         replica = self.world.replicas[name]

@@ -23,7 +23,7 @@ from bookkeeper.replicas.values import (
     Step,
     Target,
 )
-from tests.support.segment_simulation.books import Books, Log
+from tests.support.segment_simulation.books import Books, Peer
 from tests.support.segment_simulation.world import World
 
 FIRST_TERM = 1
@@ -37,7 +37,9 @@ REPLICA_KEYS = frozenset(
     }
 )
 SEGMENT_KEYS = frozenset(["id", "base", "major", "included", "rows", "acks", "retained", "logs"])
-INPUT_KEYS = frozenset(["rules", "switches", "max_segment_history", "copies_min", "replicas", "steps"])
+INPUT_KEYS = frozenset(
+    ["rules", "switches", "max_segment_history", "copies_min", "replicas", "steps", "logs_on_hosts", "peer"]
+)
 
 
 class InputError(Exception):
@@ -94,6 +96,22 @@ class Ids:
         return None if given is None else self._words.get(given, given)
 
 
+def write_file(ids: Ids, file: str) -> int | str | None:
+    """A file in JSON: the id of the segment that brought it; a link of a merge also names the tablet it came from."""
+    number, dot, tablets = file.partition(".")
+    written = ids.write(int(number))
+    return f"{written}.{tablets}" if dot else written
+
+
+def read_file(ids: Ids, given: Any, what: str) -> str:
+    """The file as :func:`write_file` wrote it."""
+    if not isinstance(given, str):
+        return str(ids.read(given, what))
+    name, dot, tablets = given.partition(".")
+    number = ids.read(int(name) if name.isdecimal() else name, what)
+    return f"{number}{dot}{tablets}"
+
+
 def read_placement(given: Any, what: str) -> Placement:
     """``P`` or ``P#2``: the incarnation of the disk is 1 if it is not said."""
     text = need(given, str, what)
@@ -142,7 +160,7 @@ def read_positions(given: Any, what: str) -> Positions:
     """Offsets by the term of a log."""
     for term, offset in need(given, dict, what).items():
         need(offset, int, f"an offset of {what}")
-        if not term.isdecimal():
+        if not term.removeprefix("-").isdecimal():
             raise InputError(f"{what} must name logs by the number of their term, not {term!r}")
     return tuple(sorted((int(term), offset) for term, offset in given.items()))
 
@@ -157,6 +175,8 @@ class Codec:
         """The world of an input."""
         only(given, INPUT_KEYS, "the input")
         world = World(read_rules(given))
+        world.logs_on_hosts = need(given.get("logs_on_hosts", False), bool, "logs_on_hosts")
+        world.peer = Peer() if need(given.get("peer", False), bool, "peer") else None
         replicas = need(given.get("replicas"), dict, "replicas")
         for name, one in replicas.items():
             self._read_replica(world, name, need(one, dict, f"replica {name}"))
@@ -175,9 +195,7 @@ class Codec:
             self._read_entry(world, name, one) for one in need(given.get("segments", []), list, f"{what}: segments")
         ]
         for file, rows in need(given.get("files", {}), dict, f"files of {what}").items():
-            world.rows[name, str(self.ids.read(int(file) if file.isdecimal() else file, what))] = tuple(
-                read_rows(rows, f"file {file} of {what}")
-            )
+            world.rows[name, read_file(self.ids, file, what)] = tuple(read_rows(rows, f"file {file} of {what}"))
         memory = read_rows(given.get("memory", []), f"memory of {what}")
         leader = given.get("leader")
         term = need(given.get("term", FIRST_TERM), int, f"term of {what}")
@@ -220,7 +238,7 @@ class Codec:
             ),
             files=(str(segment_id),) if has_file else (),
             retained=tuple(
-                str(self.ids.read(one, f"retained of {label}")) for one in need(given.get("retained", []), list, label)
+                read_file(self.ids, one, f"retained of {label}") for one in need(given.get("retained", []), list, label)
             ),
             logs=read_positions(given.get("logs", {}), f"logs of {label}"),
         )
@@ -262,12 +280,14 @@ class Codec:
             ),
             leader=believed[0] if believed else None,
             phase=Phase.LOADING if all(world.replicas[n].stage is Stage.LOADING for n in named) else Phase.SERVING,
+            term=term,
         )
-        books = world.books[tablet] = Books(row, term, copies_min=copies_min)
+        books = world.books[tablet] = Books(row, term, copies_min=copies_min, table=tablet)
         for name in named:
             replica = world.replicas[name]
             if replica.is_leader and world.rules.terms:
-                books.logs[replica.led] = Log(name, list(world.memory[name]), replica.led < term)
+                log = books.logs[replica.led] = world.open_log(name, tablet)
+                log.rows, log.is_closed = list(world.memory[name]), replica.led < term
         world.acknowledged[tablet] = []
 
     def _read_targets(self, world: World, name: str, given: dict[str, Any]) -> None:
@@ -325,8 +345,8 @@ class Codec:
         """The files on the disk that no listed segment brings."""
         replica = world.replicas[name]
         shown = {file for entry in replica.entries for file in entry.segment.files}
-        hidden = sorted(replica.files - shown, key=int)
-        files = {str(self.ids.write(int(file))): list(world.rows.get((name, file), ())) for file in hidden}
+        hidden = sorted(replica.files - shown)
+        files = {str(write_file(self.ids, file)): list(world.rows.get((name, file), ())) for file in hidden}
         return {"files": files} if files else {}
 
     def _write_entry(self, world: World, name: str, entry: Entry) -> dict[str, Any]:
@@ -340,7 +360,7 @@ class Codec:
             "acks": [write_placement(ack) for ack in sorted(entry.acked)],
         }
         if segment.retained:
-            written["retained"] = [self.ids.write(int(file)) for file in segment.retained]
+            written["retained"] = [write_file(self.ids, file) for file in segment.retained]
         if segment.logs:
             written["logs"] = {str(term): offset for term, offset in segment.logs}
         return written

@@ -11,7 +11,8 @@ from typing import Any
 
 from bookkeeper.replicas.rules import LITERAL, Rules
 from tests.support.segment_simulation.codec import Codec
-from tests.support.segment_simulation.steps import Play, take
+from tests.support.segment_simulation.play import Play
+from tests.support.segment_simulation.steps import take
 
 HOSTS = ("a", "b", "c")
 LENGTH = 60

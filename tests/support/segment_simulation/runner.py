@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.segment_simulation.codec import Codec, InputError, need
-from tests.support.segment_simulation.steps import Play, describe, take
+from tests.support.segment_simulation.play import Play
+from tests.support.segment_simulation.steps import describe, take
 
 
 def run(given: Any) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from bookkeeper.replicas.placements import Role
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from tests.support.segment_simulation.checker import BrokenError, Checker
 from tests.support.segment_simulation.codec import Codec, InputError
-from tests.support.segment_simulation.steps import Play, take
+from tests.support.segment_simulation.play import Play
+from tests.support.segment_simulation.steps import take
 
 HOSTS = ("a", "b", "c")
 SPARE = "d"
@@ -96,6 +97,10 @@ class Schedule:
             getattr(self, f"_do_{deed}")()
             self.checker.after_step()
         self.rest()
+
+    def as_input(self) -> dict[str, Any]:
+        """The schedule in the runner's form."""
+        return start_of_world() | {"switches": switches_of(self.rules), "steps": self.steps}
 
     # ---- choices
 
@@ -315,8 +320,3 @@ def switches_of(rules: Rules) -> dict[str, Any]:
     """What is switched off in the corrected rules."""
     changed = {one.name: getattr(rules, one.name) for one in fields(Rules)}
     return {name: value for name, value in changed.items() if value != getattr(CORRECTED, name)}
-
-
-def as_input(schedule: Schedule) -> dict[str, Any]:
-    """The schedule in the runner's form."""
-    return start_of_world() | {"switches": switches_of(schedule.rules), "steps": schedule.steps}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from bookkeeper.replicas.chain import files_of, is_reference_weak, is_referenced, live_chain
 from bookkeeper.replicas.events import (
+    Adopted,
     Collect,
     Compacted,
     FollowerRun,
@@ -17,89 +17,29 @@ from bookkeeper.replicas.events import (
     OfferOne,
     ReplicateTo,
     Restarted,
-    TargetsChanged,
-    UnloadRun,
 )
 from bookkeeper.replicas.instructions import Name, Send, Transit
 from bookkeeper.replicas.machine import decide
 from bookkeeper.replicas.making import next_id
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Failed
-from bookkeeper.replicas.placements import (
-    Phase,
-    RowReplica,
-    TabletRow,
-    join,
-    join_finalized,
-    left,
-    may_finalize_join,
-    may_lead,
-    start_of,
-    targets_of,
-    voters_of,
+from bookkeeper.replicas.naming import settled
+from bookkeeper.replicas.placements import Phase, may_lead, start_of, voters_of
+from bookkeeper.replicas.values import Placement, ProtocolError, Replica, Stage, has_positions
+from tests.support.segment_simulation.books import Books, Import
+from tests.support.segment_simulation.codec import InputError, need, only, read_rows
+from tests.support.segment_simulation.play import Args, Play, Reply, is_queued, said, targets_anew
+from tests.support.segment_simulation.tablet_steps import (
+    step_join,
+    step_join_finalize,
+    step_leave,
+    step_merge,
+    step_retire,
+    step_split,
+    step_split_finalize,
+    step_split_in_place,
+    step_unload,
 )
-from bookkeeper.replicas.splitting import lacking_targets, split_begun, split_finalized
-from bookkeeper.replicas.values import (
-    INCOMING_MAX,
-    KeyRange,
-    Placement,
-    ProtocolError,
-    Replica,
-    Stage,
-    Target,
-    has_positions,
-)
-from tests.support.segment_simulation.books import Books, Log
-from tests.support.segment_simulation.codec import Codec, InputError, need, only, read_placement, read_rows
-from tests.support.segment_simulation.world import Message, Turn, World
-
-Args = dict[str, Any]
-Reply = dict[str, Any]
-
-
-@dataclass(slots=True)
-class Play:
-    """A world, its JSON form, and the offers that were made so far."""
-
-    world: World
-    codec: Codec
-
-    def name(self, args: Args, key: str = "replica") -> str:
-        """The replica that a step names."""
-        name: str = need(args.get(key), str, key)
-        if name not in self.world.replicas:
-            raise InputError(f"{key} names {name!r}, which is no replica; there are {', '.join(self.world.replicas)}")
-        return name
-
-    def names(self, args: Args, key: str, default: list[str]) -> list[str]:
-        """The replicas that a step names."""
-        given = args.get(key, default)
-        return [self.name({key: one}, key) for one in need(given, list, key)]
-
-    def running(self, name: str) -> None:
-        """Refuse a step of a stopped replica."""
-        if name in self.world.stopped:
-            raise ProtocolError(f"{name} is stopped: resume it first")
-
-    def segment(self, args: Args) -> int:
-        """The segment that a step names."""
-        return self.codec.ids.read(args.get("segment"), "segment")
-
-
-def _said(play: Play, turn: Turn) -> Reply:
-    """What a turn did, in JSON."""
-    ids = play.codec.ids
-    said: Reply = {"outcome": turn.outcome}
-    if turn.offers:
-        said["offers"] = [one | {"segment": ids.write(one["segment"])} for one in turn.offers]
-    if turn.merged:
-        said["merged"] = [ids.write(one) for one in turn.merged]
-    if turn.deleted:
-        said["deleted"] = [ids.write(int(one)) for one in turn.deleted]
-    if turn.queued:
-        said["messages"] = turn.queued
-    if turn.named is not None:
-        said["named"] = ids.write(turn.named)
-    return said
+from tests.support.segment_simulation.world import Message, Turn, World, host_of
 
 
 def step_is_referenced(play: Play, args: Args) -> Reply:
@@ -114,10 +54,6 @@ def step_is_reference_weak(play: Play, args: Args) -> Reply:
     return {"result": is_reference_weak(play.world.replicas[name], play.segment(args), play.world.rules)}
 
 
-def _is_queued(args: Args) -> bool:
-    return bool(need(args.get("queued", False), bool, "queued"))
-
-
 def step_write(play: Play, args: Args) -> Reply:
     """Rows are written at a replica that takes itself for the leader."""
     world, name = play.world, play.name(args)
@@ -126,8 +62,6 @@ def step_write(play: Play, args: Args) -> Reply:
     replica = world.replicas[name]
     if not replica.is_leader or replica.stage is Stage.UNLOAD_FINAL:
         raise ProtocolError(f"{name} does not lead: only the leader takes writes")
-    if world.rules.terms and world.log_of(name) is None and replica.led == world.books_of(name).term:
-        world.books_of(name).logs[replica.led] = Log(name)
     if not world.may_write(name):
         raise ProtocolError(f"{name} is fenced: a newer term has sealed its log")
     world.append(name, rows)
@@ -180,9 +114,9 @@ def step_offer(play: Play, args: Args) -> Reply:
     name, target = play.name(args, "from"), play.name(args, "to")
     play.running(name)
     turn = Turn()
-    play.world.happen(name, OfferOne(target, play.segment(args)), turn, _is_queued(args))
-    said = _said(play, turn)
-    return said if _is_queued(args) else {"reply": turn.offers[0]["reply"]} | said
+    play.world.happen(name, OfferOne(target, play.segment(args)), turn, is_queued(args))
+    done = said(play, turn)
+    return done if is_queued(args) else {"reply": turn.offers[0]["reply"]} | done
 
 
 def step_replicate_to(play: Play, args: Args) -> Reply:
@@ -190,8 +124,11 @@ def step_replicate_to(play: Play, args: Args) -> Reply:
     name, target = play.name(args), play.name(args, "to")
     play.running(name)
     turn = Turn()
-    play.world.happen(name, ReplicateTo(target), turn, _is_queued(args))
-    return _said(play, turn)
+    books = play.world.books_of(name)
+    named = settled(books.row, books.named)
+    event = ReplicateTo(target, named.state_id if named is not None else None)
+    play.world.happen(name, event, turn, is_queued(args))
+    return said(play, turn)
 
 
 def _collect(play: Play, name: str, turn: Turn) -> None:
@@ -200,7 +137,7 @@ def _collect(play: Play, name: str, turn: Turn) -> None:
     tablet = world.tablets[name]
     running = [one for one, its in world.tablets.items() if its == tablet and one not in world.stopped]
     books.close_given_up({one: world.replicas[one].term for one in running})
-    books.release()
+    world.release_logs()
     if not world.rules.n4_books_release and not world.rules.terms:
         return
     named = books.named
@@ -218,9 +155,9 @@ def step_follower_run(play: Play, args: Args) -> Reply:
     name = play.name(args)
     play.running(name)
     turn = Turn()
-    play.world.happen(name, FollowerRun(), turn, _is_queued(args))
+    play.world.happen(name, FollowerRun(), turn, is_queued(args))
     _collect(play, name, turn)
-    return _said(play, turn)
+    return said(play, turn)
 
 
 def step_leader_gc(play: Play, args: Args) -> Reply:
@@ -231,7 +168,7 @@ def step_leader_gc(play: Play, args: Args) -> Reply:
     if play.world.may_write(name):
         play.world.happen(name, LeaderRun(), turn)
     _collect(play, name, turn)
-    return _said(play, turn)
+    return said(play, turn)
 
 
 def step_elect(play: Play, args: Args) -> Reply:
@@ -239,14 +176,16 @@ def step_elect(play: Play, args: Args) -> Reply:
     world, name = play.world, play.name(args, "leader")
     play.running(name)
     books = world.books_of(name)
+    if books.is_gone or books.row.phase is Phase.SPLIT:
+        raise ProtocolError(f"tablet {books.row.tablet} has split or merged: elect a leader of its successors")
     if not may_lead(world.replicas[name]):
         raise ProtocolError(f"{name} is in {world.replicas[name].stage.value} and can't lead: elect a LIVE replica")
     tablet = world.tablets[name]
     everyone = [one for one in world.replicas if world.tablets[one] == tablet and one not in world.stopped]
     seen_by = play.names(args, "seen_by", everyone)
     if not world.rules.terms:
-        books.term += 1
-        books.row = replace(books.row, leader=name)
+        books.term = world.next_term(tablet)
+        books.row = replace(books.row, leader=name, term=books.term)
         for one in dict.fromkeys(seen_by):
             world.happen(one, LeaderNamed(name, books.term), Turn())
         return {"outcome": "done"}
@@ -260,12 +199,13 @@ def _begin_term(play: Play, name: str, books: Books, gives_up: bool) -> Reply:
     if gives_up:
         _give_up(play, name, books, covered)
     for log in books.logs.values():
-        log.is_sealed = True
+        log.is_closed = True
+        log.file.is_sealed |= log.file is not world.sessions.get(host_of(name))
     own = {term for term in books.given_up if books.logs[term].writer == name}
     books.given_up = {term: covered.get(term, 0) for term in books.given_up.keys() - own}
     books.merged_from.clear()
-    books.term += 1
-    books.row = replace(books.row, leader=name)
+    books.term = world.next_term(world.tablets[name])
+    books.row = replace(books.row, leader=name, term=books.term)
     known = set(world.content_of(name, start.list)) if start is not None else set()
     rows: list[str] = []
     replayed = dict(covered)
@@ -275,12 +215,17 @@ def _begin_term(play: Play, name: str, books: Books, gives_up: bool) -> Reply:
             rows += [row for row in found if not (world.rules.n6_by_origin and row in known)]
             known.update(found)
             replayed[term] = max(replayed.get(term, 0), len(log.rows))
-    books.logs[books.term] = Log(name)
+    books.logs[books.term] = world.open_log(name, world.tablets[name])
     world.memory[name] = rows
     world.replicas[name] = replace(world.replicas[name], has_memory=bool(rows), incoming=())
     positions = tuple(sorted(replayed.items()))
     event = LeaderNamed(name, books.term, books.named, positions, books.given_up_positions)
     world.happen(name, event, Turn())
+    if books.row.phase is Phase.SPLITTING:
+        books.row = replace(books.row, split_head=world.replicas[name].root)
+    for tablet in (world.tablets[name], books.row.parent):
+        if tablet is not None:
+            targets_anew(world, tablet)
     return {"outcome": "done", "term": books.term, "replayed": rows}
 
 
@@ -311,161 +256,19 @@ def step_name(play: Play, args: Args) -> Reply:
     turn = Turn()
     named_id = books.named.state_id if books.named else None
     event = NameDue(voters_of(books.row), books.copies_min, named_id)
-    world.happen(name, event, turn, _is_queued(args))
-    return _said(play, turn)
-
-
-def _targets_anew(world: World, tablet: str) -> None:
-    """All running replicas learn the row of their tablet."""
-    books = world.books[tablet]
-    children = tuple(world.books[child].row for child in books.children)
-    for one in books.row.replicas:
-        targets = targets_of(books.row, children, one.host, world.rules)
-        world.replicas[one.host], _ = decide(world.replicas[one.host], TargetsChanged(targets), world.rules)
-
-
-def _new_replica(play: Play, name: str, tablet: str, placement: Placement, stage: Stage, leader: str | None) -> None:
-    world = play.world
-    world.replicas[name] = Replica(name, placement, stage, leader=leader, incoming_max=INCOMING_MAX)
-    world.tablets[name], world.memory[name], world.read[name] = tablet, [], set()
-
-
-def step_join(play: Play, args: Args) -> Reply:
-    """A new replica joins the tablet of a leader."""
-    world, leader = play.world, play.name(args, "leader")
-    name = need(args.get("replica"), str, "replica")
-    placement = read_placement(args.get("placement", name), "placement")
-    tablet = world.tablets[leader]
-    books = world.books[tablet]
-    if name in world.replicas and world.tablets[name] != tablet:
-        raise ProtocolError(f"{name} is a replica of another tablet: name the joiner otherwise")
-    row = join(books.row, name, placement)
-    if row is not books.row:
-        stage = Stage.JOINING if world.rules.p8_joining_stage else Stage.LOADING
-        _new_replica(play, name, tablet, placement, stage, leader)
-    books.row = row
-    _targets_anew(world, tablet)
-    return {"outcome": "done"}
-
-
-def step_join_finalize(play: Play, args: Args) -> Reply:
-    """The leader makes a joiner a voter, once the joiner has its latest segment."""
-    world, leader, name = play.world, play.name(args, "leader"), play.name(args)
-    play.running(leader)
-    if not world.replicas[leader].is_leader:
-        raise ProtocolError(f"{leader} does not lead: only the leader ends a join")
-    books = world.books_of(leader)
-    joiner = world.replicas[name]
-    if not may_finalize_join(world.replicas[leader], joiner.placement, world.rules):
-        raise ProtocolError(f"{name} lacks the latest segment of {leader}: replicate to it first")
-    books.row = join_finalized(books.row, name, joiner.placement)
-    if joiner.stage in (Stage.JOINING, Stage.LOADING):
-        world.replicas[name] = replace(joiner, stage=Stage.LIVE)
-    return {"outcome": "done"}
-
-
-def step_leave(play: Play, args: Args) -> Reply:
-    """A replica leaves its tablet, and its files are deleted."""
-    world, name = play.world, play.name(args)
-    tablet = world.tablets[name]
-    books = world.books[tablet]
-    books.row = left(books.row, name, books.copies_min)
-    del world.replicas[name], world.tablets[name], world.memory[name], world.read[name]
-    world.rows = {place: rows for place, rows in world.rows.items() if place[0] != name}
-    world.stopped.discard(name)
-    _targets_anew(world, tablet)
-    return {"outcome": "done"}
-
-
-def step_split(play: Play, args: Args) -> Reply:
-    """The leader begins to split its tablet at a key into children on other replicas."""
-    world, name = play.world, play.name(args)
-    play.running(name)
-    tablet = world.tablets[name]
-    books = world.books[tablet]
-    at = need(args.get("at"), str, "at")
-    row, low, high = split_begun(books.row, world.replicas[name], at)
-    for side, key_range in (("low", low), ("high", high)):
-        _make_child(play, need(args.get(side), dict, side), key_range, books)
-    children = tuple(need(args[side]["tablet"], str, "tablet") for side in ("low", "high"))
-    books.row, books.children = row, children
-    _targets_anew(world, tablet)
-    if need(args.get("async", False), bool, "async"):
-        _end_split(world, tablet)
-    return {"outcome": "done"}
-
-
-def _make_child(play: Play, given: dict[str, Any], key_range: KeyRange, parent: Books) -> None:
-    world = play.world
-    only(given, frozenset({"tablet", "replicas"}), "a child")
-    tablet = need(given.get("tablet"), str, "tablet of a child")
-    names = [need(one, str, "a replica of a child") for one in need(given.get("replicas"), list, "replicas of a child")]
-    taken = [one for one in names if one in world.replicas]
-    if not names or tablet in world.books or taken:
-        raise InputError(f"child {tablet} needs a new name, and new replicas of which the first one leads")
-    row = TabletRow(tablet, tuple(RowReplica(one, Placement(one)) for one in names), names[0], key_range, Phase.LOADING)
-    term = parent.term + 1
-    world.books[tablet] = Books(row, term, logs={term: Log(names[0])}, copies_min=min(parent.copies_min, len(names)))
-    world.acknowledged[tablet] = []
-    for one in names:
-        _new_replica(play, one, tablet, Placement(one), Stage.LOADING, names[0])
-        world.replicas[one] = replace(world.replicas[one], term=term, led=term if one == names[0] else 0)
-    _targets_anew(world, tablet)
-
-
-def _end_split(world: World, tablet: str) -> None:
-    books = world.books[tablet]
-    books.row = split_finalized(books.row)
-    for child in books.children:
-        row = world.books[child].row
-        world.books[child].row = replace(row, phase=Phase.SERVING)
-        for one in row.replicas:
-            world.replicas[one.host] = replace(world.replicas[one.host], stage=Stage.LIVE)
-    for one in books.row.replicas:
-        replica = world.replicas[one.host]
-        if replica.stage is not Stage.UNLOAD_FINAL:
-            world.replicas[one.host] = replace(replica, stage=Stage.UNLOAD, leader=None)
-        if replica.has_memory and world.rules.p9_flush_on_loss:
-            world.flush(one.host, Turn())
-    _targets_anew(world, tablet)
-
-
-def step_split_finalize(play: Play, args: Args) -> Reply:
-    """The leader ends a split, once the leaders of the children have what it had when the split began."""
-    world, name = play.world, play.name(args)
-    tablet = world.tablets[name]
-    books = world.books[tablet]
-    if not world.replicas[name].is_leader and books.row.phase is not Phase.SPLIT:
-        raise ProtocolError(f"{name} does not lead: only the leader ends a split")
-    if books.row.phase is Phase.SPLITTING:
-        rows = [world.books[child].row for child in books.children]
-        leaders = tuple(target.placement for row in rows for target in _leaders_of(row))
-        lacking = lacking_targets(world.replicas[name], books.row.split_head, leaders, world.rules)
-        if lacking:
-            raise ProtocolError(f"{', '.join(lacking)} lack segments of {name}: replicate to them first")
-    _end_split(world, tablet)
-    return {"outcome": "done"}
-
-
-def _leaders_of(row: TabletRow) -> list[Target]:
-    return [Target(one.host, one.placement) for one in row.replicas if one.host == row.leader]
-
-
-def step_unload(play: Play, args: Args) -> Reply:
-    """A replica of a tablet that has split hands its segments to the children."""
-    name = play.name(args)
-    play.running(name)
-    turn = Turn(outcome="waits")
-    play.world.happen(name, UnloadRun(), turn, _is_queued(args))
-    return _said(play, turn)
+    world.happen(name, event, turn, is_queued(args))
+    return said(play, turn)
 
 
 def step_crash(play: Play, args: Args) -> Reply:
     """A process dies and comes back: its memory and its transfers are gone."""
-    world, name = play.world, play.name(args)
-    world.memory[name] = []
-    world.happen(name, Restarted(), Turn())
-    _recover_tail(world, name)
+    world = play.world
+    names = world.on_host_of(play.name(args))
+    world.sessions.pop(host_of(names[0]), None)
+    for name in names:
+        world.memory[name] = []
+        world.happen(name, Restarted(), Turn())
+        _recover_tail(world, name)
     return {"outcome": "done"}
 
 
@@ -486,7 +289,15 @@ def _recover_tail(world: World, name: str) -> None:
 
 def step_wipe(play: Play, args: Args) -> Reply:
     """A process dies and comes back with an empty disk, under the next incarnation."""
-    world, name = play.world, play.name(args)
+    world = play.world
+    names = world.on_host_of(play.name(args))
+    world.sessions.pop(host_of(names[0]), None)
+    for name in names:
+        _wipe(world, name)
+    return {"outcome": "done"}
+
+
+def _wipe(world: World, name: str) -> None:
     before = world.replicas[name]
     world.rows = {place: rows for place, rows in world.rows.items() if place[0] != name}
     world.memory[name], world.read[name] = [], set()
@@ -499,19 +310,20 @@ def step_wipe(play: Play, args: Args) -> Reply:
     row = world.books[tablet].row
     found = tuple(replace(one, placement=placement) if one.host == name else one for one in row.replicas)
     world.books[tablet].row = replace(row, replicas=found)
-    _targets_anew(world, tablet)
-    return {"outcome": "done"}
+    for one in (tablet, row.parent):
+        if one is not None:
+            targets_anew(world, one)
 
 
 def step_stop(play: Play, args: Args) -> Reply:
     """A process stops and keeps its memory; nothing reaches it."""
-    play.world.stopped.add(play.name(args))
+    play.world.stopped.update(play.world.on_host_of(play.name(args)))
     return {"outcome": "done"}
 
 
 def step_resume(play: Play, args: Args) -> Reply:
     """A stopped process goes on."""
-    play.world.stopped.discard(play.name(args))
+    play.world.stopped.difference_update(play.world.on_host_of(play.name(args)))
     return {"outcome": "done"}
 
 
@@ -520,7 +332,7 @@ def step_partition(play: Play, args: Args) -> Reply:
     sides = [play.names({"side": side}, "side", []) for side in need(args.get("sides"), list, "sides")]
     for index, side in enumerate(sides):
         for other in sides[index + 1 :]:
-            play.world.cut |= {frozenset((a, b)) for a in side for b in other if a != b}
+            play.world.cut |= {frozenset(map(host_of, (a, b))) for a in side for b in other}
     return {"outcome": "done"}
 
 
@@ -543,7 +355,7 @@ def step_deliver(play: Play, args: Args) -> Reply:
     del play.world.messages[number]
     turn = Turn()
     play.world.deliver(message, turn, queued=True)
-    return _said(play, turn) | {"delivered": describe(play, message)}
+    return said(play, turn) | {"delivered": describe(play, message)}
 
 
 def step_drop(play: Play, args: Args) -> Reply:
@@ -552,7 +364,7 @@ def step_drop(play: Play, args: Args) -> Reply:
     del play.world.messages[number]
     turn = Turn()
     play.world.lose(message, turn, queued=True)
-    return _said(play, turn) | {"dropped": describe(play, message)}
+    return said(play, turn) | {"dropped": describe(play, message)}
 
 
 def step_duplicate(play: Play, args: Args) -> Reply:
@@ -562,6 +374,54 @@ def step_duplicate(play: Play, args: Args) -> Reply:
     world.sent += 1
     world.messages[world.sent] = message
     return {"outcome": "done", "messages": [world.sent]}
+
+
+def step_adopt(play: Play, args: Args) -> Reply:
+    """A leader takes the files of an import. The same import has the same rows, however often it is offered."""
+    world, name = play.world, play.name(args)
+    play.running(name)
+    number = need(args.get("import"), int, "import")
+    rows = tuple(read_rows(args.get("rows"), "adopt"))
+    if not world.may_write(name) or world.books_of(name).row.parent is not None:
+        raise ProtocolError(f"{name} is fenced, or its tablet still takes the data of another: offer the import again")
+    replica = world.replicas[name]
+    made = next_id(replica)
+    after, _ = decide(replica, Adopted(number, (str(made),), made), world.rules)
+    world.replicas[name] = after
+    world.imports.setdefault(number, Import(rows))
+    if after is replica:
+        return {"outcome": "has it"}
+    world.rows[name, str(made)] = rows
+    return {"outcome": "done", "segment": play.codec.ids.write(made)}
+
+
+def step_ship(play: Play, args: Args) -> Reply:
+    """A peer gets what it lacks of the logs of a tablet, as far as they are durable, and imports that are named."""
+    world = play.world
+    tablet = need(args.get("tablet"), str, "tablet")
+    if tablet not in world.books:
+        raise InputError(f"there is no tablet {tablet!r}; there are {', '.join(world.books)}")
+    books = world.books[tablet]
+    peer = world.peer
+    if peer is None:
+        raise InputError('the input has no peer: add "peer": true')
+    before = len(peer.rows)
+    for term, log in books.logs.items():
+        if term not in books.given_up:
+            end = (
+                len(log.rows)
+                if books.is_gone
+                else world.shippable(term, len(log.rows), books.named, world.logs_on_hosts)
+            )
+            for row in log.rows[peer.offsets.get((tablet, term), 0) : end]:
+                peer.take(row, row in log.merged)
+            peer.offsets[tablet, term] = max(end, peer.offsets.get((tablet, term), 0))
+    for number, one in world.imports.items():
+        if one.is_named and number not in peer.imports:
+            peer.imports.add(number)
+            for row in one.rows:
+                peer.take(row, has_origin=True)
+    return {"outcome": "done", "shipped": peer.rows[before:]}
 
 
 def step_read(play: Play, args: Args) -> Reply:
@@ -578,23 +438,23 @@ def step_read(play: Play, args: Args) -> Reply:
 def describe(play: Play, message: Message) -> Reply:
     """A message in JSON."""
     ids = play.codec.ids
-    said: Reply = {"from": message.sender, "to": message.target}
+    told: Reply = {"from": message.sender, "to": message.target}
     match message.body:
         case Send(offer=offer):
-            said |= {"kind": "SEGMENT_OFFER", "segment": ids.write(offer.segment.id)}
+            told |= {"kind": "SEGMENT_OFFER", "segment": ids.write(offer.segment.id)}
         case Transit(segment=segment):
-            said |= {"kind": "SEGMENT_TRANSIT", "segment": ids.write(segment.id)}
+            told |= {"kind": "SEGMENT_TRANSIT", "segment": ids.write(segment.id)}
         case Accept(segment_id=segment_id):
-            said |= {"kind": "SEGMENT_ACCEPT", "segment": ids.write(segment_id)}
+            told |= {"kind": "SEGMENT_ACCEPT", "segment": ids.write(segment_id)}
         case Decline(segment_id=segment_id, reason=reason):
-            said |= {"kind": "SEGMENT_DECLINE", "segment": ids.write(segment_id), "reason": reason.value}
+            told |= {"kind": "SEGMENT_DECLINE", "segment": ids.write(segment_id), "reason": reason.value}
         case Ack(segment_id=segment_id):
-            said |= {"kind": "SEGMENT_ACK", "segment": ids.write(segment_id)}
+            told |= {"kind": "SEGMENT_ACK", "segment": ids.write(segment_id)}
         case Failed(segment_id=segment_id):
-            said |= {"kind": "ERROR", "segment": ids.write(segment_id)}
+            told |= {"kind": "ERROR", "segment": ids.write(segment_id)}
         case Name(state_id=state_id):
-            said |= {"kind": "NAME", "segment": ids.write(state_id)}
-    return said
+            told |= {"kind": "NAME", "segment": ids.write(state_id)}
+    return told
 
 
 STEPS: dict[str, tuple[Callable[[Play, Args], Reply], frozenset[str]]] = {
@@ -614,7 +474,12 @@ STEPS: dict[str, tuple[Callable[[Play, Args], Reply], frozenset[str]]] = {
     "leave": (step_leave, frozenset({"replica"})),
     "split": (step_split, frozenset({"replica", "at", "low", "high", "async"})),
     "split_finalize": (step_split_finalize, frozenset({"replica"})),
-    "unload": (step_unload, frozenset({"replica"})),
+    "split_in_place": (step_split_in_place, frozenset({"replica", "at", "low", "high"})),
+    "merge": (step_merge, frozenset({"low", "high", "tablet"})),
+    "retire": (step_retire, frozenset({"replica"})),
+    "adopt": (step_adopt, frozenset({"replica", "import", "rows"})),
+    "ship": (step_ship, frozenset({"tablet"})),
+    "unload": (step_unload, frozenset({"replica", "queued"})),
     "crash": (step_crash, frozenset({"replica"})),
     "wipe": (step_wipe, frozenset({"replica"})),
     "stop": (step_stop, frozenset({"replica"})),

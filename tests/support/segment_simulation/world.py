@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from bookkeeper.replicas.chain import files_of
+from bookkeeper.replicas.collecting import may_delete_log
 from bookkeeper.replicas.events import (
     ContentArrived,
     ContentFailed,
@@ -34,14 +36,28 @@ from bookkeeper.replicas.instructions import (
 from bookkeeper.replicas.machine import decide
 from bookkeeper.replicas.making import next_id
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Failed, Purpose, Reply
-from bookkeeper.replicas.placements import Role
+from bookkeeper.replicas.naming import has_import, shippable
+from bookkeeper.replicas.placements import Phase, Role
 from bookkeeper.replicas.rules import Rules
 from bookkeeper.replicas.splitting import travels
-from bookkeeper.replicas.values import KeyRange, Positions, Replica, Segment, Step, term_of
-from tests.support.segment_simulation.books import Books, Log
+from bookkeeper.replicas.values import (
+    KeyRange,
+    Positions,
+    Replica,
+    Segment,
+    Step,
+    joined_positions,
+    term_of,
+)
+from tests.support.segment_simulation.books import Books, Import, Log, LogFile, Peer
 
 RESTARTS_MAX = 2
 """A turn ends as a livelock at this OUT_OF_ORDER without a segment taken in between."""
+
+
+def host_of(name: str) -> str:
+    """The host of a replica: the text before ``/``."""
+    return name.partition("/")[0]
 
 
 def key_of(row: str) -> str:
@@ -86,12 +102,19 @@ class World:
         self.memory: dict[str, list[str]] = {}
         self.read: dict[str, set[str]] = {}
         """By replica: files that a page reads."""
+        self.logs_on_hosts = False
+        self.may_delete_log = may_delete_log
+        self.shippable = shippable
+        self.sessions: dict[str, LogFile] = {}
+        """By host: the log that its session writes."""
+        self.peer: Peer | None = None
+        self.imports: dict[int, Import] = {}
         self.stopped: set[str] = set()
         self.cut: set[frozenset[str]] = set()
         self.messages: dict[int, Message] = {}
         self.sent = 0
-        self.copies: dict[int, int] = {}
-        """By id: how many voters held all files of a state when a leader decided to name it."""
+        self.copies: dict[tuple[str, int], int] = {}
+        """By tablet and id: how many voters held all files of a state when a leader decided to name it."""
         self.acknowledged: dict[str, list[str]] = {}
         """By tablet: the rows that writers were told to be safe."""
         self._now: deque[Message] = deque()
@@ -102,7 +125,42 @@ class World:
 
     def can_reach(self, sender: str, target: str) -> bool:
         """Whether a message gets from one replica to another."""
-        return not ({sender, target} & self.stopped or frozenset((sender, target)) in self.cut)
+        hosts = frozenset((host_of(sender), host_of(target)))
+        return not ({sender, target} & self.stopped or hosts in self.cut)
+
+    def on_host_of(self, name: str) -> list[str]:
+        """All replicas on the host of one."""
+        return [one for one in self.replicas if host_of(one) == host_of(name)]
+
+    # ---- logs
+
+    def next_term(self, tablet: str) -> int:
+        """A term above each that a tablet of the family has had."""
+        table = self.books[tablet].table
+        return 1 + max(books.term for books in self.books.values() if books.table == table)
+
+    def open_log(self, name: str, tablet: str) -> Log:
+        """The part of a new term in the log of the host's session."""
+        host = host_of(name)
+        file = self.sessions.get(host)
+        if file is None or file.is_sealed:
+            file = self.sessions[host] = LogFile(host)
+        file.needed_by.append(tablet)
+        return Log(name, file)
+
+    def release_logs(self) -> None:
+        """Delete the logs that nobody needs."""
+        files = {id(log.file): log.file for books in self.books.values() for log in books.logs.values()}
+        for tablet, books in self.books.items():
+            books.release(partial(self._peer_needs, tablet))
+        for file in files.values():
+            file.is_deleted = file.is_deleted or self.may_delete_log(file.is_sealed, file.needed_by)
+
+    def _peer_needs(self, tablet: str, term: int) -> bool:
+        """Whether a peer lacks records of a log. A merged tail comes to it in the log of the term that merged it."""
+        books = self.books[tablet]
+        end = books.merged_from.get(term, len(books.logs[term].rows))
+        return self.peer is not None and self.peer.offsets.get((tablet, term), 0) < end
 
     def content_of(self, name: str, files: tuple[str, ...]) -> list[str]:
         """The rows of some files of a replica."""
@@ -165,7 +223,7 @@ class World:
                 for file in files:
                     self.rows.pop((name, file), None)
             case Name(state_id=state_id, files=files):
-                self.copies[state_id] = self._copies_of(name, files)
+                self.copies[self.tablets[name], state_id] = self._copies_of(name, files)
                 self._post(Message(name, self.tablets[name], instruction), turn, queued)
             case Restart() | Unloaded():
                 self._end_turn(instruction, turn)
@@ -181,7 +239,7 @@ class World:
 
     def _copies_of(self, name: str, files: tuple[str, ...]) -> int:
         voters = [one.host for one in self.books_of(name).row.replicas if one.role is Role.VOTER]
-        return sum(self.replicas[host].files.issuperset(files) for host in voters)
+        return sum(host in self.replicas and self.replicas[host].files.issuperset(files) for host in voters)
 
     def _range_for(self, name: str, target: str) -> KeyRange | None:
         return next((one.key_range for one in self.replicas[name].targets if one.host == target), None)
@@ -272,10 +330,13 @@ class World:
                 return
 
     def _take_content(self, message: Message, segment: Segment, turn: Turn, queued: bool) -> None:
-        """Content arrives. A leader that was fenced can't write what it merges, so the transfer fails."""
+        """Content arrives. The transfer fails if a file of the list is still missing, as after a disk was lost under
+        way, or if a leader would merge that was fenced: it can't write.
+        """
         target, sender = message.target, message.sender
         coming = [one for one in self.replicas[target].incoming if (one.segment.id, one.sender) == (segment.id, sender)]
-        if coming and coming[0].step is Step.MERGE and not self.may_write(target):
+        lacks = not self.replicas[target].files.issuperset(set(segment.list) - message.content.keys())
+        if coming and (lacks or (coming[0].step is Step.MERGE and not self.may_write(target))):
             self.lose(message, turn, queued)
             return
         event = ContentArrived(segment.id, sender)
@@ -284,10 +345,20 @@ class World:
     def _write_name(self, tablet: str, name: Name, turn: Turn) -> None:
         """A put of ``tablet:flush``: the highest id counts, whenever it arrives."""
         books = self.books[tablet]
+        if books.is_gone or books.row.phase is Phase.SPLIT:
+            return
         if books.named is None or name.state_id > books.named.state_id:
             books.named = name
             turn.named = name.state_id
-        books.release()
+        self.settle_imports()
+        self.release_logs()
+
+    def settle_imports(self) -> None:
+        """An import ends when the tablet that serves its rows has a named state with it."""
+        for books in self.books.values():
+            for number, one in self.imports.items():
+                if not books.is_gone and books.row.key_range.has(key_of(one.rows[0])):
+                    one.is_named |= has_import(books.row, books.named, number)
 
     # ---- rows
 
@@ -303,20 +374,20 @@ class World:
         log = self.log_of(name)
         return not self.rules.terms or (log is not None and not log.is_sealed)
 
-    def append(self, name: str, rows: list[str]) -> None:
-        """Write rows to the log and to memory."""
+    def append(self, name: str, rows: list[str], is_merged: bool = False) -> None:
+        """Write rows to the log and to memory. Records that come by a merge name their origin."""
         log = self.log_of(name)
         if log is not None:
             log.rows += rows
+            log.merged.update(rows if is_merged else ())
         self.memory[name] += rows
 
     def positions(self, name: str) -> Positions:
         """What a state made now has of the logs: what its root has, what the term replayed, its own log."""
         replica = self.replicas[name]
         entry = replica.entry(replica.root)
-        found = dict(entry.segment.logs) if entry is not None else {}
-        for log, offset in replica.replayed:
-            found[log] = max(found.get(log, 0), offset)
+        held: Positions = entry.segment.logs if entry is not None else ()
+        found = dict(joined_positions(held, replica.replayed))
         own = self.log_of(name)
         if own is not None:
             found[replica.led] = len(own.rows)
@@ -338,6 +409,9 @@ class World:
         """Write the rows of a segment to memory, and say so to the books when it ends a given-up log."""
         segment = merge.segment
         rows = [row for file in segment.list for row in content.get(file, self.rows.get((name, file), ()))]
+        if not merge.has_imports:
+            taken = {row for one in self.imports.values() for row in one.rows}
+            rows = [row for row in rows if row not in taken]
         replica = self.replicas[name]
         present: set[str] = set()
         if merge.by_origin:
@@ -348,7 +422,7 @@ class World:
             present = set(self.content_of(name, merge.present_in)) | arriving | set(self.memory[name])
         if not self.rules.terms:
             present |= set(self.memory[name])
-        self.append(name, [row for row in dict.fromkeys(rows) if row not in present])
+        self.append(name, [row for row in dict.fromkeys(rows) if row not in present], is_merged=merge.by_origin)
         turn.merged.append(segment.id)
         self._end_given_up(name, segment)
 

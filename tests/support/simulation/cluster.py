@@ -18,7 +18,7 @@ from bookkeeper.master.operations.table_lifecycle import new_tablet_rows
 from bookkeeper.master.process import MasterProcess
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import Extent, LocalityGroup, TargetKey
-from bookkeeper.storage.volume.file_ops import uri_of
+from bookkeeper.storage.volume import Volume, open_volume
 from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX
 from bookkeeper.tserver.process import TServerProcess
 from tests.support.simulation.cells import SimTable
@@ -30,6 +30,7 @@ from tests.support.simulation.replay import SimReplay
 from tests.support.simulation.replicas import ReplicaLaws
 from tests.support.simulation.tablets import Entry, SimTabletData
 from tests.support.simulation.tree import SimCoordination
+from tests.support.volumes import name_at
 
 if TYPE_CHECKING:
     from tests.support.simulation.world import World
@@ -73,6 +74,11 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.replicas = ReplicaLaws(self)
+
+    @property
+    def volume(self) -> Volume:
+        """Its files."""
+        return open_volume(self.settings)
 
     @property
     def instance(self) -> str:
@@ -299,8 +305,8 @@ class Cluster:
         return found
 
     def logs(self) -> list[str]:
-        """URIs of the logs on disk."""
-        return [uri_of(path) for path in sorted(self.settings.wal_dir.glob("*/*.wal"))]
+        """The names of the logs on disk."""
+        return [name_at(path, self.settings.directory) for path in sorted(self.settings.wal_dir.glob("*/*.wal"))]
 
     def is_busy(self) -> bool:
         """Something is left to serve, to replicate, to recover from or to delete."""
@@ -320,13 +326,13 @@ class Cluster:
         """
         cells = list(self.table.names())
         named = {keys.parse_file(column.qualifier) for _, column, _ in cells if column.family == "segment"}
-        needed = {keys.del_row(uri) for uri in named}
+        needed = {keys.del_row(file) for file in named}
         return [key for key, column, _ in cells if column == keys.DEL and key not in needed]
 
     def old_logs(self) -> list[str]:
         """Logs that are there and written no more."""
         current = {node.part.parts.writing.path.wal_uri for node in self.booted(self.tservers)}
-        return [uri for uri in self.logs() if uri not in current]
+        return [log for log in self.logs() if log not in current]
 
     def high_waters(self) -> list[str]:
         """The high-waters and root intervals that tablets have."""

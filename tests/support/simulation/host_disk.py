@@ -20,7 +20,7 @@ from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.storage.volume.local_volume import LocalVolume
 from tests.support.page_cache import path_of_descriptor, write_position
-from tests.support.simulation.disk import Disk
+from tests.support.simulation.disk import Disk, SimFileOps
 from tests.support.simulation.primitives import kernel
 
 REPLICAS = "replicas"
@@ -80,12 +80,14 @@ class HostDisks:
             Disk.cache.forget(path)
 
 
-class SimHostOps(FileOps):
-    """System calls on a host's disk."""
+class SimHostOps(SimFileOps):
+    """System calls on a host's disk; on other files those of logs."""
 
     def open(self, path: Path, flags: int) -> int:
+        if not is_on_host(str(path)):
+            return super().open(path, flags)
         is_new = bool(flags & os.O_CREAT) and not path.exists()
-        fd = super().open(path, flags)
+        fd = FileOps.open(self, path, flags)
         if path.name == LOCK:
             released_with_the_process(fd, str(path))
         elif flags & os.O_WRONLY:
@@ -98,7 +100,9 @@ class SimHostOps(FileOps):
         return fd
 
     def writev(self, fd: int, buffers: Sequence[bytes | pa.Buffer | memoryview]) -> int:
-        path = path_of_descriptor(fd)
+        path = opened(fd)
+        if not is_on_host(path):
+            return super().writev(fd, buffers)
         step(f"write {short(path)}", path)
         position = write_position(fd)
         count = os.writev(fd, buffers)
@@ -107,28 +111,39 @@ class SimHostOps(FileOps):
         return count
 
     def fdatasync(self, fd: int) -> None:
-        self.fsync(fd)
+        if is_on_host(opened(fd)):
+            self.fsync(fd)
+        else:
+            super().fdatasync(fd)
 
     def fsync(self, fd: int) -> None:
-        path = path_of_descriptor(fd)
-        if Path(path).is_dir():
+        path = opened(fd)
+        if not is_on_host(path):
+            super().fsync(fd)
+        elif Path(path).is_dir():
             HostDisks.unsynced.pop(Path(path), None)
-            return
-        step(f"sync {short(path)}", path)
-        Disk.cache.synced(path)
+        else:
+            step(f"sync {short(path)}", path)
+            Disk.cache.synced(path)
 
     def truncate(self, fd: int, length: int) -> None:
         super().truncate(fd, length)
-        Disk.cache.truncated(path_of_descriptor(fd), length)
+        Disk.cache.truncated(opened(fd), length)
 
     def link(self, source: Path, target: Path) -> None:
+        if not is_on_host(str(target)):
+            super().link(source, target)
+            return
         step(f"link {short(str(target))}", str(target))
-        super().link(source, target)
+        FileOps.link(self, source, target)
         HostDisks.written.add(str(target))
         Disk.cache.linked(str(source), str(target))
         HostDisks.named(target, lambda: target.unlink(missing_ok=True))
 
     def rename(self, source: Path, target: Path) -> None:
+        if not is_on_host(str(target)):
+            super().rename(source, target)
+            return
         step(f"rename {short(str(target))}", str(target))
         before = target.read_bytes() if target.exists() else None
         super().rename(source, target)
@@ -139,9 +154,15 @@ class SimHostOps(FileOps):
         if f"/{MANIFESTS}/" in str(target):
             HostDisks.saved(target)
 
-    def close(self, fd: int) -> None:
-        Disk.open_files.pop(fd, None)
-        os.close(fd)
+
+def opened(fd: int) -> str:
+    """The path of a descriptor."""
+    return Disk.open_files.get(fd) or path_of_descriptor(fd)
+
+
+def is_on_host(path: str) -> bool:
+    """Whether a path lies on the disk of a host."""
+    return f"/{REPLICAS}/" in path or path.endswith(f"/{REPLICAS}")
 
 
 def nothing(*_arguments: object) -> None:

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bookkeeper.metadata import keys
-from tests.support.simulation.cluster import Cluster
+from bookkeeper.model import Extent
+from bookkeeper.replicas.values import Replica
+from tests.support.simulation.cluster import Cluster, Node
 from tests.support.simulation.hosts import Host
+from tests.support.simulation.kernel import StuckError, Task
 from tests.support.simulation.laws import judge_at_rest
 from tests.support.simulation.replicas import ReplicatedTablet, tablet_of
 from tests.support.simulation.stage import Stage
 from tests.support.simulation.users import GOLD
-from tests.support.simulation.world import World
+from tests.support.simulation.world import LawBrokenError, World
 
 PROPERTIES = {"table.replicas": "3", "table.copies_min": "2"}
 
@@ -29,28 +32,49 @@ def found_on_hosts(world: World, name: str, count: int, overrides: Mapping[str, 
 
 
 class Hosted:
-    """West runs on hosts; its table t has one tablet, with replicas."""
+    """West runs on hosts; its table t has one tablet with replicas, unless it is split."""
 
-    def __init__(self, world: World, hosts: int = 3, properties: Mapping[str, str] = PROPERTIES) -> None:
+    def __init__(
+        self,
+        world: World,
+        hosts: int = 3,
+        properties: Mapping[str, str] = PROPERTIES,
+        settings: Mapping[str, object] | None = None,
+        splits: Sequence[bytes] = (),
+    ) -> None:
         self.world = world
-        self.west = found_on_hosts(world, "west", hosts)
-        world.command(self.west, "create_table", "t", [], [], dict(properties))
+        self.west = found_on_hosts(world, "west", hosts, settings)
+        world.command(self.west, "create_table", "t", list(splits), [], dict(properties))
         world.until(self.west.is_served, "the table is served")
+
+    # ---- what there is
+
+    @property
+    def extent(self) -> Extent:
+        """The tablet, or the first one."""
+        return self.extents[0]
+
+    @property
+    def extents(self) -> list[Extent]:
+        """All tablets of the table."""
+        return self.west.extents(self.west.table_id("t"))
 
     @property
     def tablet(self) -> ReplicatedTablet:
-        """Its tablet, as the books have it."""
-        (extent,) = self.west.extents(self.west.table_id("t"))
-        tablet = tablet_of(self.west.table.row(keys.tablet_row(extent.table_id, extent.end_row)))
+        """The tablet, as the books have it."""
+        tablet = tablet_of(self.west.table.row(keys.tablet_row(self.extent.table_id, self.extent.end_row)))
         assert tablet is not None, "the table has no replicas"
         return tablet
 
     @property
     def leader(self) -> Host:
         """The host that serves the tablet."""
-        (extent,) = self.west.extents(self.west.table_id("t"))
+        return self.leader_of(self.extent)
+
+    def leader_of(self, extent: Extent) -> Host:
+        """The host that serves a tablet."""
         node = self.west.holder(extent)
-        assert node is not None, "no host serves the tablet"
+        assert node is not None, f"no host serves {extent}"
         assert node.host is not None
         return node.host
 
@@ -60,38 +84,66 @@ class Hosted:
         leader = self.leader
         return [host for host in self.west.hosts if host.name in self.tablet.cells and host is not leader]
 
+    def replica_of(self, host: Host) -> Replica:
+        """What a host's disk has of the tablet."""
+        manifest = host.manifest(self.tablet.table_id, self.tablet.directory)
+        assert manifest is not None, f"{host.name} has no replica"
+        return manifest.replica
+
+    def root_id_of(self, host: Host) -> int | None:
+        """The root of a host's replica."""
+        return self.replica_of(host).root
+
+    def root_of(self, host: Host) -> tuple[str, ...]:
+        """The files of that root."""
+        replica = self.replica_of(host)
+        return () if replica.root is None else replica.held(replica.root).segment.list
+
+    # ---- what happens
+
     def put(self, *rows: bytes) -> list[bytes]:
         """Acknowledged writes; returns the values."""
         return [write.value for row in rows for write in self.world.put(self.west, "t", row)]
 
+    def begin_flush(self, extent: Extent | None = None) -> Task:
+        """The leader is asked to flush."""
+        extent = extent or self.extent
+        node = node_of(self.leader_of(extent))
+        address = node.part.address
+        return self.world.client(self.west, "flush", lambda pool: pool.tserver(address, 3_000).flush_tablet(extent))
+
     def flush(self) -> None:
-        """The leader's memory becomes a segment; it need not be named when this returns."""
-        (extent,) = self.west.extents(self.west.table_id("t"))
-        assert self.leader.node is not None
-        address = self.leader.node.part.address
-        task = self.world.client(self.west, "flush", lambda pool: pool.tserver(address, 3_000).flush_tablet(extent))
-        self.world.until(lambda: task.done, "the tablet is flushed")
+        """The leaders' memory becomes segments; they need not be named when this returns."""
+        tasks = [self.begin_flush(extent) for extent in self.extents]
+        self.world.until(lambda: all(task.done for task in tasks), "the tablets are flushed")
+
+    def held_call(self, host: Host, method: str) -> int:
+        """Wait until a call reaches a host, and hold this one call, until the kernel releases what is returned."""
+        task = self.world.until_at(f"rpc-{method}", process=host.process)
+        return self.world.kernel.hold(lambda other: other is task)
 
     def until_same(self) -> None:
         """Wait until all replicas are the named state."""
         self.world.until(lambda: not self.west.replicas.unrest(), "all replicas are the named state", look_every=20)
 
-    def fail_over(self) -> Host:
-        """Wait until another host serves the tablet than the one that does now."""
-        before = self.leader
-        before.kill()
-        self.world.until(self.west.is_served, "another host leads")
-        assert self.leader is not before
-        return self.leader
+    def until_led_by_another(self, before: Host) -> None:
+        """Wait until another host serves the tablet."""
+        self.world.until(lambda: self.west.is_served() and self.leader is not before, "another host leads")
 
-    def rest(self) -> None:
-        """Everything comes to rest, and all laws hold."""
-        self.world.rest(60.0)
+    def rest_with(self, values: Sequence[bytes]) -> None:
+        """Everything comes to rest, all laws hold, and the tablet has these values."""
+        try:
+            self.world.rest(60.0, steps_max=8_000)
+        except StuckError as error:
+            raise LawBrokenError("; ".join([str(error), *error.__notes__])) from error
         judge_at_rest(self.world)
+        assert sorted(entry.value for entry in self.west.entries(self.extent.table_id)) == sorted(values)
 
-    def entries(self) -> list[bytes]:
-        """The values that the tablet has."""
-        return sorted(entry.value for entry in self.west.entries(self.west.table_id("t")))
+
+def node_of(host: Host) -> Node:
+    """The process that was started last on a host."""
+    assert host.node is not None, f"no process was started on {host.name}"
+    return host.node
 
 
 class HostedStage(Stage):

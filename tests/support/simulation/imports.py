@@ -20,6 +20,7 @@ from bookkeeper.model import StreamKey
 from bookkeeper.peers.extensions import SegmentTransfer
 from bookkeeper.peers.segment_files import missing_parts
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, SegmentPart
+from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.wal import Block, WalWriter
 from bookkeeper.tserver.bulk.bulk_loader import Follow
 from bookkeeper.tserver.bulk.segment_uploads import Upload
@@ -57,12 +58,12 @@ class NotedFollow(Follow):
         data: object = tablet.data
         assert isinstance(data, SimTabletData)
         here = {entry.value: entry for entry in data.entries()}
-        instance = Watch.instance_of(data.volume.uri_of(data.directory))
+        instance = Watch.instance_of(data.volume)
         if request.log is not None:
             found = [placed(request.log.uri, block, here) for block in Newborns.blocks.pop(request.log.uri)]
-            Watch.ledger.named(request.log.uri, instance, Watch.machine_of(request.log.uri), found)
+            Watch.ledger.named(request.log.uri, instance, Watch.machine_of(data.volume, request.log.uri), found)
         elif request.through is not None:
-            Watch.ledger.took(instance, block_of(tablet, request))
+            Watch.ledger.took(instance, block_of(data.volume, tablet, request))
 
 
 def placed(uri: str, block: Block, here: dict[bytes, Entry]) -> LoggedBlock:
@@ -71,10 +72,10 @@ def placed(uri: str, block: Block, here: dict[bytes, Entry]) -> LoggedBlock:
     return replace(logged, entries=tuple(here[entry.value] for entry in logged.entries))
 
 
-def block_of(tablet: ServedTablet, request: AdoptRequest) -> LoggedBlock:
+def block_of(volume: Volume, tablet: ServedTablet, request: AdoptRequest) -> LoggedBlock:
     """The records that a tablet took as files, as one block."""
     refs = [segment_ref(segment.uri, SegmentEntry.decode(segment.entry)) for segment in request.segments]
-    entries = [entry for ref in refs for entry in entries_in(ref) if request.extent.contains(entry.row)]
+    entries = [entry for ref in refs for entry in entries_in(volume, ref) if request.extent.contains(entry.row)]
     stream = request.stream
     return LoggedBlock(
         file=stream.file,

@@ -16,7 +16,6 @@ from tests.support.simulation.laws import judge_at_rest
 from tests.support.simulation.network import SimPool
 from tests.support.simulation.users import Write
 from tests.support.simulation.world import LawBrokenError, World
-from tests.support.volumes import MACHINE
 
 
 class Pair:
@@ -85,7 +84,7 @@ def send(pair: Pair, file: str, target: TargetKey, first: int, last: int, acked:
     stream = StreamKey(pair.west.instance, file, target.source_table_id, target.remote_table_id, target.incarnation)
     blocks = tuple(
         SourceBlock(b.first_offset, b.last_offset, b.payload.to_pybytes(), b.header.record_count, b"", b"")
-        for b in read_blocks(MACHINE, file, first, last)
+        for b in read_blocks(pair.west.volume, file, first, last)
     )
 
     def run(pool: SimPool) -> None:

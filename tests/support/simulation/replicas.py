@@ -6,7 +6,7 @@ laws, in words. Independent of the product's decisions: a file is durable where 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 from bookkeeper.config.table_properties import TableProperties, parse_properties
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column, Row
-from bookkeeper.metadata.values import VOTER, FlushState, ReplicaCell
+from bookkeeper.metadata.values import VOTER, FlushState, ReplicaCell, decode_dir
 from bookkeeper.storage.replicas import Manifest, ReplicaKey
 from bookkeeper.storage.replicas.manifest_codec import decode_manifest
 from tests.support.simulation.host_disk import HostDisks
+from tests.support.simulation.ledger import LoggedBlock
+from tests.support.simulation.tablets import Entry, decoded
 
 if TYPE_CHECKING:
     from tests.support.simulation.cluster import Cluster
@@ -68,7 +70,7 @@ def tablet_of(row: Row | None) -> ReplicatedTablet | None:
     return ReplicatedTablet(
         keys.parse_tablet_row(row.key)[0],
         row,
-        row.cells[keys.DIR].value.decode(),
+        decode_dir(row.cells[keys.DIR].value),
         None if named is None else FlushState.decode(named.value),
         cells,
     )
@@ -163,6 +165,32 @@ class ReplicaLaws:
             if (tablet.table_id, tablet.directory) == (key.table_id, key.directory) and host.name in self.held(tablet):
                 self._break(f"removed: {host.name} removes its replica of {tablet}, which the books have")
 
+    # ---- at the logs
+
+    def log_goes(self, uri: str, blocks: Sequence[LoggedBlock], lies_in: Callable[[LoggedBlock, Entry], bool]) -> None:
+        """A log is deleted: each of its records is in the named state of its tablet."""
+        for tablet in self.tablets():
+            stored = self.stored(tablet)
+            lost = [
+                entry.value
+                for block in blocks
+                if keys.tablet_row(*block.tablet) == tablet.row.key
+                for entry in block.entries
+                if entry.value not in stored and lies_in(block, entry)
+            ]
+            if lost:
+                self._break(f"deleted early: {uri} goes, and state {tablet.named_id} of {tablet} lacks {lost}")
+
+    def stored(self, tablet: ReplicatedTablet) -> set[bytes]:
+        """The records of the named state, from the disks of the voters."""
+        held = self.held(tablet)
+        found: set[bytes] = set()
+        for name in tablet.files:
+            copies = [self.host(host) for host, manifest in held.items() if self.host(host).has(manifest, name)]
+            if copies:
+                found |= {entry.value for entry in decoded((copies[0].settings.replicas_dir / name).read_bytes())}
+        return found
+
     # ---- at rest
 
     def unrest(self) -> list[str]:
@@ -183,8 +211,11 @@ class ReplicaLaws:
                     continue
                 replicas[name] += 1
                 listed[name] |= root_files(manifest)
-                if manifest.replica.root != tablet.named_id or root_files(manifest) != set(tablet.files):
+                if manifest.replica.root != tablet.named_id:
                     left.append(f"{name} has root {manifest.replica.root} of {tablet}, named is {tablet.named_id}")
+                elif root_files(manifest) != set(tablet.files):
+                    other = sorted(root_files(manifest) ^ set(tablet.files))
+                    left.append(f"{name} has another list of state {tablet.named_id} of {tablet}: {other} differ")
         for host in self.cluster.hosts:
             left += [f"{host.name} has {name}" for name in sorted(host.files() - listed[host.name])]
             left += [f"{host.name} lacks {name}" for name in sorted(listed[host.name] - host.files())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,8 +14,8 @@ from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import BlockCache, Merge, SegmentRef, TabletResources
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.volume import Volume
+from tests.support.simulation.host_disk import is_of_host
 from tests.support.simulation.primitives import kernel
-from tests.support.volumes import MACHINE
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Frozen:
 
 
 class Segments:
-    """Segment files of the world: written whole or not at all."""
+    """Segment files on Volumes: written whole or not at all. Those on hosts are real files."""
 
     files: dict[str, list[Entry]] = {}  # noqa: RUF012 - one world at a time
     made: int = 0
@@ -135,12 +136,15 @@ class SimTabletData:
         return [
             entry
             for ref in refs
-            for entry in entries_in(ref)
+            for entry in (host_entries if is_of_host(self.volume) else entries_in)(self.volume, ref)
             if self.extent.contains(entry.row) and counts(ref, entry.row)
         ]
 
     def discard(self, written: Sequence[SegmentRef]) -> None:
-        self.volume.discard([self.volume.name_of(ref.uri) for ref in written])
+        self.volume.discard([ref.uri for ref in written])
+
+    def names_in_use(self) -> set[str]:
+        return {ref.uri for ref in self.refs}
 
     def is_read(self, uris: Collection[str]) -> bool:
         del uris
@@ -148,11 +152,14 @@ class SimTabletData:
 
     def _new_segment(self, prefix: str, entries: list[Entry], flush_id: int) -> SegmentRef:
         Segments.made += 1
-        uri = self.volume.uri_of(f"{self.directory}/{prefix}-{Segments.made:04d}.parquet")
-        Segments.files[uri] = list(entries)
+        name = f"{self.directory}/{prefix}-{Segments.made:04d}.parquet"
+        if is_of_host(self.volume):
+            self.volume.create(name, [pickle.dumps(entries)]).close()
+        else:
+            Segments.files[name] = list(entries)
         rows = [entry.row for entry in entries]
         seqs = [entry.seq for entry in entries]
-        return SegmentRef(uri, "default", len(rows), len(rows), min(rows), max(rows), min(seqs), max(seqs), flush_id)
+        return SegmentRef(name, "default", len(rows), len(rows), min(rows), max(rows), min(seqs), max(seqs), flush_id)
 
     def finish_flush(self, frozen: Frozen, segments: Sequence[SegmentRef]) -> None:
         if self.frozen is not frozen:
@@ -162,11 +169,22 @@ class SimTabletData:
         self.frozen = None
 
 
-def entries_in(ref: SegmentRef) -> list[Entry]:
+def host_entries(volume: Volume, ref: SegmentRef) -> list[Entry]:
+    """The records of a segment on a host's disk, where it is a real file: it may be damaged, late or gone."""
+    return decoded(volume.read_range(ref.uri, 0, volume.size(ref.uri)))
+
+
+def decoded(content: bytes) -> list[Entry]:
+    """The records of a segment file on a host's disk."""
+    found: list[Entry] = pickle.loads(content)
+    return found
+
+
+def entries_in(volume: Volume, ref: SegmentRef) -> list[Entry]:
     """The records of a segment, numbered as in the tablet that has this reference. Files of imports are real ones."""
     known = Segments.files.get(ref.uri)
     if known is None:
-        segment = Segment(MACHINE, replace(ref, shift=0), BlockCache(0, readers=0))
+        segment = Segment(volume, replace(ref, shift=0), BlockCache(0, readers=0))
         known = [e for number in range(segment.block_count) for e in numbered(segment.block(number).batch)]
         Segments.files[ref.uri] = known
     return [replace(entry, seq=entry.seq + ref.shift) for entry in known] if ref.shift else known

@@ -62,7 +62,8 @@ class SimCoordination:
     def open_session(self, kind: str, address: str, host: HostIdentity | None = None) -> SimSession:
         self.kernel.pause(f"open a {kind} session")
         self._numbers += 1
-        session = SimSession(f"{kind}-{self._numbers:04d}", kind, address, self.kernel.process_of_current(), host)
+        name = f"{kind}-{self.name}-{self._numbers:04d}"
+        session = SimSession(name, kind, address, self.kernel.process_of_current(), host)
         self.sessions_by_id[session.session_id] = session
         session.process.on_death.append(session.expire)
         return session

@@ -15,9 +15,9 @@ class Watch:
     """Listeners. ``instance_of`` and ``machine_of`` give the owner of a log."""
 
     ledger: Ledger = Ledger()
-    instance_of: Callable[[str], str] = lambda _uri: ""
-    machine_of: Callable[[str], str] = lambda _uri: ""
-    deleting: Callable[[str], None] = lambda _uri: None
+    instance_of: Callable[[Volume], str] = lambda _volume: ""
+    machine_of: Callable[[Volume, str], str] = lambda _volume, _log: ""
+    deleting: Callable[[Volume, str], None] = lambda _volume, _file: None
 
 
 class SimWalWriter(WalWriter):
@@ -25,16 +25,17 @@ class SimWalWriter(WalWriter):
 
     def append(self, blocks: Sequence[Block]) -> None:
         super().append(blocks)
-        Watch.ledger.appended(self.uri, Watch.instance_of(self.uri), Watch.machine_of(self.uri), blocks)
+        volume = self._volume
+        Watch.ledger.appended(self.uri, Watch.instance_of(volume), Watch.machine_of(volume, self.uri), blocks)
 
 
 def watched_recover(recover: Callable[..., Seal]) -> Callable[..., Seal]:
     """The product's recovery; what it cut off is told."""
 
     @wraps(recover)
-    def watched(volume: Volume, uri: str, *arguments: Any, **options: Any) -> Seal:
-        seal = recover(volume, uri, *arguments, **options)
-        Watch.ledger.cut(uri, Watch.instance_of(uri), Watch.machine_of(uri), seal.offset)
+    def watched(volume: Volume, log: str, *arguments: Any, **options: Any) -> Seal:
+        seal = recover(volume, log, *arguments, **options)
+        Watch.ledger.cut(log, Watch.instance_of(volume), Watch.machine_of(volume, log), seal.offset)
         return seal
 
     return watched
@@ -44,8 +45,8 @@ def watched_delete(delete: Callable[..., None]) -> Callable[..., None]:
     """The product's deletion; it is judged first."""
 
     @wraps(delete)
-    def watched(volume: Volume, uri: str) -> None:
-        Watch.deleting(uri)
-        delete(volume, uri)
+    def watched(volume: Volume, file: str) -> None:
+        Watch.deleting(volume, file)
+        delete(volume, file)
 
     return watched

@@ -17,14 +17,14 @@ from random import Random
 from bookkeeper.config import new_settings
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column, Row
-from bookkeeper.storage.volume.file_ops import path_of, uri_of
+from bookkeeper.storage.volume import Volume
 from tests.support.simulation.cells import SimTable
 from tests.support.simulation.cluster import Cluster
 from tests.support.simulation.disk import Disk
 from tests.support.simulation.host_disk import HostDisks
 from tests.support.simulation.hosts import Host
 from tests.support.simulation.imports import GIVEN, Newborns
-from tests.support.simulation.kernel import Kernel, Process, StuckError, Task
+from tests.support.simulation.kernel import STEPS_MAX, Kernel, Process, StuckError, Task
 from tests.support.simulation.ledger import Ledger
 from tests.support.simulation.network import Net, Network
 from tests.support.simulation.patches import FLIGHT_MS, simulated
@@ -35,6 +35,7 @@ from tests.support.simulation.tablets import Segments
 from tests.support.simulation.tree import SimCoordination
 from tests.support.simulation.users import Users, Write
 from tests.support.simulation.wal import Watch
+from tests.support.volumes import name_at, root_of
 
 SETTINGS: dict[str, object] = {
     "coordination.session_lease_ms": 900,
@@ -50,6 +51,7 @@ SETTINGS: dict[str, object] = {
     "tserver.wal_sync_interval_ms": 40,
     "tserver.needed_interval_ms": 10,
     "tserver.stream_idle_timeout_ms": 2_000,
+    "replicas.repair_after_ms": 5_000,
     "replication.quarantine_tries": 2,
     "replay.message_bytes": 1,
     "replay.message_retries": 1,
@@ -134,9 +136,16 @@ class World(Users):
 
     # ---- running
 
-    def until(self, condition: Callable[[], bool], what: str, limit_s: float = 120.0, look_every: int = 1) -> None:
+    def until(
+        self,
+        condition: Callable[[], bool],
+        what: str,
+        limit_s: float = 120.0,
+        look_every: int = 1,
+        steps_max: int = STEPS_MAX,
+    ) -> None:
         """Run all tasks until the condition holds. Raises StuckError, LawBrokenError."""
-        self.kernel.run_until(condition, what, limit_s, look_every=look_every)
+        self.kernel.run_until(condition, what, limit_s, steps_max, look_every)
         self.judge()
 
     def judge(self) -> None:
@@ -200,13 +209,13 @@ class World(Users):
             if not cluster.valid(cluster.replays):
                 cluster.start_replay()
 
-    def rest(self, limit_s: float = 300.0) -> None:
+    def rest(self, limit_s: float = 300.0, steps_max: int = STEPS_MAX) -> None:
         """Mend everything and run until nothing is left to do; logs end by their age. Raises StuckError with what is
         left, LawBrokenError.
         """
         try:
             self.until(self._is_mended, "all is served", 60.0, look_every=50)
-            self.until(self._is_at_rest, "rest", limit_s, look_every=50)
+            self.until(self._is_at_rest, "rest", limit_s, look_every=50, steps_max=steps_max)
         except StuckError as error:
             for cluster in self.clusters.values():
                 for line in cluster.unrest()[:20]:
@@ -242,28 +251,36 @@ class World(Users):
             if peer is not None:
                 self.ledger.finished(keys.parse_repl_row(key), target, peer.instance, rank - 1)
 
-    def judge_deletion(self, uri: str) -> None:
+    def judge_deletion(self, volume: Volume, file: str) -> None:
         """A log or a segment goes now."""
-        cluster = self.cluster_of(uri)
-        if Segments.files.pop(uri, None) is not None:
+        cluster = self.cluster_at(root_of(volume))
+        if Segments.files.pop(file, None) is not None:
             for row in cluster.table.rows(b"", ("segment",)):
-                if keys.segment_column(uri) in row.cells:
-                    self.ledger.break_law(f"deleted early: {uri} goes and is of tablet {row.key!r}")
-        if not path_of(uri).exists():
+                if keys.segment_column(file) in row.cells:
+                    self.ledger.break_law(f"deleted early: {file} goes and is of tablet {row.key!r}")
+        if not volume.exists(file):
             return
-        self.ledger.deleting(uri, cluster.targets())
-        for row in cluster.table.rows(b"", ("log", "segment")):
-            if keys.log_column(uri) in row.cells and (lost := self._only_in(uri, row)):
-                self.ledger.break_law(f"deleted early: {uri} goes and tablet {row.key!r} needs {lost} of it")
+        self.ledger.deleting(file, cluster.targets())
+        logged, instance = self.ledger.files.get(file), cluster.instance
+        cluster.replicas.log_goes(
+            file,
+            [] if logged is None else logged.blocks,
+            lambda block, entry: self._lies_in(instance, block.tablet, entry.row),
+        )
+        for row in cluster.table.rows(b"", ("log", "segment", keys.REPLICA_FAMILY)):
+            if row.family(keys.REPLICA_FAMILY):
+                continue
+            if keys.log_column(file) in row.cells and (lost := self._only_in(cluster, file, row)):
+                self.ledger.break_law(f"deleted early: {file} goes and tablet {row.key!r} needs {lost} of it")
         for node in cluster.alive(cluster.tservers):
-            if node.part is not None and node.part.session.is_valid() and node.part.parts.writing.path.wal_uri == uri:
-                self.ledger.break_law(f"deleted alive: {uri} goes and {node.name} writes it")
+            if node.part is not None and node.part.session.is_valid() and node.part.parts.writing.path.wal_uri == file:
+                self.ledger.break_law(f"deleted alive: {file} goes and {node.name} writes it")
 
-    def _only_in(self, uri: str, row: Row) -> list[bytes]:
+    def _only_in(self, cluster: Cluster, log: str, row: Row) -> list[bytes]:
         """The records that a tablet has in a log and not in its segments. A first use without
         records after it names nothing, nor do rows that are in another tablet since.
         """
-        file = self.ledger.files.get(uri)
+        file = self.ledger.files.get(log)
         named = (segment.decode() for segment in row.family("segment"))
         stored = {entry.value for segment in named for entry in Segments.files.get(segment, ())}
         return [
@@ -271,7 +288,7 @@ class World(Users):
             for block in ([] if file is None else file.blocks)
             if keys.tablet_row(*block.tablet) == row.key
             for entry in block.entries
-            if entry.value not in stored and self._lies_in(self._instance_of(uri), block.tablet, entry.row)
+            if entry.value not in stored and self._lies_in(cluster.instance, block.tablet, entry.row)
         ]
 
     def of_host(self, path: Path, judge: Callable[[ReplicaLaws, Host], None]) -> None:
@@ -281,18 +298,23 @@ class World(Users):
                 if path.is_relative_to(host.settings.replicas_dir):
                     judge(cluster.replicas, host)
 
-    def cluster_of(self, uri: str) -> Cluster:
-        """The cluster that owns a log."""
+    def cluster_at(self, path: Path) -> Cluster:
+        """The cluster whose directory, or whose host's, has a path."""
         for cluster in self.clusters.values():
-            if uri.startswith(uri_of(cluster.settings.directory) + "/"):
+            places = [cluster.settings.directory, *(host.settings.directory for host in cluster.hosts)]
+            if any(path.is_relative_to(place.absolute()) for place in places):
                 return cluster
-        raise AssertionError(f"no cluster owns {uri}")
+        raise AssertionError(f"no cluster owns {path}")
 
-    def _instance_of(self, uri: str) -> str:
-        return self.cluster_of(uri).instance
+    def _instance_of(self, volume: Volume) -> str:
+        return self.cluster_at(root_of(volume)).instance
 
-    def _machine_of(self, uri: str) -> str:
-        return f"{self.cluster_of(uri).name}/{uri.rsplit('/', 2)[1]}"
+    def _machine_of(self, volume: Volume, log: str) -> str:
+        return f"{self.cluster_at(root_of(volume)).name}/{log.rsplit('/', 2)[1]}"
+
+    def _synced(self, path: str) -> None:
+        directory = self.cluster_at(Path(path)).settings.directory
+        self.ledger.synced(name_at(Path(path), directory))
 
     def _lies_in(self, instance: str, tablet: tuple[str, bytes | None], row: bytes) -> bool:
         for cluster in self.clusters.values():
@@ -319,7 +341,7 @@ def simulation(directory: Path, seed: int = 0) -> Iterator[World]:
     HostDisks.saved = lambda path: world.of_host(path, lambda laws, host: laws.saved(host, path))
     HostDisks.deleting = lambda root, names: world.of_host(root, lambda laws, host: laws.deleting(host, names))
     HostDisks.removing = lambda root, key: world.of_host(root, lambda laws, host: laws.removing(host, key))
-    Disk.synced = lambda path: world.ledger.synced(uri_of(Path(path)))
+    Disk.synced = world._synced
     Watch.ledger, Watch.deleting = world.ledger, world.judge_deletion
     Watch.instance_of, Watch.machine_of = world._instance_of, world._machine_of
     world.ledger.lies_in = world._lies_in

@@ -16,9 +16,8 @@ from bookkeeper.errors import InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletData, TabletSettings, VersionFilter
-from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.tablet_model import Record, to_batch
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import MACHINE, name_at, path_of
 
 EXTENTS = [Extent("1", b"h", None), Extent("1", b"p", b"h"), Extent("1", None, b"p")]
 GROUPS = GroupMap({"geo": [b"g"]})

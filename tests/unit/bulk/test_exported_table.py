@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.bulk.exported_table import Exported, copy_file
+from bookkeeper.bulk.exported_table import Checksum, Exported, parts_of_file
 from bookkeeper.bulk.manifest import NAME
 from bookkeeper.errors import CorruptionError, InvalidInputError
-from bookkeeper.storage.volume.file_ops import FileOps
+from bookkeeper.storage.volume.given_directory import read_parts, write_file
 from tests.support.exports import GROUPS, PROPERTIES, make_export
+from tests.support.volumes import MACHINE, name_at
 
 
 def test_a_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
     exported = make_export(tmp_path / "e")
-    found = Exported.read(tmp_path / "e")
+    found = Exported.read(MACHINE, name_at(tmp_path / "e"))
     assert found == exported
     assert (found.groups, dict(found.properties), found.records) == (GROUPS, PROPERTIES, 3)
     for name, checksum in found.checksums.items():
@@ -26,10 +27,10 @@ def test_a_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_a_manifest_is_no_export(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="nothing was exported there, or not to its end"):
-        Exported.read(tmp_path)
+    with pytest.raises(InvalidInputError, match="nothing was written there, or not to its end"):
+        Exported.read(MACHINE, name_at(tmp_path))
     with pytest.raises(InvalidInputError):
-        Exported.read(tmp_path / "nowhere")
+        Exported.read(MACHINE, name_at(tmp_path / "nowhere"))
 
 
 def _without(name: str) -> Any:
@@ -73,7 +74,7 @@ def test_what_is_not_exactly_a_manifest_is_refused(tmp_path: Path, what: str, sp
     spoil(found)
     (tmp_path / "e" / NAME).write_text(json.dumps(found))
     with pytest.raises(CorruptionError):
-        Exported.read(tmp_path / "e")
+        Exported.read(MACHINE, name_at(tmp_path / "e"))
     assert what
 
 
@@ -83,12 +84,15 @@ def test_files_have_plain_names(tmp_path: Path, name: str) -> None:
     raw = (tmp_path / "e" / NAME).read_text().replace("000000.parquet", name)
     (tmp_path / "e" / NAME).write_text(raw)
     with pytest.raises(CorruptionError, match="checksums of"):
-        Exported.read(tmp_path / "e")
+        Exported.read(MACHINE, name_at(tmp_path / "e"))
 
 
 def test_a_file_is_copied_whole_over_whatever_was_there(tmp_path: Path) -> None:
     content = bytes(range(256)) * 40_000
     (tmp_path / "source").write_bytes(content)
     (tmp_path / "target").write_bytes(content * 2)
-    assert copy_file(tmp_path / "source", tmp_path / "target", FileOps()) == hashlib.sha256(content).hexdigest()
+    checksum = Checksum()
+    write_file(tmp_path / "target", checksum.of(parts_of_file(MACHINE, name_at(tmp_path / "source"))))
+    assert checksum.hex() == hashlib.sha256(content).hexdigest()
     assert (tmp_path / "target").read_bytes() == content
+    assert b"".join(read_parts(tmp_path / "target")) == content

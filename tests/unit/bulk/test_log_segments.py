@@ -12,10 +12,10 @@ from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
 from bookkeeper.errors import CorruptionError
 from bookkeeper.model import Extent, LocalityGroup, RowRange
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
-from bookkeeper.storage.volume.file_ops import beside, path_of, uri_of
+from bookkeeper.storage.volume.file_ops import beside
 from bookkeeper.storage.wal import delete_log
 from tests.support.tablet_model import Record, to_batch
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import MACHINE, name_at, path_of
 
 GROUPS = GroupMap({"geo": [b"g"]})
 RECORDS = [Record(b"a", b"f", b"q", b"", 5, False, b"1"), Record(b"zz", b"g", b"qualifier", b"", 5, False, b"22")]
@@ -29,8 +29,8 @@ def _kept(place: Path) -> tuple[str, list[SegmentRef], Lengths]:
     log = place / "name.wal"
     log.write_bytes(b"records")
     lengths = Lengths().with_batch(to_batch(RECORDS))
-    link_log_segments(MACHINE, uri_of(log), 2, refs, GROUPS, lengths)
-    return uri_of(log), refs, lengths
+    link_log_segments(MACHINE, name_at(log), 2, refs, GROUPS, lengths)
+    return name_at(log), refs, lengths
 
 
 def test_the_segments_of_a_log_are_what_the_import_made(tmp_path: Path) -> None:
@@ -40,9 +40,7 @@ def test_the_segments_of_a_log_are_what_the_import_made(tmp_path: Path) -> None:
     assert (whole.records, whole.groups) == (2, (LocalityGroup("geo", (b"g",)),))
     assert whole.lengths == lengths == Lengths(2, 9, 2)
     assert [segment.entry for segment in whole.segments] == [segment_entry(ref) for ref in refs]
-    assert [segment.sha256 for segment in whole.segments] == [
-        sha256_of(MACHINE, MACHINE.name_of(ref.uri)) for ref in refs
-    ]
+    assert [segment.sha256 for segment in whole.segments] == [sha256_of(MACHINE, ref.uri) for ref in refs]
     assert whole.size_bytes == sum(path_of(segment.uri).stat().st_size for segment in whole.segments)
 
 
@@ -55,8 +53,7 @@ def test_they_go_with_their_log_and_no_other(tmp_path: Path) -> None:
 
 
 def test_a_log_without_them_has_none_and_a_damaged_manifest_is_said(tmp_path: Path) -> None:
-    assert read_segmented_log(MACHINE, uri_of(tmp_path / "other.wal")) is None
-    assert read_segmented_log(MACHINE, "hdfs://host/other.wal") is None
+    assert read_segmented_log(MACHINE, name_at(tmp_path / "other.wal")) is None
     log, _, _ = _kept(tmp_path)
     beside(path_of(log), MANIFEST_SUFFIX).write_bytes(b"{}")
     with pytest.raises(CorruptionError):

@@ -18,7 +18,7 @@ from tests.support.metadata_model import MetadataModel
 from tests.support.status_strategies import statuses
 
 TARGET = TargetKey("east", "r1", "1", 1)
-ROW = keys.repl_row("file:///wal/s/1.wal")
+ROW = keys.repl_row("wal/s/1.wal")
 
 
 def _finished(offset: int) -> ReplicationStatus:

@@ -42,8 +42,8 @@ from tests.support.faults import fault
 from tests.support.master_values import scopes, status_value
 from tests.support.tservers import records
 
-LOW, HIGH, BOTH = "file:///s/low", "file:///s/high", "file:///s/both"
-W1, W2 = "file:///wal/s1/000001.wal", "file:///wal/s2/000001.wal"
+LOW, HIGH, BOTH = "s/low", "s/high", "s/both"
+W1, W2 = "wal/s1/000001.wal", "wal/s2/000001.wal"
 
 
 @dataclass
@@ -166,13 +166,13 @@ def test_r1_nothing_that_is_written_late_changes_what_a_split_or_merge_has_left(
     _make(stage.table, merged)
     again = split_rules.split_change(_facts(stage.table, b"1;t"), [b"h"], _serial(stage.table), "again")
     _make(stage.table, again)
-    hold(stage.table, held_row(b"1;h", {"file:///s/new": segment(b"b", b"b")}, 90, (W2, 7), 9), 9)
+    hold(stage.table, held_row(b"1;h", {"s/new": segment(b"b", b"b")}, 90, (W2, 7), 9), 9)
     before = meaning(stage.table.rows())
     for late in (stage.made, merged, again):
         _make(stage.table, late)
         assert meaning(stage.table.rows()) == before
     for row in (b"1;h", b"1;t"):
-        zombie = held_row(row, {"file:///s/late": segment(b"a", b"z")}, 999, (W1, 999), 1)
+        zombie = held_row(row, {"s/late": segment(b"a", b"z")}, 999, (W1, 999), 1)
         stage.table.put([zombie], keys.first_flush_id(1) + 5)
     assert meaning(stage.table.rows()) == before
 
@@ -280,7 +280,7 @@ def _waits_for() -> list[WalPosition]:
     _make(stage.table, stage.made)
     flush = _facts(stage.table, b"1<").flush
     assert flush is not None
-    return predecessors([WalPosition(*place) for place in flush.last_wals], "file:///wal/s3/000001.wal")
+    return predecessors([WalPosition(*place) for place in flush.last_wals], "wal/s3/000001.wal")
 
 
 def test_r24_the_first_record_of_a_merged_tablet_waits_for_all_that_it_was_made_of() -> None:

@@ -31,7 +31,7 @@ from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import ScriptedTServer, scripted
 
 EVERYTHING = RowRange(None, None)
-WAL = "file:///wal/gone-1/000001.wal"
+WAL = "wal/gone-1/000001.wal"
 
 
 def new_table(world: World, table_id: str, splits: Sequence[bytes]) -> list[bytes]:
@@ -41,7 +41,7 @@ def new_table(world: World, table_id: str, splits: Sequence[bytes]) -> list[byte
     for number, (row, start) in enumerate(zip(made, starts, strict=True), 1):
         _, end = keys.parse_tablet_row(row)
         first, last = bytes([start[0] + 1]), end or b"z"
-        segments = {f"file:///s/{table_id}/{number}/{part}": segment(*span)
+        segments = {f"s/{table_id}/{number}/{part}": segment(*span)
                     for part, span in (("whole", (first, last)), ("first", (first, first)))}  # fmt: skip
         hold(world.table, held_row(row, segments, 10 * number, (WAL, number)))
         world.table.put([RowPut(row, {keys.repl_column(WAL): status_value(number)})], keys.needed_rank(number))

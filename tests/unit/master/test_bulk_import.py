@@ -20,7 +20,6 @@ from bookkeeper.storage.wal import block_target_from_pb, read_headers
 from tests.support.faults import fault
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import scripted
-from tests.support.volumes import MACHINE
 
 GOOD = "row,family,qualifier,value\nz,f,q,1\na,f,q,2\n"
 
@@ -100,7 +99,7 @@ def test_of_a_replicated_table_each_tablets_records_are_a_log_for_its_targets(
         assert _run(master, _args(inputs)) == 2
         (log,) = tserver.logs
     assert len(world.wakes) == 1, "the master looks for the log at once"
-    (at,) = read_headers(MACHINE, log.uri)
+    (at,) = read_headers(world.volume, log.uri)
     assert (log.offset, log.position, at.header.record_count) == (2, at.end_position, 2)
     assert (
         [block_target_from_pb(block_target).target for block_target in at.header.block_targets] == [again] != [target]

@@ -18,11 +18,11 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.rpc.contract.messages import CopyRequest
-from bookkeeper.storage.volume.file_ops import FileOps, path_of
 from tests.support.exports import BATCH, GROUPS, make_export
 from tests.support.faults import fault
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import scripted
+from tests.support.volumes import MACHINE, name_at
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ def test_an_export_becomes_a_table_of_the_same_tablets_settings_and_counters(
     for row, tablet in zip(rows, exported.tablets, strict=True):
         state = FlushState.decode(row.cells[keys.FLUSH].value)
         assert (state.flush_id, state.last_seq, state.last_time_ms) == (1, 41, 7)
-        assert [path_of(uri).name for uri in state.segments] == list(tablet.segments)
+        assert [world.path(name).name for name in state.segments] == list(tablet.segments)
         assert {keys.parse_file(uri) for uri in row.family("segment")} == set(state.segments)
-        assert all(path_of(uri).stat().st_size for uri in state.segments)
+        assert all(world.path(name).stat().st_size for name in state.segments)
 
 
 def test_an_imported_table_can_be_exported_again(world: World, master: Master, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_an_imported_table_can_be_exported_again(world: World, master: Master, t
         assert (running.ended, running.result) == (True, 3)
         assert tserver.orders == ["flush b'm'", "flush None"]
         assert _run(master, "export_table", args) == 3, "a repeated request gets the receipt"
-    again = Exported.read(tmp_path / "again")
+    again = Exported.read(MACHINE, name_at(tmp_path / "again"))
     assert sorted(again.checksums.values()) == sorted(exported.checksums.values())
     entries = [[list(tablet.segments.values()) for tablet in found.tablets] for found in (again, exported)]
     assert entries[0] == entries[1]
@@ -120,7 +120,7 @@ def test_an_export_of_a_time_far_ahead_makes_no_table(world: World, master: Mast
     manifest = tmp_path / "e" / "manifest.json"
     manifest.unlink()
     tablets = tuple(replace(tablet, last_time_ms=late) for tablet in exported.tablets)
-    replace(exported, tablets=tablets).write(tmp_path / "e", FileOps())
+    replace(exported, tablets=tablets).write(MACHINE, name_at(tmp_path / "e"))
     with pytest.raises(InvalidInputError, match=f"a tablet of the export was at {late} ms"):
         _run(master, "import_table", _args("copy", tmp_path / "e"))
     batch = BATCH.set_column(4, MUTATION_SCHEMA.field(4), pa.array([late] * BATCH.num_rows, pa.int64()))

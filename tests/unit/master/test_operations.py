@@ -355,7 +355,7 @@ def test_without_confirmation_enabling_returns_while_a_tserver_writes_as_before(
 
 
 def _received(world: World, number: int) -> StreamKey:
-    stream = StreamKey("source", f"file:///source/{number}", "1", "1", 1)
+    stream = StreamKey("source", f"source/{number}", "1", "1", 1)
     cell = keys.recv_cell(stream)
     world.table.put([RowPut(cell.key, {cell.column: Received(9).encode()})], keys.recv_rank(9, False))
     return stream
@@ -399,4 +399,4 @@ def test_every_live_tserver_drops_its_high_waters(world: World, master: Master) 
 
 def test_a_stream_is_named_by_the_whole_target() -> None:
     target = TargetKey("east", "r1", "1", 7)
-    assert stream_of("west", "file:///w", target) == StreamKey("west", "file:///w", "1", "r1", 7)
+    assert stream_of("west", "w", target) == StreamKey("west", "w", "1", "r1", 7)

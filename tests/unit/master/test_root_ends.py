@@ -37,9 +37,9 @@ from tests.support.masters import LocalMaster
 from tests.support.must_raise import must_raise
 from tests.support.tservers import wait_until
 
-LOG = RootLog("north-instance", "file:///north/wal/t-1/000001.wal")
+LOG = RootLog("north-instance", "north/wal/t-1/000001.wal")
 ASKED = RootQuestion(LOG)
-HANDED = HandedOn("south-instance", "file:///east/wal/t-1/000001.wal")
+HANDED = HandedOn("south-instance", "east/wal/t-1/000001.wal")
 DAY_MS = 86_400_000
 
 
@@ -96,7 +96,7 @@ def test_r22_a_cluster_names_recipients_of_records_and_ends_a_log_on_a_message(
 def check_only_those_who_brought_it_end_a_log(east: LocalMaster) -> None:
     """The law: neither a cluster that has nothing to do with a log, nor one that brought another log, speaks of it."""
     table = east.leadership.gc.runner.stores.table
-    own, relayed = RootLog(east.settings.instance.instance_id, "file:///own"), RootLog("north-instance", "file:///n/2")
+    own, relayed = RootLog(east.settings.instance.instance_id, "own"), RootLog("north-instance", "n/2")
     for log, senders in ((LOG, ("west-instance",)), (relayed, ("west-instance", "south-instance"))):
         for sender in senders:
             table.put([RowPut(keys.root_row(log), marks_of(sender))], SystemClock().wall_ms())
@@ -117,10 +117,10 @@ def check_only_those_who_brought_it_end_a_log(east: LocalMaster) -> None:
         with pytest.raises(UnauthorizedError):
             calls.roots_over([], [LOG, relayed])
         wait_until(lambda: not is_known(table, relayed), "south has brought it, and may say so")
-        calls.roots_over([], [RootLog("north-instance", "file:///n/3")])
-        announce(table, RootLog("north-instance", "file:///n/3"), SystemClock().wall_ms())
+        calls.roots_over([], [RootLog("north-instance", "n/3")])
+        announce(table, RootLog("north-instance", "n/3"), SystemClock().wall_ms())
         east.leadership.gc.runner.origin_gc.read_rows()
-        assert is_known(table, RootLog("north-instance", "file:///n/3")), "records that are not here yet can't be ended"
+        assert is_known(table, RootLog("north-instance", "n/3")), "records that are not here yet can't be ended"
         assert is_known(table, LOG)
         assert is_known(table, own)
         for sender in ("south-instance", LOG.instance_id):
@@ -178,7 +178,7 @@ def test_r22_a_question_goes_by_way_of_others(tmp_path: Path, east: LocalMaster)
 # ---- streams that are not over
 
 
-STREAM = StreamKey("south-instance", "file:///south/wal/t-1/000001.wal", "5", "1", 1)
+STREAM = StreamKey("south-instance", "south/wal/t-1/000001.wal", "5", "1", 1)
 ABOUT_STREAM = RootQuestion(LOG, (root_of(STREAM).log,))
 
 
@@ -251,7 +251,7 @@ def test_r22_a_log_without_news_for_a_week_is_dropped_with_a_warning(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     now_ms = world.clock.wall_ms()
-    young = RootLog("north-instance", "file:///north/wal/t-1/000002.wal")
+    young = RootLog("north-instance", "north/wal/t-1/000002.wal")
     announce(world.table, LOG, now_ms - 8 * DAY_MS)
     announce(world.table, young, now_ms - 6 * DAY_MS)
     master = world.master()

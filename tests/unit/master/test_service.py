@@ -197,7 +197,7 @@ def test_two_clusters_replicate_a_table_and_stop_it_again(tmp_path: Path, master
 
 
 def test_only_the_source_itself_can_end_its_streams(settings: Settings, master: LocalMaster) -> None:
-    stream = StreamKey("east-instance", "file:///w", "1", "1", 1)
+    stream = StreamKey("east-instance", "w", "1", "1", 1)
     stranger = RpcPool(
         Hello(PROTOCOL_VERSION, "north-instance", "north", "master"), settings.rpc, None, peer_credentials(settings)
     )

@@ -50,7 +50,7 @@ STATUS = combiners.ReplicationStatus(
     replication_needed_offset=300,
     replication_finished_offset=100,
     created_time=7,
-    barriers=[combiners.Barrier(offset=3, file="file:/w/1.wal", until_offset=9)],
+    barriers=[combiners.Barrier(offset=3, file="w/1.wal", until_offset=9)],
     needed_bytes=2**40,
 ).SerializeToString()
 NESTED = b"\xab\x06" * 200 + b"\xac\x06" * 200
@@ -137,8 +137,8 @@ def test_a_damaged_row_of_a_tablet_is_corrupt_or_another_tablet(data: st.DataObj
         keys.DIR: b"d",
         keys.LOCATION: location,
         keys.FLUSH: flush,
-        keys.segment_column("file:/s/1.parquet"): entry,
-        keys.log_column("file:/w/1.wal"): values.LOG,
+        keys.segment_column("s/1.parquet"): entry,
+        keys.log_column("w/1.wal"): values.LOG,
     }
     hit = data.draw(st.sampled_from(sorted(cells, key=str)))
     cells[hit] = data.draw(damaged(cells[hit], entry))

@@ -16,7 +16,7 @@ from bookkeeper.model import StreamKey, TargetKey
 TABLE_IDS = st.from_regex(r"[a-z0-9]{1,3}", fullmatch=True)
 ROWS = st.binary(max_size=4) | st.sampled_from([b"", b"\x00", b"\xff", b"\xff\xff", b";", b"<", b"a\x00"])
 TEXT = st.text(min_size=1, max_size=8) | st.sampled_from(
-    ["_", "%5F", "a_b", "a:b", "%", "~repl_", "\x00", "\uffff", "\U0010ffff", "file:/wal/w-1/1.wal"]
+    ["_", "%5F", "a_b", "a:b", "%", "~repl_", "\x00", "\uffff", "\U0010ffff", "wal/w-1/1.wal"]
 )
 COUNTS = st.integers(0, 2**40)
 OFFSETS = st.integers(1, keys.OFFSET_MAX)
@@ -246,12 +246,12 @@ def test_values_without_a_key_or_rank_are_refused(make: object) -> None:
 
 def test_keys_are_as_documented() -> None:
     target = TargetKey("east", "5", "2a", 3)
-    stream = StreamKey("i_1", "file:/w/1.wal", "2a", "5", 3)
+    stream = StreamKey("i_1", "w/1.wal", "2a", "5", 3)
     assert keys.tablet_row("2a", b"m") == b"2a;m"
     assert keys.tablet_row("2a", None) == b"2a<"
-    assert keys.repl_row("file:/w/1.wal") == b"~repl_file:/w/1.wal"
+    assert keys.repl_row("w/1.wal") == b"~repl_w/1.wal"
     assert keys.done_column(target) == Column("done", b"east:5:2a:3")
-    assert keys.recv_cell(stream).key == b"~recv_i%5F1_file:/w/1.wal"
+    assert keys.recv_cell(stream).key == b"~recv_i%5F1_w/1.wal"
     assert keys.recv_cell(stream).column == Column("recv", b"2a:5:3")
     assert keys.recv_cell(replace(stream, run_id="r")).column == Column("recv", b"2a:5:3:r")
     assert keys.master_rank(3, 4) == 3 * 2**32 + 4

@@ -75,15 +75,15 @@ GOLDEN: dict[bytes, Value] = {
         "p200000029", "9f3a", values.JOINING
     ),
     b'{"ahead":{"i|f|a|b|1|":[["bQ==",null,9]]},"compacted":1,"flush_id":2,"high_water":{"i|f|a|b|1|":7},"last_seq":9,'
-    b'"last_time_ms":1000,"last_wals":[["file:/w/1.wal",9]],"segments":["file:/s/1.parquet"],'
-    b'"through":{"file:/w/1.wal":9}}': FlushState(
+    b'"last_time_ms":1000,"last_wals":[["w/1.wal",9]],"segments":["s/1.parquet"],'
+    b'"through":{"w/1.wal":9}}': FlushState(
         2,
-        {"file:/w/1.wal": 9},
+        {"w/1.wal": 9},
         9,
         1000,
         {StreamKey("i", "f", "a", "b", 1): 7},
-        (("file:/w/1.wal", 9),),
-        ("file:/s/1.parquet",),
+        (("w/1.wal", 9),),
+        ("s/1.parquet",),
         1,
         {StreamKey("i", "f", "a", "b", 1): (PartialHighWater(RowRange(b"m", None), 9),)},
     ),

@@ -21,10 +21,10 @@ SOURCE = SetSource(
     replace(
         LEADING,
         books=replace(
-            books(*(status(f"file:///w/s/{n:06}.wal", "backing_off") for n in range(60))), quarantined=(QUARANTINED,)
+            books(*(status(f"w/s/{n:06}.wal", "backing_off") for n in range(60))), quarantined=(QUARANTINED,)
         ),
     ),
-    (kept("file:///w/s/000001.wal", 9_000, "recovery", "replication"),),
+    (kept("w/s/000001.wal", 9_000, "recovery", "replication"),),
 )
 
 

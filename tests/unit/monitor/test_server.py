@@ -47,10 +47,8 @@ def get(monitor: Monitor, path: str, method: str = "GET") -> tuple[int, str]:
 
 
 def test_a_leader_answers_every_endpoint() -> None:
-    observation = replace(
-        LEADING, books=replace(books(status("file:///a.wal", "backing_off")), quarantined=(QUARANTINED,))
-    )
-    with serving(SetSource(observation, (kept("file:///a.wal", 9, "recovery"),))) as monitor:
+    observation = replace(LEADING, books=replace(books(status("a.wal", "backing_off")), quarantined=(QUARANTINED,)))
+    with serving(SetSource(observation, (kept("a.wal", 9, "recovery"),))) as monitor:
         for path in ("overview", "tables", "peers", "files", "quarantine", "kept", "history"):
             code, body = get(monitor, f"api/{path}")
             assert (code, bool(json.loads(body))) == (200, True), path
@@ -62,8 +60,8 @@ def test_a_leader_answers_every_endpoint() -> None:
 
 
 def test_metrics_are_those_of_the_list_and_parse() -> None:
-    observation = replace(LEADING, books=replace(books(status("file:///a.wal")), quarantined=(QUARANTINED,)))
-    with serving(SetSource(observation, (kept("file:///a.wal", 9, "recovery"),))) as monitor:
+    observation = replace(LEADING, books=replace(books(status("a.wal")), quarantined=(QUARANTINED,)))
+    with serving(SetSource(observation, (kept("a.wal", 9, "recovery"),))) as monitor:
         code, text = get(monitor, "metrics")
     assert code == 200
     found = {family.name: family for family in text_string_to_metric_families(text)}

@@ -30,17 +30,16 @@ from bookkeeper.peers.protocol import Acked, Message, MessageBlock, Peer
 from bookkeeper.peers.registry import retry_limits
 from bookkeeper.peers.segment_files import missing_parts
 from bookkeeper.rpc.contract.messages import ReplicateRequest
-from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.storage.wal import encode_batch
 from tests.support.given_files import given_files
 from tests.support.memory_peer import MemoryPeer
 from tests.support.must_raise import must_raise
 from tests.support.thrift_peer import ThriftPeer
 from tests.support.tservers import records as batch_of
-from tests.support.volumes import MACHINE
+from tests.support.volumes import MACHINE, path_of
 from tests.support.wal_files import EAST, NORTH, WEST, records
 
-STREAM = StreamKey(WEST, "file:///w", "t1", "r1", 1)
+STREAM = StreamKey(WEST, "w", "t1", "r1", 1)
 
 
 class NoWait(SystemClock):

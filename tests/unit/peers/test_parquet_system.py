@@ -31,7 +31,7 @@ from tests.support.directory_peer import DirectoryPeer, remote_twin
 from tests.support.directory_senders import DAY_MS, source_block
 from tests.support.wal_files import WEST
 
-STREAM = StreamKey(WEST, "file:///w/1.wal", "7", "cities", 2)
+STREAM = StreamKey(WEST, "w/1.wal", "7", "cities", 2)
 NOON_MS = 20_000 * DAY_MS + DAY_MS // 2
 
 
@@ -166,7 +166,7 @@ def test_every_record_says_what_it_was_and_where_it_comes_from(root: Path, limit
     assert found.column("_sequence").to_pylist() == [1, 2, 5, 6]
     first = found.to_pylist()[0]
     assert first["_written"] == datetime.fromtimestamp(NOON_MS / 1000, UTC)
-    assert (first["_source"], first["_table_id"], first["_file"], first["_run"]) == (WEST, "7", "file:///w/1.wal", "")
+    assert (first["_source"], first["_table_id"], first["_file"], first["_run"]) == (WEST, "7", "w/1.wal", "")
     assert (first["value"], first["timestamp"], first["delete"]) == (b"000001", 1, False)
 
 
@@ -211,7 +211,7 @@ def test_a_file_that_is_not_what_its_name_says_is_damage(root: Path, limits: Ret
     elif damage == "foreign":
         pq.write_table(pa.table({"a": [1]}), path)
     else:
-        other = StreamKey(WEST, "file:///w/2.wal", "7", "cities", 2)
+        other = StreamKey(WEST, "w/2.wal", "7", "cities", 2)
         (root / stream_directory(other, "2024-10-04")).mkdir(parents=True)
         path.rename(root / stream_directory(other, "2024-10-04") / path.name)
         with pytest.raises(CorruptionError, match="was it moved"):

@@ -47,7 +47,7 @@ def test_a_system_that_imports_the_protocol_only_is_shipped_to(tmp_path: Path, m
     monkeypatch.syspath_prepend(THIRD_PARTY)
     system, address = Registry().installed("ledger"), str(tmp_path / "ledger.db")
     peer = Peer("ledger", address, system.prepare(address).instance_id)
-    stream = StreamKey(WEST, "file:///w", "1", "ACCOUNT", 1)
+    stream = StreamKey(WEST, "w", "1", "ACCOUNT", 1)
     block = MessageBlock(1, 2, encode_batch(records([b"a", b"b"])), 2, b"a", b"b")
     session = system.open(peer, stream, retry_limits(new_settings(tmp_path, "west", instance_id=WEST)))
     message = Message((WEST,), 0, 0, 2, (block,), (BlockFacts(1, 1),))

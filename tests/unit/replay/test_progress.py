@@ -38,7 +38,7 @@ def rests_of(progress: StreamProgress, *ranges: Range) -> tuple[list[Range], lis
 
 
 def test_of_a_range_that_the_peer_has_in_part_the_rest_begins_right_behind() -> None:
-    r = a_range("file:///a", 5, 9)
+    r = a_range("a", 5, 9)
     assert missing_part(r, None) == missing_part(r, AckedEnd(4, 77)) == missing_part(r, AckedEnd(2, 77)) == r
     rest = missing_part(r, AckedEnd(7, 77))
     assert rest == replace(r, first=8, finished=7, position_hint=77)
@@ -47,13 +47,13 @@ def test_of_a_range_that_the_peer_has_in_part_the_rest_begins_right_behind() -> 
 
 
 def test_a_later_range_of_a_stream_begins_at_the_same_fact() -> None:
-    r = replace(a_range("file:///a", 5, 9), finished=0)
+    r = replace(a_range("a", 5, 9), finished=0)
     assert missing_part(r, AckedEnd(4, 77)) == replace(r, finished=4)
     assert missing_part(r, AckedEnd(2, 77)) == replace(r, finished=2)
 
 
 def check_nothing_goes_twice() -> None:
-    progress, r = StreamProgress(SystemClock()), a_range("file:///a", 1, 9)
+    progress, r = StreamProgress(SystemClock()), a_range("a", 1, 9)
     shipped(progress, r, 7, 77)
     rests, known = rests_of(progress, r)
     assert rests == [replace(r, first=8, finished=7, position_hint=77)], "shipped records go out again"
@@ -67,7 +67,7 @@ def check_nothing_goes_twice() -> None:
 
 
 def check_less_is_believed() -> None:
-    progress, r = StreamProgress(SystemClock()), a_range("file:///a", 1, 9)
+    progress, r = StreamProgress(SystemClock()), a_range("a", 1, 9)
     shipped(progress, r, 7, 77)
     shipped(progress, replace(r, first=8, finished=7), 7, 0, high_water=2)
     assert rests_of(progress, replace(r, first=3, finished=2))[0] == [replace(r, first=3, finished=2)], (
@@ -76,8 +76,8 @@ def check_less_is_believed() -> None:
 
 
 def check_one_sender() -> None:
-    progress, r = StreamProgress(SystemClock()), a_range("file:///a", 1, 9)
-    other = a_range("file:///b", 1, 9, range_id=2)
+    progress, r = StreamProgress(SystemClock()), a_range("a", 1, 9)
+    other = a_range("b", 1, 9, range_id=2)
     found: list[list[Range]] = []
     with progress.exclusive([r], LIMIT_MS) as (rests, _):
         second = threading.Thread(target=lambda: found.append(rests_of(progress, r, other)[0]), daemon=True)
@@ -120,7 +120,7 @@ def test_without_waiting_a_stream_has_two_senders() -> None:
 
 
 def test_runs_and_targets_of_a_file_are_streams_of_their_own() -> None:
-    progress, r = StreamProgress(SystemClock()), a_range("file:///a", 1, 9)
+    progress, r = StreamProgress(SystemClock()), a_range("a", 1, 9)
     shipped(progress, r, 9)
     again = replace(r, run_id="again")
     elsewhere = replace(r, peer_instance_id="another")
@@ -128,7 +128,7 @@ def test_runs_and_targets_of_a_file_are_streams_of_their_own() -> None:
 
 
 def test_a_range_that_failed_leaves_what_was_known() -> None:
-    progress, r = StreamProgress(SystemClock()), a_range("file:///a", 1, 9)
+    progress, r = StreamProgress(SystemClock()), a_range("a", 1, 9)
     shipped(progress, r, 7, 77)
     rest = replace(r, first=8, finished=7)
     shipped(progress, rest, 7)
@@ -137,7 +137,7 @@ def test_a_range_that_failed_leaves_what_was_known() -> None:
 
 def test_the_memory_is_bounded_and_the_longest_unused_goes() -> None:
     progress = StreamProgress(SystemClock())
-    ranges = [a_range(f"file:///{n}", 1, 9, range_id=n) for n in range(STREAMS_MAX + 1)]
+    ranges = [a_range(f"{n}", 1, 9, range_id=n) for n in range(STREAMS_MAX + 1)]
     progress.record(ranges, [result(r, 9) for r in ranges])
     assert rests_of(progress, ranges[0])[0] == [ranges[0]]
     assert rests_of(progress, ranges[1])[0] == []

@@ -34,6 +34,7 @@ from bookkeeper.replay.service import (
     warm_up_ranges,
 )
 from bookkeeper.replay.spark.spark_session import session_conf, spark_master
+from bookkeeper.storage.volume import open_volume
 from tests.support.ranges import a_range
 from tests.support.wal_files import EAST, NORTH
 
@@ -46,12 +47,12 @@ def result(range_id: int, acked: int, error: RangeError | None = None) -> RangeR
 
 
 def test_ranges_of_one_call_are_parted_by_peer() -> None:
-    ranges = [a_range(f"file:///{n}", 1, 9, range_id=n, instance=(EAST, NORTH)[n % 2]) for n in range(4)]
+    ranges = [a_range(f"{n}", 1, 9, range_id=n, instance=(EAST, NORTH)[n % 2]) for n in range(4)]
     assert [[r.range_id for r in share] for share in by_peer(ranges)] == [[0, 2], [1, 3]]
 
 
 def test_a_peer_is_suspect_when_nothing_gets_through_and_something_may_later() -> None:
-    ranges = [a_range("file:///a", 1, 9, range_id=1), a_range("file:///b", 5, 9, range_id=2)]
+    ranges = [a_range("a", 1, 9, range_id=1), a_range("b", 5, 9, range_id=2)]
     assert not peer_works(ranges, [result(1, 0, AWAY), result(2, 4, AWAY)])
     assert not peer_works(ranges, [result(1, 0, AWAY), result(2, 4, GONE)])
     assert peer_works(ranges, [result(1, 3, AWAY), result(2, 4, AWAY)])
@@ -59,16 +60,17 @@ def test_a_peer_is_suspect_when_nothing_gets_through_and_something_may_later() -
 
 
 def test_of_a_range_without_a_result_nothing_is_claimed_beyond_the_books() -> None:
-    row = unshipped(a_range("file:///a", 5, 9, range_id=7), AWAY)
+    row = unshipped(a_range("a", 5, 9, range_id=7), AWAY)
     assert (row.range_id, row.acked_offset, row.records, row.error) == (7, 4, 0, AWAY)
 
 
 def test_warm_up_ranges_are_ranges_of_files_that_do_not_exist(tmp_path: Path) -> None:
-    ranges = warm_up_ranges(new_settings(tmp_path, "west"), 3)
+    settings = new_settings(tmp_path, "west")
+    ranges = warm_up_ranges(settings, 3)
     assert len({r.file for r in ranges}) == 3
     for r in ranges:
         check_range(r)
-        assert not Path(r.file.removeprefix("file://")).exists()
+        assert not open_volume(settings).exists(r.file)
 
 
 def test_every_core_gets_the_slots_of_the_settings_and_another_master_is_left_alone(tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_ranges_that_spark_has_no_disk_for_are_tried_again_and_say_why(tmp_path:
     service = ReplayService(settings, SystemClock())
     service._spark, service._started = FullSpark(), True  # type: ignore[assignment]
     service._warm.set()
-    ranges = [a_range("file:///a", 1, 9, range_id=1), a_range("file:///b", 5, 9, range_id=2)]
+    ranges = [a_range("a", 1, 9, range_id=1), a_range("b", 5, 9, range_id=2)]
     answer = service.run(encode_table(ranges_to_table(ranges).to_batches(), RANGE_SCHEMA))
     found = results_from_table(decode_table(answer, RESULT_SCHEMA))
     assert [(r.range_id, r.acked_offset) for r in found] == [(1, 0), (2, 4)]

@@ -11,18 +11,20 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.replicas.events import Collect, NameDue
+from bookkeeper.replicas.events import Collect, ContentArrived, Flushed, NameDue, OfferArrived, Wrote
 from bookkeeper.replicas.instructions import Delete, Name
 from bookkeeper.replicas.machine import decide
 from bookkeeper.replicas.making import may_forget_deletes
+from bookkeeper.replicas.messages import Offer
 from bookkeeper.replicas.placements import Phase, RowReplica, TabletRow, targets_of
 from bookkeeper.replicas.rules import CORRECTED, Rules, SkippedRows
-from bookkeeper.replicas.values import Entry, KeyRange, Placement, Replica, Segment
+from bookkeeper.replicas.values import Entry, KeyRange, Placement, Replica, Segment, Stage, state_id
 from tests.support.segment_simulation.checker import BrokenError, Checker
 from tests.support.segment_simulation.codec import Codec
+from tests.support.segment_simulation.play import Play
 from tests.support.segment_simulation.runner import run
 from tests.support.segment_simulation.schedules import switches_of
-from tests.support.segment_simulation.steps import Play, take
+from tests.support.segment_simulation.steps import take
 
 Json = dict[str, Any]
 A: Json = {"id": "A", "base": None, "major": True, "rows": ["k1=1"]}
@@ -124,9 +126,27 @@ def split_at(key: str) -> Json:
     return step("split", "a", at=key, low={"tablet": "t1", "replicas": ["x"]}, high={"tablet": "t2", "replicas": ["y"]})
 
 
+def split_of_named(rules: Rules, key: str) -> Json:
+    """The leader x of a child whose parent has named its root, after the parent has served it."""
+    given = {"rules": "corrected", "switches": switches_of(rules), "copies_min": 1, "replicas": {"a": leader(A, B)}}
+    steps = [step("name", "a"), split_at(key), step("replicate_to", "a", to="x")]
+    found: Json = run({**given, "steps": steps})["replicas"]["x"]
+    return found
+
+
 def p6_child(rules: Rules) -> None:
-    out = play(rules, {"a": leader(A, B)}, split_at("k5"), step("replicate_to", "a", to="x"))
-    assert out["replicas"]["x"]["memory"] == [], "a child merges row by row what its parent sends"
+    assert split_of_named(rules, "k5")["memory"] == [], "a child merges row by row what its parent sends"
+
+
+def p6_newer_parent(rules: Rules) -> None:
+    """The parent has a newer term than the child: a fast-forward would give the child an id above its own next one."""
+    child = Replica("x", Placement("x"), Stage.LOADING, leader="x", term=5, led=5)
+    child, _ = decide(child, OfferArrived(Offer("a", Placement("a"), Segment(state_id(7, 1), None, True), None)), rules)
+    child, _ = decide(child, ContentArrived(state_id(7, 1), "a"), rules)
+    child, _ = decide(child, Wrote(), rules)
+    child, _ = decide(child, Flushed(("f",)), rules)
+    ids_of_child = [entry.segment.id for entry in child.entries]
+    assert ids_of_child == sorted(ids_of_child), "the id of a child's next state falls"
 
 
 def p7_unload(rules: Rules) -> None:
@@ -175,8 +195,7 @@ def p13_again(rules: Rules) -> None:
 
 
 def p14_empty(rules: Rules) -> None:
-    out = play(rules, {"a": leader(A, B)}, split_at("k2"), step("replicate_to", "a", to="x"))["replicas"]["x"]
-    assert ids(out) == ["A", "B"], "the chain of a child has a hole"
+    assert ids(split_of_named(rules, "k2")) == ["A", "B"], "the chain of a child has a hole"
 
 
 def p15_page(rules: Rules) -> None:
@@ -194,8 +213,10 @@ def p16_busy(rules: Rules) -> None:
 
 def p17_deletes(rules: Rules) -> None:
     held = Replica("a", Placement("a"), leader="a", term=2, led=2)
-    assert may_forget_deletes(held, (2, 2), rules)
-    assert not may_forget_deletes(held, (2, 1), rules), "an older segment can bring a deleted row back"
+    assert may_forget_deletes(held, (2, 2), awaits_older=False, rules=rules)
+    told = "an older segment can bring a deleted row back"
+    assert not may_forget_deletes(held, (2, 1), awaits_older=False, rules=rules), told
+    assert not may_forget_deletes(held, (2, 2), awaits_older=True, rules=rules), told
 
 
 FIRST = (step("elect", leader="a"), step("replicate_to", "a", to="b"), step("name", "a"))
@@ -227,6 +248,27 @@ def n2_written_list(rules: Rules) -> None:
 
 def n3_copies(rules: Rules) -> None:
     judged(rules, *WRITTEN, step("name", "a"))
+
+
+def n3_child_of_unnamed(rules: Rules) -> None:
+    """A parent adopts an import and is away before it names it. The next leader of the parent takes the import, too."""
+    given: Json = {"rules": "corrected", "switches": switches_of(rules), "copies_min": 1}
+    given |= {"replicas": {"a": {}, "b": {}}, "steps": []}
+    codec = Codec()
+    world = codec.read(given)
+    world.rules = rules
+    checker = Checker(world)
+    taken = {"import": 1, "rows": ["k1=i1"]}
+    steps = (
+        *(step("elect", leader="a"), step("name", "a"), split_at("k5"), step("replicate_to", "a", to="b")),
+        *(step("adopt", "a", **taken), step("replicate_to", "a", to="x"), step("name", "x"), step("stop", "a")),
+        *(step("elect", leader="b"), step("elect", leader="x"), step("adopt", "b", **taken), step("name", "b")),
+    )
+    for one in steps:
+        take(Play(world, codec), one)
+        checker.after_step()
+    rows = [row for (name, _), held in world.rows.items() if name == "x" for row in held]
+    assert "k1=i1" not in rows, "a child has what the next term of its parent lacks"
 
 
 def n4_local_root(rules: Rules) -> None:
@@ -300,6 +342,7 @@ LAWS: dict[str, tuple[Callable[[Rules], None], str]] = {
     "p5_ack_when_durable": (p5_durable, "counts before the content is there"),
     "p5_ask_again": (p5_at_commit, "a late segment becomes the root"),
     "p6_loading_fast_forward": (p6_child, "merges row by row"),
+    "p6_below_own_term": (p6_newer_parent, "next state falls"),
     "p7_unload_to_leader": (p7_unload, "INVALID for ever"),
     "p8_joining_stage": (p8_joiner, "a joiner leads"),
     "p9_flush_on_loss": (p9_memory, "memory of a deposed leader stays"),
@@ -314,6 +357,7 @@ LAWS: dict[str, tuple[Callable[[Rules], None], str]] = {
     "n1_name_what_was_replayed": (n1_late_name, "was acknowledged and is lost"),
     "n2_list_is_written": (n2_written_list, "lacks a file of a record that was pruned"),
     "n3_copies_min": (n3_copies, "had 1 copies when its leader named it"),
+    "n3_children_get_named": (n3_child_of_unnamed, "has what the next term of its parent lacks"),
     "n4_books_release": (n4_local_root, "no host holds file"),
     "n5_major_begins_term": (n5_unseen_major, "several roots for ever"),
     "n6_covered_exists": (n6_replayed, "whose log was replayed is merged"),

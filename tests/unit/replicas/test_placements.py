@@ -112,10 +112,12 @@ def test_n5_n6_a_term_begins_with_a_major_on_the_named_state() -> None:
 
 def test_e66_p7_the_parent_goes_when_each_child_has_its_copies() -> None:
     done = Replica("a", P, stage=Stage.UNLOAD_FINAL)
-    assert may_drop_parent(done, (2, 2), 2, CORRECTED)
-    assert not may_drop_parent(done, (2, 1), 2, CORRECTED), "a child with one copy loses its parent"
-    assert may_drop_parent(done, (2, 1), 2, LITERAL)
-    assert not may_drop_parent(replace(done, stage=Stage.UNLOAD), (2, 2), 2, CORRECTED)
+    final, has_all, lacks = Name(9, ("9",), ((1, 7),)), Name(4, ("4",), ((1, 8),)), Name(5, ("5",), ((1, 6),))
+    assert may_drop_parent(done, final, (has_all, has_all), CORRECTED)
+    for child in (lacks, None):
+        assert not may_drop_parent(done, final, (has_all, child), CORRECTED), "a child without a copy loses its parent"
+        assert may_drop_parent(done, final, (has_all, child), LITERAL)
+    assert not may_drop_parent(replace(done, stage=Stage.UNLOAD), final, (has_all, has_all), CORRECTED)
 
 
 def test_progress_names_what_each_target_lacks() -> None:

@@ -197,7 +197,7 @@ def test_a_frame_costs_no_more_memory_than_its_bytes_allow(call: tuple[str, byte
 
 
 def test_a_call_that_is_cut_anywhere_is_refused() -> None:
-    marks = (FileMark("file:///a.wal", 7), FileMark("file:///b.wal", 8))
+    marks = (FileMark("a.wal", 7), FileMark("b.wal", 8))
     whole = b"".join(method_codec("Master", "replication_pending").call(1, (marks, "t", ""), LIMIT))[
         FRAME_HEADER.size :
     ]

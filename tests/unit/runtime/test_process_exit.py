@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.runtime.process_exit import EXIT_CODE
-from bookkeeper.storage.volume.file_ops import path_of, uri_of
 from bookkeeper.storage.wal import read_blocks, read_headers, recover
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.submission import Durability
-from tests.support.volumes import MACHINE
+from tests.support.volumes import MACHINE, name_at, path_of
 from tests.support.wal_commits import PATIENCE_S, Bench
 
 ROOT = Path(__file__).parents[3]
@@ -47,7 +46,7 @@ def rows_of(uri: str, last: int) -> list[bytes]:
 
 @pytest.mark.parametrize(("mode", "sealed_at"), [("stop-at-fence", 2), ("stop-at-books", 1)])
 def test_a_process_that_resumes_after_the_seal_acknowledges_nothing(tmp_path: Path, mode: str, sealed_at: int) -> None:
-    uri = uri_of(tmp_path / "1.wal")
+    uri = name_at(tmp_path / "1.wal")
     with child(tmp_path, mode) as process:
         wait_until_stopped(process)
         seal = recover(MACHINE, uri)
@@ -80,7 +79,7 @@ def test_acknowledged_records_of_a_killed_process_are_in_the_recovered_logs(tmp_
         lines += process.stdout.readlines()
     logs = sorted(tmp_path.glob("*.wal"))
     assert len(logs) > 1, "rolled under way"
-    acknowledged: dict[str, dict[int, bytes]] = {uri_of(path): {} for path in logs}
+    acknowledged: dict[str, dict[int, bytes]] = {name_at(path): {} for path in logs}
     for line in lines:
         name, offset, row = line.split()
         acknowledged[name.decode()][int(offset)] = row

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from bookkeeper.model import BlockTarget, Origin, StreamKey
-from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.storage.wal import FileHeader, Predecessor, WalWriter, origin_to_pb, read_headers
 from shell.failures import ExitCode, run
 from shell.main import bookkeeper
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import MACHINE, name_at, path_of, uri_at
 from tests.support.wal_files import NORTH, TO_EAST, WEST, Spec, append, block, write_wal
 
 SPECS = [
@@ -46,7 +45,7 @@ def test_each_block_is_a_line_with_the_facts_of_its_header(log: Path, capsys: py
     code, lines, err = show(capsys, log)
     assert (code, err) == (ExitCode.OK, "")
     assert lines[0] == f"{log.as_uri()}: {log.stat().st_size} bytes, sealed at offset 6, byte {log.stat().st_size}"
-    assert lines[1].startswith(f"format 2, written by session s of instance {WEST}, created 1970-01-01T00:00:00.001Z")
+    assert lines[1].startswith(f"format 3, written by session s of instance {WEST}, created 1970-01-01T00:00:00.001Z")
     assert lines[2].split() == [
         "OFFSETS",
         "RECORDS",
@@ -68,7 +67,7 @@ def test_each_block_is_a_line_with_the_facts_of_its_header(log: Path, capsys: py
 def test_json_has_one_object_a_line(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, *blocks, end = show_json(capsys, log)
     assert (first["kind"], first["sealed_offset"], first["instance_id"], first["session_id"]) == ("file", 6, WEST, "s")
-    headers = list(read_headers(MACHINE, log.as_uri()))
+    headers = list(read_headers(MACHINE, name_at(log)))
     assert [(b["first"], b["last"], b["position"], b["end_position"]) for b in blocks] == [
         (at.header.first_offset, at.last_offset, at.position, at.end_position) for at in headers
     ]
@@ -85,18 +84,18 @@ def test_json_has_one_object_a_line(log: Path, capsys: pytest.CaptureFixture[str
 def test_a_block_shows_its_origin_and_its_predecessors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), FileHeader())
     made = block(Spec([b"a"]), 1)
-    stream = StreamKey(NORTH, "file:///north/7.wal", "t9", "t1", 3)
+    stream = StreamKey(NORTH, "north/7.wal", "t9", "t1", 3)
     made.header.origin.CopyFrom(origin_to_pb(Origin(stream, 20, 40)))
-    made.header.after.append(Predecessor(file="file:///w/0.wal", offset=7))
+    made.header.after.append(Predecessor(file="w/0.wal", offset=7))
     made.header.end_row = b"m"
     writer.append([made])
     writer.abandon()
     _, found, _ = show_json(capsys, tmp_path / "1.wal")
-    assert found["origin"] == {"stream": stream.encode(), "file": "file:///north/7.wal", "after": 20, "to": 40}
-    assert found["after"] == [{"file": "file:///w/0.wal", "offset": 7}]
+    assert found["origin"] == {"stream": stream.encode(), "file": "north/7.wal", "after": 20, "to": 40}
+    assert found["after"] == [{"file": "w/0.wal", "offset": 7}]
     assert found["end_row"] == "m"
     _, lines, _ = show(capsys, tmp_path / "1.wal")
-    assert lines[3].endswith("21-40 of file:///north/7.wal")
+    assert lines[3].endswith("21-40 of north/7.wal")
     assert "..m" in lines[3]
 
 
@@ -163,7 +162,7 @@ def test_a_log_without_a_complete_header_has_a_torn_tail(tmp_path: Path, capsys:
 
 
 def test_damage_is_an_error_after_the_complete_blocks(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    second = list(read_headers(MACHINE, log.as_uri()))[1]
+    second = list(read_headers(MACHINE, name_at(log)))[1]
     raw = bytearray(log.read_bytes())
     raw[second.end_position - 12] ^= 1
     log.write_bytes(raw)
@@ -188,9 +187,9 @@ def test_a_missing_file_and_a_wrong_range_have_their_exit_codes(log: Path, capsy
 def test_a_uri_names_a_log_even_while_it_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), FileHeader())
     append(writer, SPECS[:2])
-    assert len(show_json(capsys, writer.uri)) == 4
+    assert len(show_json(capsys, uri_at(writer.uri))) == 4
     append(writer, SPECS[2:])
-    assert len(show_json(capsys, writer.uri)) == 5
+    assert len(show_json(capsys, uri_at(writer.uri))) == 5
     writer.abandon()
 
 

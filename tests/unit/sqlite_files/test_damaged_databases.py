@@ -22,7 +22,7 @@ from bookkeeper.sqlite_file import check_journal
 from tests.support.books import OWNER, sqlite_books
 from tests.support.faults import fault
 
-REPL, LOG = Column("repl", b"file:/w/1.wal"), Column("log", b"file:/w/1.wal")
+REPL, LOG = Column("repl", b"w/1.wal"), Column("log", b"w/1.wal")
 DECLARED = (CorruptionError, IncompatibleError, NotFoundError, RefusedError)
 PAGE = 4096
 ME = "instance-1"

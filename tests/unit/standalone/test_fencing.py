@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,6 +102,24 @@ def test_a_stopped_process_with_an_unreadable_lease_is_reported_and_killed_a_lea
         psutil.Process(seen.pid).wait(LIMIT_S)
         assert reports[1:] == [f"{session} (pid {seen.pid}) outlived its lease and was killed"]
         assert [info.alive for info in store.sessions("tserver")] == [False]
+
+
+def test_supervisors_of_several_hosts_end_an_overdue_process_of_any_host_once(
+    store: EmbeddedCoordination, tmp_path: Path
+) -> None:
+    settings = CoordinationSettings(session_lease_ms=LEASE_MS, session_renew_ms=100)
+    with _member(tmp_path) as (member, session), closing(EmbeddedCoordination(tmp_path, settings)) as other:
+        member.freeze()
+        (seen,) = store.processes()
+        reports: list[str] = []
+        fences = [Fence(opened.processes, MARGIN_NS, reports.append) for opened in (store, other)]
+        for fence in fences:
+            fence.run_once(seen.expires_ns + MARGIN_NS)
+        assert reports == [], "its lease and the margin have not passed"
+        fences[0].run_once(seen.expires_ns + MARGIN_NS + 1)
+        psutil.Process(seen.pid).wait(LIMIT_S)
+        fences[1].run_once(seen.expires_ns + MARGIN_NS + 1)
+        assert reports == [f"{session} (pid {seen.pid}) outlived its lease and was killed"]
 
 
 def test_a_process_that_repairs_its_lease_lives_on(store: EmbeddedCoordination, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_damaged_store_is_reported_and_ends_no_supervisor(tmp_path: Path, task
         reports.append(text)
         reported.set()
 
-    task(settings, report, SystemClock(), reported)
+    task([settings], report, SystemClock(), reported)
     (line,) = reports
     assert line.startswith("waiting: the coordination store ")
     assert "is damaged: " in line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import psutil
 import pytest
 
 from bookkeeper.clock import SystemClock
+from bookkeeper.config import SETTINGS_FILE
 from bookkeeper.errors import RefusedError
 from bookkeeper.standalone.supervisor import (
     RESTART_DELAY_MAX_MS,
@@ -34,7 +36,8 @@ RUNNER = """
 import sys
 from pathlib import Path
 from bookkeeper.standalone.supervisor import Role, Supervisor
-Supervisor(Path(sys.argv[1]), [Role("idle", "idle")], print, 10_000).run()
+home = Path(sys.argv[1])
+Supervisor(home, [Role("idle", "idle", home)], print, 10_000).run()
 """
 
 IDLE = "import signal\nsignal.pause()\n"
@@ -139,10 +142,50 @@ def test_a_second_supervisor_of_one_directory_is_refused(cluster: Path) -> None:
     try:
         _pid_after(cluster, 1)
         with pytest.raises(RefusedError, match="another standalone process"):
-            Supervisor(cluster, [Role("idle", "idle")], print, 10_000).run()
+            Supervisor(cluster, [Role("idle", "idle", cluster)], print, 10_000).run()
     finally:
         supervisor.terminate()
         supervisor.wait()
+
+
+HOSTS_RUNNER = """
+import sys
+from pathlib import Path
+from bookkeeper.standalone.supervisor import Role, Supervisor
+home, far = Path(sys.argv[1]), Path(sys.argv[2])
+supervisor = Supervisor(home, [Role("idle", "idle", home)], lambda text: print(text, flush=True), 10_000)
+supervisor.add_host(far, [Role("host2.idle", "idle", far)])
+supervisor.run()
+"""
+
+
+def test_a_lost_directory_ends_the_processes_of_its_host_alone_and_is_reported_once(cluster: Path) -> None:
+    far = cluster / "hosts" / "host2"
+    far.mkdir(parents=True)
+    (far / SETTINGS_FILE).touch()
+    environment = {**os.environ, "PYTHONPATH": str(cluster / "modules")}
+    command = [sys.executable, "-c", HOSTS_RUNNER, str(cluster), str(far)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as supervisor:
+        assert supervisor.stdout is not None
+        try:
+            first, other = _pid_after(cluster, 1), psutil.Process(_pid_after(far, 1))
+            with pytest.raises(RefusedError, match="host2: another standalone process"):
+                Supervisor(far, [], print, 1_000).acquire()
+            shutil.rmtree(far)
+            assert re.match(
+                rf"host2.idle is stopped: the directory {far} of its host was", supervisor.stdout.readline()
+            )
+            psutil.wait_procs([other], LIMIT_MS / 1000)
+            assert not _lives(other)
+            far.mkdir()
+            (far / SETTINGS_FILE).touch()
+            assert _pid_after(far, 2) != other.pid
+            assert _pid_after(cluster, 1) == first
+            os.kill(first, signal.SIGKILL)
+            assert supervisor.stdout.readline().startswith("idle ended (signal SIGKILL)"), "the loss is reported once"
+        finally:
+            supervisor.terminate()
+            assert supervisor.wait(LIMIT_MS / 1000) == 0
 
 
 @contextmanager

@@ -166,3 +166,8 @@ def test_without_its_rule_a_law_of_several_paths_is_red(
 def test_without_predecessors_a_move_leaves_no_trace(tmp_path: Path) -> None:
     with fault("moves-leave-no-trace"), pytest.raises(AssertionError, match="does not say after what"):
         tablet_laws.test_r24_the_first_block_in_another_log_says_after_what(tmp_path)
+
+
+def test_without_the_offsets_of_retained_logs_they_are_replayed_again(tmp_path: Path) -> None:
+    with fault("retained-logs-have-no-offset"), pytest.raises(AssertionError, match="replayed from its beginning"):
+        tablet_laws.test_r4_a_log_whose_cell_waits_for_a_name_has_its_offset_in_each_state(tmp_path)

@@ -23,7 +23,7 @@ OWN, OTHER = Extent("7", None, None), Extent("1", None, None)
 
 
 def names() -> Names:
-    stream = StreamKey(FUZZ_INSTANCE, "file:///fuzz/1.wal", "9", "7", 1)
+    stream = StreamKey(FUZZ_INSTANCE, "fuzz/1.wal", "9", "7", 1)
     return Names(["7"], [OWN], [OTHER], frozenset({"links", "1", "west", "i-west"}), [("token", stream)])
 
 

@@ -17,7 +17,7 @@ from combiners import ReplicationStatus
 from tests.soak.watch import Watch
 from tests.support.books import sqlite_books
 
-FILE = "file:///wal/tserver-1-a/000001.wal"
+FILE = "wal/tserver-1-a/000001.wal"
 EAST = TargetKey("east", "2", "1", 1)
 ROW = keys.repl_row(FILE)
 

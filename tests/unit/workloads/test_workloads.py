@@ -21,7 +21,7 @@ from tests.support.workloads import Expectation, LinkedList, Mix, Workload, cell
 from tests.support.workloads_books import ClusterView, leftovers
 from tests.support.workloads_run import DIFFERENCES_MAX, differences, replica_differences
 
-LOG = "file:///w/tserver-1-a/000001.wal"
+LOG = "w/tserver-1-a/000001.wal"
 STREAM = StreamKey("west", LOG, "1", "1", 1)
 
 
@@ -85,7 +85,7 @@ def test_a_replica_differs_also_in_its_timestamps() -> None:
 # ---- leftovers
 
 
-def view(*rows: Row, wal_files: tuple[Path, ...] = (), segments: tuple[Path, ...] = ()) -> ClusterView:
+def view(*rows: Row, wal_files: tuple[str, ...] = (), segments: tuple[str, ...] = ()) -> ClusterView:
     return ClusterView(
         "east", "east-1", rows, frozenset(), wal_files, segments, segments, frozenset({"s"}), frozenset()
     )
@@ -112,7 +112,7 @@ def test_whatever_nobody_needs_is_named() -> None:
         "log:": tablet(log={log: b"{}"}),
         "repl:": tablet(repl={log: b""}),
         "high-water": tablet(tablet={b"flush": state}),
-        "SEGMENT IS MISSING": tablet(segment={b"file:///t/x.parquet": b""}),
+        "SEGMENT IS MISSING": tablet(segment={b"tables/1/t/x.parquet": b""}),
         "~repl row with done": Row(keys.repl_row(LOG), {keys.done_column(target): Cell(1, b"")}),
         "~repl row with repl": Row(keys.repl_row(LOG), {keys.needed_column(target): Cell(1, b"")}),
         "~recv": Row(recv.key, {recv.column: Cell(1, values.Received(7).encode())}),
@@ -126,10 +126,9 @@ def test_whatever_nobody_needs_is_named() -> None:
         assert word in lines[0]
 
 
-def test_files_that_nothing_names_are_left_behind(tmp_path: Path) -> None:
-    log, segment = tmp_path / "wal" / "tserver-1-a" / "000001.wal", tmp_path / "x.parquet"
-    seal = log.with_name(log.name + ".seal")
-    lines = leftovers(view(wal_files=(log, seal), segments=(segment,)))
+def test_files_that_nothing_names_are_left_behind() -> None:
+    log, segment = "wal/tserver-1-a/000001.wal", "tables/1/t-0001/x.parquet"
+    lines = leftovers(view(wal_files=(log, log + ".seal"), segments=(segment,)))
     assert len(lines) == 3
 
 

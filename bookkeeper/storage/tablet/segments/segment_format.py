@@ -55,9 +55,9 @@ def parse_name(name: str) -> tuple[int, bool] | None:
     return int(number), name.startswith(_MERGED)
 
 
-def unique_part(uri: str) -> str:
+def unique_part(segment: str) -> str:
     """The end of a file's name, which no other file has; links to the file from several tablets have it, too."""
-    name = uri.rpartition("/")[2]
+    name = segment.rpartition("/")[2]
     return name.partition("-")[2] or name
 
 
@@ -69,9 +69,9 @@ _Row = bytes
 
 @dataclass(frozen=True, slots=True)
 class SegmentRef:
-    """A segment as the books have it. ``first_seq`` and ``last_seq`` bound the sequence numbers of its entries.
-    ``ranges``: the rows of the file that count in this tablet, () = all; several tablets may share a file. ``shift``
-    is added to each sequence number in the file, the same for each tablet that names the file.
+    """A segment in the books. ``uri``: its name on the Volume. ``first_seq`` and ``last_seq`` bound the sequence
+    numbers of its entries. ``ranges``: the rows of the file that count in this tablet, () = all; several tablets may
+    share a file. ``shift`` is added to each sequence number in the file, the same for each tablet that names the file.
     """
 
     uri: str

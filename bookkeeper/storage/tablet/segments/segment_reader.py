@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bookkeeper.errors import IncompatibleError, NotFoundError, UnavailableError
+from bookkeeper.errors import IncompatibleError, UnavailableError
 from bookkeeper.storage.columns import column_of
 from bookkeeper.storage.tablet.segments import bloom, segment_format
 from bookkeeper.storage.tablet.segments.block_cache import BlockCache
@@ -173,16 +173,10 @@ class Segment:
         """Read and check the footer, index and filter; raises CorruptionError or IncompatibleError."""
         self.tail()
 
-    def _named(self) -> str:
-        """The name on the Volume. Raises NotFoundError for a place that is not there."""
-        if not self._name:
-            self._name = self._volume.name_of(self.ref.uri)
-        return self._name
-
     def _read(self, start: int, length: int) -> bytes:
         try:
-            content = self._volume.read_range(self._named(), start, length)
-        except (FileNotFoundError, NotFoundError) as error:
+            content = self._volume.read_range(self.ref.uri, start, length)
+        except FileNotFoundError as error:
             raise corrupt(self.ref.uri, "the file is missing") from error
         except OSError as error:
             raise UnavailableError(f"segment {self.ref.uri} can't be read: {error}") from error
@@ -228,8 +222,8 @@ class Segment:
 
     def _check_size(self) -> int:
         try:
-            size = self._volume.size(self._named())
-        except (FileNotFoundError, NotFoundError) as error:
+            size = self._volume.size(self.ref.uri)
+        except FileNotFoundError as error:
             raise corrupt(self.ref.uri, "the file is missing") from error
         except OSError as error:
             raise UnavailableError(f"segment {self.ref.uri} can't be read: {error}") from error

@@ -12,9 +12,8 @@ import contextlib
 import json
 import os
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from bookkeeper.storage.tablet.segments.segment_index import INDEX_SCHEMA, encod
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA, KEY_COLUMNS, entries_within, entry_bytes
 from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.volume.file_ops import uri_of, write_all
+from bookkeeper.storage.volume.file_ops import write_all
 from bookkeeper.storage.volume.names import SCRATCH_SUFFIX
 
 VALUES_PER_BATCH = 1 << 16
@@ -220,7 +219,7 @@ class SegmentWriter:
         finally:
             self._scratch.ops.close(fd)
         return NewSegment(
-            uri=self._volume.uri_of(self.name),
+            uri=self.name,
             group=self._group,
             records=sum(line["records"] for line in self._index),
             bytes=size,
@@ -266,13 +265,9 @@ class SegmentWriter:
         self._volume.discard([self.name])
 
 
-def leftovers(directory: Path, referenced: Collection[str]) -> list[Path]:
-    """Files of interrupted flushes: temporary ones, and segments whose URI is not in ``referenced``.
-
-    Only meaningful while no flush of this directory is under way.
+def leftovers(files: Iterable[str], referenced: Collection[str]) -> list[str]:
+    """Of the files in a directory, by name, those of interrupted flushes and compactions: temporary ones, and segments
+    that are not in ``referenced``. Only meaningful while no flush of the directory is under way.
     """
-    if not directory.is_dir():
-        return []
     endings = (segment_format.ENDING, segment_format.ENDING + SCRATCH_SUFFIX)
-    files = (path for path in directory.iterdir() if path.name.endswith(endings))
-    return sorted(path for path in files if uri_of(path) not in referenced)
+    return sorted(name for name in files if name.endswith(endings) and name not in referenced)

@@ -25,13 +25,13 @@ class FileHeader(_message.Message):
     FORMAT_VERSION_FIELD_NUMBER: _builtins.int
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
-    URI_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     CREATED_TIME_MS_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
     instance_id: _builtins.str
     session_id: _builtins.str
     """the tserver session that owns the file"""
-    uri: _builtins.str
+    name: _builtins.str
     created_time_ms: _builtins.int
     def __init__(
         self,
@@ -39,12 +39,12 @@ class FileHeader(_message.Message):
         format_version: _builtins.int = ...,
         instance_id: _builtins.str = ...,
         session_id: _builtins.str = ...,
-        uri: _builtins.str = ...,
+        name: _builtins.str = ...,
         created_time_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_time_ms", b"created_time_ms", "format_version", b"format_version", "instance_id", b"instance_id", "session_id", b"session_id", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_time_ms", b"created_time_ms", "format_version", b"format_version", "instance_id", b"instance_id", "session_id", b"session_id", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

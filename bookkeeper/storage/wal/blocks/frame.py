@@ -35,7 +35,7 @@ from bookkeeper.storage.volume.volume_protocol import Source
 
 FILE_MAGIC = b"\x89BKW"
 BLOCK_MAGIC = b"\x89BKB"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 ALIGNMENT = 8
 HEADER_BYTES_MAX = 1 << 20
 PAYLOAD_BYTES_MAX = 1 << 28

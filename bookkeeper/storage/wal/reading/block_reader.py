@@ -17,7 +17,7 @@ _ANY_OFFSET = 2**64
 
 
 def read_blocks(
-    volume: ReadableVolume, uri: str, first: int, last: int, position_hint: int | None = None
+    volume: ReadableVolume, name: str, first: int, last: int, position_hint: int | None = None
 ) -> Iterator[Block]:
     """The complete blocks that hold the records ``first`` to ``last`` (inclusive), in order, each checked by its CRC.
 
@@ -30,47 +30,47 @@ def read_blocks(
     - CorruptionError: bytes that must parse do not; names file, position and reason.
     """
     if not 1 <= first <= last:
-        raise InvalidInputError(f"records {first} to {last} of {uri} are no range: offsets count from 1")
-    log = open_own(volume, uri)
+        raise InvalidInputError(f"records {first} to {last} of {name} are no range: offsets count from 1")
+    log = open_own(volume, name)
     if log.seal is not None and last > log.seal.offset:
-        raise NotFoundError(f"records {first} to {last} are not in {uri}: it is sealed and ends at {log.seal.offset}")
-    return _cover(uri, log, first, last, log.start(position_hint, first))
+        raise NotFoundError(f"records {first} to {last} are not in {name}: it is sealed and ends at {log.seal.offset}")
+    return _cover(name, log, first, last, log.start(position_hint, first))
 
 
-def _cover(uri: str, log: LogReader, first: int, last: int, position: int) -> Iterator[Block]:
+def _cover(name: str, log: LogReader, first: int, last: int, position: int) -> Iterator[Block]:
     for at in log.headers(position):
         if at.last_offset >= first:
             yield at.load()
         if at.last_offset >= last:
             return
     if log.seal is None:
-        raise TransientError(f"record {last} is not in {uri} yet")
-    raise corrupt(uri, log.seal.position, f"the log ends before record {last}, against its seal {log.seal}")
+        raise TransientError(f"record {last} is not in {name} yet")
+    raise corrupt(name, log.seal.position, f"the log ends before record {last}, against its seal {log.seal}")
 
 
-def first_block_behind(volume: ReadableVolume, uri: str, position: int) -> BlockAt | None:
+def first_block_behind(volume: ReadableVolume, name: str, position: int) -> BlockAt | None:
     """The first complete block that begins behind a byte of damage; None when there is none. Raises the errors of
     :func:`read_headers`.
     """
-    return open_own(volume, uri).first_block_behind(position)
+    return open_own(volume, name).first_block_behind(position)
 
 
-def read_headers(volume: ReadableVolume, uri: str, position_hint: int | None = None) -> Iterator[BlockAt]:
+def read_headers(volume: ReadableVolume, name: str, position_hint: int | None = None) -> Iterator[BlockAt]:
     """Headers and positions of all blocks, or of those from a block's position on; payloads are not read.
 
     Stops at the seal; in a log without one, behind its last complete block. Raises the errors of :func:`read_blocks`.
     """
-    log = open_own(volume, uri)
+    log = open_own(volume, name)
     return log.headers(log.start(position_hint, _ANY_OFFSET))
 
 
-def read_headers_at(volume: ReadableVolume, uri: str, positions: Iterable[int]) -> Iterator[BlockAt]:
+def read_headers_at(volume: ReadableVolume, name: str, positions: Iterable[int]) -> Iterator[BlockAt]:
     """Headers of the blocks at these positions, which come from :func:`read_headers`; opens the log once. Raises the
     errors of :func:`read_blocks`.
     """
-    log = open_own(volume, uri)
+    log = open_own(volume, name)
     for position in positions:
         at = next(log.headers(position), None)
         if at is None:
-            raise corrupt(uri, position, "a block was here, and is gone")
+            raise corrupt(name, position, "a block was here, and is gone")
         yield at

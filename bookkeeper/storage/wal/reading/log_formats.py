@@ -81,39 +81,39 @@ class LogReader(Protocol):
         """
 
 
-def corrupt(uri: str, position: int, reason: str) -> CorruptionError:
+def corrupt(name: str, position: int, reason: str) -> CorruptionError:
     """The error for bytes of a log that must parse and do not."""
     return CorruptionError(
-        f"{uri} is damaged at byte {position}: {reason}", {"file": uri, "position": str(position), "reason": reason}
+        f"{name} is damaged at byte {position}: {reason}", {"file": name, "position": str(position), "reason": reason}
     )
 
 
-def parse_file_header(uri: str, frame: Frame) -> FileHeader:
+def parse_file_header(name: str, frame: Frame) -> FileHeader:
     """The message of the file-header frame; raises CorruptionError, IncompatibleError."""
     try:
         header = FileHeader.FromString(frame.header)
     except DecodeError as error:
-        raise corrupt(uri, 0, f"the file header does not parse: {error}") from error
+        raise corrupt(name, 0, f"the file header does not parse: {error}") from error
     if header.format_version > FORMAT_VERSION:
         raise IncompatibleError(
-            f"{uri} has format {header.format_version}, this version reads up to {FORMAT_VERSION}: upgrade"
+            f"{name} has format {header.format_version}, this version reads up to {FORMAT_VERSION}: upgrade"
         )
     if header.format_version < FORMAT_VERSION:
         raise IncompatibleError(
-            f"{uri} has format {header.format_version}, this version reads {FORMAT_VERSION} only: let the version that "
-            "wrote it replicate and flush everything first"
+            f"{name} has format {header.format_version}, this version reads {FORMAT_VERSION} only: let the version "
+            "that wrote it replicate and flush everything first"
         )
     return header
 
 
-def parse_block_header(uri: str, frame: Frame) -> BlockHeader:
+def parse_block_header(name: str, frame: Frame) -> BlockHeader:
     """The header message of a block frame; raises CorruptionError."""
     try:
         header = BlockHeader.FromString(frame.header)
     except DecodeError as error:
-        raise corrupt(uri, frame.position, f"the block header does not parse: {error}") from error
+        raise corrupt(name, frame.position, f"the block header does not parse: {error}") from error
     if header.first_offset == 0 or header.record_count == 0:
-        raise corrupt(uri, frame.position, f"a block of {header.record_count} records at {header.first_offset}")
+        raise corrupt(name, frame.position, f"a block of {header.record_count} records at {header.first_offset}")
     return header
 
 
@@ -125,15 +125,15 @@ def readable_bytes(source: Source, seal: Seal | None) -> int:
 class BlockLog:
     """The project's own format, see ``frame``."""
 
-    def __init__(self, uri: str, source: Source, seal: Seal | None) -> None:
+    def __init__(self, name: str, source: Source, seal: Seal | None) -> None:
         """Read and check the file header; raises CorruptionError, IncompatibleError or TransientError."""
-        self.uri = uri
+        self.name = name
         self.seal = seal
         self._source = source
         self.size = source.size
         self._limit = readable_bytes(source, seal)
         if self._limit > source.size:
-            raise corrupt(uri, source.size, f"the file is shorter than its seal, {seal}")
+            raise corrupt(name, source.size, f"the file is shorter than its seal, {seal}")
         self.start_position = self.salt = 0
         self.file_header = FileHeader()
         if self._limit:
@@ -144,13 +144,13 @@ class BlockLog:
             frame = read_frame(self._source, FILE_MAGIC, 0, self._limit, 0)
         except FrameError as error:
             if self._may_grow_at(0, error):
-                raise TransientError(f"{self.uri} has no complete file header yet: {error}") from error
-            raise corrupt(self.uri, 0, str(error)) from error
-        self.file_header = parse_file_header(self.uri, frame)
+                raise TransientError(f"{self.name} has no complete file header yet: {error}") from error
+            raise corrupt(self.name, 0, str(error)) from error
+        self.file_header = parse_file_header(self.name, frame)
         self.salt = frame.prefix.prefix_crc
         self.start_position = frame.end_position
         if self.seal is not None and (self._limit == self.start_position) != (self.seal.offset == 0):
-            raise corrupt(self.uri, self._limit, f"the seal {self.seal} does not fit a file header")
+            raise corrupt(self.name, self._limit, f"the seal {self.seal} does not fit a file header")
 
     @property
     def created_time_ms(self) -> int:
@@ -165,7 +165,7 @@ class BlockLog:
             frame = read_frame(self._source, BLOCK_MAGIC, position_hint, self._limit, self.salt)
         except FrameError:
             return self.start_position
-        return position_hint if parse_block_header(self.uri, frame).first_offset <= first else self.start_position
+        return position_hint if parse_block_header(self.name, frame).first_offset <= first else self.start_position
 
     def headers(self, position: int) -> Iterator[BlockAt]:
         """See :class:`LogReader`."""
@@ -176,10 +176,10 @@ class BlockLog:
             except FrameError as error:
                 if self._may_grow_at(position, error):
                     return
-                raise corrupt(self.uri, position, str(error)) from error
-            header = parse_block_header(self.uri, frame)
+                raise corrupt(self.name, position, str(error)) from error
+            header = parse_block_header(self.name, frame)
             if offset is not None and header.first_offset != offset + 1:
-                raise corrupt(self.uri, position, f"offset {header.first_offset} follows offset {offset}")
+                raise corrupt(self.name, position, f"offset {header.first_offset} follows offset {offset}")
             at = BlockAt(position, frame.end_position, header, partial(self._load, header, frame))
             self._check_against_seal(at)
             yield at
@@ -191,7 +191,7 @@ class BlockLog:
             try:
                 frame = read_frame(self._source, BLOCK_MAGIC, start, self._limit, self.salt)
                 read_payload(self._source, frame)
-                header = parse_block_header(self.uri, frame)
+                header = parse_block_header(self.name, frame)
             except (FrameError, CorruptionError):
                 continue
             return BlockAt(start, frame.end_position, header, partial(self._load, header, frame))
@@ -200,33 +200,33 @@ class BlockLog:
     def _check_against_seal(self, at: BlockAt) -> None:
         """Offsets and bytes must reach the seal together."""
         if self.seal is not None and (at.end_position == self.seal.position) != (at.last_offset == self.seal.offset):
-            raise corrupt(self.uri, at.position, f"a block ends at offset {at.last_offset}, the seal is {self.seal}")
+            raise corrupt(self.name, at.position, f"a block ends at offset {at.last_offset}, the seal is {self.seal}")
 
     def _load(self, header: BlockHeader, frame: Frame) -> Block:
         try:
             return Block(header, read_payload(self._source, frame), frame.end_position)
         except FrameError as error:
-            raise corrupt(self.uri, frame.position, str(error)) from error
+            raise corrupt(self.name, frame.position, str(error)) from error
 
     def _may_grow_at(self, position: int, error: FrameError) -> bool:
         """Whether the bytes may be the end of a log that still grows, and no damage."""
         return self.seal is None and (error.short or only_zeros(self._source, position))
 
 
-def open_own(volume: ReadableVolume, uri: str) -> LogReader:
+def open_own(volume: ReadableVolume, name: str) -> LogReader:
     """Open a log that the books name, see :func:`open_log`. Raises CorruptionError also for another log."""
-    log = open_log(volume, uri)
-    check_own(uri, log.file_header)
+    log = open_log(volume, name)
+    check_own(name, log.file_header)
     return log
 
 
-def check_own(uri: str, file_header: FileHeader) -> None:
+def check_own(name: str, file_header: FileHeader) -> None:
     """Raise CorruptionError when the file is another log, by the session and name in its header: its blocks are valid,
     and a reader would take them for records of this log. The directory above may differ, because it may be mounted
     elsewhere.
     """
-    if file_header.uri and file_header.uri.split("/")[-2:] != uri.split("/")[-2:]:
-        raise corrupt(uri, 0, f"it is another log, {file_header.uri}, in the place of this one; restore the file")
+    if file_header.name and file_header.name.split("/")[-2:] != name.split("/")[-2:]:
+        raise corrupt(name, 0, f"it is another log, {file_header.name}, in the place of this one; restore the file")
 
 
 def only_zeros(source: Source, position: int) -> bool:
@@ -239,25 +239,24 @@ FORMATS: dict[bytes, Callable[[str, Source, Seal | None], LogReader]] = {FILE_MA
 """Magic at the start of a file to the reader of its format."""
 
 
-def open_log(volume: ReadableVolume, uri: str) -> LogReader:
+def open_log(volume: ReadableVolume, name: str) -> LogReader:
     """Open a log of any known format. Raises NotFoundError, TransientError, CorruptionError, IncompatibleError.
 
     The seal is read after the size of the file: so the records of that size that came before the seal lie below it.
     """
-    name = volume.name_of(uri)
     source = volume.open(name)
-    sealed = read_seal_file(volume, uri)
+    sealed = read_seal_file(volume, name)
     seal = None if sealed is None else sealed.seal
     if sealed is not None and (sealed.copy or source.size < sealed.seal.position):
         source = volume.open(name + sealed.copy)
     if seal is not None and seal.position == 0:
-        return BlockLog(uri, source, seal)
+        return BlockLog(name, source, seal)
     for magic, reader in FORMATS.items():
         head = source.read(0, min(len(magic), source.size)).to_pybytes()
         if head == magic:
-            return reader(uri, source, seal)
+            return reader(name, source, seal)
         if seal is None and magic.startswith(head):
-            raise TransientError(f"{uri} has {source.size} bytes and no header yet")
+            raise TransientError(f"{name} has {source.size} bytes and no header yet")
     if seal is None and only_zeros(source, 0):
-        raise TransientError(f"{uri} has no header yet")
-    raise corrupt(uri, 0, "it does not start like a log of any known format")
+        raise TransientError(f"{name} has no header yet")
+    raise corrupt(name, 0, "it does not start like a log of any known format")

@@ -36,14 +36,14 @@ class BlockCount:
     salt: int = 0
 
 
-def seal_proven(volume: Volume, uri: str, source: Source, count: BlockCount) -> Seal:
+def seal_proven(volume: Volume, name: str, source: Source, count: BlockCount) -> Seal:
     """Seal a log where its blocks end, and return the seal that holds. The file was synced before its blocks were
     counted. Raises OSError, and UnavailableError when the log changes meanwhile.
     """
-    if is_on_disk(volume, volume.name_of(uri), count):
-        return write_seal(volume, uri, count.end)
-    copy = _copy(volume, uri, source, count)
-    return write_seal(volume, uri, count.end, copy)
+    if is_on_disk(volume, name, count):
+        return write_seal(volume, name, count.end)
+    copy = _copy(volume, name, source, count)
+    return write_seal(volume, name, count.end, copy)
 
 
 def is_on_disk(volume: Volume, name: str, count: BlockCount) -> bool:
@@ -87,15 +87,15 @@ class _OneFrame:
         return self.content.slice(position - self.position, length)
 
 
-def _copy(volume: Volume, uri: str, source: Source, count: BlockCount) -> str:
+def _copy(volume: Volume, name: str, source: Source, count: BlockCount) -> str:
     """Write the log into a new file beside it, durable on return; returns the suffix of its name."""
     suffix = f".{uuid.uuid4().hex}{COPY_SUFFIX}"
-    target = volume.name_of(uri) + suffix
+    target = name + suffix
     try:
         volume.create(target, _frames(source, count, 0)).close()
     except FrameError as error:
         volume.delete([target])
-        raise UnavailableError(f"{uri} changes while it is recovered ({error}): try again") from error
+        raise UnavailableError(f"{name} changes while it is recovered ({error}): try again") from error
     except OSError:
         volume.delete([target])
         raise

@@ -56,7 +56,7 @@ class BooksClaim:
 
 def recover(
     volume: Volume,
-    uri: str,
+    name: str,
     *,
     give_up_unproven: bool = False,
     books_claim: Callable[[], BooksClaim] = BooksClaim,
@@ -73,50 +73,49 @@ def recover(
     any order. Then recovery gives up complete blocks behind damage, unless one proves that the damaged bytes were
     durable, and does not ask ``books_claim``.
     """
-    seal = read_seal(volume, uri)
+    seal = read_seal(volume, name)
     if seal is not None:
         return seal
     try:
-        name = volume.name_of(uri)
         volume.fence(name)
         source = volume.open(name)
-        count = count_blocks(uri, source, give_up_unproven)
+        count = count_blocks(name, source, give_up_unproven)
         if count.end.position:
-            check_own(uri, parse_file_header(uri, read_frame(source, FILE_MAGIC, 0, source.size, 0)))
+            check_own(name, parse_file_header(name, read_frame(source, FILE_MAGIC, 0, source.size, 0)))
         if not give_up_unproven:
-            refuse_less(uri, count.end, books_claim())
-        return seal_proven(volume, uri, source, count)
+            refuse_less(name, count.end, books_claim())
+        return seal_proven(volume, name, source, count)
     except FileNotFoundError as error:
-        raise NotFoundError(f"there is no log {uri}") from error
+        raise NotFoundError(f"there is no log {name}") from error
     except OSError as error:
-        raise unavailable(f"{uri} can't be recovered", error) from error
+        raise unavailable(f"{name} can't be recovered", error) from error
 
 
-def refuse_less(uri: str, end: Seal, claim: BooksClaim) -> None:
+def refuse_less(name: str, end: Seal, claim: BooksClaim) -> None:
     """Raise CorruptionError when a file ends before an offset that the books know. Such a file looks like one that a
     crash left, but the books show the difference: the header is durable before they name a tablet's use, and they name
     durable offsets only (R12, R15).
     """
     if claim.is_used and end.position == 0:
-        raise corrupt(uri, 0, "it is empty, and the books say that tablets use it")
+        raise corrupt(name, 0, "it is empty, and the books say that tablets use it")
     if end.offset < claim.durable_offset:
         durable = claim.durable_offset
         raise corrupt(
-            uri, end.position, f"it ends after record {end.offset}, and the books know of {durable} durable ones"
+            name, end.position, f"it ends after record {end.offset}, and the books know of {durable} durable ones"
         )
 
 
-def find_end(uri: str, source: Source, give_up_unproven: bool = False) -> Seal:
+def find_end(name: str, source: Source, give_up_unproven: bool = False) -> Seal:
     """The offset of the last record in a complete block, and the position after that block. Raises CorruptionError."""
-    return count_blocks(uri, source, give_up_unproven).end
+    return count_blocks(name, source, give_up_unproven).end
 
 
-def count_blocks(uri: str, source: Source, give_up_unproven: bool = False) -> BlockCount:
+def count_blocks(name: str, source: Source, give_up_unproven: bool = False) -> BlockCount:
     """The end as in :func:`find_end`, and the position up to which the writer had synced. Raises CorruptionError."""
     try:
         file_header = read_frame(source, FILE_MAGIC, 0, source.size, 0)
     except FrameError as error:
-        return BlockCount(_without_header(uri, source, error))
+        return BlockCount(_without_header(name, source, error))
     offset, position, salt = 0, file_header.end_position, file_header.prefix.prefix_crc
     synced = 0
     while position < source.size:
@@ -124,18 +123,18 @@ def count_blocks(uri: str, source: Source, give_up_unproven: bool = False) -> Bl
             frame = read_frame(source, BLOCK_MAGIC, position, source.size, salt)
             read_payload(source, frame)
         except FrameError as error:
-            refuse_blocks_behind(uri, source, position, salt, error, give_up_unproven)
+            refuse_blocks_behind(name, source, position, salt, error, give_up_unproven)
             break
-        header = parse_block_header(uri, frame)
+        header = parse_block_header(name, frame)
         if header.first_offset != offset + 1:
-            raise corrupt(uri, position, f"a block starts at offset {header.first_offset}, expected {offset + 1}")
+            raise corrupt(name, position, f"a block starts at offset {header.first_offset}, expected {offset + 1}")
         offset += header.record_count
         position = frame.end_position
         synced = max(synced, frame.prefix.synced_position)
     return BlockCount(Seal(offset, position), synced, salt)
 
 
-def _without_header(uri: str, source: Source, error: FrameError) -> Seal:
+def _without_header(name: str, source: Source, error: FrameError) -> Seal:
     """The end of a file without a header: its start. The header is durable before the first block is written, so any
     other content is damage. Raises CorruptionError.
     """
@@ -143,20 +142,20 @@ def _without_header(uri: str, source: Source, error: FrameError) -> Seal:
     torn = error.short and FILE_MAGIC.startswith(head[: len(FILE_MAGIC)])
     if (torn and BLOCK_MAGIC not in head and source.size < HEADER_BYTES_MAX) or only_zeros(source, 0):
         return Seal(0, 0)
-    raise corrupt(uri, 0, f"its file header is no header: {error}")
+    raise corrupt(name, 0, f"its file header is no header: {error}")
 
 
 def refuse_blocks_behind(
-    uri: str, source: Source, position: int, salt: int, error: FrameError, give_up_unproven: bool
+    name: str, source: Source, position: int, salt: int, error: FrameError, give_up_unproven: bool
 ) -> None:
     """Raise CorruptionError unless the bytes at ``position`` are a torn tail. Behind a torn tail no block
     proves that the tail was durable, and no block is complete. ``give_up_unproven`` allows complete ones.
     """
     for at, prefix in find_prefixes(source, position + 1, salt):
         if prefix.synced_position > position:
-            raise corrupt(uri, position, f"{error}; a block at byte {at} proves that this was durable")
+            raise corrupt(name, position, f"{error}; a block at byte {at} proves that this was durable")
         if not give_up_unproven and _is_complete(source, at, salt):
-            raise corrupt(uri, position, f"{error}; a whole block follows at byte {at}, perhaps never synced")
+            raise corrupt(name, position, f"{error}; a whole block follows at byte {at}, perhaps never synced")
 
 
 def _is_complete(source: Source, position: int, salt: int) -> bool:
@@ -191,14 +190,14 @@ class FileSummary:
     shares: Mapping[str, tuple[TargetShare, ...]] = field(default_factory=dict)
 
 
-def file_summary(volume: ReadableVolume, uri: str) -> FileSummary:
+def file_summary(volume: ReadableVolume, name: str) -> FileSummary:
     """Read the headers of a sealed log; the master closes cells (R10) and rebuilds barriers (R24) from the summary.
 
     Raises TransientError while there is no seal, and the errors of :func:`read_headers`.
     """
-    log = open_own(volume, uri)
+    log = open_own(volume, name)
     if log.seal is None:
-        raise TransientError(f"{uri} has no seal yet, so its records can't be counted: recover it first")
+        raise TransientError(f"{name} has no seal yet, so its records can't be counted: recover it first")
     tallies: dict[tuple[str, bytes | None], _Tally] = {}
     last_headers: dict[str, pb.BlockHeader] = {}
     for at in log.headers(log.start(None, 1)):
@@ -239,14 +238,13 @@ class _Tally:
         return TabletSummary(self.first_offset, self.last_offset, tuple(self.barriers), frozenset(self.block_targets))
 
 
-def delete_log(volume: Volume, uri: str) -> None:
+def delete_log(volume: Volume, name: str) -> None:
     """Remove a log and its companions, the log first; durable on return, idempotent. Raises UnavailableError."""
-    name = volume.name_of(uri)
     try:
         beside = [other for other in volume.list_names(name + ".") if is_companion(name, other)]
         volume.delete([name, *beside])
     except OSError as error:
-        raise UnavailableError(f"{uri} can't be deleted: {error}") from error
+        raise UnavailableError(f"{name} can't be deleted: {error}") from error
 
 
 def is_companion(name: str, other: str) -> bool:
@@ -256,9 +254,9 @@ def is_companion(name: str, other: str) -> bool:
     return _COMPANION.fullmatch(other.removeprefix(name)) is not None
 
 
-def last_shares(volume: ReadableVolume, uri: str, table_id: str) -> tuple[TargetShare, ...]:
+def last_shares(volume: ReadableVolume, name: str, table_id: str) -> tuple[TargetShare, ...]:
     """Each target's share of a log for one table, by its block headers. Raises the errors of :func:`read_headers`."""
-    log = open_own(volume, uri)
+    log = open_own(volume, name)
     last = pb.BlockHeader()
     for at in log.headers(log.start(None, 1)):
         if at.header.table_id == table_id and at.header.block_targets:

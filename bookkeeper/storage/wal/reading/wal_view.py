@@ -35,20 +35,19 @@ class WalView:
     CorruptionError.
     """
 
-    def __init__(self, volume: ReadableVolume, uri: str) -> None:
+    def __init__(self, volume: ReadableVolume, name: str) -> None:
         """A log whose header is not complete yet has no blocks; see :meth:`tail`."""
-        self.uri = uri
         self._volume = volume
-        self._name = volume.name_of(uri)
+        self.name = name
         self._log: LogReader | None = None
         self._torn = ""
         try:
-            self._log = open_log(volume, uri)
+            self._log = open_log(volume, name)
         except UnavailableError:
             raise
         except TransientError as error:
             self._torn = error.message
-        self.size = self._log.size if self._log is not None else volume.open(self._name).size
+        self.size = self._log.size if self._log is not None else volume.open(self.name).size
         self.end_position = 0
         """Behind the last complete block that was read."""
 
@@ -65,7 +64,7 @@ class WalView:
     @property
     def fenced(self) -> bool:
         """Whether a recovery of this log has started."""
-        return self._volume.is_fenced(self._name)
+        return self._volume.is_fenced(self.name)
 
     def headers(self, first: int = 1, position_hint: int | None = None) -> Iterator[BlockAt]:
         """The blocks from the one that holds record ``first`` on, payloads unread: see :meth:`load`."""
@@ -95,13 +94,13 @@ class WalView:
         try:
             return None if block is None else block.batch()
         except CorruptionError as error:
-            raise corrupt(self.uri, at.position, error.message) from error
+            raise corrupt(self.name, at.position, error.message) from error
 
     def tail(self) -> Tail:
         """The bytes behind the end; valid once :meth:`headers` is exhausted and every block is loaded."""
         if self.seal is not None:
             position, reason = self.seal.position, "behind the seal"
-        elif only_zeros(self._volume.open(self._name), self.end_position):
+        elif only_zeros(self._volume.open(self.name), self.end_position):
             position, reason = self.end_position, self._torn or "zeros"
         else:
             position, reason = self.end_position, self._torn or "the beginning of a block"
@@ -111,6 +110,6 @@ class WalView:
         """Rule R15: an unsealed log ends where recovery would seal it; raises CorruptionError where it would refuse."""
         if self.seal is not None:
             raise error
-        found = find_end(self.uri, self._volume.open(self._name)).position
+        found = find_end(self.name, self._volume.open(self.name)).position
         self.end_position = min(found, int(error.details["position"]))
         self._torn = error.details.get("reason", error.message)

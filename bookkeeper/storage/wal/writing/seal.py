@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import google_crc32c
 
-from bookkeeper.errors import CorruptionError, NotFoundError
+from bookkeeper.errors import CorruptionError
 from bookkeeper.storage.volume.volume_protocol import ReadableVolume, Volume
 
 SEAL_SUFFIX = ".seal"
@@ -71,35 +71,31 @@ def decode_seal(raw: bytes) -> SealFile:
     return found
 
 
-def read_seal_file(volume: ReadableVolume, uri: str) -> SealFile | None:
+def read_seal_file(volume: ReadableVolume, name: str) -> SealFile | None:
     """The seal of a log and its copy, or None while it has none; raises CorruptionError or TransientError."""
-    try:
-        raw = volume.read(volume.name_of(uri) + SEAL_SUFFIX, _SEAL_BYTES_MAX)
-    except NotFoundError:  # the books name a place that is not on this Volume
-        return None
+    raw = volume.read(name + SEAL_SUFFIX, _SEAL_BYTES_MAX)
     if raw is None:
         return None
     try:
         return decode_seal(raw)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptionError(f"the seal of {uri} does not parse: {error}; content {raw[:80]!r}") from error
+        raise CorruptionError(f"the seal of {name} does not parse: {error}; content {raw[:80]!r}") from error
 
 
-def read_seal(volume: ReadableVolume, uri: str) -> Seal | None:
+def read_seal(volume: ReadableVolume, name: str) -> Seal | None:
     """The seal of a log, or None while it has none; raises CorruptionError or TransientError."""
-    found = read_seal_file(volume, uri)
+    found = read_seal_file(volume, name)
     return None if found is None else found.seal
 
 
-def write_seal(volume: Volume, uri: str, seal: Seal, copy: str = "") -> Seal:
+def write_seal(volume: Volume, name: str, seal: Seal, copy: str = "") -> Seal:
     """Seal a log unless it is sealed; returns the seal that holds. Durable on return; raises OSError. ``copy``:
     see :class:`SealFile`; the copy is removed unless the seal that holds names it.
     """
-    name = volume.name_of(uri)
     volume.create_once(name + SEAL_SUFFIX, encode_seal(SealFile(seal, copy)))
-    winner = read_seal_file(volume, uri)
+    winner = read_seal_file(volume, name)
     if winner is None:
-        raise CorruptionError(f"the seal of {uri} vanished while it was made: names of logs must not be reused")
+        raise CorruptionError(f"the seal of {name} vanished while it was made: names of logs must not be reused")
     if copy and winner.copy != copy:
         volume.delete([name + copy])
     return winner.seal
@@ -110,9 +106,6 @@ def is_fenced(volume: Volume, name: str) -> bool:
     return volume.is_fenced(name) or volume.exists(name + SEAL_SUFFIX)
 
 
-def log_exists(volume: Volume, uri: str) -> bool:
-    """Whether there is a log of this URI. Raises OSError when that is unknown."""
-    try:
-        return volume.exists(volume.name_of(uri))
-    except NotFoundError:
-        return False
+def log_exists(volume: Volume, name: str) -> bool:
+    """Whether there is a log of this name. Raises OSError when that is unknown."""
+    return volume.exists(name)

@@ -79,7 +79,7 @@ class WalWriter:
         self._reserved = position
         self._salt = salt
         self.name = name
-        self.uri = header.uri
+        self.uri = header.name
         self.created_time_ms = header.created_time_ms
         self._written = self._synced = _Reach(0, position)
         self._cached_from = position
@@ -110,20 +110,20 @@ class WalWriter:
     def create(cls, volume: Volume, name: str, header: FileHeader, keep_free_bytes: int = 0) -> WalWriter:
         """Make a log that did not exist; its header and its name are durable on return.
 
-        Sets ``header.uri`` and ``format_version``. ``keep_free_bytes`` of the Volume stay free. Raises ExistsError
+        Sets ``header.name`` and ``format_version``. ``keep_free_bytes`` of the Volume stay free. Raises ExistsError
         (names are never used again), UnavailableError, and NoSpaceError: then there is no such file.
         """
         complete = FileHeader()
         complete.CopyFrom(header)
-        complete.uri = volume.uri_of(name)
+        complete.name = name
         complete.format_version = FORMAT_VERSION
         frame = pack_frame(FILE_MAGIC, complete.SerializeToString(), _NO_PAYLOAD, FramePosition(0, 0, 0))[0]
         try:
             appender = volume.create(name, [frame])
         except FileExistsError as error:
-            raise ExistsError(f"there is a log {complete.uri} already: names of logs must not be reused") from error
+            raise ExistsError(f"there is a log {complete.name} already: names of logs must not be reused") from error
         except OSError as error:
-            raise unavailable(f"the log {complete.uri} can't be made", error) from error
+            raise unavailable(f"the log {complete.name} can't be made", error) from error
         return cls(volume, name, appender, complete, len(frame), salt_of(frame), keep_free_bytes)
 
     def reserve(self, length: int) -> None:

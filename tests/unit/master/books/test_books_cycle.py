@@ -12,7 +12,6 @@ from bookkeeper.master.index.snapshot import BrokenChainError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, PartReader, RowPut
 from bookkeeper.model import Barrier, TargetKey
-from bookkeeper.storage.volume.file_ops import uri_of
 from combiners import CLOSED, OPEN
 from tests.support.faults import fault
 from tests.support.master_values import shipping
@@ -22,14 +21,14 @@ from tests.support.wal_files import damage
 LAST = b"1<"
 
 
-def _directory(world: World, session: str) -> bytes:
-    return f"{uri_of(world.settings.wal_dir)}/{session}/".encode()
+def _directory(session: str) -> bytes:
+    return f"wal/{session}/".encode()
 
 
-def _look(world: World, master: Master, session: str, looks: int = 2) -> dict[str, FileEntry]:
+def _look(master: Master, session: str, looks: int = 2) -> dict[str, FileEntry]:
     changed: dict[str, FileEntry] = {}
     for _ in range(looks):
-        changed |= {made.uri(): made for made in master.books.refresh(session, _directory(world, session))}
+        changed |= {made.uri(): made for made in master.books.refresh(session, _directory(session))}
     return changed
 
 
@@ -46,9 +45,9 @@ def test_a_quick_cycle_finds_a_new_file_and_writes_its_needed_cells(world: World
     master.cycle()
     file = world.uri(session)
     world.use(LAST, file, 4)
-    assert set(_look(world, master, session)) == {file}
+    assert set(_look(master, session)) == {file}
     assert world.needed(file)[target].replication_needed_offset == 4
-    assert _look(world, master, session) == {}
+    assert _look(master, session) == {}
 
 
 @pytest.mark.parametrize("log", ["000001.wal", "taken-1.wal"])
@@ -59,12 +58,12 @@ def test_the_offsets_of_one_read_are_safe_after_the_next(world: World, target: T
     master.cycle()
     file = world.uri(session).replace("000001.wal", log)
     world.use(LAST, file, 4)
-    (made,) = _look(world, master, session, 1).values()
+    (made,) = _look(master, session, 1).values()
     assert (made.needed, made.safe, master.books.unsafe()) == (4, 0, [made])
-    _look(world, master, session, 1)
+    _look(master, session, 1)
     assert (made.safe, master.books.unsafe()) == (4, [])
     world.use(LAST, file, 9)
-    _look(world, master, session, 1)
+    _look(master, session, 1)
     assert (made.needed, made.safe) == (9, 4)
     assert target in made.scope.index_by_key
 
@@ -126,7 +125,7 @@ def test_a_quick_cycle_reads_no_older_files_and_no_other_sessions(world: World, 
     world.use(LAST, world.uri(other), 8)
     world.use(LAST, world.uri(session, 2), 8)
     world.use(LAST, world.uri(session, 3), 1)
-    assert set(_look(world, master, session)) == {world.uri(session, 2), world.uri(session, 3)}
+    assert set(_look(master, session)) == {world.uri(session, 2), world.uri(session, 3)}
     assert target in world.needed(world.uri(session, 3))
 
 
@@ -138,7 +137,7 @@ def test_a_new_log_is_found_when_all_older_ones_are_closed(world: World, target:
     for _ in range(2):
         master.cycle()
     world.use(LAST, world.uri(session, 2), 5)
-    assert set(_look(world, master, session)) == {world.uri(session, 2)}
+    assert set(_look(master, session)) == {world.uri(session, 2)}
     assert target in world.needed(world.uri(session, 2))
 
 
@@ -150,7 +149,7 @@ def test_a_closed_cell_of_a_quick_cycle_counts_for_the_next_full_cycle(world: Wo
     master = world.master()
     master.cycle()
     world.closed(LAST, file, 5)
-    _look(world, master, session)
+    _look(master, session)
     world.ship(file, target, 5)
     assert master.cycle() == [file.encode()]
 
@@ -169,7 +168,7 @@ def test_a_barrier_of_an_unknown_file_holds_only_while_that_file_is_outstanding(
     if not still_there:
         world.table.purge([CellKey(LAST, keys.repl_column(first))])
     world.use(LAST, second, 9, [Barrier(4, first, 6)])
-    _look(world, master, session)
+    _look(master, session)
     files = master.books.snapshot.files
     assert (first.encode() in files) == still_there
     expected = (1, 3) if still_there else (1, 9)
@@ -183,9 +182,9 @@ def test_quick_cycles_read_tablets_that_were_just_assigned(world: World, target:
     master = world.master()
     master.cycle()
     world.use(LAST, world.uri(session), 3)
-    assert _look(world, master, session) == {}
+    assert _look(master, session) == {}
     master.books.note_assigned(session, LAST)
-    assert set(_look(world, master, session)) == {world.uri(session)}
+    assert set(_look(master, session)) == {world.uri(session)}
     assert target in world.needed(world.uri(session))
 
 
@@ -216,10 +215,10 @@ def _read_too_early(world: World) -> tuple[tuple[int, int] | None, tuple[int, in
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(books, "_refresh_row", torn)
-        books.refresh(session, _directory(world, session))
+        books.refresh(session, _directory(session))
     files = books.snapshot.files
     early = next_range(files[file.encode()], target, files, shipping())
-    _look(world, master, session)
+    _look(master, session)
     return early, next_range(files[file.encode()], target, files, shipping())
 
 
@@ -248,7 +247,7 @@ def _barrier_on_a_parents_log(world: World) -> tuple[int, int] | None:
     world.use(rows[0], file, 4, [Barrier(2, first, 6)])
     master.books.note_assigned(session, rows[0])
     for _ in range(2):
-        _look(world, master, session)
+        _look(master, session)
     files = master.books.snapshot.files
     return next_range(files[file.encode()], target, files, shipping())
 
@@ -278,7 +277,7 @@ def _barrier_on_a_shared_log(world: World) -> tuple[int, int] | None:
     world.use(row, file, 4, [Barrier(2, first, 6)])
     master.books.note_assigned(session, row)
     for _ in range(2):
-        _look(world, master, session)
+        _look(master, session)
     files = master.books.snapshot.files
     return next_range(files[file.encode()], target, files, shipping())
 
@@ -303,7 +302,7 @@ def test_r24_the_master_finds_logs_whose_barrier_a_coarser_one_implies(world: Wo
     world.use(row, file, 9, [Barrier(at, world.uri(before, number), 6) for at, number in enumerate((1, 2, 3, 8, 5), 1)])
     master.books.note_assigned(session, row)
     for _ in range(2):
-        _look(world, master, session)
+        _look(master, session)
     files = master.books.snapshot.files
     kept = files[file.encode()].barriers
     assert world.uri(before, 5).encode() not in [barrier.file for barrier in kept]
@@ -316,7 +315,7 @@ def test_a_log_that_no_row_names_was_passed_and_is_searched_once(world: World) -
     session = world.tserver()
     master = world.master()
     master.cycle()
-    world.use(rows[0], world.uri(session), 4, [Barrier(2, "file:///gone/000001.wal", 6)])
+    world.use(rows[0], world.uri(session), 4, [Barrier(2, "gone/000001.wal", 6)])
     master.books.note_assigned(session, rows[0])
     asked: list[str] = []
 
@@ -327,7 +326,7 @@ def test_a_log_that_no_row_names_was_passed_and_is_searched_once(world: World) -
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(books_cycle, "predecessor_rows", nowhere)
         for _ in range(3):
-            _look(world, master, session)
+            _look(master, session)
     assert asked == ["2"]
 
 
@@ -356,21 +355,21 @@ def test_a_full_cycle_starts_over_when_tablets_do_not_join_up_and_gives_up_at_la
 
 def test_garbage_in_one_cell_stops_neither_the_cycle_nor_other_files(world: World, target: TargetKey) -> None:
     session = world.tserver()
-    world.table.put([RowPut(LAST, {keys.repl_column("file:///garbage"): b"\xff"})], 7)
+    world.table.put([RowPut(LAST, {keys.repl_column("garbage"): b"\xff"})], 7)
     file = world.uri(session)
     world.use(LAST, file, 3)
     master = world.master()
     view = master.read_books()
     master.act(view)
     assert target in world.needed(file)
-    assert "file:///garbage" in view.snapshot.problems[0]
+    assert "garbage" in view.snapshot.problems[0]
 
 
 @pytest.mark.parametrize("sealed", [False, True], ids=["not sealed", "sealed"])
 def test_a_damaged_log_stays_open_and_stops_no_other_file(world: World, target: TargetKey, sealed: bool) -> None:
     session = world.tserver()
     damaged, whole = (world.log(session, 5, number, seal=sealed) for number in (1, 2))
-    damage(damaged, 3, header=True)
+    damage(damaged, 3, header=True, root=world.settings.directory)
     for file in (damaged, whole):
         world.use(b"1<", file, 5)
     world.kill(session)
@@ -400,6 +399,6 @@ def test_a_cycle_writes_nothing_when_nothing_changed(world: World, target: Targe
         patch.setattr(world.table, "put", lambda rows, rank: puts.append((rows, rank)))
         for _ in range(3):
             master.cycle()
-        _look(world, master, session)
+        _look(master, session)
     assert puts == []
     assert target in world.needed(world.uri(session))

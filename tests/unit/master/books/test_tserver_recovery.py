@@ -11,11 +11,9 @@ from bookkeeper.errors import LeaseLostError
 from bookkeeper.master.books.tserver_recovery import ROUNDS_TO_TRY_AGAIN, unsealed_sessions
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
-from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.storage.wal import read_headers, read_seal
 from tests.support.faults import fault
 from tests.support.master_world import World, open_status
-from tests.support.volumes import MACHINE
 
 
 def test_logs_of_dead_sessions_are_sealed_and_those_of_live_ones_are_not(world: World) -> None:
@@ -26,7 +24,7 @@ def test_logs_of_dead_sessions_are_sealed_and_those_of_live_ones_are_not(world: 
     world.kill(dead)
     assert unsealed_sessions(master.tservers.sessions(), master.tservers) == [dead]
     assert master.recovery.run_once() == [dead]
-    assert [seal and seal.offset for seal in map(partial(read_seal, MACHINE), files)] == [3, 2, None]
+    assert [seal and seal.offset for seal in map(partial(read_seal, world.volume), files)] == [3, 2, None]
     assert unsealed_sessions(master.tservers.sessions(), master.tservers) == []
     assert master.recovery.run_once() == []
 
@@ -34,7 +32,7 @@ def test_logs_of_dead_sessions_are_sealed_and_those_of_live_ones_are_not(world: 
 def test_a_damaged_log_is_a_problem_and_delays_its_tablets_alone(world: World) -> None:
     dead, other = world.tserver(), world.tserver()
     damaged, sound = world.log(dead, 5), world.log(other, 3)
-    path = path_of(damaged)
+    path = world.path(damaged)
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 0xFF
     path.write_bytes(raw)
@@ -43,7 +41,7 @@ def test_a_damaged_log_is_a_problem_and_delays_its_tablets_alone(world: World) -
     master = world.master()
     master.recovery.run_once()
     assert list(master.recovery.problems) == [damaged]
-    assert read_seal(MACHINE, sound) is not None
+    assert read_seal(world.volume, sound) is not None
     assert unsealed_sessions(master.tservers.sessions(), master.tservers) == [dead]
 
 
@@ -59,18 +57,18 @@ def check_cut_logs_are_told(world: World) -> None:
     dead = world.tserver()
     files = [world.log(dead, 5, number) for number in range(1, len(cuts) + 1)]
     for file, cut in zip(files, cuts, strict=True):
-        [*_, third, _, _] = read_headers(MACHINE, file)
-        path_of(file).write_bytes(cut(path_of(file).read_bytes(), third.end_position))
+        [*_, third, _, _] = read_headers(world.volume, file)
+        world.path(file).write_bytes(cut(world.path(file).read_bytes(), third.end_position))
         status = values.encode_status(open_status(5))
         world.table.put([RowPut(b"1<", {keys.repl_column(file): status})], keys.needed_rank(5))
     used = world.log(dead, 2, 9)
-    path_of(used).write_bytes(b"")
+    world.path(used).write_bytes(b"")
     world.table.put([RowPut(b"1<", {keys.log_column(used): values.LOG})], keys.first_use_rank(1))
     world.kill(dead)
     master = world.master()
     assert master.recovery.run_once() == [], "a log that was cut is sealed as a crash left it"
     assert set(master.recovery.problems) == {*files, used}
-    assert all(read_seal(MACHINE, file) is None for file in (*files, used))
+    assert all(read_seal(world.volume, file) is None for file in (*files, used))
     assert "ends after record 3, and the books know of 5 durable ones" in master.recovery.problems[files[0]]
     assert "it is empty, and the books say that tablets use it" in master.recovery.problems[used]
 
@@ -90,26 +88,26 @@ def test_without_the_books_claim_cut_logs_are_sealed_and_lose_records(world: Wor
 def test_a_crash_leaves_an_unused_log_or_one_with_an_unsynced_end(world: World) -> None:
     dead = world.tserver()
     unused, torn = world.log(dead, 2, 1), world.log(dead, 5, 2)
-    path_of(unused).write_bytes(b"")
-    path_of(torn).write_bytes(path_of(torn).read_bytes()[:-3])
+    world.path(unused).write_bytes(b"")
+    world.path(torn).write_bytes(world.path(torn).read_bytes()[:-3])
     for file, needed in ((torn, 4),):
         cells = {keys.repl_column(file): values.encode_status(open_status(needed)), keys.log_column(file): values.LOG}
         world.table.put([RowPut(b"1<", cells)], keys.needed_rank(needed))
     world.kill(dead)
     master = world.master()
     assert master.recovery.run_once() == [dead]
-    assert [seal and seal.offset for seal in map(partial(read_seal, MACHINE), (unused, torn))] == [0, 4]
+    assert [seal and seal.offset for seal in map(partial(read_seal, world.volume), (unused, torn))] == [0, 4]
 
 
 def test_a_log_that_was_restored_is_recovered_after_a_while(world: World) -> None:
     dead = world.tserver()
     file = world.log(dead, 3)
-    whole = path_of(file).read_bytes()
-    path_of(file).write_bytes(b"rubbish" + whole[7:])
+    whole = world.path(file).read_bytes()
+    world.path(file).write_bytes(b"rubbish" + whole[7:])
     world.kill(dead)
     master = world.master()
     master.recovery.run_once()
-    path_of(file).write_bytes(whole)
+    world.path(file).write_bytes(whole)
     assert [dead] in [master.recovery.run_once() for _ in range(ROUNDS_TO_TRY_AGAIN)]
     assert master.recovery.problems == {}
 
@@ -121,7 +119,7 @@ def test_a_session_is_forgotten_when_it_left_neither_tablet_nor_log(world: World
         world.kill(session)
     master = world.master()
     assert master.recovery.forget(master.tservers.sessions(), {holding}) == []
-    path = path_of(file)
+    path = world.path(file)
     for name in path.parent.iterdir():
         name.unlink()
     assert master.recovery.forget(master.tservers.sessions(), {holding}) == [dead]
@@ -147,4 +145,4 @@ def test_a_deposed_leader_seals_nothing(world: World) -> None:
     master.session.close()
     with pytest.raises(LeaseLostError):
         master.recovery.run_once()
-    assert read_seal(MACHINE, file) is None
+    assert read_seal(world.volume, file) is None

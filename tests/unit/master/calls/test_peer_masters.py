@@ -28,7 +28,7 @@ from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.file_roots import ANYWHERE
 
 OWN = "instance-west"
-STREAM = StreamKey(OWN, "file:///w", "1", "cities", 1)
+STREAM = StreamKey(OWN, "w", "1", "cities", 1)
 
 
 @dataclass(slots=True)

@@ -22,6 +22,9 @@ from bookkeeper.master.index.shipments import Report, Shipments
 from bookkeeper.master.operations.table_lifecycle import as_deleted
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine, RangeKey
+from bookkeeper.master.replicas.leader_choice import LeaderChoice
+from bookkeeper.master.replicas.repair_state import RepairLimits
+from bookkeeper.master.replicas.repairer import Repairer
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import TargetKey
@@ -60,14 +63,17 @@ class Running:
             self.shipping,
             self.quarantine,
         )
-        placement = Placement(
-            master.books.stores, calls, world.clock, self.event_queue.ask_place, master.books.note_assigned
-        )
+        ask_place = self.event_queue.ask_place
+        leaders = LeaderChoice(world.table, calls, ask_place)
+        placement = Placement(master.books.stores, calls, world.clock, ask_place, master.books.note_assigned, leaders)
+        stores, limits = master.books.stores, RepairLimits(60_000, 2, 90_000)
+        repairer = Repairer(stores, world.clock, leaders.held, limits, placement.request_leader)
         self.cycle = Cycle(
             CycleTiming(world.clock, rng, settings),
             calls,
             master.books,
             placement,
+            repairer,
             master.recovery,
             self.dispatcher,
             self.event_queue,
@@ -254,7 +260,7 @@ def _known_when_a_missing_file_failed(
     """Whether a report of a file that is not outstanding changed the master's shipments, and failures of the peer."""
     running.until_given(tserver, 1)
     known = set(running.shipping.shipments)
-    running.event_queue.report([Report(tserver.session, "t", b"file:///nothing", target, 9, 9, 0, 0, "no", True)])
+    running.event_queue.report([Report(tserver.session, "t", b"nothing", target, 9, 9, 0, 0, "no", True)])
     running.once()
     return set(running.shipping.shipments) != known, running.shipping.peer("east").failures
 

@@ -16,7 +16,6 @@ from bookkeeper.master.origins.origin_gc import OriginGc
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MAX_RANK, Cell, CellKey, Column, Row, RowPut
 from bookkeeper.model import TargetKey
-from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.faults import fault
 from tests.support.master_values import EAST, books_row, name, status_value
 from tests.support.master_world import LATE_MS, Master, World
@@ -24,7 +23,7 @@ from tests.support.must_raise import must_raise
 
 LAST = b"1<"
 W1, W2 = (name(session).decode() for session in ("s1", "s2"))
-SEGMENT = "file:///tables/1/t-0/a.parquet"
+SEGMENT = "tables/1/t-0/a.parquet"
 
 
 def flags(file: str, of_it: int) -> FileFlags:
@@ -77,7 +76,7 @@ def test_a_collector_that_leads_no_more_deletes_nothing(world: World, monkeypatc
     monkeypatch.setattr(OriginGc, "record_recipients", lambda *_: master.session.close())
     with pytest.raises(LeaseLostError):
         master.collect(1)
-    assert path_of(file).exists()
+    assert world.path(file).exists()
 
 
 def test_a_marked_file_is_not_marked_again() -> None:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.bulk import incoming_dir
+from bookkeeper.bulk import INCOMING
 from bookkeeper.master.gc.orphan_files import (
     SCAN_INTERVAL_MS,
-    DataDirectories,
     Holding,
     OrphanFiles,
     is_orphan_segment,
@@ -19,8 +18,9 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.storage.tablet import parse_name
-from bookkeeper.storage.volume.file_ops import uri_of
+from bookkeeper.storage.volume import LocalVolume, Volume
 from tests.support.master_world import Master, World
+from tests.support.volumes import name_at
 
 FLIGHT_MS = 100_000
 ROW = b"1<"
@@ -40,13 +40,12 @@ def master(world: World) -> Master:
 
 @pytest.fixture
 def orphans(world: World, master: Master) -> OrphanFiles:
-    settings = world.settings
-    return made(world, master, settings.tables_dir, settings.wal_dir)
+    return made(world, master, world.volume)
 
 
-def made(world: World, master: Master, tables_dir: Path, wal_dir: Path) -> OrphanFiles:
-    directories, rounds = DataDirectories(tables_dir, wal_dir), world.rounds(master.reign)
-    return OrphanFiles(master.books.stores, rounds, world.clock, directories, master.tservers.live, FLIGHT_MS)
+def made(world: World, master: Master, volume: Volume) -> OrphanFiles:
+    rounds = world.rounds(master.reign)
+    return OrphanFiles(master.books.stores, rounds, world.clock, volume, master.tservers.live, FLIGHT_MS)
 
 
 def segment(world: World, flush_id: int, ending: str = ".parquet") -> str:
@@ -57,7 +56,7 @@ def segment(world: World, flush_id: int, ending: str = ".parquet") -> str:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{flush_id:010d}-{flush_id:x}{ending}"
     path.write_bytes(b"segment")
-    return uri_of(path)
+    return name_at(path, world.settings.directory)
 
 
 def name_it(world: World, uri: str, flush_id: int) -> None:
@@ -123,7 +122,7 @@ def test_files_of_removed_tablets_are_orphans_and_foreign_files_are_not(world: W
     for path in (stray, foreign):
         path.write_bytes(b"")
     orphans.run_once()
-    assert look_later(world, orphans) == [uri_of(stray)]
+    assert look_later(world, orphans) == [name_at(stray, world.settings.directory)]
 
 
 def test_searches_are_rare(world: World, orphans: OrphanFiles) -> None:
@@ -169,13 +168,12 @@ def test_a_compactions_file_is_an_orphan_after_its_holder(name: str, left: bool)
 
 
 def test_no_directory_of_tables_is_no_error(world: World, master: Master) -> None:
-    nowhere = Path("/nowhere")
-    assert made(world, master, nowhere, nowhere).run_once() == []
+    assert made(world, master, LocalVolume(Path("/nowhere"))).run_once() == []
 
 
 def test_files_that_peers_sent_to_a_dead_tserver_are_deleted(world: World, orphans: OrphanFiles) -> None:
     living = world.tserver()
-    incoming = incoming_dir(world.settings.tables_dir)
+    incoming = world.path(INCOMING)
     for session in (living, "dead"):
         (incoming / session).mkdir(parents=True)
         (incoming / session / "part").write_bytes(b"segment")

@@ -96,7 +96,7 @@ def test_reasons_say_for_whom() -> None:
 
 def test_the_largest_come_first_and_marked_files_are_there_too() -> None:
     first, second, third = FILES
-    segment = "file:///tables/1/t/a.parquet"
+    segment = "tables/1/t/a.parquet"
     logs = [LogFile(first, "s1", False), LogFile(second, "s2", True)]
     found = RetentionReasons(NAMES).retained(logs, {first: 5, second: 9, segment: 7}, LIVE, {second, segment})
     assert [(file.file, file.bytes, [reason.kind for reason in file.reasons]) for file in found] == [

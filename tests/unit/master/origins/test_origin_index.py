@@ -9,14 +9,13 @@ import pytest
 from bookkeeper.master.origins.origin_index import OriginIndex, handed_on
 from bookkeeper.model import Origin, StreamKey
 from bookkeeper.origins import Root, RootLog, Runs, root_of
-from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.storage.wal import Block, FileHeader, WalWriter, origin_to_pb
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, block_origins_to_pb
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import MACHINE, name_at, path_of
 from tests.support.wal_files import WEST, Spec, block, damage
 
-STREAM = StreamKey("south", "file:///south/1.wal", "1", "t1", 1)
-NORTH = RootLog("north", "file:///north/1.wal")
+STREAM = StreamKey("south", "south/1.wal", "1", "t1", 1)
+NORTH = RootLog("north", "north/1.wal")
 
 
 def received(first: int, *, told: bool = True, stamped: bool = True) -> Block:

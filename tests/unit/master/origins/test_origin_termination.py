@@ -30,7 +30,7 @@ from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract.origin_messages import HandedOn, RootQuestion, RootStanding
 from tests.support.faults import fault
 
-LOG = RootLog("a", "file:///a/1.wal")
+LOG = RootLog("a", "a/1.wal")
 
 
 @dataclass
@@ -246,7 +246,7 @@ def test_r22_the_farthest_clusters_are_notified_first() -> None:
 
 
 def test_r22_a_log_that_goes_says_whom_it_brought_what() -> None:
-    own, other, over = RootLog("b", "file:///b/1.wal"), LOG, RootLog("a", "file:///a/0.wal")
+    own, other, over = RootLog("b", "b/1.wal"), LOG, RootLog("a", "a/0.wal")
     puts = recipient_puts(own, [other, over], ["c"], [other])
     assert [put.key for put in puts] == [keys.root_row(own), keys.root_row(other)]
     assert {column for put in puts for column in put.values} == {keys.destination_cell(own, "c", own.file).column}

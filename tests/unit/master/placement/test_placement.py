@@ -18,11 +18,11 @@ from bookkeeper.master.placement.placement import ClusterState, Placement, may_l
 from bookkeeper.master.placement.return_wait import RETURN_MS
 from bookkeeper.master.placement.tablet_moves import MOVES_MAX
 from bookkeeper.master.queries.queries import Queries
+from bookkeeper.master.replicas.leader_choice import LeaderChoice
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import TabletProblem
-from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.faults import fault
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import ScriptedTServer, scripted
@@ -44,12 +44,14 @@ class Placed:
     def __init__(self, world: World, master: Master) -> None:
         self.world, self.master, self.lanes = world, master, KeyedExecutors()
         self.changed: set[bytes] = set()
+        calls = TServerCalls(master.tservers, self.lanes)
         self.placement = Placement(
             master.books.stores,
-            TServerCalls(master.tservers, self.lanes),
+            calls,
             world.clock,
             lambda rows: self.changed.update(rows),
             master.books.note_assigned,
+            LeaderChoice(world.table, calls, lambda rows: self.changed.update(rows)),
             unrecoverable=master.recovery.problems,
         )
 
@@ -61,7 +63,8 @@ class Placed:
         """The living tservers."""
         sessions = self.master.tservers.sessions()
         live = {info.session_id: info.address for info in sessions if info.alive}
-        return ClusterState(live, unsealed_sessions(sessions, self.master.tservers))
+        hosts = {info.session_id: info.host for info in sessions if info.alive and info.host is not None}
+        return ClusterState(live, unsealed_sessions(sessions, self.master.tservers), hosts=hosts)
 
     def until_answered(self, tserver: ScriptedTServer) -> None:
         """Wait for its report."""
@@ -207,9 +210,10 @@ def test_tablets_of_a_dead_tserver_go_elsewhere_once_its_logs_are_sealed(
 def check_damaged_logs_hold_back_their_own(world: World, tservers: list[ScriptedTServer], placed: Placed) -> None:
     placed.until_held(_home_of_first_place(placed, world, tservers), LAST)
     home = _home(world, tservers)
-    log = path_of(world.log(home.session, 3))
-    log.write_bytes(log.read_bytes()[:200] + bytes(8) + log.read_bytes()[208:])
-    cell = {keys.log_column(log.as_uri()): values.LOG}
+    log = world.log(home.session, 3)
+    path = world.path(log)
+    path.write_bytes(path.read_bytes()[:200] + bytes(8) + path.read_bytes()[208:])
+    cell = {keys.log_column(log): values.LOG}
     world.table.put([RowPut(b"1<", cell)], keys.first_use_rank(1))
     world.kill(home.session)
     placed.place()
@@ -222,7 +226,7 @@ def check_damaged_logs_hold_back_their_own(world: World, tservers: list[Scripted
     ((there, problem),) = [(found.address, found.problem) for found in queries.locate("1") if found.extent == LAST]
     assert there is None
     assert problem is not None
-    assert f"{log.as_uri()} is damaged" in problem
+    assert f"{log} is damaged" in problem
     assert "; restore the file, or decide" in problem
     world.table.delete([CellKey(b"1<", column) for column in cell], keys.first_use_rank(1))
     other = next(tserver for tserver in tservers if tserver is not home)

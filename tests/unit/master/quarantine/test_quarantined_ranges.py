@@ -37,7 +37,7 @@ from tests.unit.master.cycle.test_cycle import Running
 LAST = b"1<"
 BAD = BlockRange(3, 4, 30, 50)
 ENTRY = Quarantined(BAD, "invalid_input", "too long", 1_000)
-FILE = "file:///wal/s1/000001.wal"
+FILE = "wal/s1/000001.wal"
 
 
 def failure(file: bytes, finished: int, blocks: BlockRange | None = BAD, key: TargetKey = EAST) -> Report:

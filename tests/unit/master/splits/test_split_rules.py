@@ -20,9 +20,9 @@ from bookkeeper.model import Extent, PartialHighWater, RowRange, StreamKey
 from bookkeeper.origins import Part, Root, RootIntervals, Runs
 from tests.support.faults import fault
 
-STREAM = StreamKey("east", "file:///their/1.wal", "7", "1", 1)
-OTHER = StreamKey("east", "file:///their/2.wal", "7", "1", 1)
-ROOT = Root("east", "file:///their/1.wal", "7")
+STREAM = StreamKey("east", "their/1.wal", "7", "1", 1)
+OTHER = StreamKey("east", "their/2.wal", "7", "1", 1)
+ROOT = Root("east", "their/1.wal", "7")
 
 
 def entry(first: bytes, last: bytes, *ranges: RowRange) -> SegmentEntry:
@@ -131,7 +131,7 @@ def test_a_remnant_is_no_tablet() -> None:
 
 
 def test_facts_that_fit_in_no_cell_are_refused() -> None:
-    many = {f"file:///{'x' * 400}/{number}": entry(b"a", b"z") for number in range(9_000)}
+    many = {f"{'x' * 400}/{number}": entry(b"a", b"z") for number in range(9_000)}
     with pytest.raises(RefusedError, match="compact"):
         split_rules.encode_facts([facts(None, None, state(segments=many), many)])
 

@@ -13,7 +13,7 @@ from tests.support.ranges import a_range
 _ranges = st.lists(
     st.builds(
         lambda file, target, instance, first, order: a_range(
-            f"file:///{file}",
+            f"{file}",
             first,
             first + 9,
             target=TargetKey("east", "r1", target, 1),
@@ -53,6 +53,6 @@ def test_each_task_is_one_record_batch_with_its_number(ranges: list[Range], task
 
 
 def test_the_larger_files_are_shared_out_first() -> None:
-    sizes = {"file:///a": 100, "file:///b": 60, "file:///c": 50}
+    sizes = {"a": 100, "b": 60, "c": 50}
     shares = split_tasks([a_range(file, 1, size) for file, size in sizes.items()], 2)
-    assert [[r.file for r in share] for share in shares] == [["file:///a"], ["file:///b", "file:///c"]]
+    assert [[r.file for r in share] for share in shares] == [["a"], ["b", "c"]]

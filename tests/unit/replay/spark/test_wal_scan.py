@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotFoundError
 from bookkeeper.replay.spark import wal_scan
 from bookkeeper.replay.spark.wal_scan import SCAN_SCHEMA, RecordFilter, list_logs, plan, plan_log, read_part
-from bookkeeper.storage.volume.file_ops import path_of, uri_of
+from bookkeeper.storage.volume import GivenFiles, file_uris
 from bookkeeper.storage.wal import FileHeader, WalWriter, read_headers
 from bookkeeper.storage.wal.reading.wal_recovery import recover
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import MACHINE, name_at, path_of, uri_at
 from tests.support.wal_files import Spec, append, write_wal
 
 SPECS = [
@@ -34,7 +34,7 @@ LAST = 96
 
 @pytest.fixture(scope="module", params=["sealed", "open"])
 def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_wal(tmp_path_factory.mktemp("wal") / "1.wal", SPECS, seal=request.param == "sealed")
+    return uri_at(write_wal(tmp_path_factory.mktemp("wal") / "1.wal", SPECS, seal=request.param == "sealed"))
 
 
 def read(uris: list[str], wanted: RecordFilter | None = None, part_bytes: int = 1 << 30) -> pa.Table:
@@ -79,11 +79,11 @@ def test_exact_conditions_and_any_cut_give_exactly_the_wanted_records(
 
 def test_parts_begin_and_end_with_blocks_and_keep_to_their_size(log: str) -> None:
     parts = plan_log(log, RecordFilter(), 1000)
-    positions = {at.position for at in read_headers(MACHINE, log)}
+    positions = {at.position for at in read_headers(GivenFiles(), log)}
     assert len(parts) > 1
     assert {part.position for part in parts} <= positions
     assert [part.position for part in parts[1:]] == [part.end_position for part in parts[:-1]]
-    assert parts[-1].end_position == path_of(log).stat().st_size
+    assert parts[-1].end_position == file_uris.path_of(log).stat().st_size
 
 
 def test_a_log_below_the_size_is_one_part_and_its_headers_are_not_walked(
@@ -94,7 +94,7 @@ def test_a_log_below_the_size_is_one_part_and_its_headers_are_not_walked(
 
 
 def test_small_blocks_come_in_common_batches_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    uri = write_wal(tmp_path / "1.wal", [Spec([b"%04d" % n]) for n in range(100)])
+    uri = uri_at(write_wal(tmp_path / "1.wal", [Spec([b"%04d" % n]) for n in range(100)]))
     monkeypatch.setattr(wal_scan, "BATCH_RECORDS_MAX", 30)
     sizes = [batch.num_rows for part in plan([uri], RecordFilter(), 1 << 20) for batch in read_part(part)]
     assert sizes == [30, 30, 30, 10]
@@ -106,11 +106,11 @@ def test_small_blocks_come_in_common_batches_of_bounded_size(tmp_path: Path, mon
 def test_a_part_read_twice_is_the_same_though_the_log_grows_and_is_sealed(tmp_path: Path) -> None:
     writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), FileHeader())
     append(writer, SPECS[:2])
-    parts = plan([writer.uri], RecordFilter(), 1 << 20)
+    parts = plan([uri_at(writer.uri)], RecordFilter(), 1 << 20)
     before = [batch for part in parts for batch in read_part(part)]
     append(writer, SPECS[2:])
     assert [batch for part in parts for batch in read_part(part)] == before
-    assert read([writer.uri]).num_rows == LAST
+    assert read([uri_at(writer.uri)]).num_rows == LAST
     writer.seal()
     assert [batch for part in parts for batch in read_part(part)] == before
 
@@ -120,7 +120,7 @@ def test_a_torn_tail_ends_the_data_and_a_seal_holds(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-8])
     before = seen(read([str(path)]))
     assert len(before) == 66
-    recover(MACHINE, uri_of(path))
+    recover(MACHINE, name_at(path))
     path.write_bytes(path.read_bytes() + b"behind the seal")
     assert seen(read([str(path)])) == before
 
@@ -133,11 +133,11 @@ def test_a_newborn_log_has_no_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seal", [True, False])
 def test_damage_is_an_error_that_names_file_and_byte(tmp_path: Path, seal: bool) -> None:
-    uri = write_wal(tmp_path / "1.wal", SPECS, seal=seal)
-    raw = bytearray(path_of(uri).read_bytes())
-    third = list(read_headers(MACHINE, uri))[2]
+    name = write_wal(tmp_path / "1.wal", SPECS, seal=seal)
+    uri, raw = uri_at(name), bytearray(path_of(name).read_bytes())
+    third = list(read_headers(MACHINE, name))[2]
     raw[third.end_position - 12] ^= 1
-    path_of(uri).write_bytes(raw)
+    path_of(name).write_bytes(raw)
     with pytest.raises(CorruptionError, match=rf"1\.wal is damaged at byte {third.position}"):
         read([uri])
     assert read([uri], RecordFilter(last=4)).num_rows == 4
@@ -149,14 +149,14 @@ def test_a_directory_is_every_log_below_it_and_nothing_else(tmp_path: Path) -> N
         write_wal(tmp_path / name, SPECS[:1], seal=True)
     (tmp_path / "s-1" / "1.wal.fence").touch()
     names = ["s-1/1.wal", "s-1/2.wal", "s-2/1.wal"]
-    assert list_logs([str(tmp_path)]) == [uri_of(tmp_path / name) for name in names]
+    assert list_logs([str(tmp_path)]) == [(tmp_path / name).as_uri() for name in names]
     assert read([str(tmp_path)]).num_rows == 9
-    two = uri_of(tmp_path / names[1])
-    assert list_logs([str(tmp_path), two]) == [uri_of(tmp_path / name) for name in names]
+    two = (tmp_path / names[1]).as_uri()
+    assert list_logs([str(tmp_path), two]) == [(tmp_path / name).as_uri() for name in names]
 
 
 def test_every_spelling_of_a_place_gives_one_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    uri = write_wal(tmp_path / "a b.wal", SPECS[:1])
+    uri = uri_at(write_wal(tmp_path / "a b.wal", SPECS[:1]))
     monkeypatch.chdir(tmp_path)
     path = str(tmp_path / "a b.wal")
     java = "file:" + uri.removeprefix("file://")

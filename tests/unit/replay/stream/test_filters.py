@@ -104,7 +104,7 @@ def _walk(edges: set[tuple[int, int]], origin: int) -> tuple[dict[int, list[tupl
             header = block(Spec([b"r"], block_targets=[BlockTarget(target, None)], provenance=provenance), 1).header
             if filters.decide(header, target, names[peer]) == WHOLE:
                 sent = filters.provenance_for(header, names[source])
-                check_provenance(sent, StreamKey(names[source], "file:///1.wal", "t1", "r1", 1), names[peer])
+                check_provenance(sent, StreamKey(names[source], "1.wal", "t1", "r1", 1), names[peer])
                 crossed.append((source, peer))
                 if peer not in came:  # by another path it is dropped by its origin (R22)
                     waiting.append((peer, sent))

@@ -22,10 +22,10 @@ from bookkeeper.storage.wal.blocks.block_origins import (
 from tests.support.ranges import a_range
 from tests.support.wal_files import TO_EAST, WEST
 
-RANGE = a_range("file:///w/1.wal", 11, 20)
+RANGE = a_range("w/1.wal", 11, 20)
 OWN = root_of(RANGE.stream)
-CAME_BY = StreamKey("south", "file:///s/3.wal", "9", "t1", 1)
-SOUTH, FAR = root_of(CAME_BY), Root("far", "file:///f/8.wal", "2")
+CAME_BY = StreamKey("south", "s/3.wal", "9", "t1", 1)
+SOUTH, FAR = root_of(CAME_BY), Root("far", "f/8.wal", "2")
 HELD = Part(RowRange(b"a", b"m"), None, Runs.of((1, 7)))
 
 

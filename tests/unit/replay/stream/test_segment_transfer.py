@@ -19,7 +19,7 @@ from bookkeeper.replay.stream import segment_transfer
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from bookkeeper.replay.stream.segment_transfer import BY_SEGMENTS
 from bookkeeper.storage.tablet import GroupMap
-from bookkeeper.storage.volume.file_ops import beside, path_of
+from bookkeeper.storage.volume.file_ops import beside
 from bookkeeper.storage.wal import read_headers
 from tests.support.faults import fault
 from tests.support.given_files import TARGET, Given, given_files
@@ -28,7 +28,7 @@ from tests.support.memory_peer import MemoryPeer, MemorySystem
 from tests.support.ranges import a_range
 from tests.support.ship_bench import Bench
 from tests.support.tservers import records
-from tests.support.volumes import MACHINE
+from tests.support.volumes import MACHINE, path_of
 
 BATCHES = [records([(b"a", b"1"), (b"b", b"2")], timestamp=5), records([(b"c", b"3")], timestamp=5)]
 

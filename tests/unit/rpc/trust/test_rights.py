@@ -68,7 +68,7 @@ def test_the_secret_of_the_monitor_opens_nothing_else() -> None:
 
 # ---- for whom a caller speaks
 
-OTHERS = StreamKey("i-other", "file:///w/1.wal", "s", "t", 1)
+OTHERS = StreamKey("i-other", "w/1.wal", "s", "t", 1)
 NAMING: dict[tuple[str, str], tuple[Any, ...]] = {
     ("Master", "stream_done"): ([replace(OTHERS, source_instance_id="i-peer"), OTHERS],),
     ("TServer", "open_stream"): (OTHERS,),

@@ -31,10 +31,9 @@ from bookkeeper.storage.tablet import (
 from bookkeeper.storage.tablet.compaction import WHILE_FILLING, families_outside, pick
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock
-from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.faults import fault
 from tests.support.tablet_model import NOW_MS, Record, age_off, scan_all, to_batch
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import MACHINE, name_at, path_of
 
 EXTENT = Extent("t", None, None)
 GROUPS = GroupMap({"one": frozenset({b"f"}), "two": frozenset({b"g"})})
@@ -234,7 +233,7 @@ def test_one_that_is_given_up_leaves_nothing(tablet: Written) -> None:
     uris = {segment.uri for segment in tablet.data.segments}
     with pytest.raises(NotServingError):
         tablet.data.write_merged(uris, 1, NOW_MS, drop_deletes=True, check_continue=give_up)
-    assert leftovers(Path("/") / tablet.data.directory, uris) == []
+    assert leftovers(MACHINE.entries(tablet.data.directory), uris) == []
     assert len(scan_all(tablet.data)) == 20
 
 

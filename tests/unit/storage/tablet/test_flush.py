@@ -15,7 +15,7 @@ import pytest
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import GroupMap, TabletData, TabletResources, TabletSettings, leftovers
-from bookkeeper.storage.volume.file_ops import FileOps, path_of
+from bookkeeper.storage.volume.file_ops import FileOps
 from tests.support.faults import fault
 from tests.support.tablet_model import Record, scan_all, to_batch
 from tests.support.volumes import MACHINE, name_at, rooted
@@ -122,7 +122,7 @@ def test_a_flush_that_fails_at_any_call_leaves_no_file_and_can_be_tried_again(tm
         assert frozen is not None
         with pytest.raises(OSError, match=r"open|writev|fsync|rename"):
             tablet.write_segments(frozen, 1)
-        assert leftovers(directory, ()) == []
+        assert leftovers(MACHINE.entries(name_at(directory)), ()) == []
         tablet.apply(to_batch([Record(b"z", b"f", b"", b"", 0, False, b"")]), 61)
         assert len(scan_all(tablet)) == 61
         assert tablet.begin_flush() is frozen
@@ -146,7 +146,7 @@ def test_a_flush_that_fails_in_any_row_group_leaves_no_file_and_can_be_tried_aga
 
     with patch.object(pq.ParquetWriter, "write_batch", failing), pytest.raises(OSError, match="row group"):
         tablet.write_segments(frozen, 1)
-    assert leftovers(tmp_path, ()) == []
+    assert leftovers(MACHINE.entries(name_at(tmp_path)), ()) == []
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("segment")]
     tablet.finish_flush(frozen, tablet.write_segments(frozen, 2))
     assert len(scan_all(tablet)) == 60
@@ -173,10 +173,9 @@ def test_a_process_killed_at_any_call_loses_nothing_that_the_books_name(
                 killed.write_segments(frozen, 2)
         restarted = TabletData(EXTENT, GROUPS, MACHINE, name_at(directory), named, TabletResources(SETTINGS))
         assert scan_all(restarted) == records()
-        found = leftovers(directory, {segment.uri for segment in named})
-        assert not {path_of(segment.uri) for segment in named} & set(found)
-        for path in found:
-            path.unlink()
+        found = leftovers(MACHINE.entries(name_at(directory)), {segment.uri for segment in named})
+        assert not {segment.uri for segment in named} & set(found)
+        MACHINE.delete(found)
         assert (
             scan_all(TabletData(EXTENT, GROUPS, MACHINE, name_at(directory), named, TabletResources(SETTINGS)))
             == records()
@@ -235,4 +234,4 @@ def test_records_that_recovery_applies_twice_count_once(tmp_path: Path) -> None:
 
 
 def test_leftovers_of_a_directory_that_is_not_there_are_none(tmp_path: Path) -> None:
-    assert leftovers(tmp_path / "no", ()) == []
+    assert leftovers(MACHINE.entries(name_at(tmp_path / "no")), ()) == []

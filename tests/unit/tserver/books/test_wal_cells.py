@@ -27,7 +27,7 @@ from combiners import (
 )
 from tests.support.metadata_model import MetadataModel
 
-WAL = "file:///wal/s/1.wal"
+WAL = "wal/s/1.wal"
 TARGET = block_target_to_pb(BlockTarget(TargetKey("east", "r1", "1", 1), None))
 EMPTY = pa.py_buffer(b"")
 

@@ -50,9 +50,9 @@ from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.write.config_barrier import ConfigBarrier
 from tests.support.jumping_clock import TestClock
 from tests.support.must_raise import must_raise
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import MACHINE, name_at, path_of, rooted
 
-STREAM = StreamKey("east", "file:///import/1.wal", "7", "1", 1)
+STREAM = StreamKey("east", "import/1.wal", "7", "1", 1)
 CONTENT = b"0123456789"
 VIEW = TableView("1", "cities", True, GroupMap({"geo": [b"g"]}), ())
 
@@ -105,7 +105,7 @@ def test_what_a_table_does_not_take_as_files_is_said() -> None:
 
 
 def test_r22_an_offer_says_where_its_records_were_first_written() -> None:
-    root = Root("north", "file:///import/7.wal", "3")
+    root = Root("north", "import/7.wal", "3")
     handed_on = replace(_offer(_entry()), root=root.encode())
     assert first_root(STREAM, relay_facts_of(handed_on)) == root
     assert first_root(STREAM, relay_facts_of(_offer(_entry()))) == first_root(STREAM, None) == root_of(STREAM)
@@ -140,7 +140,7 @@ def clock() -> TestClock:
 
 @pytest.fixture
 def incoming(tmp_path: Path, clock: TestClock) -> SegmentUploads:
-    return SegmentUploads(tmp_path / "incoming", clock, 600_000, pytest.fail)
+    return SegmentUploads(MACHINE, name_at(tmp_path / "incoming"), clock, 600_000, pytest.fail)
 
 
 def _file(tmp_path: Path) -> OfferedFile:
@@ -148,7 +148,7 @@ def _file(tmp_path: Path) -> OfferedFile:
     return OfferedFile(_entry(), sha256_of(MACHINE, name_at(tmp_path / "f")))
 
 
-def unchecked(path: Path, offered: OfferedFile) -> None:
+def unchecked(name: str, offered: OfferedFile) -> None:
     """Accept any whole file."""
 
 
@@ -166,8 +166,8 @@ def test_parts_that_come_again_are_passed_over(tmp_path: Path, incoming: Segment
         pass
     incoming.put(_part(2, CONTENT[2:]))
     with incoming.complete(STREAM) as upload:
-        (uri,) = upload.uris
-        assert Path(uri.removeprefix("file://")).read_bytes() == CONTENT
+        (name,) = upload.names
+        assert path_of(name).read_bytes() == CONTENT
     assert list((tmp_path / "incoming").iterdir()) == []
     with pytest.raises(StreamExpiredError):
         incoming.put(_part(0, CONTENT))
@@ -214,7 +214,7 @@ def test_disk_for_files_on_their_way_is_bounded(tmp_path: Path, incoming: Segmen
     with patch("bookkeeper.tserver.bulk.segment_uploads.TOTAL_BYTES_MAX", 15):
         incoming.begin(STREAM, 2, [file], unchecked)
         with pytest.raises(OverloadedError):
-            incoming.begin(replace(STREAM, file="file:///2.wal"), 2, [file], unchecked)
+            incoming.begin(replace(STREAM, file="2.wal"), 2, [file], unchecked)
 
 
 class _FullDisk(FileOps):
@@ -227,7 +227,7 @@ class _FullDisk(FileOps):
 
 
 def test_a_full_disk_is_said_and_nothing_stays(tmp_path: Path, clock: TestClock) -> None:
-    incoming = SegmentUploads(tmp_path / "incoming", clock, 600_000, pytest.fail, _FullDisk())
+    incoming = SegmentUploads(rooted(_FullDisk()), name_at(tmp_path / "incoming"), clock, 600_000, pytest.fail)
     incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked)
     with pytest.raises(NoSpaceError, match="no space"):
         incoming.put(_part(0, CONTENT))

@@ -9,12 +9,11 @@ import pytest
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.model import Extent
-from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.storage.wal import BlockAt, FileHeader, WalWriter, read_headers
 from bookkeeper.tserver.maintenance.sealed_logs import SealedLogs
 from bookkeeper.tserver.tablets.load_plan import LogToRead
 from tests.support.faults import fault
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import MACHINE, name_at, path_of
 from tests.support.wal_files import Spec, block
 
 ENDS = [b"d", b"h", b"m", None]

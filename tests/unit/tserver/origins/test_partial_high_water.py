@@ -16,7 +16,7 @@ from bookkeeper.tserver.tablets.load_plan import drop_reached
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock, tablet_records
 from tests.support.tservers import records
 
-STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
+STREAM = StreamKey("east", "1.wal", "7", "1", 1)
 LETTERS = [bytes([letter]) for letter in b"abcdef"]
 
 

@@ -12,8 +12,8 @@ from bookkeeper.model import StreamKey
 from bookkeeper.tserver.receive.receive_streams import StreamLimits, Streams
 from tests.support.must_raise import must_raise
 
-STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
-OTHER = StreamKey("east", "file:///2.wal", "7", "1", 1)
+STREAM = StreamKey("east", "1.wal", "7", "1", 1)
+OTHER = StreamKey("east", "2.wal", "7", "1", 1)
 IDLE_MS = 1_000
 
 

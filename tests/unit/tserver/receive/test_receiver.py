@@ -26,7 +26,7 @@ from bookkeeper.tserver.write.request_decoder import decode_records, records_for
 from tests.support import tservers
 from tests.support.must_raise import must_raise
 
-STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
+STREAM = StreamKey("east", "1.wal", "7", "1", 1)
 LIMITS = BatchLimits()
 LEFT, RIGHT = Extent("1", b"m", None), Extent("1", None, b"m")
 
@@ -72,7 +72,7 @@ def test_blocks_are_parted_by_tablet_and_keep_their_offsets() -> None:
     assert left.records.batch.column("row").to_pylist() == [b"a"]
     assert right.records.batch.column("row").to_pylist() == [b"z", b"y"]
     assert (left.first_offset, left.last_offset) == (right.first_offset, right.last_offset) == (4, 6)
-    forwarded = source_block(right, Root("east", "file:///1.wal", "7"))
+    forwarded = source_block(right, Root("east", "1.wal", "7"))
     assert (forwarded.record_count, forwarded.min_row, forwarded.max_row) == (2, b"y", b"z")
     assert received_block(forwarded, LIMITS) is not None
 

@@ -173,12 +173,15 @@ def test_n4_a_file_goes_after_a_named_state_and_stays_while_a_page_reads_it(lead
     assert not leader.store.volume.exists(old)
     assert held.manifest.files.keys() == {extra.name}
     leader.file("stray.parquet")
+    assert held.delete_unlisted() == (), "a leader's new file is deleted before it is listed"
+    held.apply(LeaderNamed("host2", 2))
     assert held.delete_unlisted() == (KEY.prefix + "stray.parquet",)
     assert leader.store.volume.exists(extra.name)
 
 
 def test_a_damaged_manifest_makes_a_replica_absent_and_never_empty(leader: Disk) -> None:
     flush(leader, "1.parquet")
+    before = leader.held().placement
     path = leader.directory / "manifests" / KEY.table_id / KEY.directory
     path.write_bytes(path.read_bytes()[:-9])
     leader.reopen()
@@ -188,7 +191,9 @@ def test_a_damaged_manifest_makes_a_replica_absent_and_never_empty(leader: Disk)
         leader.replicas.find(KEY)
     with pytest.raises(CorruptionError, match="does not count as having the replica"):
         leader.held("p-new")
-    leader.replicas.remove(KEY)
+    leader.replicas.remove(KEY, before)
+    assert list(leader.replicas.damaged) == [KEY]
+    leader.replicas.remove(KEY, None)
     assert (leader.replicas.damaged, leader.store.volume.list_names(KEY.prefix)) == ({}, [])
     assert leader.held("p-new").replica.root is None
 
@@ -209,7 +214,9 @@ def test_another_placement_begins_empty_and_the_one_before_takes_no_event(leader
     with pytest.raises(NotServingError, match="was removed from this host"):
         before.apply(Wrote())
     assert leader.store.volume.list_names(KEY.prefix) == []
-    leader.replicas.remove(KEY)
-    leader.replicas.remove(KEY)
+    leader.replicas.remove(KEY, before.placement)
+    assert leader.replicas.find(KEY) is after, "the removal of a placement takes the next one"
+    leader.replicas.remove(KEY, after.placement)
+    leader.replicas.remove(KEY, after.placement)
     assert leader.replicas.find(KEY) is None
     assert leader.replicas.find_extent(EXTENT) is None

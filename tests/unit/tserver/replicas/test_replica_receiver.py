@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.errors import CorruptionError, InvalidInputError, NoSpaceError, StreamExpiredError
 from bookkeeper.model import Extent
+from bookkeeper.replicas.events import Restarted, Wrote
 from bookkeeper.replicas.values import Stage
 from bookkeeper.rpc.contract.replica_messages import (
     CONTENT_BYTES_MAX,
@@ -20,11 +24,13 @@ from bookkeeper.rpc.contract.replica_messages import (
     SegmentOffer,
     SegmentRecord,
 )
+from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
+from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
 from bookkeeper.tserver.replicas.replica_receiver import PARTS_KEPT_S, ReceiveLimits
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
 from tests.support.replica_disks import EXTENT, KEY, PowerLostError
-from tests.support.replica_world import LIMITS, Host, ReplicaWorld, replica_world, transit_of
+from tests.support.replica_world import DIE, LIMITS, Host, ReplicaWorld, replica_world, transit_of
 
 NAME = KEY.prefix + "1.parquet"
 
@@ -515,3 +521,77 @@ def test_a_leader_takes_no_segment_of_others(world: ReplicaWorld) -> None:
     assert answer.reason == "OVERLOADED"
     assert "merges no segment" in answer.problem
     assert world.host("host1").held.replica.incoming == ()
+
+
+def test_a_segment_whose_acceptance_was_forgotten_is_offered_again(world: ReplicaWorld) -> None:
+    """The host led meanwhile and has ended its term: transfers of before do not count."""
+    offer = started(world)
+    host = world.host("host2")
+    transits = world.transits(offer, host.receiver.offer(offer))
+    for transit in transits[:-1]:
+        host.receiver.transit(transit)
+    host.held.apply(Restarted())
+    with pytest.raises(StreamExpiredError, match="offer it again"):
+        host.receiver.transit(transits[-1])
+    assert world.send(offer).state == "acked"
+
+
+def test_p9_a_host_that_led_takes_segments_of_the_next_term_without_a_flush(world: ReplicaWorld) -> None:
+    world.flush("host1", "1.parquet")
+    world.host("host1").held.apply(Wrote())
+    world.put_row("host1", "host2", "host3", term=2)
+    world.lead("host2", "host1", "host3", term=2)
+    assert world.replicate("host2", "host1") == ["acked"]
+    replica = world.host("host1").held.replica
+    assert (replica.leader, replica.has_memory) == ("host2", False)
+
+
+def send_all(world: ReplicaWorld, offers: list[SegmentOffer]) -> None:
+    """Send segments in order, each until the receiver has it."""
+    for offer in offers:
+        is_here = False
+        while not is_here:
+            with contextlib.suppress(StreamExpiredError):
+                answer = world.send(offer)
+                is_here = answer.state == "acked" or answer.reason == "SEGMENT_EXISTS"
+
+
+def test_two_senders_at_once_and_a_collector_leave_one_good_replica(world: ReplicaWorld) -> None:
+    """The same segments, offered by two threads of the leader, while files are collected and transfers expire."""
+    host = world.host("host2")
+    offers = [offered(world)]
+    for number in range(6):
+        segment_id = world.flush("host1", f"{number}.parquet") if number != 3 else world.compact("host1", "3.parquet")
+        offers.append(world.offer_of("host1", "host2", segment_id))
+    collector = ReplicaCollector(host.disk.replicas, ReplicaBooks(world.books).rows, world.clock, DIE)
+    failures: list[BaseException] = []
+    is_over = threading.Event()
+
+    def disturb() -> None:
+        while not is_over.is_set():
+            collector.collect()
+            world.clock.jump(LIMITS.idle_timeout_ms + 1)
+            host.receiver.expire()
+            host.held.manifest.check()
+
+    def noted(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    assert world.send(offers[0]).state == "acked"
+    send = partial(send_all, world, offers)
+    threads = [threading.Thread(target=noted, args=(work,)) for work in (send, send, disturb)]
+    for thread in threads:
+        thread.start()
+    for thread in threads[:2]:
+        thread.join()
+    is_over.set()
+    threads[2].join()
+    assert not failures
+    assert host.held.root_files() == world.host("host1").held.root_files()
+    for file in host.held.root_files():
+        assert content_of(host, file.name) == content_of(world.host("host1"), file.name)
+    assert host.held.replica.incoming == ()
+    host.held.manifest.check()

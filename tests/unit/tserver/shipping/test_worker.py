@@ -24,6 +24,7 @@ from bookkeeper.replay.ranges import Range
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, WorkItem, WorkReport
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.standalone.books import make_books
+from bookkeeper.storage.volume import LocalVolume, open_volume
 from bookkeeper.storage.wal import read_blocks
 from bookkeeper.tserver.shipping import worker_books
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
@@ -35,7 +36,6 @@ from tests.support.local_replay import LocalReplay
 from tests.support.master_values import EAST as MASTERS_EAST
 from tests.support.master_values import by_name, entry, name, plan_world
 from tests.support.memory_peer import MemoryPeer, MemorySystem
-from tests.support.volumes import MACHINE
 from tests.support.wal_files import EAST, NORTH, TO_EAST, WEST, Spec, damage, write_wal
 
 TO_NORTH = TargetKey("north", "n1", "t1", 1)
@@ -95,7 +95,7 @@ class World:
             block_targets = [BlockTarget(target, None) for target in targets]
             specs.append(Spec([b"%06d" % n for n in range(first, first + size)], block_targets=block_targets))
             first += size
-        return write_wal(self.directory / name, specs)
+        return write_wal(self.directory / name, specs, root=self.directory)
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     replay = LocalReplay(settings, coordination, lambda: Registry({"memory": lambda: system}))
     pool = RpcPool(Hello(PROTOCOL_VERSION, WEST, "west", "tserver"), settings.rpc)
     reports = Reports()
-    worker = ReplicationWorker(settings, MACHINE, metadata, coordination, pool, reports, "127.0.0.1:1")
+    worker = ReplicationWorker(settings, open_volume(settings), metadata, coordination, pool, reports, "127.0.0.1:1")
     with replay:
         yield World(tmp_path, settings, metadata, coordination, peers, replay, reports, worker)
         worker.stop()
@@ -123,16 +123,20 @@ def test_a_range_is_shipped_booked_and_reported(world: World) -> None:
     world.worker.assign([world.item(file, 1, 10)])
     report = world.reports.finished(TO_EAST, 10)
     assert world.peers["east"].rows == [b"%06d" % n for n in range(1, 11)]
-    assert world.finished(file) == (10, list(read_blocks(MACHINE, file, 1, 10))[1].end_position, 11)
+    assert world.finished(file) == (
+        10,
+        list(read_blocks(LocalVolume(world.directory), file, 1, 10))[1].end_position,
+        11,
+    )
     assert (report.txid, report.records, report.error) == ("tx", 10, None)
     assert world.worker.reports() == [report]
 
 
 def test_what_is_in_quarantine_counts_as_finished_when_its_turn_comes(world: World) -> None:
     file = world.wal("w", [2, 3, 2])
-    first, bad, last = read_blocks(MACHINE, file, 1, 7)
+    first, bad, last = read_blocks(LocalVolume(world.directory), file, 1, 7)
     held = BlockRange(3, 5, first.end_position, bad.end_position)
-    damage(file, 3)
+    damage(file, 3, root=world.directory)
     world.worker.assign([world.item(file, 1, 7)])
     (report,) = world.reports.wait(lambda got: any(r.failed for r in got))
     assert (report.finished_offset, report.failed, report.error_code) == (2, held, "corruption")
@@ -151,7 +155,7 @@ def test_a_quarantine_at_the_end_needs_no_run(world: World) -> None:
 
 def test_a_run_of_its_own_ships_again_and_leaves_the_books_alone(world: World) -> None:
     file = world.wal("w", [2, 3, 2])
-    first, *_ = read_blocks(MACHINE, file, 1, 7)
+    first, *_ = read_blocks(LocalVolume(world.directory), file, 1, 7)
     world.worker.assign([world.item(file, 1, 7)])
     world.reports.finished(TO_EAST, 7)
     before = world.finished(file)
@@ -181,7 +185,7 @@ def test_an_extension_goes_on_with_the_position_and_fact_it_knows(world: World) 
     world.reports.finished(TO_EAST, 10)
     (second,) = world.replay.runs[1]
     assert (second.first, second.finished) == (6, 5)
-    assert second.position_hint == next(read_blocks(MACHINE, file, 1, 5)).end_position
+    assert second.position_hint == next(read_blocks(LocalVolume(world.directory), file, 1, 5)).end_position
 
 
 def test_a_worker_that_knows_nothing_asks_the_books(world: World) -> None:
@@ -202,10 +206,10 @@ def test_a_range_finished_by_somebody_else_is_reported_and_not_shipped(world: Wo
 
 
 def test_a_late_or_repeated_write_does_not_turn_the_finished_offset_back(world: World) -> None:
-    item = world.item("file:///w", 1, 5)
+    item = world.item("w", 1, 5)
     for offset in (3, 9, 9, 5):
         worker_books.write_finished(world.metadata, [(item, StreamProgress(offset, offset, 10 * offset))])
-    assert world.finished("file:///w") == (9, 90, 10), "a late write turned the finished offset back"
+    assert world.finished("w") == (9, 90, 10), "a late write turned the finished offset back"
     assert worker_books.read_progress(world.metadata, item) == StreamProgress(9, 9, 90)
 
 
@@ -222,9 +226,7 @@ def test_streams_that_share_an_offset_share_a_call(world: World) -> None:
             return getattr(self.inner, name)
 
     table = Counting(world.metadata)
-    advanced = [
-        (world.item(f"file:///{n}", 1, 9), StreamProgress(offset, offset)) for n, offset in enumerate((5, 9, 5, 5))
-    ]
+    advanced = [(world.item(f"{n}", 1, 9), StreamProgress(offset, offset)) for n, offset in enumerate((5, 9, 5, 5))]
     worker_books.write_finished(table, advanced)  # type: ignore[arg-type]
     assert table.calls == [(3, 6), (1, 10)]
 
@@ -245,9 +247,9 @@ def test_a_stream_has_its_cell_before_anything_of_it_leaves(world: World) -> Non
 
 
 def test_purged_books_are_a_fresh_start(world: World) -> None:
-    item = world.item("file:///w", 1, 5)
+    item = world.item("w", 1, 5)
     worker_books.write_finished(world.metadata, [(item, StreamProgress(5, 5))])
-    world.metadata.purge([CellKey(keys.repl_row("file:///w"), keys.done_column(TO_EAST))])
+    world.metadata.purge([CellKey(keys.repl_row("w"), keys.done_column(TO_EAST))])
     assert worker_books.read_progress(world.metadata, item) == StreamProgress(0, 0)
 
 
@@ -350,7 +352,7 @@ def test_a_full_lane_and_a_stopped_worker_say_so(world: World) -> None:
     file = world.wal("w", [5])
     world.worker.assign([world.item(file, 1, 5)])
     assert entered.wait(LIMIT_S)
-    many = [world.item(f"file:///{n}", 1, 5) for n in range(world.settings.tserver.lane_ranges_max)]
+    many = [world.item(f"{n}", 1, 5) for n in range(world.settings.tserver.lane_ranges_max)]
     with pytest.raises(OverloadedError):
         world.worker.assign(many)
     release.set()

@@ -36,7 +36,7 @@ AWAY = RangeError("unavailable", "away", transient=True)
 GAP = RangeError("gap", "less here", transient=True)
 
 
-def item(first: int, last: int, file: str = "file:///w", epoch: int = 1, txid: str = "tx") -> WorkItem:
+def item(first: int, last: int, file: str = "w", epoch: int = 1, txid: str = "tx") -> WorkItem:
     return WorkItem(txid, file, TO_EAST, first, last, "east:1", EAST, epoch)
 
 
@@ -138,13 +138,13 @@ def test_the_words_of_a_deposed_master_do_not_replace_those_of_the_new_one() -> 
 
 
 def test_a_full_lane_says_so_and_still_takes_extensions() -> None:
-    plan = plan_with(item(1, 10, "file:///a"), item(1, 10, "file:///b"), ranges_max=2)
+    plan = plan_with(item(1, 10, "a"), item(1, 10, "b"), ranges_max=2)
     with pytest.raises(OverloadedError):
-        plan.offer(item(1, 10, "file:///c"))
-    plan.offer(item(1, 20, "file:///a"))
+        plan.offer(item(1, 10, "c"))
+    plan.offer(item(1, 20, "a"))
     assert [q.item.last_offset for q in plan.take()] == [20, 10]
     with pytest.raises(OverloadedError):
-        plan.offer(item(1, 10, "file:///c"))
+        plan.offer(item(1, 10, "c"))
     assert len(plan) == 2
 
 
@@ -170,18 +170,18 @@ def test_a_new_master_gets_an_answer_in_its_own_words_about_a_range_under_way() 
 
 
 def test_the_least_recently_served_goes_first() -> None:
-    plan = plan_with(item(1, 100, "file:///a"))
+    plan = plan_with(item(1, 100, "a"))
     (a,) = plan.take()
-    plan.offer(item(1, 10, "file:///b"))
+    plan.offer(item(1, 10, "b"))
     plan.settle([(a, outcome_after(a, StreamProgress(0, 0), result(50)))])
-    assert [q.item.file for q in plan.take()] == ["file:///b", "file:///a"]
+    assert [q.item.file for q in plan.take()] == ["b", "a"]
 
 
 def test_who_was_not_served_for_lack_of_time_goes_before_those_who_were() -> None:
-    plan = plan_with(item(1, 100, "file:///a"), item(1, 100, "file:///b"))
+    plan = plan_with(item(1, 100, "a"), item(1, 100, "b"))
     for first, second in (("a", "b"), ("b", "a"), ("a", "b")):
         served, starved = plan.take()
-        assert (served.item.file, starved.item.file) == (f"file:///{first}", f"file:///{second}")
+        assert (served.item.file, starved.item.file) == (f"{first}", f"{second}")
         unserved = replace(result(0), blocks=0)
         plan.settle(
             [
@@ -194,9 +194,9 @@ def test_who_was_not_served_for_lack_of_time_goes_before_those_who_were() -> Non
 def test_what_is_remembered_of_streams_is_bounded() -> None:
     plan = LanePlan(1)
     for n in range(PROGRESS_MAX + 5):
-        plan.remember((f"file:///{n}", TO_EAST, ""), StreamProgress(n, n))
+        plan.remember((f"{n}", TO_EAST, ""), StreamProgress(n, n))
     assert len(plan.progress_of) == PROGRESS_MAX
-    assert ("file:///0", TO_EAST, "") not in plan.progress_of
+    assert ("0", TO_EAST, "") not in plan.progress_of
 
 
 # ---- what is shipped

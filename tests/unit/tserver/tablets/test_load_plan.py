@@ -35,7 +35,7 @@ from bookkeeper.tserver.tablets.load_plan import (
 from bookkeeper.tserver.tablets.wal_order import WalPosition
 
 WHOLE = Extent("1", None, None)
-STREAM = StreamKey("east-id", "file:///their.wal", "7", "1", 1)
+STREAM = StreamKey("east-id", "their.wal", "7", "1", 1)
 EMPTY = pa.py_buffer(b"")
 
 
@@ -198,6 +198,6 @@ def test_a_tablet_that_was_never_flushed_has_no_segments() -> None:
 
 
 def test_r20_only_marks_of_streams_that_are_over_are_dropped() -> None:
-    ended, goes_on = (StreamKey("east", f"file:///{n}.wal", "7", "1", 1) for n in (1, 2))
+    ended, goes_on = (StreamKey("east", f"{n}.wal", "7", "1", 1) for n in (1, 2))
     assert forgotten_streams({ended: 5, goes_on: 7}, {goes_on}) == [ended]
     assert forgotten_streams({}, {goes_on}) == []

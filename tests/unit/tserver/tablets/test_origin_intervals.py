@@ -27,7 +27,7 @@ ROWS = RowRange(None, None)
 
 
 def a_root(number: int) -> Root:
-    return Root("east", f"file:///{number}.wal", "t")
+    return Root("east", f"{number}.wal", "t")
 
 
 def holding(*pairs: tuple[int, int], last_ms: int = 0) -> RootIntervals:

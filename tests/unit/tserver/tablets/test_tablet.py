@@ -17,12 +17,13 @@ from bookkeeper.tserver.tablets.tablet import (
     tablet_records,
     with_timestamps,
 )
+from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint
 from bookkeeper.tserver.tablets.wal_order import WalPosition
 from tests.support.tservers import records
 from tests.support.volumes import MACHINE, name_at
 
 WHOLE = Extent("1", None, None)
-STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
+STREAM = StreamKey("east", "1.wal", "7", "1", 1)
 TARGET = block_target_to_pb(BlockTarget(TargetKey("east", "r1", "1", 1), None))
 VIEW = TableView("1", "t", True, GroupMap({"a": [b"f"]}), (TARGET,), ("instance-east",))
 
@@ -166,6 +167,31 @@ def test_a_flush_that_is_not_in_the_books_yet_is_the_one_that_goes_on(tmp_path: 
     assert following is not None
     assert following is not point
     assert served.tablet.flushes.take_flush_id() < served.tablet.flushes.take_flush_id()
+
+
+def flushed(served: Served, wal: str, now_ns: int) -> FlushPoint:
+    """A flush that is complete."""
+    point = served.tablet.begin_flush(wal, now_ns)
+    assert point is not None
+    assert point.frozen is not None
+    served.tablet.data.finish_flush(point.frozen, served.tablet.data.write_segments(point.frozen, now_ns + 1))
+    served.tablet.flushes.end(point)
+    return point
+
+
+def test_r4_a_log_whose_cell_waits_for_a_name_has_its_offset_in_each_state(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    served.write("w1", b"a")
+    served.tablet.flushes.retain_logs(flushed(served, "w1", 0).logs)
+    for now_ns in (1, 2):
+        served.write("w2", b"b")
+        state = flushed(served, "w2", now_ns).state
+    assert state.through.get("w1") == 1, "R4: a log that the row still names is replayed from its beginning"
+    served.tablet.flushes.release_logs({})
+    for now_ns in (3, 4):
+        served.write("w2", b"c")
+        state = flushed(served, "w2", now_ns).state
+    assert "w1" not in state.through
 
 
 def test_nothing_new_needs_no_flush(tmp_path: Path) -> None:

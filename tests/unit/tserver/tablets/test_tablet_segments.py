@@ -17,7 +17,7 @@ from bookkeeper.tserver.tablets.tablet_segments import dead_segments, is_own, na
 ROW = keys.tablet_row("1", None)
 SERIAL = 3
 FIRST = first_flush_id(SERIAL)
-STREAM = StreamKey("east-id", "file:///their.wal", "7", "1", 1)
+STREAM = StreamKey("east-id", "their.wal", "7", "1", 1)
 STATE = FlushState(FIRST + 5, {"w1": 30}, 40, 900, {STREAM: 8}, (("w0", 12),), ("a", "b"), FIRST)
 
 

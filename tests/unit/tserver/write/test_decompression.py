@@ -22,7 +22,7 @@ from tests.support.must_raise import must_raise
 
 MIB = 1 << 20
 LIMITS = BatchLimits()
-STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
+STREAM = StreamKey("east", "1.wal", "7", "1", 1)
 
 
 def grown() -> int:

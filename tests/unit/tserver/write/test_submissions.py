@@ -29,8 +29,8 @@ from tests.support.volumes import MACHINE, name_at
 
 WHOLE = Extent("1", None, None)
 POINT = AppendPoint("w1", 1)
-STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
-OTHER = replace(STREAM, file="file:///2.wal")
+STREAM = StreamKey("east", "1.wal", "7", "1", 1)
+OTHER = replace(STREAM, file="2.wal")
 VIEW = TableView("1", "t", True, GroupMap({}), ())
 RANGE = ReceivedRange(STREAM, ("east",), 0, 0, 1, (ReceivedBlock(1, 1, tablet_records(records([(b"a", b"v")]))),))
 

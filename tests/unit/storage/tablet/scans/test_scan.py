@@ -28,10 +28,9 @@ from bookkeeper.storage.tablet.scans.scan_position import Resume, VersionPositio
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock
 from bookkeeper.storage.tablet.sorting.merge import Cursor, Round, merge_round
-from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.faults import fault
 from tests.support.tablet_model import Model, Record, age_off, scan_all, to_batch, to_records
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import MACHINE, name_at, path_of
 
 EXTENT = Extent("t", None, None)
 GROUPS = GroupMap({"one": frozenset({b"f"}), "two": frozenset({b"g"})})

@@ -19,13 +19,12 @@ from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import BatchLimits, GroupMap, SegmentRef, TabletData, TabletResources, TabletSettings
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA
-from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.damage import damaged
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
 from tests.support.strange_segments import Entry, Line, craft, entry, lay
 from tests.support.tablet_model import Record, to_batch
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import MACHINE, name_at, path_of
 from tests.unit.storage.tablet.segments.test_segment_fuzz import joined, parts_of
 
 LIMITS = BatchLimits(row_bytes_max=100, column_bytes_max=100, value_bytes_max=50_000)

@@ -20,10 +20,10 @@ from bookkeeper.storage.tablet.segments import segment_format as form
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.segments.segment_writer import WRITEBACK_BYTES, SegmentWriter
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA
-from bookkeeper.storage.volume.file_ops import FileOps, path_of, uri_of
+from bookkeeper.storage.volume.file_ops import FileOps
 from tests.support.faults import fault
 from tests.support.tablet_model import Record, rows, to_batch
-from tests.support.volumes import MACHINE, name_at, rooted
+from tests.support.volumes import MACHINE, name_at, path_of, rooted
 
 SETTINGS = TabletSettings(row_group_records=16, row_group_bytes=2000)
 RECORDS = [Record(b"row%03d" % i, b"f%d" % (i % 3), b"q", b"", i, i % 7 == 0, b"v" * (i % 11)) for i in range(50)]
@@ -55,7 +55,7 @@ def test_a_segment_gives_back_what_was_written(tmp_path: Path) -> None:
     ref = write(tmp_path, RECORDS)
     assert read(ref) == EXPECTED
     path = path_of(ref.uri)
-    assert ref == SegmentRef(uri_of(path), "default", 50, path.stat().st_size, b"row000", b"row049", 1, 50, 7)
+    assert ref == SegmentRef(name_at(path), "default", 50, path.stat().st_size, b"row000", b"row049", 1, 50, 7)
 
 
 def entries(first: int, count: int, family: bytes, value: bytes = b"v") -> pa.RecordBatch:
@@ -234,14 +234,14 @@ def test_a_file_that_is_no_segment_is_refused(tmp_path: Path, content: bytes) ->
     path = tmp_path / "foreign.parquet"
     path.write_bytes(content)
     with pytest.raises(CorruptionError, match=r"foreign\.parquet"):
-        read(SegmentRef(uri_of(path), "default", 1, len(content), b"a", b"b", 1, 1, 1))
+        read(SegmentRef(name_at(path), "default", 1, len(content), b"a", b"b", 1, 1, 1))
 
 
 def test_a_parquet_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "foreign.parquet"
     pq.write_table(pa.table({"a": [1]}), path)
     with pytest.raises(CorruptionError, match="foreign or damaged"):
-        read(SegmentRef(uri_of(path), "default", 1, path.stat().st_size, b"a", b"b", 1, 1, 1))
+        read(SegmentRef(name_at(path), "default", 1, path.stat().st_size, b"a", b"b", 1, 1, 1))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

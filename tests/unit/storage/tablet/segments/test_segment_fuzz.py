@@ -18,10 +18,9 @@ from bookkeeper.storage.tablet.segments import segment_format as form
 from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILER, crc32c
 from bookkeeper.storage.tablet.segments.segment_index import decode_index, encode_index
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
-from bookkeeper.storage.volume.file_ops import path_of
 from tests.support.damage import damaged
 from tests.support.faults import fault
-from tests.support.volumes import MACHINE
+from tests.support.volumes import MACHINE, path_of
 from tests.unit.storage.tablet.segments.test_segment_file import RECORDS, read, write
 
 OTHERS = [record._replace(row=b"other" + record.row, value=b"another value") for record in RECORDS]

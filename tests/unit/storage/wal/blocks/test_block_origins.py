@@ -22,8 +22,8 @@ from bookkeeper.storage.wal.blocks.block_origins import (
     varints,
 )
 
-OWN = Root("east", "file:///1.wal", "t")
-OTHER = Root("we|st", "file:///a%b.wal", "ü")
+OWN = Root("east", "1.wal", "t")
+OTHER = Root("we|st", "a%b.wal", "ü")
 sets = st.sets(st.integers(1, 60))
 rows = st.none() | st.binary(min_size=1, max_size=2)
 

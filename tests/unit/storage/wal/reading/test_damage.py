@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError
-from bookkeeper.storage.volume.file_ops import path_of, uri_of
 from bookkeeper.storage.wal import Seal, file_summary, read_blocks
 from bookkeeper.storage.wal.writing.seal import SealFile, decode_seal, encode_seal
-from tests.support.volumes import MACHINE
+from tests.support.volumes import MACHINE, name_at, path_of
 from tests.support.wal_files import Spec, write_wal
 from tests.support.wal_files import lay_out as lay_out_at
 
@@ -32,7 +31,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lay_out(copy: Path, log: bytes, seal: bytes) -> str:
     copy.write_bytes(log)
     copy.with_name("1.wal.seal").write_bytes(seal)
-    return uri_of(copy)
+    return name_at(copy)
 
 
 def read_all(uri: str) -> None:
@@ -51,7 +50,7 @@ def test_a_flipped_bit_in_the_log_is_corruption(whole: Path, copy: Path, data: s
     raw[at] ^= 1 << bit
     with pytest.raises(CorruptionError) as caught:
         read_all(lay_out(copy, bytes(raw), seal_of(whole)))
-    assert caught.value.details["file"] == uri_of(copy)
+    assert caught.value.details["file"] == name_at(copy)
     assert int(caught.value.details["position"]) <= at
     assert caught.value.details["reason"] in caught.value.message
 

@@ -17,7 +17,7 @@ import pytest
 
 from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.storage.volume import local_volume
-from bookkeeper.storage.volume.file_ops import CALL_BYTES, FileOps, path_of
+from bookkeeper.storage.volume.file_ops import CALL_BYTES, FileOps
 from bookkeeper.storage.volume.sources import MappedSource
 from bookkeeper.storage.wal import (
     FileHeader,
@@ -37,7 +37,7 @@ from tests.support.failing_disk import failing_disk
 from tests.support.faults import fault
 from tests.support.page_cache import CachedFileOps, PageCache, path_of_descriptor
 from tests.support.small_disk import NoMountError
-from tests.support.volumes import MACHINE, name_at, rooted
+from tests.support.volumes import MACHINE, name_at, path_of, rooted
 from tests.support.wal_files import Spec, append, write_wal
 
 BLOCKS = [Spec([b"a", b"b"]), Spec([b"c" * 5_000]), Spec([b"d"])]
@@ -126,9 +126,9 @@ def test_a_header_whose_sync_failed_is_on_the_disk_when_it_is_sealed(tmp_path: P
     with pytest.raises(UnavailableError, match="can't be made"):
         WalWriter.create(rooted(ops), name_at(path), FileHeader())
     ops.fails = False
-    assert recover(rooted(ops), path.as_uri()).offset == 0
+    assert recover(rooted(ops), name_at(path)).offset == 0
     lose_power(ops.cache, path)
-    assert list(read_headers(MACHINE, path.as_uri())) == []
+    assert list(read_headers(MACHINE, name_at(path))) == []
 
 
 def test_what_the_disk_has_is_not_copied(tmp_path: Path) -> None:
@@ -378,11 +378,11 @@ def check_a_disk_that_fails(directory: Path) -> None:
             assert (left / "log" / "1.wal").read_bytes() != path_of(writer.uri).read_bytes(), (
                 "the page cache shows more"
             )
-            assert recover(MACHINE, (left / "log" / "1.wal").as_uri()).offset == 2
+            assert recover(MACHINE, name_at(left / "log" / "1.wal")).offset == 2
         seal = recover(MACHINE, writer.uri)
         assert seal.offset == 4
         with disk.after_power_failure() as left:
-            uri = (left / "log" / "1.wal").as_uri()
+            uri = name_at(left / "log" / "1.wal")
             assert read_seal(MACHINE, uri) == seal
             assert rows_left(seal, uri) == ROWS, "a sealed record is lost with the power"
 

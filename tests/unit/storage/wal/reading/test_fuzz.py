@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.errors import BookkeeperError, CorruptionError, IncompatibleError, NotFoundError, TransientError
-from bookkeeper.storage.volume.file_ops import path_of
 from bookkeeper.storage.wal import Seal, WalView, file_summary, read_blocks, read_headers, read_seal, recover
 from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC, FramePosition, pack_frame
 from tests.support.damage import damaged
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
-from tests.support.volumes import MACHINE
+from tests.support.volumes import MACHINE, name_at, path_of
 from tests.support.wal_files import Spec, lay_out, write_wal
 
 SPECS = [
@@ -48,7 +47,7 @@ class Bench:
         self._place.write_bytes(log)
         if seal is not None:
             self._place.with_name("1.wal.seal").write_bytes(seal)
-        return self._place.as_uri()
+        return name_at(self._place)
 
 
 @pytest.fixture(scope="module")

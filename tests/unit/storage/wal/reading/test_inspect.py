@@ -9,14 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError, IncompatibleError, InvalidInputError, NotFoundError
-from bookkeeper.storage.volume.file_ops import path_of, uri_of
 from bookkeeper.storage.volume.local_volume import raise_fence
-from bookkeeper.storage.volume.sources import open_source
 from bookkeeper.storage.wal import FileHeader, Seal, WalView, WalWriter, read_headers
 from bookkeeper.storage.wal.reading import log_formats as formats
 from bookkeeper.storage.wal.reading.wal_recovery import find_end, recover
 from bookkeeper.storage.wal.writing.seal import write_seal
-from tests.support.volumes import MACHINE, name_at
+from tests.support.volumes import MACHINE, name_at, path_of
 from tests.support.wal_files import WEST, Spec, append, write_wal
 
 SPECS = [Spec([b"a", b"b", b"c"]), Spec([b"d" * 500], compression="lz4"), Spec([b"e", b"f"], table_id="t2")]
@@ -68,13 +66,13 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_cut_anywhere_it_gives_the_whole_blocks_and_says_what_is_left(
     whole: Path, copy: Path, data: st.DataObject
 ) -> None:
-    headers = list(read_headers(MACHINE, uri_of(whole)))
+    headers = list(read_headers(MACHINE, name_at(whole)))
     length = data.draw(st.integers(0, whole.stat().st_size))
     zeros = data.draw(st.sampled_from([0, 1, 4096])) if length >= headers[0].position else 0
     content = whole.read_bytes()
     cut = content[:length] + bytes(zeros)
     copy.write_bytes(cut)
-    view = WalView(MACHINE, uri_of(copy))
+    view = WalView(MACHINE, name_at(copy))
     alike = next(
         (at for at, (a, b) in enumerate(zip(content, cut, strict=False)) if a != b), min(len(content), len(cut))
     )
@@ -93,15 +91,15 @@ def test_it_ends_where_recovery_seals_and_refuses_what_recovery_refuses(
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     copy.write_bytes(raw)
     try:
-        expected: Seal | None = find_end(uri_of(copy), open_source(uri_of(copy)))
+        expected: Seal | None = find_end(name_at(copy), MACHINE.open(name_at(copy)))
     except CorruptionError:
         expected = None
     if expected is None:
         with pytest.raises(CorruptionError) as caught:
-            rows_of(WalView(MACHINE, uri_of(copy)))
-        assert caught.value.details["file"] == uri_of(copy)
+            rows_of(WalView(MACHINE, name_at(copy)))
+        assert caught.value.details["file"] == name_at(copy)
         return
-    view = WalView(MACHINE, uri_of(copy))
+    view = WalView(MACHINE, name_at(copy))
     assert rows_of(view) == ROWS[: expected.offset]
     assert view.end_position == expected.position
 
@@ -120,7 +118,7 @@ def test_a_log_that_grows_is_seen_as_long_as_it_was_when_opened(tmp_path: Path) 
 def test_a_log_whose_header_is_not_whole_has_no_blocks(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "1.wal"
     path.write_bytes(content)
-    view = WalView(MACHINE, uri_of(path))
+    view = WalView(MACHINE, name_at(path))
     assert rows_of(view) == []
     assert view.file_header is None
     assert view.tail().length == len(content)
@@ -161,12 +159,12 @@ def test_a_recovery_that_has_begun_is_seen(tmp_path: Path) -> None:
 
 def test_what_is_no_log_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotFoundError, match=r"9\.wal"):
-        WalView(MACHINE, uri_of(tmp_path / "9.wal"))
+        WalView(MACHINE, name_at(tmp_path / "9.wal"))
     with pytest.raises(InvalidInputError, match="is a directory"):
-        WalView(MACHINE, uri_of(tmp_path))
+        WalView(MACHINE, name_at(tmp_path))
     (tmp_path / "x").write_bytes(b"#!/bin/sh\n" * 10)
     with pytest.raises(CorruptionError, match="does not start like a log"):
-        WalView(MACHINE, uri_of(tmp_path / "x"))
+        WalView(MACHINE, name_at(tmp_path / "x"))
     uri = write_wal(tmp_path / "1.wal", SPECS)
     monkeypatch.setattr(formats, "FORMAT_VERSION", 0)
     with pytest.raises(IncompatibleError):

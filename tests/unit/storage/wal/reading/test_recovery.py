@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotFoundError, TransientError
 from bookkeeper.model import Barrier, BlockTarget, TargetKey
-from bookkeeper.storage.volume.file_ops import path_of, uri_of
 from bookkeeper.storage.volume.sources import MappedSource, map_file
 from bookkeeper.storage.wal import (
     Block,
@@ -36,7 +35,7 @@ from bookkeeper.storage.wal.reading.wal_recovery import find_end
 from bookkeeper.storage.wal.writing.seal import write_seal
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
-from tests.support.volumes import MACHINE, name_at, rooted
+from tests.support.volumes import MACHINE, name_at, path_of, rooted
 from tests.support.wal_commits import Journal, JournalOps
 from tests.support.wal_files import TO_EAST, Spec, append, block, lay_out, records, write_wal
 
@@ -57,7 +56,7 @@ class Content:
         return Seal(self.offsets[blocks], self.ends[blocks])
 
     def end_of(self, raw: bytes | bytearray) -> Seal:
-        return find_end("file:///x.wal", MappedSource(pa.py_buffer(bytes(raw))))
+        return find_end("x.wal", MappedSource(pa.py_buffer(bytes(raw))))
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +108,8 @@ def check_damage_is_not_cut_off(directory: Path) -> None:
     raw[content.ends[1] - 20] ^= 1
     path = lay_out(directory, raw)
     with must_raise(CorruptionError, "a whole block behind damage is cut off", match="whole block follows"):
-        recover(MACHINE, uri_of(path))
-    assert read_seal(MACHINE, uri_of(path)) is None
+        recover(MACHINE, name_at(path))
+    assert read_seal(MACHINE, name_at(path)) is None
     assert path.read_bytes() == raw
 
 
@@ -148,12 +147,12 @@ def test_a_person_may_give_up_what_was_perhaps_never_synced(tmp_path: Path) -> N
         raw[damaged_at] ^= 1
         path = lay_out(tmp_path / str(damaged_at), raw)
         with pytest.raises(CorruptionError, match="was durable" if not accepted else "whole block follows"):
-            recover(MACHINE, uri_of(path))
+            recover(MACHINE, name_at(path))
         if accepted:
-            assert recover(MACHINE, uri_of(path), give_up_unproven=True) == Seal(2, synced)
+            assert recover(MACHINE, name_at(path), give_up_unproven=True) == Seal(2, synced)
         else:
             with pytest.raises(CorruptionError, match="was durable"):
-                recover(MACHINE, uri_of(path), give_up_unproven=True)
+                recover(MACHINE, name_at(path), give_up_unproven=True)
 
 
 @given(st.integers(0, 7), st.data())
@@ -171,8 +170,8 @@ def test_a_foreign_file_is_not_sealed(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "1.wal"
     path.write_bytes(raw)
     with pytest.raises(CorruptionError, match="file header"):
-        recover(MACHINE, uri_of(path))
-    assert read_seal(MACHINE, uri_of(path)) is None
+        recover(MACHINE, name_at(path))
+    assert read_seal(MACHINE, name_at(path)) is None
 
 
 def test_blocks_of_another_log_are_no_blocks_here(content: Content, tmp_path: Path) -> None:
@@ -201,18 +200,18 @@ def test_a_log_where_a_block_is_missing_is_damaged(content: Content, tmp_path: P
     assert content.end_of(raw) == content.seal(1), "nothing there proves itself any more"
     path = tmp_path / "1.wal"
     path.write_bytes(raw)
-    write_seal(MACHINE, uri_of(path), content.seal(3))
+    write_seal(MACHINE, name_at(path), content.seal(3))
     with pytest.raises(CorruptionError, match="shorter than its seal"):
-        read_headers(MACHINE, uri_of(path))
+        read_headers(MACHINE, name_at(path))
 
 
 def test_recovery_is_idempotent_and_changes_nothing_but_the_seal(content: Content, tmp_path: Path) -> None:
     path = lay_out(tmp_path, content.raw[:-1])
-    seal = recover(MACHINE, uri_of(path))
-    assert seal == content.seal(2) == recover(MACHINE, uri_of(path)) == read_seal(MACHINE, uri_of(path))
+    seal = recover(MACHINE, name_at(path))
+    assert seal == content.seal(2) == recover(MACHINE, name_at(path)) == read_seal(MACHINE, name_at(path))
     assert path.read_bytes() == content.raw[:-1]
     assert sorted(p.name for p in path.parent.iterdir()) == ["1.wal", "1.wal.fence", "1.wal.seal"]
-    assert [b.last_offset for b in read_blocks(MACHINE, uri_of(path), 1, 3)] == [2, 3]
+    assert [b.last_offset for b in read_blocks(MACHINE, name_at(path), 1, 3)] == [2, 3]
 
 
 def test_recovery_syncs_before_it_counts_and_fences_before_it_syncs(content: Content, tmp_path: Path) -> None:
@@ -220,7 +219,7 @@ def test_recovery_syncs_before_it_counts_and_fences_before_it_syncs(content: Con
     journal = Journal()
     ops = JournalOps(journal)
     with ThreadPoolExecutor(1) as pool, ops.hold("fsync"):
-        recovering = pool.submit(recover, rooted(ops), uri_of(path))
+        recovering = pool.submit(recover, rooted(ops), name_at(path))
         journal.wait_for(">fsync")
         assert path.with_name("1.wal.fence").exists()
         with path.open("ab") as file:
@@ -239,7 +238,7 @@ def test_concurrent_recoveries_agree(content: Content, tmp_path: Path) -> None:
             return recover(MACHINE, uri)
 
         with ThreadPoolExecutor(4) as pool:
-            seals = set(pool.map(race, [uri_of(path)] * 4))
+            seals = set(pool.map(race, [name_at(path)] * 4))
         assert seals == {content.seal(2)}
     assert not list(tmp_path.rglob("*.tmp"))
 
@@ -252,26 +251,26 @@ def test_the_owner_may_have_sealed_first(tmp_path: Path) -> None:
 
 def test_the_first_seal_wins_whatever_it_says(content: Content, tmp_path: Path) -> None:
     path = lay_out(tmp_path, content.raw)
-    assert write_seal(MACHINE, uri_of(path), content.seal(1)) == content.seal(1)
-    assert write_seal(MACHINE, uri_of(path), content.seal(3)) == content.seal(1)
-    assert recover(MACHINE, uri_of(path)) == content.seal(1)
-    assert [at.last_offset for at in read_headers(MACHINE, uri_of(path))] == [2]
+    assert write_seal(MACHINE, name_at(path), content.seal(1)) == content.seal(1)
+    assert write_seal(MACHINE, name_at(path), content.seal(3)) == content.seal(1)
+    assert recover(MACHINE, name_at(path)) == content.seal(1)
+    assert [at.last_offset for at in read_headers(MACHINE, name_at(path))] == [2]
 
 
 @pytest.mark.parametrize("raw", [b"", b"\x89BK", bytes(100)])
 def test_a_log_that_died_at_birth_is_empty(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "1.wal"
     path.write_bytes(raw)
-    assert recover(MACHINE, uri_of(path)) == Seal(0, 0)
-    assert list(read_headers(MACHINE, uri_of(path))) == []
-    assert dict(file_summary(MACHINE, uri_of(path)).tablets) == {}
+    assert recover(MACHINE, name_at(path)) == Seal(0, 0)
+    assert list(read_headers(MACHINE, name_at(path))) == []
+    assert dict(file_summary(MACHINE, name_at(path)).tablets) == {}
     with pytest.raises(NotFoundError):
-        read_blocks(MACHINE, uri_of(path), 1, 1)
+        read_blocks(MACHINE, name_at(path), 1, 1)
 
 
 def test_only_local_logs_that_exist_can_be_recovered(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
-        recover(MACHINE, uri_of(tmp_path / "1.wal"))
+        recover(MACHINE, name_at(tmp_path / "1.wal"))
     assert not list(tmp_path.iterdir())
     with pytest.raises(InvalidInputError):
         recover(MACHINE, "hdfs://somewhere/1.wal")
@@ -281,11 +280,11 @@ def test_a_summary_counts_tablets_from_headers_alone(tmp_path: Path) -> None:
     other = BlockTarget(TargetKey("north", "r9", "t1", 4), ("g",))
     writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), FileHeader(created_time_ms=99))
     described: list[tuple[str, bytes | None, list[BlockTarget], tuple[str, int] | None]] = [
-        ("t1", b"m", [], ("file:///old.wal", 7)),
+        ("t1", b"m", [], ("old.wal", 7)),
         ("t1", None, [other], None),
         ("t1", b"m", [BlockTarget(TO_EAST, None), other], None),
         ("t1", b"", [], None),
-        ("t1", b"m", [], ("file:///elsewhere.wal", 12)),
+        ("t1", b"m", [], ("elsewhere.wal", 12)),
         ("t2", None, [], None),
     ]
     for table_id, end_row, block_targets, after in described:
@@ -304,7 +303,7 @@ def test_a_summary_counts_tablets_from_headers_alone(tmp_path: Path) -> None:
     assert list(summary.tablets) == [("t1", b"m"), ("t1", None), ("t1", b""), ("t2", None)]
     tablet = summary.tablets["t1", b"m"]
     assert (tablet.first_offset, tablet.last_offset) == (1, 10)
-    assert tablet.barriers == (Barrier(1, "file:///old.wal", 7), Barrier(9, "file:///elsewhere.wal", 12))
+    assert tablet.barriers == (Barrier(1, "old.wal", 7), Barrier(9, "elsewhere.wal", 12))
     assert tablet.block_targets == {BlockTarget(TO_EAST, None), other}
     assert summary.tablets["t2", None].block_targets == frozenset()
     assert summary.tablets["t2", None].barriers == ()
@@ -312,13 +311,13 @@ def test_a_summary_counts_tablets_from_headers_alone(tmp_path: Path) -> None:
 
 def test_a_deleted_log_leaves_nothing(tmp_path: Path) -> None:
     path = path_of(write_wal(tmp_path / "1[x].wal", SPECS))
-    recover(MACHINE, uri_of(path))
+    recover(MACHINE, name_at(path))
     (tmp_path / "1[x].wal.seal.abc.tmp").touch()
     (tmp_path / "11.wal").touch()
-    delete_log(MACHINE, uri_of(path))
-    delete_log(MACHINE, uri_of(path))
+    delete_log(MACHINE, name_at(path))
+    delete_log(MACHINE, name_at(path))
     assert [p.name for p in tmp_path.iterdir()] == ["11.wal"]
-    delete_log(MACHINE, uri_of(tmp_path / "no" / "such.wal"))
+    delete_log(MACHINE, name_at(tmp_path / "no" / "such.wal"))
 
 
 def test_reading_goes_on_while_the_file_is_deleted(tmp_path: Path) -> None:

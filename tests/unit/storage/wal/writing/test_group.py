@@ -30,7 +30,7 @@ def place(headers_and_rows: list[tuple[BlockHeader, list[bytes]]]) -> list[Place
     placed, offset = [], 1
     for header, rows in headers_and_rows:
         header.min_row, header.max_row = min(rows), max(rows)
-        placed.append(PlacedBlock("file:///w", offset, DraftBlock(header, records(rows))))
+        placed.append(PlacedBlock("w", offset, DraftBlock(header, records(rows))))
         offset += len(rows)
     return placed
 
@@ -70,7 +70,7 @@ def _other_tablet(made: BlockHeader) -> None:
 
 
 def _after(made: BlockHeader) -> None:
-    made.after.append(Predecessor(file="file:///v", offset=3))
+    made.after.append(Predecessor(file="v", offset=3))
 
 
 def _provenance(made: BlockHeader) -> None:

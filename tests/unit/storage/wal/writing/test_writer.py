@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.errors import ExistsError, InvalidInputError, LeaseLostError, PermanentError, UnavailableError
-from bookkeeper.storage.volume.file_ops import CALL_BYTES, FileOps, path_of, uri_of
+from bookkeeper.storage.volume.file_ops import CALL_BYTES, FileOps
 from bookkeeper.storage.wal import (
     BlockHeader,
     FileHeader,
@@ -28,7 +28,7 @@ from bookkeeper.storage.wal.blocks.block import Block
 from bookkeeper.storage.wal.blocks.frame import HEADER_BYTES_MAX
 from bookkeeper.storage.wal.writing.seal import write_seal
 from bookkeeper.storage.wal.writing.wal_writer import UNCACHED_BYTES
-from tests.support.volumes import MACHINE, name_at, rooted
+from tests.support.volumes import MACHINE, name_at, path_of, rooted
 from tests.support.wal_commits import Journal, JournalOps
 from tests.support.wal_files import Spec, append, block, records
 
@@ -117,7 +117,7 @@ def test_a_new_log_and_the_way_to_it_are_durable(tmp_path: Path) -> None:
     journal = Journal()
     writer = WalWriter.create(rooted(JournalOps(journal)), name_at(tmp_path / "new" / "session" / "1.wal"), HEADER)
     assert journal.count("fsync") == 4, "two new directories in their parents, the file, its name"
-    assert writer.uri == uri_of(tmp_path / "new" / "session" / "1.wal")
+    assert writer.uri == name_at(tmp_path / "new" / "session" / "1.wal")
     assert (writer.offset, writer.synced_offset, writer.created_time_ms) == (0, 0, 7)
     assert writer.position == writer.synced_position == path_of(writer.uri).stat().st_size
     writer.abandon()

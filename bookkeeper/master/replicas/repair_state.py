@@ -1,0 +1,114 @@
+"""The input of the plans of repair and balance: hosts, tablets, and the limits of the plan. Pure values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from bookkeeper.master.index.tablet_replicas import TabletReplica
+from bookkeeper.master.replicas.held_states import HeldState
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """A host: the incarnation of its disk while it lives, else None, and for how long it has been away."""
+
+    name: str
+    incarnation: str | None
+    away_ms: float = 0
+    is_draining: bool = False
+    replicas: int = 0
+    size_bytes: int = 0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a session of it lives."""
+        return self.incarnation is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TabletState:
+    """A tablet with several replicas, its row read just now.
+
+    ``named``: the state that the books name, 0 = none; ``leader``: the host that leads it, None while nobody does;
+    ``held``: by host, what it holds of the placement of the row; ``joining_ms``: by host, how long this master has
+    known that a replica is joining.
+    """
+
+    row: bytes
+    replicas: tuple[TabletReplica, ...]
+    wanted: int
+    copies_needed: int
+    named: int = 0
+    leader: str | None = None
+    held: Mapping[str, HeldState] = field(default_factory=dict)
+    joining_ms: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of one replica."""
+        return max((held.size_bytes for held in self.held.values()), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class RepairLimits:
+    """``repair_after_ms``: a host that is away for longer is replaced; ``joins_max``: replicas that join at once;
+    ``flight_ms``: a write of the books arrives within it (R4).
+    """
+
+    repair_after_ms: float
+    joins_max: int
+    flight_ms: float
+
+
+# ---- steps: each but the last is the write of one cell
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The host gets a replica under a new placement; a replica that it lost is forgotten by this."""
+
+    row: bytes
+    host: str
+    incarnation: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finalize:
+    """The joining replica votes from now on (E-54)."""
+
+    row: bytes
+    replica: TabletReplica
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Demote:
+    """The replica votes no more, and still gets all segments, until it may leave."""
+
+    row: bytes
+    replica: TabletReplica
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The row no longer names the replica; its host deletes it."""
+
+    row: bytes
+    replica: TabletReplica
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """The tablet moves to this voter."""
+
+    row: bytes
+    host: str
+    reason: str
+
+
+Step: TypeAlias = Join | Finalize | Demote | Leave | Lead

@@ -1,0 +1,228 @@
+"""Carries out the plans of repair and balance, a few steps in each full cycle.
+
+Arrives: tablets with several replicas, sessions, the configuration, what hosts hold. Leaves: one cell for each step, at
+ranks of this reign, and requests to move a leader. Before each step the tablet's row is read again, so a plan never
+works on a row that has changed since. A crash loses only the times that this master has measured, and they begin anew.
+Rules: R1, R4.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from bookkeeper.clock import Clock
+from bookkeeper.config.table_properties import TableProperties, parse_properties
+from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.coordination.coordination_protocol import SessionInfo
+from bookkeeper.master.index.snapshot import TabletView, tablet_view
+from bookkeeper.master.index.tablet_index import TabletIndex
+from bookkeeper.master.index.tablet_replicas import TabletReplica
+from bookkeeper.master.reign.reign_stores import ReignStores
+from bookkeeper.master.replicas.balance_plan import plan_balance
+from bookkeeper.master.replicas.held_states import HeldStates, tablet_key
+from bookkeeper.master.replicas.leader_choice import named_state
+from bookkeeper.master.replicas.repair_plan import is_healthy, plan_repair, spare_copies
+from bookkeeper.master.replicas.repair_state import (
+    Demote,
+    Finalize,
+    HostState,
+    Join,
+    Lead,
+    Leave,
+    RepairLimits,
+    Step,
+    TabletState,
+)
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_table import CellKey, RowPut
+from bookkeeper.metadata.values import JOINING, VOTER, ReplicaCell
+
+LOG = logging.getLogger(__name__)
+
+ROW_FAMILIES = ("tablet", "location", keys.REPLICA_FAMILY)
+
+READS_MAX = 256
+"""Most rows that one cycle reads again, so that a cycle stays short when many tablets need a repair."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairProgress:
+    """Facts for operators: tablets with fewer voters in sync than wanted, those with fewer than ``table.copies_min``,
+    replicas that are joining, and the most segments that a voter has not acknowledged.
+    """
+
+    under_replicated: int = 0
+    in_danger: int = 0
+    joining: int = 0
+    lacking_segments: int = 0
+
+
+@dataclass(slots=True)
+class Repairer:
+    """The repair of one reign. Used by the master's thread alone; ``progress`` is read by any thread."""
+
+    stores: ReignStores
+    clock: Clock
+    held: HeldStates
+    limits: RepairLimits
+    lead: Callable[[TabletView, str], None]
+    """Requests that a tablet moves to the host of this name."""
+    progress: RepairProgress = field(init=False, default_factory=RepairProgress)
+    _turns: int = field(init=False, default=0)
+    _away_ns: dict[str, int] = field(init=False, default_factory=dict)
+    _joining_ns: dict[tuple[bytes, str, str], int] = field(init=False, default_factory=dict)
+
+    def run(
+        self, tablets: TabletIndex, config: ClusterConfig, sessions: Collection[SessionInfo], skipped: Collection[bytes]
+    ) -> int:
+        """Plan, and write the steps; returns how many. Puts changed views into ``tablets``. ``skipped``: rows that move
+        or that an operation has claimed. Raises TransientError, LeaseLostError.
+        """
+        views = [view for view in tablets.values() if view.replicas and view.extent.table_id in config.tables]
+        if not views:
+            self.progress = RepairProgress()
+            return 0
+        hosts = self._hosts(views, config, sessions)
+        leaders = {info.session_id: info.host.name for info in sessions if info.alive and info.host is not None}
+        properties = {id_: parse_properties(table.properties) for id_, table in config.tables.items()}
+        states = {view.row: self._state(view, properties[view.extent.table_id], leaders) for view in views}
+        self._retain_joins(states.values())
+        ill = [row for row, state in states.items() if not is_healthy(state, hosts, self.limits)]
+        read = self._turn(ill)
+        states.update((row, self._read_again(states[row]) if row in read else _unread(states[row])) for row in ill)
+        self.progress = progress_of(states.values(), hosts)
+        ready = [state for row, state in states.items() if row not in skipped]
+        steps: list[Step] = list(plan_repair(ready, hosts, self.limits))
+        if not steps and not skipped:
+            steps = list(plan_balance(ready, hosts, self.limits))
+        for step in steps:
+            self._carry_out(step, tablets)
+        return len(steps)
+
+    # ---- the input of a plan
+
+    def _hosts(
+        self, views: Collection[TabletView], config: ClusterConfig, sessions: Collection[SessionInfo]
+    ) -> dict[str, HostState]:
+        """Every host of a row or a session."""
+        live = {info.host.name: info.host for info in sessions if info.alive and info.host is not None}
+        known = {info.host.name for info in sessions if info.host is not None}
+        replicas: Counter[str] = Counter()
+        size_bytes: Counter[str] = Counter()
+        for view in views:
+            held = self.held.of_tablet(tablet_key(view), view.replicas)
+            size = max((one.size_bytes for one in held.values()), default=0)
+            for replica in view.replicas:
+                replicas[replica.host] += 1
+                size_bytes[replica.host] += size
+        known |= replicas.keys()
+        now_ns = self.clock.boot_ns()
+        self._away_ns = {name: self._away_ns.get(name, now_ns) for name in known if name not in live}
+        return {
+            name: HostState(
+                name,
+                live[name].incarnation if name in live else None,
+                (now_ns - self._away_ns.get(name, now_ns)) / 1e6,
+                name in config.draining,
+                replicas[name],
+                size_bytes[name],
+            )
+            for name in sorted(known)
+        }
+
+    def _state(self, view: TabletView, table: TableProperties, leaders: Mapping[str, str]) -> TabletState:
+        """A tablet as the snapshot has it: without the named state, which only a step needs."""
+        held = self.held.of_tablet(tablet_key(view), view.replicas)
+        leader = leaders.get(view.session or "")
+        return TabletState(
+            row=view.row,
+            replicas=view.replicas,
+            wanted=table.replicas,
+            copies_needed=table.copies_needed,
+            leader=leader if leader in held and held[leader].is_leader else None,
+            held=held,
+            joining_ms={
+                one.host: (self.clock.boot_ns() - self._joining_since(view.row, one.host, one.cell.placement)) / 1e6
+                for one in view.replicas
+                if not one.is_voter
+            },
+        )
+
+    def _read_again(self, state: TabletState) -> TabletState:
+        """The tablet as its row is now, with the named state; without a leader, so without a step, if its replicas have
+        changed since the snapshot.
+        """
+        row = self.stores.table.get(state.row, ROW_FAMILIES)
+        if row is None or tablet_view(row).replicas != state.replicas:
+            return _unread(state)
+        return replace(state, named=named_state(row))
+
+    def _turn(self, rows: Sequence[bytes]) -> set[bytes]:
+        """The rows to read in this cycle: all take turns."""
+        start = self._turns * READS_MAX % max(len(rows), 1)
+        self._turns += 1
+        return {*rows[start : start + READS_MAX], *rows[: max(0, start + READS_MAX - len(rows))]}
+
+    def _joining_since(self, row: bytes, host: str, placement: str) -> int:
+        return self._joining_ns.setdefault((row, host, placement), self.clock.boot_ns())
+
+    def _retain_joins(self, states: Collection[TabletState]) -> None:
+        joining = {
+            (state.row, one.host, one.cell.placement) for state in states for one in state.replicas if not one.is_voter
+        }
+        for key in self._joining_ns.keys() - joining:
+            del self._joining_ns[key]
+
+    # ---- steps
+
+    def _carry_out(self, step: Step, tablets: TabletIndex) -> None:
+        """One step: a cell at a rank of its own, or a request to move the leader."""
+        LOG.info("%s %s: %s", type(step).__name__, step.row, step.reason)
+        view = tablets[step.row]
+        if isinstance(step, Lead):
+            self.lead(view, step.host)
+            return
+        self.stores.reign.check()
+        rank = self.stores.reign.next_rank()
+        if isinstance(step, Leave):
+            cell = keys.replica_column(step.replica.host)
+            self.stores.table.delete([CellKey(step.row, cell)], rank)
+            others = tuple(one for one in view.replicas if one.host != step.replica.host)
+            tablets.put(replace(view, replicas=others))
+            return
+        changed = replica_after(step, rank)
+        self.stores.table.put([RowPut(step.row, {keys.replica_column(changed.host): changed.cell.encode()})], rank)
+        others = tuple(one for one in view.replicas if one.host != changed.host)
+        tablets.put(replace(view, replicas=tuple(sorted((*others, changed), key=lambda one: one.host))))
+
+
+def _unread(state: TabletState) -> TabletState:
+    """The same tablet without a leader, so without a step."""
+    return replace(state, leader=None)
+
+
+def replica_after(step: Join | Finalize | Demote, rank: int) -> TabletReplica:
+    """The replica that a step writes. The name of a new placement is the rank of its write, which is unique for ever:
+    a reign writes one thing at a rank.
+    """
+    if isinstance(step, Join):
+        return TabletReplica(step.host, ReplicaCell(f"p{rank:x}", step.incarnation, JOINING))
+    role = VOTER if isinstance(step, Finalize) else JOINING
+    return replace(step.replica, cell=replace(step.replica.cell, role=role))
+
+
+def progress_of(states: Collection[TabletState], hosts: Mapping[str, HostState]) -> RepairProgress:
+    """The progress of the repair, for operators. Pure."""
+    spare = {state.row: spare_copies(state, hosts) for state in states}
+    return RepairProgress(
+        under_replicated=sum(spare[state.row] + state.copies_needed < state.wanted for state in states),
+        in_danger=sum(value < 0 for value in spare.values()),
+        joining=sum(not one.is_voter for state in states for one in state.replicas),
+        lacking_segments=max(
+            (lacking for state in states for held in state.held.values() for lacking in held.lacking.values()),
+            default=0,
+        ),
+    )

@@ -1,0 +1,166 @@
+"""Names states in the books: ``tablet:flush`` and cells of new files in one row put, then ``log:`` cells go.
+
+A state is named when ``copies_min`` of today's voters hold each file of its list (N3), and it has what the term has
+replayed (N1). The row is read again right before the put, because the voters may have changed. A tablet with too few
+copies retains its logs and says so; it takes writes until its memory or a disk is full. A crash between put and deletes
+leaves cells of logs of which the named state has everything: the next load drops them. Rules: R1, N1 and N3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import BookkeeperError, LeaseLostError, TransientError
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_limits import check_puts
+from bookkeeper.metadata.metadata_table import CellKey
+from bookkeeper.replicas.instructions import Name
+from bookkeeper.replicas.naming import holders_of
+from bookkeeper.replicas.placements import RowReplica
+from bookkeeper.replicas.rules import CORRECTED
+from bookkeeper.replicas.values import Replica
+from bookkeeper.runtime.threads import BackgroundThread, Die
+from bookkeeper.tserver.books.tablet_books import TabletBooks
+from bookkeeper.tserver.books.wal_cells import log_deletes
+from bookkeeper.tserver.leading.leader_chain import LeaderChain
+from bookkeeper.tserver.leading.led_tablets import LedTablets
+from bookkeeper.tserver.leading.tablet_replicas import copies_needed, voters_in
+from bookkeeper.tserver.tablets.load_plan import parse_replicas
+
+LOG = logging.getLogger(__name__)
+
+TICK_MS = 500
+REFRESH_MS = 5_000
+"""ms between reads of a row for other replicas, such as a joining one."""
+LATE_MS = 30_000
+"""A tablet whose newest state waits this long for copies reports it."""
+
+NAMING = "copies of the newest data"
+
+
+def late_reason(replica: Replica, replicas: Sequence[RowReplica], copies_min: int) -> str:
+    """Why the newest state of a tablet is not named, and what to do."""
+    voters = voters_in(replicas)
+    entry = replica.entry(replica.root)
+    copies = 0 if entry is None else len(holders_of(replica, entry.segment.id, voters, CORRECTED))
+    lacking = sorted(
+        one.host
+        for one in replicas
+        if one.placement in voters
+        and one.placement != replica.placement
+        and (entry is None or one.placement not in entry.acked)
+    )
+    return (
+        f"the newest state has {copies} of {copies_needed(copies_min, len(voters))} copies, so its logs are retained; "
+        f"without it: {', '.join(lacking) or 'no host'}; start these hosts, or give the tablet other replicas"
+    )
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What the namer remembers of one chain."""
+
+    refreshed_ns: int
+    named_id: int | None
+    since_ns: int
+
+
+class Namer:
+    """Names the states of led tablets, in a thread of its own."""
+
+    def __init__(
+        self, led: LedTablets, books: TabletBooks, copies_min: Callable[[str], int], clock: Clock, die: Die
+    ) -> None:
+        """``copies_min``: of a table, by its id; 0 = a majority of the voters."""
+        self._led = led
+        self._books = books
+        self._copies_min = copies_min
+        self._clock = clock
+        self._thread = BackgroundThread("namer", clock, die)
+        self._watches: dict[LeaderChain, _Watch] = {}
+        self._names_put = 0
+
+    @property
+    def names_put(self) -> int:
+        """States named since the start."""
+        return self._names_put
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._led.listen(self._thread.wake)
+        self._led.listen_acks(self._thread.wake)
+        self._thread.start(self.run_once, TICK_MS)
+
+    def close(self) -> None:
+        """End the thread after the name under way."""
+        self._thread.close()
+
+    def run_once(self) -> None:
+        """Look at each led tablet once."""
+        chains = self._led.all()
+        here = set(chains)
+        self._watches = {chain: watch for chain, watch in self._watches.items() if chain in here}
+        for chain in chains:
+            if self._thread.closing.is_set():
+                return
+            if chain.leads:
+                self._work(chain)
+
+    def _work(self, chain: LeaderChain) -> None:
+        tablet, now_ns = chain.tablet, self._clock.boot_ns()
+        watch = self._watches.setdefault(chain, _Watch(now_ns, chain.named_id, now_ns))
+        try:
+            if now_ns - watch.refreshed_ns >= REFRESH_MS * 1_000_000:
+                self._refresh(chain)
+                watch.refreshed_ns = now_ns
+            self._name(chain)
+        except LeaseLostError:
+            raise
+        except TransientError as error:
+            LOG.warning("a state of tablet %s waits for its name: %s", tablet.extent, error)
+        except BookkeeperError as error:
+            LOG.error("a state of tablet %s can't be named: %s", tablet.extent, error)
+            tablet.work_failed(NAMING, error.message)
+            return
+        self._report(chain, watch, now_ns)
+
+    def _report(self, chain: LeaderChain, watch: _Watch, now_ns: int) -> None:
+        if chain.is_named or chain.named_id != watch.named_id:
+            watch.named_id, watch.since_ns = chain.named_id, now_ns
+            chain.tablet.work_succeeded(NAMING)
+        elif now_ns - watch.since_ns >= LATE_MS * 1_000_000:
+            copies_min = self._copies_min(chain.tablet.extent.table_id)
+            chain.tablet.work_failed(NAMING, late_reason(chain.replica, chain.replicas, copies_min))
+
+    def _refresh(self, chain: LeaderChain) -> None:
+        row = self._books.get(chain.tablet.row, ("replica",))
+        replicas = () if row is None else parse_replicas(row)
+        if replicas and chain.placed(replicas):
+            self._led.changed()
+
+    def _name(self, chain: LeaderChain) -> None:
+        copies_min = self._copies_min(chain.tablet.extent.table_id)
+        if chain.due_name(copies_min) is not None:
+            self._refresh(chain)
+            name = chain.due_name(copies_min)
+            if name is not None:
+                self._put(chain, name)
+        self._let_logs_go(chain)
+
+    def _put(self, chain: LeaderChain, name: Name) -> None:
+        put = chain.name_put(name)
+        check_puts([put], name.state_id)
+        self._books.put([put], name.state_id)
+        dead = chain.named(name)
+        self._names_put += 1
+        if dead:
+            self._books.delete([CellKey(put.key, keys.segment_column(file)) for file in sorted(dead)], name.state_id)
+
+    def _let_logs_go(self, chain: LeaderChain) -> None:
+        for state_id, logs in chain.logs_due():
+            for cell, rank in log_deletes(chain.tablet.row, logs):
+                self._books.delete([cell], rank)
+            chain.logs_gone(state_id)

@@ -1,0 +1,170 @@
+"""The senders of led tablets: one lane for each other host, so a slow or stopped host delays no other one.
+
+A lane gives each of its tablets one segment in turn, and none a second one before the first is acknowledged (E-29). It
+is awake when a state is made or a tablet is loaded, and after waits. A host that does not answer makes the whole lane
+wait; one that declines, the tablet alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+
+from bookkeeper.clock import Clock
+from bookkeeper.coordination.coordination_protocol import Coordination
+from bookkeeper.errors import BookkeeperError, TransientError
+from bookkeeper.replicas.progress import progress
+from bookkeeper.replicas.rules import CORRECTED
+from bookkeeper.replicas.values import Target
+from bookkeeper.rpc.contract.services import TServer
+from bookkeeper.runtime.threads import BackgroundThread, Die
+from bookkeeper.tserver.leading.lane_plan import HOST, LanePlan
+from bookkeeper.tserver.leading.leader_chain import LeaderChain
+from bookkeeper.tserver.leading.led_tablets import LedTablets
+from bookkeeper.tserver.leading.transfer import Outcome, SentCounters, Transfer
+
+LOG = logging.getLogger(__name__)
+
+TICK_MS = 250
+"""ms between looks for tablets whose wait is over."""
+
+SENDING = "a copy to other hosts"
+
+
+class HostCalls:
+    """Calls to the processes that hold the replicas of other hosts."""
+
+    def __init__(self, coordination: Coordination, tserver: Callable[[str], TServer]) -> None:
+        """``tserver``: calls to the process at an address."""
+        self._coordination = coordination
+        self._tserver = tserver
+
+    def find(self, target: Target) -> TServer | None:
+        """Calls to a target's host; None while no live process holds that disk. Raises TransientError."""
+        for session in self._coordination.sessions("tserver"):
+            if (
+                session.alive
+                and session.host is not None
+                and (session.host.name, session.host.incarnation) == (target.host, target.placement.incarnation)
+            ):
+                return self._tserver(session.address)
+        return None
+
+
+def lacking_target(chain: LeaderChain, host: str) -> Target | None:
+    """The target on a host, if it lacks a segment of the chain."""
+    replica = chain.replica
+    if not chain.leads or all(lag.host != host or lag.is_in_sync for lag in progress(replica, CORRECTED)):
+        return None
+    return replica.target(host)
+
+
+class Lane:
+    """Everything that goes to one host. Used by its thread alone."""
+
+    def __init__(
+        self, host: str, led: LedTablets, hosts: HostCalls, clock: Clock, rng: random.Random, counters: SentCounters
+    ) -> None:
+        self._host = host
+        self._led = led
+        self._hosts = hosts
+        self._clock = clock
+        self._rng = rng
+        self._counters = counters
+        self._plan = LanePlan()
+
+    def run(self, is_over: Callable[[], bool]) -> None:
+        """Send until no tablet is due."""
+        while not is_over() and self._round(is_over):
+            pass
+
+    def _round(self, is_over: Callable[[], bool]) -> bool:
+        """One segment for each due tablet; returns whether there may be more."""
+        lacking = [(chain, target) for chain in self._led.all() if (target := lacking_target(chain, self._host))]
+        self._plan.retain({chain.tablet.row for chain, _ in lacking})
+        sent = False
+        for chain, target in lacking:
+            if is_over() or not self._plan.is_due(HOST, self._clock.boot_ns()):
+                return False
+            if self._plan.is_due(chain.tablet.row, self._clock.boot_ns()):
+                sent |= self._serve(chain, target, is_over)
+        return sent
+
+    def _serve(self, chain: LeaderChain, target: Target, is_over: Callable[[], bool]) -> bool:
+        tablet = chain.tablet
+        try:
+            host = self._hosts.find(target)
+            if host is None:
+                self._away(f"no live process holds disk {target.placement.incarnation} of it")
+                return False
+            outcome = Transfer(chain, target, host, self._counters).turn(is_over)
+        except TransientError as error:
+            self._away(error.message)
+            return False
+        except BookkeeperError as error:
+            LOG.error("tablet %s can't be copied to host %s for now: %s", tablet.extent, self._host, error)
+            tablet.work_failed(SENDING, f"host {self._host} can't get a copy: {error.message}")
+            self._plan.failed(tablet.row, self._clock.boot_ns(), self._rng.random())
+            return False
+        self._plan.succeeded(HOST)
+        if outcome is Outcome.LATER:
+            self._plan.failed(tablet.row, self._clock.boot_ns(), self._rng.random())
+            return False
+        tablet.work_succeeded(SENDING)
+        self._plan.succeeded(tablet.row)
+        if outcome is Outcome.SENT:
+            self._led.acknowledged()
+        return outcome is Outcome.SENT
+
+    def _away(self, reason: str) -> None:
+        if self._plan.failed(HOST, self._clock.boot_ns(), self._rng.random()) == 1:
+            LOG.warning("host %s gets no copies for now: %s", self._host, reason)
+
+
+class Senders:
+    """The lanes, each with a thread. A lane is made when a led tablet has a replica on its host."""
+
+    def __init__(self, led: LedTablets, hosts: HostCalls, clock: Clock, rng: random.Random, die: Die) -> None:
+        self._led = led
+        self._hosts = hosts
+        self._clock = clock
+        self._rng = rng
+        self._die = die
+        self._counters = SentCounters()
+        self._lock = threading.Lock()
+        self._threads: dict[str, BackgroundThread] = {}
+        self._is_closed = False
+
+    @property
+    def counters(self) -> SentCounters:
+        """What was sent since the start."""
+        return self._counters
+
+    def start(self) -> None:
+        """Serve the hosts of led tablets from here on."""
+        self._led.listen(self._wake)
+
+    def close(self) -> None:
+        """End the lanes; a segment under way is offered again by the next leader or the next process."""
+        with self._lock:
+            self._is_closed = True
+            threads = list(self._threads.values())
+        for thread in threads:
+            thread.close()
+
+    def _wake(self) -> None:
+        hosts = {target.host for chain in self._led.all() for target in chain.replica.targets}
+        with self._lock:
+            for host in hosts - self._threads.keys() if not self._is_closed else ():
+                self._threads[host] = self._started(host)
+            threads = list(self._threads.values())
+        for thread in threads:
+            thread.wake()
+
+    def _started(self, host: str) -> BackgroundThread:
+        thread = BackgroundThread(f"sender-{host}", self._clock, self._die)
+        lane = Lane(host, self._led, self._hosts, self._clock, self._rng, self._counters)
+        thread.start(lambda: lane.run(thread.closing.is_set), TICK_MS)
+        return thread

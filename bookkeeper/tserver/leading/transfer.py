@@ -1,0 +1,190 @@
+"""One segment to one host: the offer, the content in parts of 1 MiB, and the answer. Memory is flat.
+
+The machine decides which segment is next and how an answer counts; each decision is durable before it is followed. A
+receiver that holds a part of a file already says from which byte to go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from bookkeeper.errors import BookkeeperError, CorruptionError, unavailable
+from bookkeeper.metadata.values import SegmentEntry
+from bookkeeper.replicas.events import ReplicateTo, ReplyArrived
+from bookkeeper.replicas.instructions import Decision, Send, Transit
+from bookkeeper.replicas.messages import Accept, Ack, Decline, Failed, Offer, Purpose, Reason, Reply
+from bookkeeper.replicas.values import Target
+from bookkeeper.rpc.contract.replica_messages import (
+    ACCEPTED,
+    ACKED,
+    CONTENT_BYTES_MAX,
+    FileNeed,
+    SegmentAck,
+    SegmentAnswer,
+    SegmentOffer,
+    SegmentTransit,
+)
+from bookkeeper.rpc.contract.services import TServer
+from bookkeeper.tserver.leading.leader_chain import LeaderChain
+from bookkeeper.tserver.replicas.wire_forms import (
+    file_message,
+    own_placement,
+    placement_message,
+    placement_of,
+    segment_message,
+)
+
+
+class Outcome(Enum):
+    """What came of a turn."""
+
+    NOTHING = "nothing"
+    """The host has all segments."""
+    SENT = "sent"
+    """The host acknowledged a segment, or replication to it begins again: go on at once."""
+    LATER = "later"
+    """The host declined: offer it again after a wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What went to other hosts and was received there. ``rows``: of complete files."""
+
+    segments: int = 0
+    files: int = 0
+    payload_bytes: int = 0
+    rows: int = 0
+
+
+class SentCounters:
+    """Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sent = Sent()
+
+    @property
+    def sent(self) -> Sent:
+        """All since the start."""
+        return self._sent
+
+    def add(self, segments: int = 0, files: int = 0, payload_bytes: int = 0, rows: int = 0) -> None:
+        """Count more."""
+        with self._lock:
+            sent = self._sent
+            self._sent = Sent(
+                sent.segments + segments, sent.files + files, sent.payload_bytes + payload_bytes, sent.rows + rows
+            )
+
+
+class Transfer:
+    """Sends the segments of one tablet to one host, one at a time."""
+
+    def __init__(self, chain: LeaderChain, target: Target, host: TServer, counters: SentCounters) -> None:
+        self._chain = chain
+        self._target = target
+        self._host = host
+        self._counters = counters
+
+    def turn(self, is_over: Callable[[], bool]) -> Outcome:
+        """Send the oldest segment that the host lacks. ``is_over``: stop between two parts. Raises TransientError when
+        the host is away, CorruptionError for a file that can't be read, and other errors of the host.
+        """
+        send = _send_of(self._chain.apply(ReplicateTo(self._target.host)))
+        if send is None:
+            return Outcome.NOTHING
+        segment_id = send.offer.segment.id
+        try:
+            reply = self._answered(send.offer, is_over)
+        except BookkeeperError:
+            self._arrived(Failed(segment_id))
+            raise
+        self._arrived(reply)
+        if isinstance(reply, Failed):
+            return Outcome.LATER
+        if isinstance(reply, Decline) and reply.reason not in (Reason.SEGMENT_EXISTS, Reason.OUT_OF_ORDER):
+            return Outcome.LATER
+        if isinstance(reply, Ack):
+            self._counters.add(segments=1)
+        return Outcome.SENT
+
+    def _arrived(self, reply: Reply) -> Decision:
+        return self._chain.apply(ReplyArrived(self._target.host, reply, Purpose.REPLICATE))
+
+    def _answered(self, offer: Offer, is_over: Callable[[], bool]) -> Reply:
+        segment_id = offer.segment.id
+        answer = self._host.segment_offer(self._offer_message(offer))
+        if answer.state != ACCEPTED:
+            return _reply_of(segment_id, answer)
+        names = tuple(one.name for one in answer.need)
+        decision = self._arrived(Accept(segment_id, placement_of(answer.placement), names))
+        if not any(isinstance(one, Transit) for one in decision):
+            return Failed(segment_id)
+        return self._content(segment_id, answer.need, is_over)
+
+    def _offer_message(self, offer: Offer) -> SegmentOffer:
+        manifest, segment = self._chain.held.manifest, offer.segment
+        assert offer.term is not None  # a child of a split has its own leader, whose terms are others
+        return SegmentOffer(
+            extent=manifest.extent,
+            directory=manifest.key.directory,
+            term=offer.term,
+            leader=offer.leader,
+            sender=own_placement(manifest.replica),
+            receiver=placement_message(self._target.host, self._target.placement),
+            segment=segment_message(segment),
+            files=tuple(file_message(manifest.files[name]) for name in segment.list),
+            state=manifest.states[segment.id],
+        )
+
+    def _content(self, segment_id: int, need: tuple[FileNeed, ...], is_over: Callable[[], bool]) -> Reply:
+        manifest = self._chain.held.manifest
+        empty = SegmentTransit(
+            manifest.key.table_id,
+            manifest.key.directory,
+            own_placement(manifest.replica),
+            placement_message(self._target.host, self._target.placement),
+            segment_id,
+            "",
+            0,
+            b"",
+        )
+        for file in need:
+            size, position = manifest.files[file.name].size_bytes, file.start
+            while position < size:
+                if is_over():
+                    return Failed(segment_id)
+                ack = self._part(replace(empty, file=file.name, start=position))
+                self._counters.add(payload_bytes=max(0, ack.held_bytes - position))
+                position = ack.held_bytes
+                if position >= size:
+                    self._counters.add(files=1, rows=SegmentEntry.decode(manifest.files[file.name].entry).records)
+                if ack.answer is not None:
+                    return _reply_of(segment_id, ack.answer)
+        return Failed(segment_id)
+
+    def _part(self, transit: SegmentTransit) -> SegmentAck:
+        try:
+            content = self._chain.volume.read_range(transit.file, transit.start, CONTENT_BYTES_MAX)
+        except FileNotFoundError as error:
+            raise CorruptionError(
+                f"{transit.file} of this host is gone: give the tablet another leader, and this host a new replica",
+                {"file": transit.file},
+            ) from error
+        except OSError as error:
+            raise unavailable(f"{transit.file} of this host can't be read", error) from error
+        return self._host.segment_transit(replace(transit, content=content))
+
+
+def _send_of(decision: Decision) -> Send | None:
+    return next((one for one in decision if isinstance(one, Send)), None)
+
+
+def _reply_of(segment_id: int, answer: SegmentAnswer) -> Reply:
+    placement = placement_of(answer.placement)
+    if answer.state == ACKED:
+        return Ack(segment_id, placement, answer.root)
+    return Decline(segment_id, placement, Reason(answer.reason), answer.root)

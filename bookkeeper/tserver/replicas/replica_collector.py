@@ -1,0 +1,140 @@
+"""Deletes what this host no longer has to hold: by the books, and never because something was not read.
+
+For each table with replicas here, one read of all its rows, complete or an error. A replica that its row names is
+collected by N4; one that its row does not name goes; one whose tablet has no row goes when a second read does not show
+it either, because rows that move during one read can be missed. An error ends the turn, and nothing of that table goes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from enum import Enum
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import BookkeeperError
+from bookkeeper.replicas.events import Collect
+from bookkeeper.replicas.values import Placement, Replica, Stage, Target
+from bookkeeper.runtime.threads import SELDOM_MS, BackgroundThread, Die
+from bookkeeper.storage.replicas import ReplicaKey
+from bookkeeper.tserver.replicas.held_replica import HeldReplica
+from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
+from bookkeeper.tserver.replicas.offer_checks import ReplicaRow
+
+LOG = logging.getLogger(__name__)
+
+ReadRows = Callable[[str], Mapping[str, ReplicaRow]]
+"""Reads the tablets of a table by their directories: all of them, or raises TransientError or CorruptionError."""
+
+
+class Verdict(Enum):
+    """What happens to a replica in one turn."""
+
+    COLLECT = "collect"
+    """The row names it: files that nothing needs go."""
+    REMOVE = "remove"
+    WAIT = "wait"
+    """It stays as it is until the next turn."""
+
+
+def verdict_on(row: ReplicaRow | None, host: str, placement: Placement | None, missed_before: bool) -> Verdict:
+    """What to do with the replica of a tablet. ``placement`` None: its manifest is damaged. ``missed_before``: the
+    last read did not show the tablet.
+    """
+    if row is None:
+        return Verdict.REMOVE if missed_before else Verdict.WAIT
+    named = row.replicas.get(host)
+    if named is None:
+        return Verdict.REMOVE
+    if placement is None:
+        return Verdict.WAIT
+    return Verdict.COLLECT if named.placement == placement else Verdict.REMOVE
+
+
+def collect_event(replica: Replica, row: ReplicaRow) -> Collect:
+    """What the books allow to delete (N4): what a named state has replaced."""
+    given_up = frozenset(term for term, _ in replica.given_up)
+    return Collect(row.named_id, row.named_files, given_up=given_up)
+
+
+class ReplicaCollector:
+    """Works in a thread of its own; one turn at a time."""
+
+    def __init__(self, replicas: HeldReplicas, read_rows: ReadRows, clock: Clock, die: Die) -> None:
+        self._replicas = replicas
+        self._read_rows = read_rows
+        self._missed: set[ReplicaKey] = set()
+        self._has_removed_orphans = False
+        self._thread = BackgroundThread("replica-collector", clock, die)
+
+    def collect(self) -> None:
+        """One turn over all replicas. Errors are logged, and the rest goes on."""
+        placements: dict[ReplicaKey, Placement | None] = dict.fromkeys(self._replicas.damaged)
+        placements.update({held.key: held.placement for held in self._replicas.all()})
+        missed: set[ReplicaKey] = set()
+        for table_id in sorted({key.table_id for key in placements}):
+            of_table = {key: placement for key, placement in placements.items() if key.table_id == table_id}
+            try:
+                rows = self._read_rows(table_id)
+            except BookkeeperError as error:
+                LOG.warning("replicas of table %s are not collected now: %s", table_id, error.message)
+                missed |= self._missed & of_table.keys()
+                continue
+            for key, placement in of_table.items():
+                row = rows.get(key.directory)
+                if row is None:
+                    missed.add(key)
+                self._work(key, placement, row)
+        self._missed = missed
+        if not self._has_removed_orphans:
+            self._remove_orphans()
+
+    def _work(self, key: ReplicaKey, placement: Placement | None, row: ReplicaRow | None) -> None:
+        try:
+            verdict = verdict_on(row, self._replicas.host.name, placement, key in self._missed)
+            if verdict is Verdict.REMOVE:
+                self._replicas.remove(key, placement)
+                LOG.info("the replica of %s is removed: the books do not name it on this host", key)
+            held = self._replicas.find(key) if verdict is Verdict.COLLECT else None
+            if held is not None and row is not None and held.placement == placement:
+                collect_replica(held, row)
+        except (BookkeeperError, OSError) as error:
+            LOG.warning("the replica of %s is not collected now: %s", key, error)
+
+    def _remove_orphans(self) -> None:
+        try:
+            gone = self._replicas.delete_orphans()
+        except OSError as error:
+            LOG.warning("files without a replica can't be removed now: %s", error)
+            return
+        self._has_removed_orphans = True
+        if gone:
+            LOG.info("%d files of replicas that were removed before are deleted", len(gone))
+
+    # ---- the thread
+
+    def start(self) -> None:
+        """Begin to collect."""
+        self._thread.start(self.collect, SELDOM_MS)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.close()
+
+
+def collect_replica(held: HeldReplica, row: ReplicaRow) -> None:
+    """Note what the row says about a replica, and delete the files that nothing needs. Raises as
+    :meth:`HeldReplica.collect`.
+    """
+    own = row.replicas[held.replica.host]
+    if not held.replica.is_leader:
+        held.placed(row.extent, lambda replica: noted(replica, own.stage, row.targets_of(replica.host)))
+    gone = (*held.collect(collect_event(held.replica, row)), *held.delete_unlisted())
+    if gone:
+        LOG.info("%s: %d files are deleted, the books name state %s", held.key, len(gone), row.named_id)
+
+
+def noted(replica: Replica, stage: Stage, targets: tuple[Target, ...]) -> Replica:
+    """The replica with what its row says. A leader knows its own targets."""
+    return replica if replica.is_leader else replace(replica, stage=stage, targets=targets)

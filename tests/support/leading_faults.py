@@ -1,0 +1,39 @@
+"""Fault switches of the leader of a tablet with replicas (see ``faults``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bookkeeper.tserver.leading import leader_chain, tablet_replicas
+from bookkeeper.tserver.leading.leader_chain import LeaderChain
+from bookkeeper.tserver.tablets.tablet_flushes import TabletFlushes
+from tests.support.replacement import Fault
+
+
+def logs_due_at_once(chain: LeaderChain) -> list[tuple[int, Mapping[str, int]]]:
+    """Logs go with the flush on the leader's own disk."""
+    return list(chain._unnamed_logs)
+
+
+LEADING_FAULTS: dict[str, Fault] = {
+    "replay-is-not-remembered": Fault(
+        leader_chain.positions_of,
+        lambda serial, last_seq: (),  # noqa: ARG005
+        "N1: a term names a state that lacks what it has replayed, while a late name lets the logs go",
+    ),
+    "one-copy-is-enough": Fault(
+        tablet_replicas.copies_needed,
+        lambda copies_min, voters: 1,  # noqa: ARG005
+        "N3: the books name a state that only the leader has, and its disk is wiped",
+    ),
+    "logs-go-with-the-flush": Fault(
+        LeaderChain.logs_due,
+        logs_due_at_once,
+        "N3: a leader dies, and no other host has the records that it flushed",
+    ),
+    "retained-logs-have-no-offset": Fault(
+        TabletFlushes.logs_in_row,
+        lambda self, needed: needed,  # noqa: ARG005
+        "R4: a log whose cell waits for a name is replayed from its beginning",
+    ),
+}

@@ -1,0 +1,181 @@
+"""Several hosts of one cluster inside the test: tablets with replicas, and a test that is their master.
+
+Arrives: a directory. Leaves: :class:`Hosts`, with a tserver for each host that runs (:class:`LocalNode`), real disks,
+real books and real calls between them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from bookkeeper.config import HostSettings, Settings
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_table import CellKey, RowPut
+from bookkeeper.metadata.values import ReplicaCell, ReplicaRole
+from bookkeeper.model import Extent
+from bookkeeper.storage.replicas import Manifest, ReplicaKey
+from bookkeeper.tserver.leading.leader_chain import LeaderChain
+from bookkeeper.tserver.replicas.held_replica import HeldReplica
+from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
+from tests.support.tservers import Ground, LocalNode, flush_of, logs_in_row, wait_until
+
+QUIET = {"table.compaction.segments_max": "1000", "table.compaction.ratio": "1000"}
+
+
+class Hosts:
+    """The hosts of a cluster, each with a tserver while it runs."""
+
+    def __init__(self, ground: Ground, directory: Path) -> None:
+        self.ground = ground
+        self._directory = directory
+        self._nodes: dict[str, LocalNode] = {}
+        self._placements = itertools.count(1)
+        self._ranks = itertools.count(1)
+
+    # ---- hosts
+
+    def settings(self, name: str) -> Settings:
+        """The settings of a host."""
+        own = self.ground.settings
+        if name == own.host.name:
+            return own
+        home = self._directory / name
+        (home / "logs").mkdir(parents=True, exist_ok=True)
+        host = HostSettings(name=name, cluster=str(own.directory))
+        return own.model_copy(update={"directory": home, "host": host})
+
+    def start(self, *names: str) -> None:
+        """Start the tservers of hosts."""
+        for name in names:
+            self._nodes[name] = self.ground.local(settings=self.settings(name))
+
+    def node(self, name: str) -> LocalNode:
+        """The tserver of a host."""
+        return self._nodes[name]
+
+    def stop(self, name: str) -> None:
+        """End a host's tserver cleanly."""
+        self._nodes.pop(name).stop()
+
+    def kill(self, name: str) -> LocalNode:
+        """End a host's tserver without an unload, and seal its logs, as a master does. Its disk stays."""
+        node = self._nodes.pop(name)
+        node.crash()
+        self.ground.recover_logs(node)
+        return node
+
+    def wipe(self, name: str) -> None:
+        """Empty the disk of a host that does not run."""
+        shutil.rmtree(self.settings(name).replicas_dir)
+
+    def held(self, name: str, extent: Extent) -> HeldReplica:
+        """The replica of a tablet on a host that runs."""
+        found = self._replicas(name).find(self.key(extent))
+        assert found is not None, f"{name} has no replica of {extent}"
+        return found
+
+    def _replicas(self, name: str) -> HeldReplicas:
+        parts = self.node(name).process.parts.replicas
+        assert parts is not None
+        return parts.held
+
+    def manifest(self, name: str, extent: Extent) -> Manifest:
+        """What a host holds of a tablet."""
+        return self.held(name, extent).manifest
+
+    def chain(self, name: str, extent: Extent) -> LeaderChain:
+        """The chain of a tablet at its leader."""
+        parts = self.node(name).process.parts.tablets
+        chain = parts.leading.led.find(parts.registry.serving(extent))
+        assert chain is not None
+        return chain
+
+    def files(self, name: str, extent: Extent) -> dict[str, bytes]:
+        """The segment files in a tablet's directory on a host."""
+        root = self.settings(name).replicas_dir
+        found = (root / self.key(extent).prefix).glob("*.parquet")
+        return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
+
+    # ---- a master's part
+
+    def table(self, *hosts: str, properties: Mapping[str, str] | None = None) -> Extent:
+        """A table of one tablet, with a replica on each of these hosts; nobody leads it yet."""
+        (extent,) = self.ground.create_table("1")
+        self.ground.set_properties("1", {**QUIET, "table.replicas": str(max(2, len(hosts))), **(properties or {})})
+        for name in hosts:
+            self.place(extent, name)
+        return extent
+
+    def key(self, extent: Extent) -> ReplicaKey:
+        """The tablet."""
+        return ReplicaKey(extent.table_id, "t-00000")
+
+    def place(self, extent: Extent, name: str, role: ReplicaRole = "voter") -> None:
+        """The tablet's row gives a host a new placement."""
+        identity = self._replicas(name).host
+        cell = ReplicaCell(f"p{next(self._placements)}", identity.incarnation, role)
+        row = RowPut(keys.tablet_row(extent.table_id, extent.end_row), {keys.replica_column(name): cell.encode()})
+        self.ground.metadata.put([row], keys.master_rank(1, next(self._ranks)))
+
+    def unplace(self, extent: Extent, name: str) -> None:
+        """The tablet's row names a host no longer."""
+        cell = CellKey(keys.tablet_row(extent.table_id, extent.end_row), keys.replica_column(name))
+        self.ground.metadata.delete([cell], keys.master_rank(1, next(self._ranks)))
+
+    def lead(self, extent: Extent, name: str) -> None:
+        """Assign a tablet to a host and let it load it."""
+        self.ground.assign(self.node(name), extent)
+
+    def unload(self, extent: Extent, name: str) -> None:
+        """Take a tablet from a host."""
+        self.ground.tserver(self.node(name)).unload_tablet(extent, 1, False)
+
+    # ---- waits
+
+    def root(self, name: str, extent: Extent) -> int | None:
+        """The newest state that a host has."""
+        found = self._replicas(name).find(self.key(extent))
+        return None if found is None else found.replica.root
+
+    def wait_same(self, extent: Extent, leader: str, *followers: str) -> None:
+        """Wait until followers have the leader's root."""
+        for follower in followers:
+            is_same = partial(self._is_same, extent, leader, follower)
+            wait_until(is_same, f"{follower} has the root of {leader}")
+
+    def _is_same(self, extent: Extent, leader: str, follower: str) -> bool:
+        return self.root(follower, extent) == self.root(leader, extent)
+
+    def wait_named(self, extent: Extent, leader: str) -> None:
+        """Wait until the books name the leader's root, and no log waits."""
+        wait_until(lambda: self.chain(leader, extent).is_named, f"a named root of {leader}")
+
+    def name_now(self, name: str) -> None:
+        """Let a host name all states that may be named now."""
+        self.node(name).process.parts.tablets.leading.namer.run_once()
+
+    def named(self, extent: Extent) -> tuple[int, tuple[str, ...]]:
+        """The state that the books name: its id and its files."""
+        state = flush_of(self.ground, extent)
+        return state.flush_id, state.segments
+
+    def logs(self, extent: Extent) -> set[str]:
+        """The logs that the tablet's row names."""
+        return logs_in_row(self.ground, extent)
+
+
+@contextmanager
+def hosts(directory: Path, *names: str) -> Iterator[Hosts]:
+    """A cluster whose hosts of these names run, ``host1`` with the directory of the cluster."""
+    made = Ground(directory / "west")
+    try:
+        world = Hosts(made, directory)
+        world.start(*names)
+        yield world
+    finally:
+        made.close()

@@ -1,0 +1,193 @@
+"""Tablets with several replicas: only a host that holds the named state leads, and the repair writes cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from bookkeeper.coordination.config_changes import set_draining, set_table_properties
+from bookkeeper.errors import RefusedError
+from bookkeeper.master.calls.keyed_executors import KeyedExecutors
+from bookkeeper.master.calls.tserver_calls import TServerCalls
+from bookkeeper.master.index.snapshot import tablet_view
+from bookkeeper.master.index.tablet_replicas import TabletReplica
+from bookkeeper.master.placement.placement import ClusterState, Placement
+from bookkeeper.master.replicas.leader_choice import LeaderChoice
+from bookkeeper.master.replicas.repair_state import RepairLimits
+from bookkeeper.master.replicas.repairer import Repairer
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.metadata_table import RowPut
+from bookkeeper.metadata.values import JOINING, VOTER, FlushState, ReplicaCell
+from bookkeeper.model import Extent, HostIdentity
+from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaPlacement
+from tests.support.master_world import Master, World
+from tests.support.scripted_tserver import ScriptedTServer, scripted
+from tests.support.tservers import wait_until
+
+LAST = Extent("1", None, None)
+ROW = b"1<"
+LIMITS = RepairLimits(repair_after_ms=1_000, joins_max=2, flight_ms=500)
+
+
+class Hosts:
+    """A leading master's placement and repair, and scripted hosts h1 to h4; the tablet has replicas on h1 to h3."""
+
+    def __init__(self, world: World, stack: ExitStack) -> None:
+        self.world, self.stack, self.lanes = world, stack, KeyedExecutors()
+        stack.callback(self.lanes.stop)
+        set_table_properties(world.coordination, "1", {"table.replicas": "3"})
+        cells = {keys.replica_column(f"h{n}"): ReplicaCell("p0", "d1", VOTER).encode() for n in (1, 2, 3)}
+        world.table.put([RowPut(ROW, cells)], 1)
+        self.tservers = {f"h{n}": self.start(f"h{n}") for n in range(1, 5)}
+        self.master: Master = world.master()
+        calls = TServerCalls(self.master.tservers, self.lanes)
+        stores = self.master.books.stores
+        leaders = LeaderChoice(world.table, calls, lambda _: None)
+        self.placement = Placement(stores, calls, world.clock, lambda _: None, self.master.books.note_assigned, leaders)
+        self.repairer = Repairer(stores, world.clock, leaders.held, LIMITS, self.placement.request_leader)
+
+    def start(self, name: str, disk: str = "d1") -> ScriptedTServer:
+        """A host's live session."""
+        return self.stack.enter_context(scripted(self.world, HostIdentity(name, disk)))
+
+    def hold(self, name: str, *states: int, placement: str = "p0", leads: bool = False) -> None:
+        """What a host says from now on."""
+        self.tservers[name].holds = [
+            HeldReplicaInfo(
+                LAST, "t-00000", ReplicaPlacement(name, placement, "d1"), "LIVE", 1, None, leads,
+                max(states, default=None), states, len(states), 100 * len(states),
+            )
+        ]  # fmt: skip
+
+    def name(self, state: int) -> None:
+        """The books name a state."""
+        flush = FlushState(state, {}, 1, 1, {}, ())
+        self.world.table.put([RowPut(ROW, {keys.FLUSH: flush.encode()})], state)
+
+    def cycle(self) -> None:
+        """Placement and repair, as in a full cycle."""
+        self.world.clock.jump(100)
+        tablets = self.master.read_books().snapshot.tablets
+        sessions = self.master.tservers.sessions()
+        live = {info.session_id: info.address for info in sessions if info.alive}
+        hosts = {info.session_id: info.host for info in sessions if info.alive and info.host is not None}
+        self.placement.place(tablets, ClusterState(live, (), (), hosts))
+        self.repairer.run(tablets, self.world.config(), sessions, self.placement.busy_rows())
+
+    def until(self, name: str, what: str) -> None:
+        """Cycles until the host serves the tablet."""
+
+        def look() -> bool:
+            self.cycle()
+            return self.tservers[name].held == {LAST}
+
+        wait_until(look, what)
+
+    def replicas(self) -> dict[str, ReplicaCell]:
+        """The cells of the row."""
+        row = self.world.table.get(ROW, ("tablet", keys.REPLICA_FAMILY))
+        assert row is not None
+        found: tuple[TabletReplica, ...] = tablet_view(row).replicas
+        return {one.host: one.cell for one in found}
+
+    def until_cells(self, want: dict[str, str], what: str) -> None:
+        """Cycles until the row has these hosts in these roles."""
+
+        def look() -> bool:
+            self.cycle()
+            return {host: cell.role for host, cell in self.replicas().items()} == want
+
+        wait_until(look, what)
+
+    def leader(self) -> str:
+        """The host of the location."""
+        row = self.world.table.get(ROW, ("location",))
+        assert row is not None
+        session = values.Location.decode(row.cells[keys.LOCATION].value).session
+        return next((name for name, tserver in self.tservers.items() if tserver.session == session), "")
+
+
+@pytest.fixture
+def hosts(world: World) -> Iterator[Hosts]:
+    """Four live hosts."""
+    with ExitStack() as stack:
+        yield Hosts(world, stack)
+
+
+def test_the_voter_with_the_newest_state_leads_and_no_other_host(hosts: Hosts) -> None:
+    hosts.name(7)
+    hosts.hold("h1", 5)
+    hosts.hold("h2", 7)
+    hosts.hold("h3", 7, 9)
+    hosts.hold("h4", 7, 11)
+    hosts.until("h3", "the newest voter")
+    assert not any(hosts.tservers[name].loads for name in ("h1", "h2", "h4"))
+
+
+def test_without_the_named_state_a_tablet_waits_and_says_why_until_a_host_has_it(hosts: Hosts) -> None:
+    hosts.name(7)
+    for name in ("h1", "h2", "h3"):
+        hosts.hold(name, 5)
+
+    def is_said() -> bool:
+        hosts.cycle()
+        return "h1 holds 5" in hosts.placement.problems.get(ROW, "")
+
+    wait_until(is_said, "a problem in words")
+    assert "no host that may lead holds state 7, which the books name" in hosts.placement.problems[ROW]
+    hosts.hold("h2", 5, 7)
+    hosts.until("h2", "the host that got the state")
+    assert ROW not in hosts.placement.problems
+
+
+def test_a_tablet_of_which_a_host_says_that_it_can_t_lead_goes_to_another_voter(hosts: Hosts) -> None:
+    hosts.name(7)
+    for name in ("h1", "h2", "h3"):
+        hosts.hold(name, 7, *([9] if name == "h1" else []))
+    hosts.tservers["h1"].refused[LAST] = RefusedError("a file of state 7 is missing")
+    hosts.until("h2", "another voter")
+
+
+def test_a_host_that_stays_away_is_replaced_in_the_books(hosts: Hosts) -> None:
+    hosts.name(7)
+    hosts.hold("h1", 7, 9)
+    hosts.hold("h2", 7)
+    hosts.hold("h3", 7)
+    hosts.until("h1", "the newest voter")
+    hosts.hold("h1", 7, 9, leads=True)
+    hosts.world.kill(hosts.tservers["h3"].session)
+    hosts.until_cells({"h1": VOTER, "h2": VOTER, "h3": VOTER, "h4": JOINING}, "a join")
+    assert hosts.replicas()["h4"].placement != "p0"
+    assert hosts.repairer.progress.under_replicated == 1
+    hosts.hold("h4", 9, placement=hosts.replicas()["h4"].placement)
+    hosts.until_cells({"h1": VOTER, "h2": VOTER, "h3": JOINING, "h4": VOTER}, "a vote, and one less")
+    assert hosts.replicas()["h3"].placement == "p0"
+    hosts.until_cells({"h1": VOTER, "h2": VOTER, "h4": VOTER}, "the end of the repair")
+
+
+def test_a_drained_host_gives_its_leader_away_first(hosts: Hosts) -> None:
+    hosts.name(7)
+    hosts.hold("h1", 7, 9)
+    hosts.hold("h2", 7)
+    hosts.hold("h3", 7)
+    hosts.until("h1", "the newest voter")
+    hosts.hold("h1", 7, 9, leads=True)
+    set_draining(hosts.world.coordination, "h1", True)
+    hosts.until("h3", "another voter")
+    assert "unload None" in hosts.tservers["h1"].orders
+    assert hosts.replicas().keys() == {"h1", "h2", "h3"}
+
+
+def test_r1_a_cell_of_a_deposed_master_loses(hosts: Hosts) -> None:
+    late = ReplicaCell("late", "d1", JOINING).encode()
+    hosts.name(7)
+    hosts.hold("h1", 7, leads=True)
+    hosts.hold("h2", 7)
+    hosts.until("h1", "a leader")
+    hosts.world.kill(hosts.tservers["h3"].session)
+    hosts.until_cells({"h1": VOTER, "h2": VOTER, "h3": VOTER, "h4": JOINING}, "a join")
+    placement = hosts.replicas()["h4"].placement
+    hosts.world.table.put([RowPut(ROW, {keys.replica_column("h4"): late})], keys.master_rank(1, 1))
+    assert hosts.replicas()["h4"].placement == placement
