@@ -124,7 +124,7 @@ def ambush(stage: Stage, rng: Random) -> None:
     if node is None:
         return
     chosen, cluster = node, stage.cluster_of(node)
-    thread = rng.choice(THREADS[node.kind[0]])
+    thread = rng.choice(THREADS[node.kind[0]] + (tuple(stage.threads) if node.kind == "t" else ()))
     what = rng.choice(("die", "die", "lose its power", "stop", "outlive its session", "stop and outlive its session"))
 
     def spring(_task: object) -> None:
@@ -206,7 +206,8 @@ def repeat(stage: Stage, rng: Random) -> None:
     """Calls between processes arrive late, or again, or both; the others as they should."""
     odds, dice = rng.choice((0.1, 0.4)), stage.rng
     late_max_ns = rng.choice((50_000_000, LATE_MAX_NS))
-    some = rng.sample(REPEATED, rng.randint(1, len(REPEATED)))
+    repeated = (*REPEATED, *stage.repeated)
+    some = rng.sample(repeated, rng.randint(1, len(repeated)))
 
     def arrivals(caller: str, method: str) -> Sequence[int]:
         if method not in some or dice.random() >= odds:

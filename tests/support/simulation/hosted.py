@@ -150,6 +150,8 @@ class HostedStage(Stage):
     """West runs on four hosts, and each tablet of its tables has three replicas; east is its peer, without hosts."""
 
     more: Sequence[str] = ("away", "wipe")
+    threads: Sequence[str] = ("compactor", "namer", "sender-", "rpc-segment_", "replica-collector")
+    repeated: Sequence[str] = ("segment_offer", "segment_transit", "replicas")
     without: Sequence[str] = ("move", "take_all", "split", "merge", "create_table", "delete_table")
     takes: Mapping[str, object] = {}
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bookkeeper.config import Settings
@@ -105,14 +107,12 @@ class Host:
     def manifests(self) -> list[Manifest]:
         """The manifests on the disk. Raises CorruptionError."""
         found = sorted((self.settings.replicas_dir / MANIFESTS).glob("*/*"))
-        return [decode_manifest(path.read_bytes()) for path in found if not path.name.endswith(SCRATCH_SUFFIX)]
+        return [read_manifest(path) for path in found if not path.name.endswith(SCRATCH_SUFFIX)]
 
     def manifest(self, table_id: str, directory: str) -> Manifest | None:
         """The manifest of a tablet's replica."""
-        for manifest in self.manifests():
-            if (manifest.key.table_id, manifest.key.directory) == (table_id, directory):
-                return manifest
-        return None
+        path = self.settings.replicas_dir / MANIFESTS / table_id / directory
+        return read_manifest(path) if path.exists() else None
 
     def files(self) -> set[str]:
         """The names of the segment files on the disk."""
@@ -129,3 +129,12 @@ class Host:
         path = self.settings.replicas_dir / name
         held = manifest.files.get(name)
         return held is not None and path.exists() and path.stat().st_size == held.size_bytes
+
+
+def read_manifest(path: Path) -> Manifest:
+    """A manifest as the disk has it. Raises CorruptionError."""
+    return _decoded(path.read_bytes())
+
+
+_decoded = lru_cache(maxsize=512)(decode_manifest)
+"""The laws read each manifest many times."""

@@ -16,8 +16,8 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column, Row
 from bookkeeper.metadata.values import VOTER, FlushState, ReplicaCell, decode_dir
 from bookkeeper.storage.replicas import Manifest, ReplicaKey
-from bookkeeper.storage.replicas.manifest_codec import decode_manifest
 from tests.support.simulation.host_disk import HostDisks
+from tests.support.simulation.hosts import read_manifest
 from tests.support.simulation.ledger import LoggedBlock
 from tests.support.simulation.tablets import Entry, decoded
 
@@ -140,7 +140,7 @@ class ReplicaLaws:
 
     def saved(self, host: Host, path: Path) -> None:
         """A host has another manifest, which may not be durable yet."""
-        manifest = decode_manifest(path.read_bytes())
+        manifest = read_manifest(path)
         had = self.had.setdefault((host.name, manifest.replica.placement.incarnation), set())
         for name in manifest.files:
             if host.has(manifest, name) and HostDisks.is_durable(host.settings.replicas_dir / name):

@@ -53,6 +53,12 @@ class Stage:
     more: Sequence[str] = ()
     """Deeds that happen here and nowhere else: a new one changes what every seed means."""
 
+    threads: Sequence[str] = ()
+    """Further threads of tservers that may be slow, and in whose middle something may happen."""
+
+    repeated: Sequence[str] = ()
+    """Further calls that may arrive late or twice."""
+
     without: Sequence[str] = ()
     """Deeds and accidents that do not happen here."""
 

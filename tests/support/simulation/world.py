@@ -201,9 +201,7 @@ class World(Users):
                 node.process.suspended = False
             if not cluster.alive(cluster.masters):
                 cluster.start_master()
-            for host in cluster.hosts:
-                if not host.is_up:
-                    host.start()
+            self._return_hosts(cluster)
             while not cluster.hosts and len(cluster.valid(cluster.tservers)) < 2:
                 cluster.start_tserver()
             if not cluster.valid(cluster.replays):
@@ -222,6 +220,12 @@ class World(Users):
                     error.add_note(f"left over in {cluster.name}: {line}")
             raise
 
+    def _return_hosts(self, cluster: Cluster) -> None:
+        """A supervisor starts the processes of hosts that died, or that found their sessions to be over."""
+        for host in cluster.hosts:
+            if not host.is_up:
+                host.start()
+
     def _is_mended(self) -> bool:
         """As a supervisor does: what died is started again."""
         self.mend()
@@ -230,6 +234,8 @@ class World(Users):
     def _is_at_rest(self) -> bool:
         """All but marks go within a moment; marks outlive their files for a while, which needs no check."""
         self.caretaker()
+        for cluster in self.clusters.values():
+            self._return_hosts(cluster)
         if any(cluster.is_busy() for cluster in self.clusters.values()):
             return False
         if any(cluster.marks() for cluster in self.clusters.values()):
