@@ -25,12 +25,12 @@ def wipe(stage: Stage, rng: Random) -> None:
 
 
 def may_be_wiped(host: Host) -> bool:
-    """Whether each tablet would keep all files of its named state on another voter."""
+    """Whether another voter of each tablet has the named state, so that it may lead."""
     laws = host.cluster.replicas
     for tablet in laws.tablets():
         held = laws.held(tablet)
         others = [name for name in tablet.voters if name != host.name and name in held]
-        if not any(set(tablet.files) <= held[name].files.keys() for name in others):
+        if tablet.named_id and not any(held[name].replica.entry(tablet.named_id) for name in others):
             return False
     return True
 
