@@ -6,6 +6,7 @@ import click
 
 from shell import (
     data_commands,
+    host_commands,
     operation_commands,
     replication_commands,
     session_commands,
@@ -75,6 +76,7 @@ for _command in (
     *data_commands.COMMANDS,
     *replication_commands.COMMANDS,
     *operation_commands.COMMANDS,
+    *host_commands.COMMANDS,
     *session_commands.COMMANDS,
 ):
     commands.add_command(_command)

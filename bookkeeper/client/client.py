@@ -29,7 +29,7 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import RpcSettings, Settings, load_settings
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.rpc.address import Address, parse_quorum
-from bookkeeper.rpc.contract.messages import Condition, OperationInfo
+from bookkeeper.rpc.contract.messages import Condition, HostInfo, OperationInfo
 from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
 from bookkeeper.security.access import CredentialFiles, Credentials, client_credentials
 
@@ -119,6 +119,11 @@ class Client:
     def cluster_name(self) -> str:
         """The display name of the cluster. Raises UnavailableError when no master names the leader."""
         return self._pool.peer_hello(self._master.find_leader()).cluster_name
+
+    def hosts(self) -> Sequence[HostInfo]:
+        """All hosts that joined the cluster, by name, and the live tservers that hold them."""
+        hosts: Sequence[HostInfo] = self._master.call("hosts")
+        return hosts
 
     def operations(self) -> Sequence[OperationInfo]:
         """The master's operations of several steps: those under way, and those that failed in the last minutes."""

@@ -33,6 +33,7 @@ READ_METHODS = {
     "locate_tablet",
     "clusters",
     "authorizations",
+    "hosts",
     "replication_config",
     "replication_status",
     "replication_pending",

@@ -91,6 +91,13 @@ class TableProperties(BaseModel):
         "replicate to each other, set it above their longest separation: an older put may still arrive. 0 takes no "
         "space.",
     )
+    split_bytes: _Bytes = Field(
+        default=1024 * 1024 * 1024,
+        alias="table.split.bytes",
+        description="A tablet whose segments have more bytes is split near their middle. 0 = never. As "
+        "table.split.threshold in Accumulo: a compaction rewrites one tablet at a time, and more tablets spread the "
+        "load. A split row is the last row of a row group (up to 4 MiB): choose some hundred MiB or more.",
+    )
     replicas: Annotated[int, Field(ge=1, le=REPLICAS_MAX)] = Field(
         default=1,
         alias="table.replicas",

@@ -1,7 +1,8 @@
 """The parts and threads of a leading master: how they are assembled, started and ended.
 
-Arrives: a reign. Leaves: the threads of the cycle, the recovery, the collector and FATE operations. A thread that dies
-ends the process. So does a lost lease, because this master may decide nothing after it. Rules: R6, R8 and R15.
+Arrives: a reign. Leaves: the threads of the cycle, the recovery, the collector, automatic splits and FATE operations. A
+thread that dies ends the process. So does a lost lease, because this master may decide nothing after it. Rules: R6, R8
+and R15.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.config import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import BookkeeperError, LeaseLostError
+from bookkeeper.master.automatic_splits import AutomaticSplits
 from bookkeeper.master.books.books_cycle import Books
 from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_claim
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
@@ -88,6 +90,7 @@ class Leadership:
     queries: Queries
     quarantine: QuarantineAdmin
     origins: OriginParts
+    splits: AutomaticSplits
     errors: dict[str, str] = field(init=False, default_factory=dict)
     """The last error of each thread whose latest round failed; read by any thread."""
     _stop: threading.Event = field(init=False, default_factory=threading.Event)
@@ -103,6 +106,7 @@ class Leadership:
         self._begin("cycle", lambda: self.cycle.run(self._stop))
         self._begin("recovery", self._watch_sessions)
         self._begin("collector", self._collect)
+        self._begin("splits", self._split)
         for number in range(FATE_THREADS):
             self._begin(f"fate-{number}", self.fate.serve)
 
@@ -155,6 +159,11 @@ class Leadership:
                 self.gc.runner.run_once()
             with self._recorded("orphan files"):
                 self.gc.orphan_files.run_once()
+
+    def _split(self) -> None:
+        while not self.clock.wait(self._stop, self.settings.master.scan_interval_ms):
+            with self._recorded("splits"):
+                self.splits.run_once(list(self.cycle.books.snapshot.tablets.values()))
 
     def _recorded(self, name: str) -> _RecordedErrors:
         return _RecordedErrors(self.errors, name)
@@ -238,6 +247,7 @@ def assemble(
     timing = CycleTiming(clock, rng, settings.master)
     cycle = Cycle(timing, calls, books, placement, repairer, recovery, dispatcher, event_queue)
     origins = OriginParts.of(stores, clock, age_clock, tservers, peers, fate, own_id, settings.tserver.paths_apart_ms)
+    splits = AutomaticSplits(stores, tservers, fate, clock, rng)
     records = store.load()
     replicating.adopt(records)
     fate.resume(administrative(records))
@@ -252,11 +262,12 @@ def assemble(
             GcRunner(stores, rounds, clock, tservers, fate, origins.gc, flight_ms),
             OrphanFiles(stores, rounds, clock, volume, tservers.live, flight_ms),
         ),
-        queries=Queries(table, tservers, stores.config, clock, placement, placement.hurry),
+        queries=Queries(table, tservers, stores.config, clock, placement, placement.hurry, splits.problems),
         quarantine=QuarantineAdmin(
             table, reign, clock, fate, event_queue, shipping, settings.replication.quarantine_tries
         ),
         origins=origins,
+        splits=splits,
     )
 
 

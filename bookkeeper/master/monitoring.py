@@ -129,6 +129,7 @@ class MasterSource:
             age_ms=age_ms,
             files_outstanding=len(snapshot.files),
             files_deleted=lead.gc.runner.deleted,
+            tablets_split=lead.splits.begun,
             operations=tuple(operation_text(shown) for shown in operation_infos(lead)[:OPERATIONS_SHOWN_MAX]),
             problems=tuple(f"{where}: {what}" for where, what in problems(lead).items()),
         )

@@ -15,6 +15,7 @@ from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import NotLeaderError, NotServingError, UnavailableError
 from bookkeeper.master import replication_changes
+from bookkeeper.master.calls.tservers import TSERVER_KIND
 from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.index.shipments import Report
 from bookkeeper.master.index.target_progress import Amount
@@ -28,6 +29,7 @@ from bookkeeper.master.operations.split_merge import MERGE_KIND, SPLIT_KIND, add
 from bookkeeper.master.operations.streams import STREAMS_MAX, forget_streams_args
 from bookkeeper.master.operations.table_lifecycle import create_table_args, set_groups_args
 from bookkeeper.master.operations.user_changes import set_authorizations_args
+from bookkeeper.master.queries.hosts import host_infos, tablets_of_sessions
 from bookkeeper.master.queries.queries import table_names
 from bookkeeper.master.replication_changes import replication_configs
 from bookkeeper.master.replication_report import pending_report, quarantine_report, status_report
@@ -42,6 +44,7 @@ from bookkeeper.rpc.contract.messages import (
     CompactRequest,
     CopyRequest,
     FileMark,
+    HostInfo,
     ImportRequest,
     OperationInfo,
     QuarantinedRange,
@@ -248,6 +251,13 @@ class MasterService:
     def merge_tablets(self, name: str, rows: RowRange) -> None:
         """Returns when the tablets with rows in ``rows`` are one tablet and, if any tserver lives, it is assigned."""
         self._lead.fate.run(MERGE_KIND, merge_args(name, rows), FATE_WAIT_MS)
+
+    def hosts(self) -> Sequence[HostInfo]:
+        """All hosts that joined the cluster, by name."""
+        self._lead.reign.check()
+        config = self._config()
+        tablets = tablets_of_sessions(self._lead.queries.table, config.tables)
+        return host_infos(config.hosts, self._coordination.sessions(TSERVER_KIND), tablets)
 
     def operations(self) -> Sequence[OperationInfo]:
         """Running operations and those that failed recently, in order of their start."""

@@ -30,6 +30,7 @@ def leader_facts(lead: Leadership, monitor: str) -> dict[str, str]:
         "last_full_cycle_ms": f"{health.full_ms:.1f}",
         "last_quick_cycle_ms": f"{health.quick_ms:.1f}",
         **books_facts(lead),
+        "tablets_split": str(lead.splits.begun),
         "files_deleted": str(lead.gc.runner.deleted),
         "missing_files": str(len(lead.gc.runner.missing)),
         **origin_gc.facts(lead.gc.runner.origin_gc),
@@ -73,6 +74,8 @@ def problems(lead: Leadership) -> dict[str, str]:
         facts[f"{NEEDS_HELP} tablet {row!r}"] = problem
     for row, warning in sorted(dict(lead.cycle.placement.warnings).items()):
         facts[f"{WARNING} tablet {row!r}"] = warning
+    for row, problem in sorted(dict(lead.splits.problems).items()):
+        facts[f"{WARNING} size of tablet {row!r}"] = problem
     for cluster, retry in sorted(dict(shipping.peers).items()):
         if retry.failures:
             wait_ms = max(0, (retry.next_try_ns - lead.clock.boot_ns()) // 1_000_000)

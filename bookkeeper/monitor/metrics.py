@@ -148,6 +148,13 @@ METRICS = (
         lambda _sample, books: _one(books.files_deleted),
     ),
     Metric(
+        "split_tablets",
+        "counter",
+        (),
+        "Tablets that the master split by itself, because they had more than table.split.bytes",
+        lambda _sample, books: _one(books.tablets_split),
+    ),
+    Metric(
         "operations",
         "gauge",
         (),

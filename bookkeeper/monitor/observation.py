@@ -105,6 +105,7 @@ class Books:
     age_ms: float = 0.0
     files_outstanding: int = 0
     files_deleted: int = 0
+    tablets_split: int = 0
     operations: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 

@@ -90,6 +90,7 @@ def overview(sample: Sample) -> View:
         "kept_files": len(sample.retained),
         "kept_bytes": sum(file.bytes for file in sample.retained),
         "files_deleted": books.files_deleted,
+        "tablets_split": books.tablets_split,
         "tservers": [
             {"session": tserver.session, "address": tserver.address, "tablets": tserver.tablets}
             for tserver in books.tservers

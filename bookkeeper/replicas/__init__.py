@@ -11,6 +11,7 @@ Content is opaque. In the order in which a segment passes them:
 * ``sending``: a leader to its targets, a follower to its leader, an unloading replica to children;
 * ``receiving``: accept or decline, fast-forward or merge;
 * ``naming``: which state the books may name; ``collecting``: which files a host may delete;
-* ``placements``: role and targets from a tablet's row, joins; ``splitting``: the split gate, UNLOAD; ``progress``;
+* ``placements``: role and targets from a tablet's row, joins; ``progress``;
+* ``splitting``: the end of a tablet, by a split in place, a split to other hosts with UNLOAD, or a merge;
 * ``machine``: ``decide``, the entrance.
 """

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bookkeeper.coordination.coordination_protocol import Session
-from bookkeeper.model import StreamKey
+from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract import replica_messages
-from bookkeeper.rpc.contract.messages import FileMark, ServedTablets, TabletProblem
+from bookkeeper.rpc.contract.messages import FileMark, ServedTablets, SplitPoint, TabletProblem
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_parts import BulkParts
@@ -100,6 +100,11 @@ class TabletParts:
         tablets = self.registry.all()
         problems = [TabletProblem(t.extent, why) for t in tablets if (why := "; ".join(t.problems))]
         return ServedTablets(tuple(tablet.extent for tablet in tablets), tuple(problems))
+
+    def split_point(self, extent: Extent, row_bytes_max: int) -> SplitPoint:
+        """The row near the middle of a tablet's segments. Raises NotServingError, CorruptionError, UnavailableError."""
+        middle = self.registry.serving(extent).data.middle(row_bytes_max)
+        return SplitPoint(middle.size_bytes, middle.shared_bytes, middle.row, middle.reason)
 
 
 @dataclass(frozen=True, slots=True)

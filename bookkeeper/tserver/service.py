@@ -16,6 +16,7 @@ from bookkeeper.rpc.contract.messages import (
     ScanPage,
     ScanRequest,
     ServedTablets,
+    SplitPoint,
     TabletAssignment,
     WorkItem,
     WorkReport,
@@ -108,6 +109,10 @@ class TServerService:
         """See :meth:`Compactor.request`."""
         tablets = self._parts.tablets
         return tablets.compactor.request(tablets.registry.serving(extent), ticket)
+
+    def split_point(self, extent: Extent, row_bytes_max: int) -> SplitPoint:
+        """See :meth:`TabletParts.split_point`."""
+        return self._parts.tablets.split_point(extent, row_bytes_max)
 
     def adopt_segments(self, request: AdoptRequest) -> None:
         """See :meth:`BulkLoader.adopt`."""

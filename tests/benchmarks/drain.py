@@ -21,13 +21,15 @@ import pyarrow as pa
 from bookkeeper.config import Settings, new_settings, write_settings
 from bookkeeper.model import MUTATION_SCHEMA, BlockTarget
 from bookkeeper.replay.ranges import Range
+from bookkeeper.storage.volume import open_volume
+from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, block_target_to_pb, encode_batch
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.memory import MemoryWatch
 from tests.benchmarks.plain_copy import Peer, copy_plain, drain_peer
 from tests.support.ranges import a_range
 from tests.support.replay_process import ReplayProcess
-from tests.support.volumes import MACHINE, name_at, path_of
+from tests.support.volumes import path_of
 from tests.support.wal_files import TO_EAST, WEST
 
 BLOCK_RECORDS = 4096
@@ -57,7 +59,7 @@ def _batch(seed: int) -> pa.RecordBatch:
     )
 
 
-def _write_log(path: Path, blocks: int, block_target: BlockTarget) -> str:
+def _write_log(settings: Settings, name: str, blocks: int, block_target: BlockTarget) -> str:
     payloads = [encode_batch(_batch(seed)) for seed in range(16)]
     header = BlockHeader(
         record_count=BLOCK_RECORDS,
@@ -67,7 +69,8 @@ def _write_log(path: Path, blocks: int, block_target: BlockTarget) -> str:
         min_row=bytes(16),
         max_row=b"\xff" * 16,
     )
-    writer = WalWriter.create(MACHINE, name_at(path), FileHeader(instance_id=WEST, session_id="s", created_time_ms=1))
+    made = FileHeader(instance_id=WEST, session_id="s", created_time_ms=1)
+    writer = WalWriter.create(open_volume(settings), f"{log_directory('s')}/{name}.wal", made)
     for number in range(blocks):
         placed = BlockHeader()
         placed.CopyFrom(header)
@@ -116,7 +119,7 @@ class _Bench:
         """All files, of so many blocks each, of whose records one in ``part`` is for the peer."""
         records = blocks * len(files) * BLOCK_RECORDS
         plain = self.directory / "plain"
-        plain.write_bytes(b"".join(path_of(file).read_bytes() for file in files))
+        plain.write_bytes(b"".join(path_of(file, self.settings.directory).read_bytes() for file in files))
 
         def copy() -> None:
             copy_plain(plain, self.peer.plain_port, self.settings.replay.message_bytes)
@@ -148,10 +151,10 @@ def _measure(bench: _Bench) -> list[Figure]:
     block_target = BlockTarget(TO_EAST, None)
     figures, memory = [], {}
     for name, blocks, rounds in (("0.25 M", BLOCKS // 4, ROUNDS), ("1 M", BLOCKS, ROUNDS), ("10 M", MANY_BLOCKS, 1)):
-        log = _write_log(bench.directory / name.replace(" ", ""), blocks, block_target)
+        log = _write_log(bench.settings, name.replace(" ", ""), blocks, block_target)
         with MemoryWatch(bench.process.family) as memory[blocks]:
             figures.append(bench.drained(f"drain one log of {name} records", [log], blocks, rounds=rounds))
-        path_of(log).unlink()
+        path_of(log, bench.settings.directory).unlink()
     most, reference = memory[MANY_BLOCKS].most, memory[BLOCKS].most
     figures.append(
         Figure(
@@ -167,9 +170,9 @@ def _measure(bench: _Bench) -> list[Figure]:
             lower_is_better=True,
         )
     )
-    halves = [_write_log(bench.directory / f"half{n}", BLOCKS // 2, block_target) for n in range(2)]
+    halves = [_write_log(bench.settings, f"half{n}", BLOCKS // 2, block_target) for n in range(2)]
     figures.append(bench.drained("drain two logs of 0.5 M records side by side", halves, BLOCKS // 2))
-    mixed = _write_log(bench.directory / "mixed", BLOCKS, BlockTarget(TO_EAST, ("one",)))
+    mixed = _write_log(bench.settings, "mixed", BLOCKS, BlockTarget(TO_EAST, ("one",)))
     return [*figures, bench.drained("drain one log, half of each block filtered", [mixed], BLOCKS, part=2)]
 
 

@@ -25,6 +25,7 @@ _VOLATILE = (  # ids of tables have letters too: (id 1a, …), east:1a, the colu
     (re.compile(r"\b[a-z]+\d*-\d+-[0-9a-f]{8}\b"), "<session>"),
     (re.compile(r"127\.0\.0\.1:\d+"), "<address>"),
     (re.compile(r"\b0000[0-9a-f]{12}\b"), "<operation>"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "<incarnation>"),
     (re.compile(r"\b[0-9a-f]{16}\b"), "<secret>"),
     (re.compile(r"(?<=\(id )[0-9a-z]+(?=,)|(?<=:)[0-9a-z]{1,2}(?= )|(?<= )[0-9a-z]{1,2}(?= +online )"), "<n>"),
     (re.compile(r"^\d+  [0-9a-z]{1,2}(?=  )"), "<n> <n>"),

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from bookkeeper.errors import InvalidInputError, RefusedError
 from bookkeeper.model import Extent, StreamKey
+from bookkeeper.replicas.events import ReplyArrived
+from bookkeeper.replicas.messages import Decline, Purpose, Reason
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest
+from bookkeeper.runtime.session_retries import SessionRetries
+from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_cells import log_deletes
+from bookkeeper.tserver.leading.namer import LATE_MS, Namer
+from tests.support.jumping_clock import TestClock
 from tests.support.led_hosts import Hosts, hosts
 from tests.support.tservers import records, wait_until
 
@@ -288,3 +295,48 @@ def test_a_tablet_with_one_replica_uses_the_cluster_s_volume(world: Hosts) -> No
     flush(world, "host1", extent)
     assert world.node("host1").process.parts.tablets.leading.led.all() == []
     assert not list(world.settings("host1").replicas_dir.rglob("*.parquet"))
+
+
+def test_p1_a_target_that_declines_out_of_order_twice_gets_a_major_that_can_be_named(world: Hosts) -> None:
+    extent = world.table("host1", "host2")
+    world.lead(extent, "host1")
+    write(world, "host1", extent, b"a")
+    flush(world, "host1", extent)
+    world.wait_named(extent, "host1")
+    chain = world.chain("host1", extent)
+    root = chain.replica.root
+    assert root is not None
+    placement = chain.replica.target("host2").placement
+    for _ in range(2):
+        decline = Decline(root, placement, Reason.OUT_OF_ORDER, None)
+        chain.apply(ReplyArrived("host2", decline, Purpose.REPLICATE))
+    assert chain.replica.root != root
+    world.wait_same(extent, "host1", "host2")
+    world.name_now("host1")
+    world.wait_named(extent, "host1")
+    world.kill("host1")
+    world.lead(extent, "host2")
+    assert rows(world, "host2", extent) == {b"a": b"v"}
+
+
+def test_a_tablet_whose_copies_are_late_says_so_and_takes_writes(world: Hosts) -> None:
+    extent = world.table("host1", "host2")
+    world.lead(extent, "host1")
+    world.stop("host2")
+    write(world, "host1", extent, b"a")
+    flush(world, "host1", extent)
+    parts, clock = world.node("host1").process.parts.tablets, TestClock()
+    tablet = world.chain("host1", extent).tablet
+    books = TabletBooks(world.ground.metadata, SessionRetries(world.node("host1").process.session, clock, Random(1)))
+    namer = Namer(parts.leading.led, books, lambda _: 0, clock, pytest.fail)
+    namer.run_once()
+    assert tablet.problems == []
+    clock.jump(LATE_MS)
+    namer.run_once()
+    (problem,) = tablet.problems
+    assert problem.startswith("the newest state has 1 of 2 copies, so its logs are retained; without it: host2")
+    write(world, "host1", extent, b"b")
+    world.start("host2")
+    world.wait_named(extent, "host1")
+    namer.run_once()
+    assert tablet.problems == []

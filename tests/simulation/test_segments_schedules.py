@@ -64,3 +64,25 @@ def test_random_schedules_find_a_rule_that_is_off(switches: str, law: str) -> No
 
     with pytest.raises(BrokenError, match=law):
         search()
+
+
+FOUND_IN_FAMILIES = {
+    "p7_unload_to_leader": "for ever|that the list lacks",
+    "p14_send_empty": "for ever|that the list lacks",
+    "n6_named_start": "was acknowledged and is lost",
+    "n6_by_origin": "twice",
+}
+"""Switches that schedules with splits, merges, imports and a peer find soon, with the law that breaks."""
+
+
+@pytest.mark.parametrize(("switch", "law"), FOUND_IN_FAMILIES.items(), ids=list(FOUND_IN_FAMILIES))
+def test_schedules_of_families_find_a_rule_that_is_off(switch: str, law: str) -> None:
+    off: dict[str, Any] = {switch: False}
+    rules = replace(CORRECTED, **off)
+
+    def search() -> None:
+        for seed in range(FAMILY_SEEDS):
+            FamilySchedule(seed, rules).run()
+
+    with pytest.raises(BrokenError, match=law):
+        search()

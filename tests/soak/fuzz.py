@@ -44,6 +44,7 @@ READING = frozenset(
         "compact_table",
         "disk_usage",
         "authorizations",
+        "hosts",
         "operations",
         "clusters",
         "replication_config",

@@ -10,7 +10,7 @@ from bookkeeper.master.books import books_cycle
 from bookkeeper.master.fate import fate_store
 from bookkeeper.master.fate.fate_store import FIRST_STEP, FateRecord
 from bookkeeper.master.fate.fate_store import parse_record as _parse_record
-from bookkeeper.master.splits import split_rules
+from bookkeeper.master.splits import due_splits, split_rules
 from bookkeeper.master.splits.split_rules import Change, Write
 from bookkeeper.master.splits.split_rules import in_order as _in_order
 from bookkeeper.metadata import keys
@@ -97,6 +97,16 @@ BORDER_FAULTS: dict[str, Fault] = {
         partial_high_water.known_rows,
         lambda block, ahead: [],  # noqa: ARG005
         "R18: a merged tablet applies records again that one of its parts has",
+    ),
+    "shared-files-count-completely": Fault(
+        due_splits.counted_bytes,
+        lambda size, measured: size.whole_bytes + size.shared_bytes,  # noqa: ARG005
+        "two halves that share a file are split again and again, until each has one row group",
+    ),
+    "operations-hold-no-table": Fault(
+        due_splits.is_held,
+        lambda table, locks: False,  # noqa: ARG005
+        "a split begins while an import fills the table, at a row of the time before",
     ),
     "parking-is-optional": Fault(
         load_plan.assigned_to,

@@ -21,7 +21,7 @@ from bookkeeper.metadata.values import LOG
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.standalone import durable_stores
 from bookkeeper.storage.volume import local_volume
-from bookkeeper.storage.wal import Block, WalWriter, read_seal
+from bookkeeper.storage.wal import Block, WalWriter
 from bookkeeper.storage.wal.reading import log_formats, seal_proof, wal_recovery
 from bookkeeper.storage.wal.writing import block_merge, seal
 from bookkeeper.strict_json import read_object
@@ -57,8 +57,8 @@ from tests.support.replacement import Binding, Fault, replaced
 from tests.support.replica_faults import REPLICA_FAULTS
 from tests.support.rule_faults import RULE_FAULTS
 from tests.support.shipping_faults import SHIPPING_FAULTS
+from tests.support.simulation.wal import Watch
 from tests.support.storage_faults import STORAGE_FAULTS
-from tests.support.volumes import MACHINE
 
 _SYNC, _APPENDED = WalWriter.sync, WalBooks.appended
 
@@ -75,11 +75,9 @@ def append_counting_as_synced(books: WalBooks, blocks: Sequence[Block]) -> None:
     books.synced(Reach(books.written, 0))
 
 
-def end_of(uri: str) -> int:
-    """The offset of a sealed log's last record."""
-    found = read_seal(MACHINE, uri)
-    assert found is not None
-    return found.offset
+def end_of(log: str) -> int:
+    """The offset of a sealed log's last record, in a simulation."""
+    return Watch.ledger.files[log].last()
 
 
 @contextmanager
@@ -357,7 +355,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "uses-end-behind-the-seal": Fault(
         load_plan.all_uses,
-        lambda logs: {uri: 1 + end_of(uri) for uri in logs},
+        lambda logs: {log: 1 + end_of(log) for log in logs},
         "R12: a use that a power loss left behind the seal stays in the books, and its log for ever",
     ),
     "disk-is-not-reserved": Fault(

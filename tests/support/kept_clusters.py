@@ -2,7 +2,7 @@
 
 ``python -m tests.support.kept_clusters DIR`` runs the clusters west and east with the code of this checkout, kills them
 with -9 and writes ``clusters.tar.gz`` and ``cells.json`` into DIR. ``tests/integration/test_kept_clusters.py`` opens
-the archive. The books and the logs name files by absolute URI, so the archive is always unpacked at :data:`PLACE`.
+the archive. West names its peer of Parquet by an absolute path, so the archive is always unpacked at :data:`PLACE`.
 """
 
 from __future__ import annotations

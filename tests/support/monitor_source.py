@@ -75,6 +75,7 @@ def books(*statuses: TargetStatus) -> Books:
         lags=(lag,),
         cycles=Cycles(full=3, quick=9, full_ms=12.34),
         files_outstanding=len(statuses),
+        tablets_split=2,
     )
 
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from bookkeeper.errors import BookkeeperError, NotFoundError
+from bookkeeper.errors import BookkeeperError, NotFoundError, NotServingError
 from bookkeeper.model import Extent, HostIdentity, StreamKey
 from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract.messages import (
     FileMark,
     ServedTablets,
+    SplitPoint,
     TabletAssignment,
     TabletProblem,
     WorkItem,
@@ -51,6 +52,8 @@ class ScriptedTServer:
     """How often it was told to load each."""
     problems: list[TabletProblem] = field(default_factory=list)
     """The problems that it reports of its tablets."""
+    points: dict[Extent, SplitPoint] = field(default_factory=dict)
+    """The rows near the middle of its tablets."""
     marks: list[FileMark] = field(default_factory=list)
     adopted: dict[StreamKey, dict[Extent, list[bytes]]] = field(default_factory=dict)
     """Import to tablet to the rows that it took, in order."""
@@ -85,6 +88,15 @@ class ScriptedTServer:
         self._may("tablets")
         with self.lock:
             return ServedTablets(tuple(self.held), tuple(self.problems))
+
+    def split_point(self, extent: Extent, row_bytes_max: int) -> SplitPoint:
+        self._may("split_point")
+        assert row_bytes_max > 0
+        with self.lock:
+            self.orders.append(f"measure {extent.end_row!r}")
+            if extent not in self.points:
+                raise NotServingError(f"tablet {extent} is not served here")
+            return self.points[extent]
 
     def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas:
         self._may("replicas")

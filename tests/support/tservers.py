@@ -193,10 +193,11 @@ class LocalNode:
 class ProcessNode:
     """A tserver in a process of its own."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Ground, directory: Path | None = None) -> None:
+        """``directory``: of another host that has joined the cluster."""
         known = {session.session_id for session in ground.coordination.sessions("tserver")}
         self._log = (ground.settings.logs_dir / f"tserver-{len(known)}.log").open("wb")
-        command = [sys.executable, "-m", "bookkeeper.tserver", str(ground.settings.directory)]
+        command = [sys.executable, "-m", "bookkeeper.tserver", str(directory or ground.settings.directory)]
         command = ended_with_parent(command, signal.SIGKILL)
         self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log, start_new_session=True)
         self.session_id, self.address = self._wait_registered(ground, known)
@@ -280,9 +281,9 @@ class Ground:
 
     # ---- nodes
 
-    def process(self) -> ProcessNode:
-        """Start a tserver process and wait until it answers."""
-        node = ProcessNode(self)
+    def process(self, directory: Path | None = None) -> ProcessNode:
+        """Start a tserver process and wait until it answers. ``directory``: of another host of the cluster."""
+        node = ProcessNode(self, directory)
         self._nodes.append(node)
         return node
 

@@ -42,7 +42,8 @@ class BrokenChainError(TransientError):
 @dataclass(frozen=True, slots=True)
 class TabletView:
     """One tablet: its row's key, its extent, its directory, and the session it is assigned to, if any. ``parked_at`` is
-    the last session of a tablet that no tserver may load now. ``replicas``: () with one replica, on the Volume.
+    the last session of a tablet that no tserver may load now. ``flush_rank`` rises with each change of its segments.
+    ``replicas``: () with one replica, on the Volume.
     """
 
     row: bytes
@@ -51,6 +52,7 @@ class TabletView:
     session: str | None
     address: str | None
     parked_at: str | None = None
+    flush_rank: int = 0
     replicas: tuple[TabletReplica, ...] = NO_REPLICAS
 
 
@@ -235,11 +237,13 @@ def tablet_view(row: Row) -> TabletView:
     assigned = None if location is None else values.Location.decode(location.value)
     extent, directory = Extent(table_id, end_row, prev_row), "" if dir_cell is None else dir_cell.value.decode()
     replicas = replicas_of(row)
+    flush = row.cells.get(keys.FLUSH)
+    flush_rank = 0 if flush is None else flush.rank
     if assigned is None:
-        return TabletView(row.key, extent, directory, None, None, None, replicas)
+        return TabletView(row.key, extent, directory, None, None, None, flush_rank, replicas)
     if assigned.is_parked:
-        return TabletView(row.key, extent, directory, None, None, assigned.session, replicas)
-    return TabletView(row.key, extent, directory, assigned.session, assigned.address, None, replicas)
+        return TabletView(row.key, extent, directory, None, None, assigned.session, flush_rank, replicas)
+    return TabletView(row.key, extent, directory, assigned.session, assigned.address, None, flush_rank, replicas)
 
 
 def verify_chain(before: TabletView | None, after: TabletView | None, online: Collection[str]) -> None:

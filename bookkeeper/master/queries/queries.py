@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from bookkeeper.clock import Clock
@@ -71,6 +71,8 @@ class Queries:
     """None: locations have only the facts of the books."""
     hurry: Callable[[str, bytes], None] = lambda _session, _row: None
     """Called with session and row of a tablet that a client waits for, so that it loads before others."""
+    unsplit: Mapping[bytes, str] = field(default_factory=dict)
+    """Rows of tablets that are too large and not split for now, and the reason."""
 
     def locate(self, table_id: str) -> list[TabletLocation]:
         """The location of every tablet of a table, in order: its address (None while its tserver is dead or not
@@ -99,7 +101,7 @@ class Queries:
         return replace(
             found,
             problem=states.problems.get(row.key),
-            warning=states.warnings.get(row.key),
+            warning="; ".join(filter(None, (states.warnings.get(row.key), self.unsplit.get(row.key)))) or None,
             loaded=states.is_loaded(session, row.key) if found.address is not None else None,
         )
 

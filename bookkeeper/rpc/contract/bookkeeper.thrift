@@ -52,6 +52,13 @@ struct ServedTablets {
   2: required list<TabletProblem> problems   // what fails repeatedly for some of them until an operator acts
 }
 
+struct SplitPoint {
+  1: required i64 size_bytes           // of the segments, as far as their rows lie in the tablet
+  2: required i64 shared_bytes         // the part of it that lies in files of several tablets
+  3: optional binary row               // it splits the tablet near the middle; absent: no row does
+  4: required string reason            // why no row does
+}
+
 struct OperationInfo {
   1: required string txid
   2: required string kind
@@ -59,6 +66,13 @@ struct OperationInfo {
   4: required string note                 // what the operation waits for, or its error; may be empty
   5: required string arguments            // JSON, as in the books
   6: required i64 begun_ms
+}
+
+struct HostInfo {
+  1: required string name
+  2: optional string incarnation          // of its disk; absent = no live tserver holds it
+  3: required list<string> tservers       // addresses of the live tservers that hold it
+  4: required i32 tablets                 // that they have
 }
 
 struct LocalityGroup { 1: required string name  2: required list<binary> families }
@@ -403,7 +417,7 @@ struct ReplicaPlacement {                 // one assignment of a tablet to a hos
   3: required string incarnation          // of the host's disk
 }
 
-struct LogPosition { 1: required i64 term  2: required i64 offset }
+struct LogPosition { 1: required i64 term  2: required i64 offset }   // of a term's log, or of an import: a negative number
 
 struct SegmentRecord {                    // one step of a tablet's data
   1: required i64 segment_id              // the flush id of the state after it
@@ -523,6 +537,7 @@ service Master extends Node {
   list<string> authorizations(1: string user) throws (1: Fault fault)
   void add_splits(1: string name, 2: list<binary> rows) throws (1: Fault fault)    // adds tablet borders at these rows
   void merge_tablets(1: string name, 2: RowRange rows) throws (1: Fault fault)     // merges all tablets with rows in the range into one
+  list<HostInfo> hosts() throws (1: Fault fault)                                        // all that ever joined, by name
   list<OperationInfo> operations() throws (1: Fault fault)                         // running, or failed recently
   list<ClusterInfo> clusters() throws (1: Fault fault)
   ClusterInfo define_cluster(1: string name, 2: string quorum) throws (1: Fault fault)
@@ -564,6 +579,7 @@ service TServer extends Node {
   ServedTablets tablets() throws (1: Fault fault)
   void flush_tablet(1: Extent extent) throws (1: Fault fault)
   i64 compact_tablet(1: Extent extent, 2: i64 ticket) throws (1: Fault fault)      // ticket 0 = a new request; returns 0 when it is done, else the ticket for the next call
+  SplitPoint split_point(1: Extent extent, 2: i64 row_bytes_max) throws (1: Fault fault)   // from the indexes of the tablet's segments; the longest row at which it may be split
   void adopt_segments(1: AdoptRequest request) throws (1: Fault fault)              // idempotent until its stream is forgotten
   i64 confirm_config(1: i64 generation) throws (1: Fault fault)                    // returns once every later block has the targets of that generation
   list<FileMark> wal_positions(1: string table_id) throws (1: Fault fault)         // synced position of every own WAL with records of the table

@@ -70,6 +70,19 @@ class ServedTablets:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitPoint:
+    """The row that splits a tablet near the middle of its segments; None: ``reason`` says why no row does.
+    ``size_bytes`` are those of its segments as far as they lie in the tablet, ``shared_bytes`` the part of them in
+    files of several tablets.
+    """
+
+    size_bytes: int
+    shared_bytes: int
+    row: bytes | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class OperationInfo:
     """A FATE operation that runs, or that failed recently (``step`` is ``failed``). ``note`` says what it waits for, or
     its error; ``arguments`` are JSON; ``begun_ms`` is in milliseconds since 1970.
@@ -81,6 +94,18 @@ class OperationInfo:
     note: str
     arguments: str
     begun_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostInfo:
+    """A host that joined the cluster. ``incarnation`` is that of its disk, None while no live tserver holds the host.
+    ``tservers`` are the addresses of those that do, and ``tablets`` is the number of tablets that they have.
+    """
+
+    name: str
+    incarnation: str | None
+    tservers: tuple[str, ...]
+    tablets: int
 
 
 @dataclass(frozen=True, slots=True)

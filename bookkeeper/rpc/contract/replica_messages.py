@@ -28,7 +28,7 @@ class ReplicaPlacement:
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """Up to which offset a state has the records of a term's log."""
+    """Up to which offset a state has the records of a source: a term's log, or an import (a negative number)."""
 
     term: int
     offset: int

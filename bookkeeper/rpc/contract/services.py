@@ -20,6 +20,7 @@ from bookkeeper.rpc.contract.messages import (
     Condition,
     CopyRequest,
     FileMark,
+    HostInfo,
     ImportRequest,
     OperationInfo,
     QuarantinedRange,
@@ -31,6 +32,7 @@ from bookkeeper.rpc.contract.messages import (
     ScanPage,
     ScanRequest,
     ServedTablets,
+    SplitPoint,
     TableInfo,
     TabletAssignment,
     TabletLocation,
@@ -103,6 +105,8 @@ class Master(Node, Protocol):
 
     def merge_tablets(self, name: str, rows: RowRange) -> None: ...
 
+    def hosts(self) -> Sequence[HostInfo]: ...
+
     def operations(self) -> Sequence[OperationInfo]: ...
 
     def clusters(self) -> Sequence[ClusterInfo]: ...
@@ -166,6 +170,8 @@ class TServer(Node, Protocol):
     def flush_tablet(self, extent: Extent) -> None: ...
 
     def compact_tablet(self, extent: Extent, ticket: int) -> int: ...
+
+    def split_point(self, extent: Extent, row_bytes_max: int) -> SplitPoint: ...
 
     def adopt_segments(self, request: AdoptRequest) -> None: ...
 

@@ -27,6 +27,7 @@ from bookkeeper.replicas.values import (
 from bookkeeper.storage.replicas.file_checks import extended
 from bookkeeper.storage.replicas.manifest import HeldFile, Manifest, ReplicaKey
 from bookkeeper.strict_json import (
+    INT_MAX,
     check_names,
     encode_json,
     mapping,
@@ -134,7 +135,7 @@ def _replica_fields(replica: Replica) -> dict[str, Any]:
         "made": replica.made,
         "given_up": [list(pair) for pair in replica.given_up],
         "targets": [
-            [target.host, *_placement_list(target.placement), _range_list(target.key_range)]
+            [target.host, *_placement_list(target.placement), _range_list(target.key_range), target.term]
             for target in replica.targets
         ],
         "entries": [_entry_fields(entry) for entry in replica.entries],
@@ -156,8 +157,8 @@ def _read_replica(fields: dict[str, Any], raw: bytes, files: frozenset[str]) -> 
         led=number(fields, "led"),
         made=number(fields, "made"),
         targets=tuple(
-            Target(text(part, 0), Placement(text(part, 1), text(part, 2)), _key_range(part[3]))
-            for part in tuples(fields, "targets", 4)
+            Target(text(part, 0), Placement(text(part, 1), text(part, 2)), _key_range(part[3]), number(part, 4))
+            for part in tuples(fields, "targets", 5)
         ),
         given_up=_positions(fields, "given_up"),
     )
@@ -225,7 +226,7 @@ def _key_range(given: Any) -> KeyRange | None:
 
 
 def _positions(fields: Mapping[str, Any], name: str) -> Positions:
-    return tuple((number(part, 0), number(part, 1)) for part in tuples(fields, name, 2))
+    return tuple((number(part, 0, -INT_MAX), number(part, 1)) for part in tuples(fields, name, 2))
 
 
 def _number_or_none(fields: Mapping[str, Any], name: str) -> int | None:

@@ -29,6 +29,7 @@ from bookkeeper.storage.tablet.scans.visibility import Authorizations
 from bookkeeper.storage.tablet.segments import bloom, segment_format
 from bookkeeper.storage.tablet.segments.block_cache import BlockCache
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.segments.middle_row import Middle, find_middle
 from bookkeeper.storage.tablet.segments.segment_format import NewSegment, SegmentRef, merged_prefix
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.sorting.entries import Position, to_entries
@@ -219,6 +220,14 @@ class TabletData:
         finally:
             with self._lock:
                 del self._reading[page]
+
+    def middle(self, row_bytes_max: int) -> Middle:
+        """The row near the middle of the segments' bytes, from their indexes; at most ``row_bytes_max`` long. Raises
+        CorruptionError, UnavailableError.
+        """
+        with self._pinned() as state:
+            groups = [segment.groups() for segment in state.segments]
+        return find_middle(groups, self._extent.rows, row_bytes_max)
 
     def is_read(self, uris: Collection[str]) -> bool:
         """Whether an unfinished page may still read one of these segments. No new page reads a replaced segment."""

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 RETRY_MIN_MS = 100.0
-RETRY_MAX_MS = 10_000.0
+RETRY_MAX_MS = 2_000.0
 
 HOST = b""
 """The key of the host itself, which no tablet's row has."""

@@ -85,7 +85,7 @@ def files_of_offer(offer: SegmentOffer) -> dict[str, HeldFile]:
         if file.size_bytes < 1 or not 0 <= file.crc32c <= CRC_MAX or len(file.entry) > ENTRY_BYTES_MAX:
             raise InvalidInputError(f"{file.name} can't have {file.size_bytes} bytes and the checksum {file.crc32c}")
     ids = (segment.segment_id, *segment.included, *(() if segment.base is None else (segment.base,)))
-    numbers = (offer.term, *ids, *(n for position in segment.logs for n in (position.term, position.offset)))
+    numbers = (offer.term, *ids, *(position.offset for position in segment.logs))
     if min(numbers) < 0 or term_of(segment.segment_id) > offer.term:
         raise InvalidInputError(f"a sender of term {offer.term} can't know state {segment.segment_id} of {key}")
     return {file.name: file_of(file) for file in offer.files}

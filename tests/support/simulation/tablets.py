@@ -12,6 +12,7 @@ import pyarrow as pa
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import BlockCache, Merge, SegmentRef, TabletResources
+from bookkeeper.storage.tablet.segments.middle_row import Middle, SegmentGroups, find_middle
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.volume import Volume
 from tests.support.simulation.host_disk import is_of_host
@@ -136,7 +137,7 @@ class SimTabletData:
         return [
             entry
             for ref in refs
-            for entry in (host_entries if is_of_host(self.volume) else entries_in)(self.volume, ref)
+            for entry in entries_in(self.volume, ref)
             if self.extent.contains(entry.row) and counts(ref, entry.row)
         ]
 
@@ -145,6 +146,18 @@ class SimTabletData:
 
     def names_in_use(self) -> set[str]:
         return {ref.uri for ref in self.refs}
+
+    def middle(self, row_bytes_max: int) -> Middle:
+        """Each record is a row group of its own, of one byte."""
+        segments = [
+            SegmentGroups(
+                ref.records,
+                ref.ranges,
+                [(row, row, 1) for row in sorted(entry.row for entry in entries_in(self.volume, ref))],
+            )
+            for ref in self.refs
+        ]
+        return find_middle(segments, self.extent.rows, row_bytes_max)
 
     def is_read(self, uris: Collection[str]) -> bool:
         del uris
@@ -182,6 +195,8 @@ def decoded(content: bytes) -> list[Entry]:
 
 def entries_in(volume: Volume, ref: SegmentRef) -> list[Entry]:
     """The records of a segment, numbered as in the tablet that has this reference. Files of imports are real ones."""
+    if is_of_host(volume):
+        return host_entries(volume, ref)
     known = Segments.files.get(ref.uri)
     if known is None:
         segment = Segment(volume, replace(ref, shift=0), BlockCache(0, readers=0))

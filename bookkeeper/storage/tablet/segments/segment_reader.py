@@ -25,6 +25,7 @@ from bookkeeper.errors import IncompatibleError, UnavailableError
 from bookkeeper.storage.columns import column_of
 from bookkeeper.storage.tablet.segments import bloom, segment_format
 from bookkeeper.storage.tablet.segments.block_cache import BlockCache
+from bookkeeper.storage.tablet.segments.middle_row import SegmentGroups
 from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILER, SegmentRef, corrupt, crc32c
 from bookkeeper.storage.tablet.segments.segment_index import decode_index
 from bookkeeper.storage.tablet.sorting.constant_columns import VALUE_BYTES_MAX as CONSTANT_BYTES_MAX
@@ -156,6 +157,13 @@ class Segment:
     def seek(self, position: Position) -> int:
         """See :class:`Source`."""
         return bisect_right(self.tail().last_keys, position)
+
+    def groups(self) -> SegmentGroups:
+        """Its row groups as the index has them. Reads the footer."""
+        tail = self.tail()
+        sizes: list[int] = tail.index.column("bytes").to_pylist()
+        rows = zip(tail.first_keys, tail.last_keys, sizes, strict=True)
+        return SegmentGroups(self.ref.bytes, self.ref.ranges, [(first[0], last[0], size) for first, last, size in rows])
 
     def first_key(self, index: int) -> Position:
         """See :class:`Source`."""

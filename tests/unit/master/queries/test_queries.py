@@ -168,19 +168,20 @@ class Known:
 def test_the_location_of_one_tablet_is_that_among_all_and_hurries_its_load(
     world: World, tserver: ScriptedTServer
 ) -> None:
-    first, second, _ = world.create_table("2", [b"g", b"m"])
+    first, second, third = world.create_table("2", [b"g", b"m"])
     world.locate(first, tserver.session)
     world.locate(second, "gone-1")
     hurried: list[tuple[str, bytes]] = []
     known = Known({second: "help"}, {first: "it is not compacted"})
+    unsplit = {first: "it is not split", third: "it has one row"}
     reads = Queries(
-        world.table, world.tservers(), world.config, world.clock, known, lambda *tablet: hurried.append(tablet)
+        world.table, world.tservers(), world.config, world.clock, known, lambda *tablet: hurried.append(tablet), unsplit
     )
     message = reads.locate("2")
     assert [(found.problem, found.warning, found.loaded) for found in message] == [
-        (None, "it is not compacted", True),
+        (None, "it is not compacted; it is not split", True),
         ("help", None, None),
-        (None, None, None),
+        (None, "it has one row", None),
     ]
     for row in (b"", b"a", b"g", b"g\x00", b"m", b"n"):
         (expected,) = [location for location in message if location.extent.contains(row)]

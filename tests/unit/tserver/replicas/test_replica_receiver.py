@@ -16,10 +16,11 @@ import pytest
 from bookkeeper.errors import CorruptionError, InvalidInputError, NoSpaceError, StreamExpiredError
 from bookkeeper.model import Extent
 from bookkeeper.replicas.events import Restarted, Wrote
-from bookkeeper.replicas.values import Stage
+from bookkeeper.replicas.values import Stage, import_source
 from bookkeeper.rpc.contract.replica_messages import (
     CONTENT_BYTES_MAX,
     FileNeed,
+    LogPosition,
     ReplicaPlacement,
     SegmentOffer,
     SegmentRecord,
@@ -595,3 +596,14 @@ def test_two_senders_at_once_and_a_collector_leave_one_good_replica(world: Repli
         assert content_of(host, file.name) == content_of(world.host("host1"), file.name)
     assert host.held.replica.incoming == ()
     host.held.manifest.check()
+
+
+def test_a_state_that_has_an_import_names_it_by_a_negative_number(world: ReplicaWorld) -> None:
+    offer = started(world)
+    position = LogPosition(import_source(5), 1)
+    with_import = replace(offer, segment=replace(offer.segment, logs=(position, LogPosition(1, 9))))
+    assert world.send(with_import).state == "acked"
+    world.restart("host2")
+    entry = world.host("host2").held.replica.entry(offer.segment.segment_id)
+    assert entry is not None
+    assert entry.segment.logs == ((-5, 1), (1, 9))
