@@ -43,6 +43,7 @@ from bookkeeper.master.operations.split_merge import claimed_rows
 from bookkeeper.master.origins.origin_parts import OriginParts
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine
+from bookkeeper.master.queries.host_queries import HostQueries
 from bookkeeper.master.queries.quarantine_admin import QuarantineAdmin
 from bookkeeper.master.queries.queries import Queries
 from bookkeeper.master.queries.target_states import Now
@@ -100,6 +101,11 @@ class Leadership:
     def tservers(self) -> TServers:
         """The tservers of this cluster."""
         return self.cycle.calls.tservers
+
+    @property
+    def hosts(self) -> HostQueries:
+        """The answers about hosts and replicas."""
+        return HostQueries(self.queries.table, self.tservers, self.queries.read_config)
 
     def start(self) -> None:
         """Start the threads."""
