@@ -186,6 +186,48 @@ def content_is_on_its_way_when_the_leader_changes(world: World) -> None:
     hosted.rest_with(values)
 
 
+def a_name_comes_after_the_tablet_has_moved(world: World) -> None:
+    """A live leader is slow to name; its host is drained, another one replays the log and dies with it in memory."""
+    hosted = Hosted(world, hosts=4, settings={"replicas.repair_after_ms": 3_600_000})
+    values = hosted.put(b"a")
+    hosted.flush()
+    hosted.until_same()
+    first = hosted.leader
+    slow = world.hold("namer", "tablet:flush", process=first.process)
+    values += hosted.put(b"b")
+    hosted.flush()
+    world.command(hosted.west, "drain_host", first.name, True)
+    hosted.until_led_by_another(first)
+    second = hosted.leader
+    with world.held("flusher", process=second.process):
+        world.kernel.run_for(1)
+        world.kernel.release(slow)
+        world.kernel.run_for(3)
+        second.kill(power=True)
+    hosted.rest_with(values)
+
+
+def a_peer_gets_each_record_once(world: World) -> None:
+    """The table replicates to another cluster; its leader dies twice, the second time with its disk."""
+    hosted = Hosted(world, hosts=4)
+    east = hosted.replicate_to("east")
+    values = hosted.put(b"a")
+    for disk_too in (False, True):
+        hosted.flush()
+        with world.held("sender-"):
+            values += hosted.put(b"a", b"m")
+            hosted.flush()
+            values += hosted.put(b"z")
+            first = hosted.leader
+            first.wipe() if disk_too else first.kill(power=True)
+            hosted.until_led_by_another(first)
+        first.start()
+    hosted.rest_with(values)
+    found = sorted(entry.value for entry in east.entries(east.table_id("t")))
+    if found != sorted(values):
+        raise LawBrokenError(f"the peer has {found}: want {sorted(values)}")
+
+
 SCHEDULES: Sequence[Callable[[World], None]] = (
     all_replicas_become_the_named_state,
     the_leader_dies,
@@ -197,6 +239,8 @@ SCHEDULES: Sequence[Callable[[World], None]] = (
     messages_are_lost_late_and_repeated,
     a_state_waits_for_its_copies,
     content_is_on_its_way_when_the_leader_changes,
+    a_name_comes_after_the_tablet_has_moved,
+    a_peer_gets_each_record_once,
 )
 
 
@@ -207,6 +251,7 @@ def test_no_record_is_lost_or_twice_and_replicas_are_equal(tmp_path: Path, sched
 
 
 RED: Sequence[tuple[str, Callable[[World], None], str]] = (
+    ("replay-is-not-remembered", a_name_comes_after_the_tablet_has_moved, "deleted early: .* lacks"),
     ("one-copy-is-enough", a_host_is_away_for_many_changes, "N3: .* is durable on"),
     ("ack-at-accept", messages_are_lost_late_and_repeated, "N3: .* is durable on"),
     ("ack-before-sync", the_leader_dies, "not durable: the manifest of"),
