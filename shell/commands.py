@@ -73,10 +73,10 @@ for _command in (
     *storage_commands.COMMANDS,
     *user_commands.COMMANDS,
     *tablet_commands.COMMANDS,
+    *host_commands.COMMANDS,
     *data_commands.COMMANDS,
     *replication_commands.COMMANDS,
     *operation_commands.COMMANDS,
-    *host_commands.COMMANDS,
     *session_commands.COMMANDS,
 ):
     commands.add_command(_command)

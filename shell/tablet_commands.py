@@ -6,6 +6,7 @@ import click
 
 from bookkeeper.rpc.contract.messages import TabletLocation
 from shell import parameters
+from shell.host_commands import replicas_text
 from shell.output import Output, Record, printable
 from shell.shell_session import Session, in_session
 
@@ -42,11 +43,17 @@ def tablets(session: Session, output: Output, table: str) -> None:
     server reads its files; "unknown" before that server's first report; "unassigned" while it waits for the logs of a
     dead tablet server; or "needs help" when it can't be read or written. The problem then names the next step, and the
     cluster retries within a minute. A served tablet may have a problem, too; its tablet server retries the failed work
-    every half minute.
+    every half minute. A table with several replicas also shows the hosts of each tablet, "*" for the one that leads.
     """
-    tables = session.client.tables
-    rows = [_tablet_record(found) for found in tables.locate(tables.get(table).table_id)]
-    output.records(rows, ("after", "through", "tserver", "state", "problem"), "no tablets")
+    info = session.client.tables.get(table)
+    found = session.client.tables.locate(info.table_id)
+    rows = [_tablet_record(tablet) for tablet in found]
+    columns: tuple[str, ...] = ("after", "through", "tserver", "state", "problem")
+    if int(info.properties.get("table.replicas", "1")) > 1:
+        columns = ("after", "through", "tserver", "state", "replicas", "problem")
+        of_hosts = {one.extent: replicas_text(one) for one in session.client.hosts.replicas(info.table_id)}
+        rows = [{**row, "replicas": of_hosts.get(one.extent)} for row, one in zip(rows, found, strict=True)]
+    output.records(rows, columns, "no tablets")
 
 
 @click.command()

@@ -3,6 +3,7 @@
 from bookkeeper.client.batch_writer import BatchWriter, WriterOptions
 from bookkeeper.client.client import Client
 from bookkeeper.client.conditional_writer import absent, equals
+from bookkeeper.client.host_admin import Hosts
 from bookkeeper.client.mutation import Mutation
 from bookkeeper.client.replication_admin import Replication
 from bookkeeper.client.scanner import Cell, Scanner, ScanRange
@@ -13,6 +14,7 @@ __all__ = [
     "BatchWriter",
     "Cell",
     "Client",
+    "Hosts",
     "Mutation",
     "Replication",
     "ScanRange",

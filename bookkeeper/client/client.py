@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from bookkeeper.client.batch_writer import BatchWriter, DurabilityName, WriterOptions
 from bookkeeper.client.conditional_writer import ConditionalWriter
+from bookkeeper.client.host_admin import Hosts
 from bookkeeper.client.location_cache import LOCATE_BUDGET_MS, LocationCache
 from bookkeeper.client.master_link import MasterLink
 from bookkeeper.client.mutation import Mutation
@@ -29,7 +30,7 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import RpcSettings, Settings, load_settings
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.rpc.address import Address, parse_quorum
-from bookkeeper.rpc.contract.messages import Condition, HostInfo, OperationInfo
+from bookkeeper.rpc.contract.messages import Condition, OperationInfo
 from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
 from bookkeeper.security.access import CredentialFiles, Credentials, client_credentials
 
@@ -76,6 +77,7 @@ class Client:
         self.tables = Tables(self._master, self._clock, self._stopped)
         self._locations = LocationCache(self.tables, self._clock)
         self.users = Users(self._master)
+        self.hosts = Hosts(self._master)
         self.replication = Replication(self._master, self._clock, self._stopped, home)
 
     @classmethod
@@ -119,11 +121,6 @@ class Client:
     def cluster_name(self) -> str:
         """The display name of the cluster. Raises UnavailableError when no master names the leader."""
         return self._pool.peer_hello(self._master.find_leader()).cluster_name
-
-    def hosts(self) -> Sequence[HostInfo]:
-        """All hosts that joined the cluster, by name, and the live tservers that hold them."""
-        hosts: Sequence[HostInfo] = self._master.call("hosts")
-        return hosts
 
     def operations(self) -> Sequence[OperationInfo]:
         """The master's operations of several steps: those under way, and those that failed in the last minutes."""

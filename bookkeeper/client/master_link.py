@@ -31,6 +31,7 @@ READ_METHODS = {
     "is_read_only",
     "locate",
     "locate_tablet",
+    "table_replicas",
     "clusters",
     "authorizations",
     "hosts",

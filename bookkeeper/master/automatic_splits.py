@@ -93,11 +93,11 @@ class AutomaticSplits:
     _generation: int = field(init=False, default=-1)
 
     def run_once(self, tablets: Collection[TabletView]) -> None:
-        """One look at the tablets. Raises TransientError, LeaseLostError."""
+        """One look at the tablets; those with several replicas are not split. Raises TransientError, LeaseLostError."""
         if self.stores.coordination.generation() != self._generation:
             config = self.stores.config()
             self._limits, self._generation = limits_of(config), config.generation
-        watched = {view.row: view for view in tablets if view.extent.table_id in self._limits}
+        watched = {view.row: view for view in tablets if view.extent.table_id in self._limits and not view.replicas}
         self._settle()
         self._read_sizes(watched)
         large = list(self._large(watched))

@@ -43,6 +43,7 @@ from bookkeeper.master.operations.split_merge import claimed_rows
 from bookkeeper.master.origins.origin_parts import OriginParts
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine
+from bookkeeper.master.queries.host_queries import HostQueries
 from bookkeeper.master.queries.quarantine_admin import QuarantineAdmin
 from bookkeeper.master.queries.queries import Queries
 from bookkeeper.master.queries.target_states import Now
@@ -88,6 +89,7 @@ class Leadership:
     fate: FateEngine
     gc: GarbageCollection
     queries: Queries
+    hosts: HostQueries
     quarantine: QuarantineAdmin
     origins: OriginParts
     splits: AutomaticSplits
@@ -263,6 +265,7 @@ def assemble(
             OrphanFiles(stores, rounds, clock, volume, tservers.live, flight_ms),
         ),
         queries=Queries(table, tservers, stores.config, clock, placement, placement.hurry, splits.problems),
+        hosts=HostQueries(table, tservers, stores.config),
         quarantine=QuarantineAdmin(
             table, reign, clock, fate, event_queue, shipping, settings.replication.quarantine_tries
         ),

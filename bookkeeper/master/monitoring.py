@@ -132,6 +132,7 @@ class MasterSource:
             tablets_split=lead.splits.begun,
             operations=tuple(operation_text(shown) for shown in operation_infos(lead)[:OPERATIONS_SHOWN_MAX]),
             problems=tuple(f"{where}: {what}" for where, what in problems(lead).items()),
+            replicas=lead.cycle.repairer.progress,
         )
 
     def retained(self) -> tuple[RetainedFile, ...]:

@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
+from bookkeeper.coordination.config_changes import set_draining
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read_config
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import NotLeaderError, NotServingError, UnavailableError
 from bookkeeper.master import replication_changes
-from bookkeeper.master.calls.tservers import TSERVER_KIND
 from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.index.shipments import Report
 from bookkeeper.master.index.target_progress import Amount
@@ -29,7 +29,6 @@ from bookkeeper.master.operations.split_merge import MERGE_KIND, SPLIT_KIND, add
 from bookkeeper.master.operations.streams import STREAMS_MAX, forget_streams_args
 from bookkeeper.master.operations.table_lifecycle import create_table_args, set_groups_args
 from bookkeeper.master.operations.user_changes import set_authorizations_args
-from bookkeeper.master.queries.hosts import host_infos, tablets_of_sessions
 from bookkeeper.master.queries.queries import table_names
 from bookkeeper.master.replication_changes import replication_configs
 from bookkeeper.master.replication_report import pending_report, quarantine_report, status_report
@@ -37,6 +36,7 @@ from bookkeeper.master.status_report import leader_facts, operation_infos
 from bookkeeper.master.table_compaction import compact
 from bookkeeper.model import LocalityGroup, RowRange, StreamKey
 from bookkeeper.origins import RootLog
+from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
 from bookkeeper.rpc.contract.messages import (
     BulkProgress,
     ClusterInfo,
@@ -44,7 +44,6 @@ from bookkeeper.rpc.contract.messages import (
     CompactRequest,
     CopyRequest,
     FileMark,
-    HostInfo,
     ImportRequest,
     OperationInfo,
     QuarantinedRange,
@@ -75,6 +74,8 @@ CONCURRENCY = {
     "flush_table": 4,
     "set_authorizations": 4,
     "disk_usage": 4,
+    "hosts": 2,
+    "table_replicas": 2,
     "compact_table": 4,
     "add_splits": 4,
     "merge_tablets": 4,
@@ -230,6 +231,22 @@ class MasterService:
             return BulkProgress(False, 0)
         return BulkProgress(True, cast(int, fate.wait(running, FATE_WAIT_MS)))
 
+    def hosts(self) -> Sequence[HostInfo]:
+        """See :meth:`HostQueries.hosts`."""
+        return self._lead.hosts.hosts()
+
+    def drain_host(self, name: str, draining: bool) -> None:
+        """Returns when the host is marked; the repair then moves its replicas. Raises NotFoundError."""
+        lead = self._lead
+        lead.hosts.check_host(name)
+        lead.reign.check()
+        set_draining(self._coordination, name, draining)
+        lead.cycle.event_queue.ask_full()
+
+    def table_replicas(self, table_id: str, with_segments: bool) -> Sequence[TabletReplicas]:
+        """See :meth:`HostQueries.replicas`."""
+        return self._lead.hosts.replicas(table_id, with_segments)
+
     def disk_usage(self, tables: Sequence[str]) -> Sequence[TableUsage]:
         """See :meth:`Queries.disk_usage`."""
         return self._lead.queries.disk_usage(tables)
@@ -251,13 +268,6 @@ class MasterService:
     def merge_tablets(self, name: str, rows: RowRange) -> None:
         """Returns when the tablets with rows in ``rows`` are one tablet and, if any tserver lives, it is assigned."""
         self._lead.fate.run(MERGE_KIND, merge_args(name, rows), FATE_WAIT_MS)
-
-    def hosts(self) -> Sequence[HostInfo]:
-        """All hosts that joined the cluster, by name."""
-        self._lead.reign.check()
-        config = self._config()
-        tablets = tablets_of_sessions(self._lead.queries.table, config.tables)
-        return host_infos(config.hosts, self._coordination.sessions(TSERVER_KIND), tablets)
 
     def operations(self) -> Sequence[OperationInfo]:
         """Running operations and those that failed recently, in order of their start."""

@@ -89,6 +89,18 @@ class Cycles:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaHealth:
+    """The tablets with several replicas: how many have fewer live copies than ``table.replicas``, how many fewer than
+    ``table.copies_min``; the replicas that are being copied; the most segments that a host lacks of a tablet.
+    """
+
+    under_replicated: int = 0
+    in_danger: int = 0
+    joining: int = 0
+    lacking_segments: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Books:
     """The replication state that only the leader has. ``statuses`` are those with the most lag, ``lags`` sum up all of
     them; ``age_ms`` is the time since the master began to read the books for them.
@@ -108,6 +120,7 @@ class Books:
     tablets_split: int = 0
     operations: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    replicas: ReplicaHealth = ReplicaHealth()
 
 
 @dataclass(frozen=True, slots=True)

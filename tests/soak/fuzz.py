@@ -45,6 +45,7 @@ READING = frozenset(
         "disk_usage",
         "authorizations",
         "hosts",
+        "table_replicas",
         "operations",
         "clusters",
         "replication_config",

@@ -1,6 +1,6 @@
 """Answers to operators, from the books and from memory.
 
 ``queries`` reads tablets, marks and files below marks; ``target_states`` has the progress of each file at each target;
-``usage`` has the disk usage of tables; ``hosts`` lists the hosts with their tservers; ``quarantine_admin`` lists
+``usage`` has the disk usage of tables; ``host_queries`` lists hosts and replicas; ``quarantine_admin`` lists
 quarantined ranges and executes commands for them.
 """

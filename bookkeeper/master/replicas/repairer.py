@@ -39,6 +39,7 @@ from bookkeeper.master.replicas.repair_state import (
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.metadata.values import JOINING, VOTER, ReplicaCell
+from bookkeeper.monitor.observation import ReplicaHealth
 
 LOG = logging.getLogger(__name__)
 
@@ -46,18 +47,6 @@ ROW_FAMILIES = ("tablet", "location", keys.REPLICA_FAMILY)
 
 READS_MAX = 256
 """Most rows that one cycle reads again, so that a cycle stays short when many tablets need a repair."""
-
-
-@dataclass(frozen=True, slots=True)
-class RepairProgress:
-    """Facts for operators: tablets with fewer voters in sync than wanted, those with fewer than ``table.copies_min``,
-    replicas that are joining, and the most segments that a voter has not acknowledged.
-    """
-
-    under_replicated: int = 0
-    in_danger: int = 0
-    joining: int = 0
-    lacking_segments: int = 0
 
 
 @dataclass(slots=True)
@@ -70,7 +59,7 @@ class Repairer:
     limits: RepairLimits
     lead: Callable[[TabletView, str], None]
     """Requests that a tablet moves to the host of this name."""
-    progress: RepairProgress = field(init=False, default_factory=RepairProgress)
+    progress: ReplicaHealth = field(init=False, default_factory=ReplicaHealth)
     _turns: int = field(init=False, default=0)
     _away_ns: dict[str, int] = field(init=False, default_factory=dict)
     _joining_ns: dict[tuple[bytes, str, str], int] = field(init=False, default_factory=dict)
@@ -83,7 +72,7 @@ class Repairer:
         """
         views = [view for view in tablets.values() if view.replicas and view.extent.table_id in config.tables]
         if not views:
-            self.progress = RepairProgress()
+            self.progress = ReplicaHealth()
             return 0
         hosts = self._hosts(views, config, sessions)
         leaders = {info.session_id: info.host.name for info in sessions if info.alive and info.host is not None}
@@ -134,7 +123,7 @@ class Repairer:
         }
 
     def _state(self, view: TabletView, table: TableProperties, leaders: Mapping[str, str]) -> TabletState:
-        """A tablet as the snapshot has it: without the named state, which only a step needs."""
+        """A tablet as the snapshot has it."""
         held = self.held.of_tablet(tablet_key(view), view.replicas)
         leader = leaders.get(view.session or "")
         return TabletState(
@@ -142,6 +131,7 @@ class Repairer:
             replicas=view.replicas,
             wanted=table.replicas,
             copies_needed=table.copies_needed,
+            named=view.flush_rank,
             leader=leader if leader in held and held[leader].is_leader else None,
             held=held,
             joining_ms={
@@ -214,10 +204,10 @@ def replica_after(step: Join | Finalize | Demote, rank: int) -> TabletReplica:
     return replace(step.replica, cell=replace(step.replica.cell, role=role))
 
 
-def progress_of(states: Collection[TabletState], hosts: Mapping[str, HostState]) -> RepairProgress:
+def progress_of(states: Collection[TabletState], hosts: Mapping[str, HostState]) -> ReplicaHealth:
     """The progress of the repair, for operators. Pure."""
     spare = {state.row: spare_copies(state, hosts) for state in states}
-    return RepairProgress(
+    return ReplicaHealth(
         under_replicated=sum(spare[state.row] + state.copies_needed < state.wanted for state in states),
         in_danger=sum(value < 0 for value in spare.values()),
         joining=sum(not one.is_voter for state in states for one in state.replicas),

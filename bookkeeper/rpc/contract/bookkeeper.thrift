@@ -68,13 +68,6 @@ struct OperationInfo {
   6: required i64 begun_ms
 }
 
-struct HostInfo {
-  1: required string name
-  2: optional string incarnation          // of its disk; absent = no live tserver holds it
-  3: required list<string> tservers       // addresses of the live tservers that hold it
-  4: required i32 tablets                 // that they have
-}
-
 struct LocalityGroup { 1: required string name  2: required list<binary> families }
 
 struct TableInfo {
@@ -508,6 +501,34 @@ struct HeldReplicas {
   2: required map<string, string> damaged // table/directory of replicas that can't be read, and why
 }
 
+struct HostInfo {                         // for operators
+  1: required string name
+  2: optional string incarnation          // of its disk; absent while it is away
+  3: optional string address
+  4: required bool draining               // it gives its replicas away
+  5: required i32 replicas                // that rows name
+  6: required i32 joining                 // of these
+  7: required i32 leads                   // tablets that it serves, also those of one replica
+  8: optional i64 bytes                   // of the replicas that it holds; absent = it did not answer
+  9: required string problem              // may be empty
+}
+
+struct ReplicaStanding {                  // a replica that a row names, and what its host says
+  1: required string host
+  2: required string placement
+  3: required string role                 // voter or joining
+  4: required bool leads
+  5: optional HeldReplicaInfo held        // absent: the host is away, or holds another placement
+  6: required string problem
+}
+
+struct TabletReplicas {
+  1: required Extent extent
+  2: required i64 named                   // the state that the books name, 0 = none
+  3: required i32 copies_needed
+  4: required list<ReplicaStanding> replicas   // empty with one replica
+}
+
 service Node {
   Hello hello(1: Hello hello) throws (1: Fault fault)
   map<string, string> status() throws (1: Fault fault)
@@ -532,12 +553,14 @@ service Master extends Node {
   BulkProgress import_directory(1: ImportRequest request) throws (1: Fault fault)
   BulkProgress export_table(1: CopyRequest request) throws (1: Fault fault)         // the directory must be empty or missing
   BulkProgress import_table(1: CopyRequest request) throws (1: Fault fault)         // creates the table
+  list<HostInfo> hosts() throws (1: Fault fault)
+  void drain_host(1: string name, 2: bool draining) throws (1: Fault fault)        // true: the host gives its replicas away
+  list<TabletReplicas> table_replicas(1: string table_id, 2: bool with_segments) throws (1: Fault fault)
   list<TableUsage> disk_usage(1: list<string> tables) throws (1: Fault fault)      // empty = every table
   void set_authorizations(1: string user, 2: list<string> authorizations) throws (1: Fault fault)   // replaces the previous ones
   list<string> authorizations(1: string user) throws (1: Fault fault)
   void add_splits(1: string name, 2: list<binary> rows) throws (1: Fault fault)    // adds tablet borders at these rows
   void merge_tablets(1: string name, 2: RowRange rows) throws (1: Fault fault)     // merges all tablets with rows in the range into one
-  list<HostInfo> hosts() throws (1: Fault fault)                                        // all that ever joined, by name
   list<OperationInfo> operations() throws (1: Fault fault)                         // running, or failed recently
   list<ClusterInfo> clusters() throws (1: Fault fault)
   ClusterInfo define_cluster(1: string name, 2: string quorum) throws (1: Fault fault)

@@ -97,18 +97,6 @@ class OperationInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class HostInfo:
-    """A host that joined the cluster. ``incarnation`` is that of its disk, None while no live tserver holds the host.
-    ``tservers`` are the addresses of those that do, and ``tablets`` is the number of tablets that they have.
-    """
-
-    name: str
-    incarnation: str | None
-    tservers: tuple[str, ...]
-    tablets: int
-
-
-@dataclass(frozen=True, slots=True)
 class TableInfo:
     """A table as the master describes it. ``state`` is creating, online or deleting; ``properties`` has the
     values that were set; all others have their defaults.

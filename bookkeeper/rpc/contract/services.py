@@ -11,6 +11,7 @@ from typing import Protocol
 
 from bookkeeper.model import Extent, LocalityGroup, RowRange, StreamKey
 from bookkeeper.origins import RootLog
+from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
 from bookkeeper.rpc.contract.messages import (
     ApplyRequest,
     BulkProgress,
@@ -20,7 +21,6 @@ from bookkeeper.rpc.contract.messages import (
     Condition,
     CopyRequest,
     FileMark,
-    HostInfo,
     ImportRequest,
     OperationInfo,
     QuarantinedRange,
@@ -95,6 +95,12 @@ class Master(Node, Protocol):
 
     def import_table(self, request: CopyRequest) -> BulkProgress: ...
 
+    def hosts(self) -> Sequence[HostInfo]: ...
+
+    def drain_host(self, name: str, draining: bool) -> None: ...
+
+    def table_replicas(self, table_id: str, with_segments: bool) -> Sequence[TabletReplicas]: ...
+
     def disk_usage(self, tables: Sequence[str]) -> Sequence[TableUsage]: ...
 
     def set_authorizations(self, user: str, authorizations: Sequence[str]) -> None: ...
@@ -104,8 +110,6 @@ class Master(Node, Protocol):
     def add_splits(self, name: str, rows: Sequence[bytes]) -> None: ...
 
     def merge_tablets(self, name: str, rows: RowRange) -> None: ...
-
-    def hosts(self) -> Sequence[HostInfo]: ...
 
     def operations(self) -> Sequence[OperationInfo]: ...
 

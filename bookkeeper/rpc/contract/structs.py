@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bookkeeper import model, origins
-from bookkeeper.rpc.contract import messages, offer_messages, origin_messages, replica_messages
+from bookkeeper.rpc.contract import host_messages, messages, offer_messages, origin_messages, replica_messages
 
 STRUCTS: tuple[type, ...] = (
     offer_messages.AdoptRequest,
@@ -19,7 +19,9 @@ STRUCTS: tuple[type, ...] = (
     messages.Fault,
     messages.FileMark,
     messages.Hello,
-    messages.HostInfo,
+    host_messages.HostInfo,
+    host_messages.ReplicaStanding,
+    host_messages.TabletReplicas,
     messages.ImportRequest,
     offer_messages.ImportedLog,
     offer_messages.ImportedSegment,

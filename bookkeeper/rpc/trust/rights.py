@@ -41,6 +41,8 @@ CLIENT_METHODS = {
             "import_directory",
             "export_table",
             "import_table",
+            "drain_host",
+            "table_replicas",
             "disk_usage",
             "set_authorizations",
             "authorizations",

@@ -8,12 +8,13 @@ from contextlib import ExitStack
 import pytest
 
 from bookkeeper.coordination.config_changes import set_draining, set_table_properties
-from bookkeeper.errors import RefusedError
+from bookkeeper.errors import NotFoundError, RefusedError
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.index.snapshot import tablet_view
 from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.placement.placement import ClusterState, Placement
+from bookkeeper.master.queries.host_queries import HostQueries
 from bookkeeper.master.replicas.leader_choice import LeaderChoice
 from bookkeeper.master.replicas.repair_state import RepairLimits
 from bookkeeper.master.replicas.repairer import Repairer
@@ -191,3 +192,30 @@ def test_r1_a_cell_of_a_deposed_master_loses(hosts: Hosts) -> None:
     placement = hosts.replicas()["h4"].placement
     hosts.world.table.put([RowPut(ROW, {keys.replica_column("h4"): late})], keys.master_rank(1, 1))
     assert hosts.replicas()["h4"].placement == placement
+
+
+def test_hosts_and_replicas_are_shown_as_books_and_hosts_have_them(hosts: Hosts) -> None:
+    hosts.name(7)
+    hosts.hold("h1", 7, 9, leads=True)
+    hosts.hold("h2", 7)
+    hosts.hold("h3", 7, placement="p-old")
+    hosts.until("h1", "a leader")
+    hosts.world.kill(hosts.tservers["h4"].session)
+    set_draining(hosts.world.coordination, "h2", True)
+    queries = HostQueries(hosts.world.table, hosts.master.tservers, hosts.world.config)
+    found = [host for host in queries.hosts() if host.name != "host1"]  # the directory itself, without a process
+    shown = [(host.name, host.draining, host.replicas, host.leads, host.bytes) for host in found]
+    assert shown == [("h1", False, 1, 1, 200), ("h2", True, 1, 0, 100), ("h3", False, 1, 0, 100)]
+    hosts.world.kill(hosts.tservers["h2"].session)
+    away = next(host for host in queries.hosts() if host.name == "h2")
+    assert (away.incarnation, away.bytes, away.problem) == (None, None, "the host is away")
+    (tablet,) = queries.replicas("1", False)
+    assert (tablet.named, tablet.copies_needed) == (7, 2)
+    said = [(one.host, one.leads, one.held is not None, one.problem) for one in tablet.replicas]
+    assert said == [
+        ("h1", True, True, ""),
+        ("h2", False, False, "the host is away"),
+        ("h3", False, False, "the host holds nothing of it"),
+    ]
+    with pytest.raises(NotFoundError, match="no host h9; the hosts are h1, h3, host1"):
+        queries.check_host("h9")

@@ -1,0 +1,82 @@
+"""Repair with real processes: a host is lost for good, another one gets its replicas, and no row is missing."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.client import Client, Mutation
+from bookkeeper.errors import TransientError
+from bookkeeper.rpc.contract.host_messages import TabletReplicas
+from bookkeeper.standalone.joining import local_directory
+from tests.support.cluster import Cluster
+
+pytestmark = pytest.mark.integration
+
+ROWS = [b"%03d" % number for number in range(200)]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Four hosts; one that is away for 2 s is replaced."""
+    overrides = {"standalone.hosts": 4, "replicas.repair_after_ms": 2_000, "master.scan_interval_ms": 500}
+    with Cluster(tmp_path / "own", "own", tservers=1, overrides=overrides) as made:
+        yield made
+
+
+def write(client: Client, value: bytes) -> None:
+    """All rows, acknowledged."""
+    with client.writer("t") as writer:
+        for row in ROWS:
+            writer.add(Mutation(row).put(b"f", b"q", value))
+
+
+def values(client: Client) -> dict[bytes, bytes]:
+    """All rows."""
+    return {cell.row: cell.value for cell in client.scan("t").cells()}
+
+
+def replicas(cluster: Cluster) -> TabletReplicas | None:
+    """The replicas of the only tablet; None while the master changes."""
+    try:
+        return cluster.client.hosts.replicas(cluster.client.tables.get("t").table_id)[0]
+    except TransientError:
+        return None
+
+
+def voters(cluster: Cluster) -> set[str]:
+    """The hosts that vote and hold the named state."""
+    tablet = replicas(cluster)
+    return {
+        one.host
+        for one in (() if tablet is None else tablet.replicas)
+        if one.role == "voter" and one.held is not None and tablet is not None and tablet.named in one.held.complete
+    }
+
+
+def test_the_host_of_a_leader_is_lost_for_good_and_another_host_gets_its_replica(cluster: Cluster) -> None:
+    client = cluster.client
+    client.tables.create("t", properties={"table.replicas": "3"})
+    write(client, b"1")
+    client.tables.flush("t")
+    cluster.wait_until(lambda: len(voters(cluster)) == 3, "three copies of what the books name")
+    before = voters(cluster)
+    tablet = replicas(cluster)
+    assert tablet is not None
+    leader = next(one.host for one in tablet.replicas if one.leads)
+    lost = leader if leader != "host1" else next(iter(before - {"host1"}))  # host1 is the cluster's own directory
+    spare = ({"host1", "host2", "host3", "host4"} - before).pop()
+
+    cluster.kill9(f"{lost}.tserver1")
+    shutil.rmtree(local_directory(cluster.settings, lost))
+    write(client, b"2")
+    assert values(client) == dict.fromkeys(ROWS, b"2")
+    client.tables.flush("t")
+    cluster.wait_until(lambda: voters(cluster) == (before - {lost}) | {spare}, f"{spare} votes instead of {lost}")
+    assert values(client) == dict.fromkeys(ROWS, b"2")
+    shown = {host.name: (host.replicas, host.incarnation is None) for host in client.hosts.list()}
+    assert shown[lost][1], "the lost host does not live"
+    assert shown[spare] == (1, False)
