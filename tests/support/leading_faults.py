@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 from bookkeeper.tserver.leading import leader_chain, tablet_replicas
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
+from bookkeeper.tserver.leading.transfer import Transfer
 from bookkeeper.tserver.tablets.tablet_flushes import TabletFlushes
 from tests.support.replacement import Fault
 
@@ -30,6 +32,11 @@ LEADING_FAULTS: dict[str, Fault] = {
         LeaderChain.logs_due,
         logs_due_at_once,
         "N3: a leader dies, and no other host has the records that it flushed",
+    ),
+    "files-go-while-they-travel": Fault(
+        Transfer._retained,
+        lambda self, names: nullcontext(),  # noqa: ARG005
+        "P15: the collector deletes a file that another host is getting",
     ),
     "retained-logs-have-no-offset": Fault(
         TabletFlushes.logs_in_row,
