@@ -269,6 +269,25 @@ def test_a_wiped_follower_gets_everything_under_its_new_placement(world: Hosts) 
     assert world.files("host3", extent) == world.files("host1", extent)
 
 
+def test_a_tablet_whose_row_names_a_wiped_disk_keeps_no_other_one_from_the_new_disk(world: Hosts) -> None:
+    old, new = (world.table("host1", "host3", table_id=table_id) for table_id in ("1", "2"))
+    for extent in (old, new):
+        world.lead(extent, "host1")
+        write(world, "host1", extent, b"a")
+        flush(world, "host1", extent)
+        world.wait_same(extent, "host1", "host3")
+    world.stop("host3")
+    world.wipe("host3")
+    world.start("host3")
+    world.place(new, "host3", "joining")
+    world.lead(new, "host1")
+    write(world, "host1", old, b"b")
+    flush(world, "host1", old)
+    world.wait_same(new, "host1", "host3")
+    assert world.files("host3", new) == world.files("host1", new)
+    assert world.root("host3", old) is None
+
+
 def test_a_host_that_lacks_a_file_of_the_named_state_does_not_lead(world: Hosts) -> None:
     extent = world.table("host1", "host2")
     world.lead(extent, "host1")

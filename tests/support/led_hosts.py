@@ -105,10 +105,10 @@ class Hosts:
 
     # ---- a master's part
 
-    def table(self, *hosts: str, properties: Mapping[str, str] | None = None) -> Extent:
+    def table(self, *hosts: str, properties: Mapping[str, str] | None = None, table_id: str = "1") -> Extent:
         """A table of one tablet, with a replica on each of these hosts; nobody leads it yet."""
-        (extent,) = self.ground.create_table("1")
-        self.ground.set_properties("1", {**QUIET, "table.replicas": str(max(2, len(hosts))), **(properties or {})})
+        (extent,) = self.ground.create_table(table_id)
+        self.ground.set_properties(table_id, {**QUIET, "table.replicas": str(max(2, len(hosts))), **(properties or {})})
         for name in hosts:
             self.place(extent, name)
         return extent

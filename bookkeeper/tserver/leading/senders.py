@@ -1,8 +1,9 @@
 """The senders of led tablets: one lane for each other host, so a slow or stopped host delays no other one.
 
 A lane gives each of its tablets one segment in turn, and none a second one before the first is acknowledged (E-29). It
-is awake when a state is made or a tablet is loaded, and after waits. A host that does not answer makes the whole lane
-wait; one that declines, the tablet alone.
+is awake when a state is made or a tablet is loaded, and after waits. A disk that does not answer makes all its tablets
+wait; one that declines, the tablet alone. A wiped host has a new disk, and tablets whose rows name the old one wait
+without the others.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from bookkeeper.replicas.rules import CORRECTED
 from bookkeeper.replicas.values import Target
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.runtime.threads import BackgroundThread, Die
-from bookkeeper.tserver.leading.lane_plan import HOST, LanePlan
+from bookkeeper.tserver.leading.lane_plan import LanePlan, disk_of
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.leading.led_tablets import LedTablets
 from bookkeeper.tserver.leading.transfer import Outcome, SentCounters, Transfer
@@ -83,12 +84,13 @@ class Lane:
     def _round(self, is_over: Callable[[], bool]) -> bool:
         """One segment for each due tablet; returns whether there may be more."""
         lacking = [(chain, target) for chain in self._led.all() if (target := lacking_target(chain, self._host))]
-        self._plan.retain({chain.tablet.row for chain, _ in lacking})
+        self._plan.retain({key for chain, target in lacking for key in (chain.tablet.row, disk_of(target))})
         sent = False
         for chain, target in lacking:
-            if is_over() or not self._plan.is_due(HOST, self._clock.boot_ns()):
+            if is_over():
                 return False
-            if self._plan.is_due(chain.tablet.row, self._clock.boot_ns()):
+            now_ns = self._clock.boot_ns()
+            if self._plan.is_due(disk_of(target), now_ns) and self._plan.is_due(chain.tablet.row, now_ns):
                 sent |= self._serve(chain, target, is_over)
         return sent
 
@@ -97,18 +99,18 @@ class Lane:
         try:
             host = self._hosts.find(target)
             if host is None:
-                self._away(f"no live process holds disk {target.placement.incarnation} of it")
+                self._away(target, f"no live process holds disk {target.placement.incarnation} of it")
                 return False
             outcome = Transfer(chain, target, host, self._counters).turn(is_over)
         except TransientError as error:
-            self._away(error.message)
+            self._away(target, error.message)
             return False
         except BookkeeperError as error:
             LOG.error("tablet %s can't be copied to host %s for now: %s", tablet.extent, self._host, error)
             tablet.work_failed(SENDING, f"host {self._host} can't get a copy: {error.message}")
             self._plan.failed(tablet.row, self._clock.boot_ns(), self._rng.random())
             return False
-        self._plan.succeeded(HOST)
+        self._plan.succeeded(disk_of(target))
         if outcome is Outcome.LATER:
             self._plan.failed(tablet.row, self._clock.boot_ns(), self._rng.random())
             return False
@@ -118,8 +120,8 @@ class Lane:
             self._led.acknowledged()
         return outcome is Outcome.SENT
 
-    def _away(self, reason: str) -> None:
-        if self._plan.failed(HOST, self._clock.boot_ns(), self._rng.random()) == 1:
+    def _away(self, target: Target, reason: str) -> None:
+        if self._plan.failed(disk_of(target), self._clock.boot_ns(), self._rng.random()) == 1:
             LOG.warning("host %s gets no copies for now: %s", self._host, reason)
 
 
