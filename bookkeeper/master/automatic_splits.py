@@ -6,7 +6,7 @@ it asks the tservers of large tablets for a split row, and begins one operation 
 
 A leader keeps its measures in memory; the next one measures again. It survives a crash at any point: the operation is
 in the books or was not begun, and a repeated split at a row changes nothing. A tablet rests after a failure, and after
-its tserver found no split row until its segments change; operators see the reason with the tablet.
+its tserver found no split row until its segments or its borders change; operators see the reason with the tablet.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from bookkeeper.master.splits.due_splits import (
 )
 from bookkeeper.master.splits.split_rules import facts_of
 from bookkeeper.metadata import keys
+from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import SplitPoint
 
 LOG = logging.getLogger(__name__)
@@ -63,8 +64,11 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """A tablet rests until a time (boot clock), and while its flush rank is ``flush_rank`` (None: any)."""
+    """The tablet with this extent rests until a time (boot clock), and while its flush rank is ``flush_rank`` (None:
+    any). A merged tablet has the row of a part, and does not rest for it.
+    """
 
+    extent: Extent
     until_ns: int
     flush_rank: int | None
     failures: int
@@ -87,8 +91,8 @@ class AutomaticSplits:
     """Row to flush rank and size, the oldest read first."""
     _measured: dict[bytes, Measured] = field(init=False, default_factory=dict)
     _rests: dict[bytes, Rest] = field(init=False, default_factory=dict)
-    _under_way: list[tuple[Running, tuple[bytes, ...]]] = field(init=False, default_factory=list)
-    """Operations with the rows of the tablets that they split."""
+    _under_way: list[tuple[Running, tuple[LargeTablet, ...]]] = field(init=False, default_factory=list)
+    """Operations with the tablets that they split."""
     _limits: Mapping[str, Limit] = field(init=False, default_factory=dict)
     _generation: int = field(init=False, default=-1)
 
@@ -140,9 +144,13 @@ class AutomaticSplits:
                 continue
             counted = counted_bytes(size, self._measured.get(row))
             if counted > limit.split_bytes:
-                rest = self._rests.get(row)
+                rest = self._rest_of(view)
                 rests = rest is not None and (now_ns < rest.until_ns or rest.flush_rank == view.flush_rank)
                 yield LargeTablet(row, view.extent, limit.table, counted, rests)
+
+    def _rest_of(self, view: TabletView) -> Rest | None:
+        rest = self._rests.get(view.row)
+        return None if rest is None or rest.extent != view.extent else rest
 
     def _forget_others(self, watched: Mapping[bytes, TabletView], large: Collection[bytes]) -> None:
         """Forget tablets that are gone, and the problems of those that are not too large any more."""
@@ -162,7 +170,7 @@ class AutomaticSplits:
         except NotServingError:
             return None  # it moves, or its borders have changed: the next look knows its place
         except BookkeeperError as error:
-            self._fail(view.row, error)
+            self._fail(view.row, view.extent, error)
             return None
         if point is None:
             return None
@@ -171,7 +179,9 @@ class AutomaticSplits:
         if counted_bytes(size, self._measured[view.row]) <= self._limits[view.extent.table_id].split_bytes:
             return None
         if point.row is None:
-            self._rests[view.row] = Rest(self.clock.boot_ns() + WHOLE_REST_MS * 1_000_000, view.flush_rank, 0)
+            self._rests[view.row] = Rest(
+                view.extent, self.clock.boot_ns() + WHOLE_REST_MS * 1_000_000, view.flush_rank, 0
+            )
             self._note(view.row, f"{point.reason}; set table.split.bytes above {tablet.counted_bytes}, or to 0")
         return point.row
 
@@ -186,28 +196,28 @@ class AutomaticSplits:
             ", ".join(f"{tablet.extent} of {tablet.counted_bytes} bytes at {row!r}" for tablet, row in chosen),
         )
         running = self.fate.submit(SPLIT_KIND, add_splits_args(table, [row for _, row in chosen]))
-        self._under_way.append((running, tuple(tablet.row for tablet, _ in chosen)))
+        self._under_way.append((running, tuple(tablet for tablet, _ in chosen)))
         self.begun += len(chosen)
 
     # ---- results
 
     def _settle(self) -> None:
         """Note the results of operations that have ended."""
-        ended = [(running, rows) for running, rows in self._under_way if running.ended]
-        self._under_way = [(running, rows) for running, rows in self._under_way if not running.ended]
-        for running, rows in ended:
-            for row in rows:
+        ended = [(running, split) for running, split in self._under_way if running.ended]
+        self._under_way = [(running, split) for running, split in self._under_way if not running.ended]
+        for running, split in ended:
+            for tablet in split:
                 if running.error is not None:
-                    self._fail(row, running.error)
+                    self._fail(tablet.row, tablet.extent, running.error)
                 else:
-                    self._rests.pop(row, None)
-                    self.problems.pop(row, None)
+                    self._rests.pop(tablet.row, None)
+                    self.problems.pop(tablet.row, None)
 
-    def _fail(self, row: bytes, error: BookkeeperError) -> None:
+    def _fail(self, row: bytes, extent: Extent, error: BookkeeperError) -> None:
         before = self._rests.get(row)
-        failures = 1 if before is None else before.failures + 1
+        failures = 1 if before is None or before.extent != extent else before.failures + 1
         wait_ns = retry_after_ns(failures, RETRY_BASE_MS, RETRY_MAX_MS, self.rng)
-        self._rests[row] = Rest(self.clock.boot_ns() + wait_ns, None, failures)
+        self._rests[row] = Rest(extent, self.clock.boot_ns() + wait_ns, None, failures)
         self._note(row, f"{error.message}; the next try follows in {wait_ns // 1_000_000_000} s")
 
     def _note(self, row: bytes, reason: str) -> None:

@@ -89,7 +89,6 @@ class Leadership:
     fate: FateEngine
     gc: GarbageCollection
     queries: Queries
-    hosts: HostQueries
     quarantine: QuarantineAdmin
     origins: OriginParts
     splits: AutomaticSplits
@@ -102,6 +101,11 @@ class Leadership:
     def tservers(self) -> TServers:
         """The tservers of this cluster."""
         return self.cycle.calls.tservers
+
+    @property
+    def hosts(self) -> HostQueries:
+        """The answers about hosts and replicas."""
+        return HostQueries(self.queries.table, self.tservers, self.queries.read_config)
 
     def start(self) -> None:
         """Start the threads."""
@@ -265,7 +269,6 @@ def assemble(
             OrphanFiles(stores, rounds, clock, volume, tservers.live, flight_ms),
         ),
         queries=Queries(table, tservers, stores.config, clock, placement, placement.hurry, splits.problems),
-        hosts=HostQueries(table, tservers, stores.config),
         quarantine=QuarantineAdmin(
             table, reign, clock, fate, event_queue, shipping, settings.replication.quarantine_tries
         ),

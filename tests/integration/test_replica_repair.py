@@ -80,3 +80,23 @@ def test_the_host_of_a_leader_is_lost_for_good_and_another_host_gets_its_replica
     shown = {host.name: (host.replicas, host.incarnation is None) for host in client.hosts.list()}
     assert shown[lost][1], "the lost host does not live"
     assert shown[spare] == (1, False)
+
+
+def test_a_drained_leader_gives_its_tablet_and_its_vote_away_while_rows_are_written(cluster: Cluster) -> None:
+    client = cluster.client
+    client.tables.create("t", properties={"table.replicas": "3"})
+    write(client, b"1")
+    client.tables.flush("t")
+    cluster.wait_until(lambda: len(voters(cluster)) == 3, "three copies of what the books name")
+    before, tablet = voters(cluster), replicas(cluster)
+    assert tablet is not None
+    leader = next(one.host for one in tablet.replicas if one.leads)
+    spare = ({"host1", "host2", "host3", "host4"} - before).pop()
+
+    client.hosts.drain(leader, True)
+    cluster.wait_until(lambda: voters(cluster) == (before - {leader}) | {spare}, f"{spare} votes instead of {leader}")
+    write(client, b"2")
+    assert values(client) == dict.fromkeys(ROWS, b"2")
+    after = replicas(cluster)
+    assert after is not None
+    assert next(one.host for one in after.replicas if one.leads) != leader

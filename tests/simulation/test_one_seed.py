@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from tests.support.simulation.__main__ import main
 
 
-@pytest.mark.parametrize("stage", ["pair", "triangle", "imports"])
+@pytest.mark.parametrize("stage", ["pair", "triangle", "imports", "hosts"])
 def test_a_seed_that_holds_says_so(stage: str) -> None:
     done = CliRunner().invoke(main, ["3", "--stage", stage, "--length", "5"])
     assert (done.exit_code, done.output.startswith("seed 3: all laws hold after ")) == (0, True), done.output

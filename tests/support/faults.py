@@ -55,6 +55,7 @@ from tests.support.memory_faults import MEMORY_FAULTS
 from tests.support.path_faults import PATH_FAULTS
 from tests.support.replacement import Binding, Fault, replaced
 from tests.support.replica_faults import REPLICA_FAULTS
+from tests.support.rule_faults import RULE_FAULTS
 from tests.support.shipping_faults import SHIPPING_FAULTS
 from tests.support.simulation.wal import Watch
 from tests.support.storage_faults import STORAGE_FAULTS
@@ -393,6 +394,7 @@ FAULTS |= (
     | STORAGE_FAULTS
     | LEADING_FAULTS
     | REPLICA_FAULTS
+    | RULE_FAULTS
     | BORDER_FAULTS
     | SHIPPING_FAULTS
     | ENTRANCE_FAULTS

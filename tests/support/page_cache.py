@@ -41,6 +41,30 @@ class PageCache:
         """A sync failed: nothing is dirty any more, and the disk has what it had."""
         self._dirty.pop(path, None)
 
+    def forget(self, path: str) -> None:
+        """The file is gone, or empty and new."""
+        self._disk.pop(path, None)
+        self._dirty.pop(path, None)
+
+    def renamed(self, source: str, target: str) -> None:
+        """The file has another name."""
+        self.forget(target)
+        self.linked(source, target)
+        self.forget(source)
+
+    def linked(self, source: str, target: str) -> None:
+        """The file has a second name, and no later write."""
+        if source in self._disk:
+            self._disk[target] = self._disk[source]
+        if source in self._dirty:
+            self._dirty[target] = self._dirty[source]
+
+    def truncated(self, path: str, length: int) -> None:
+        """The file was cut."""
+        del self._disk.get(path, bytearray())[length:]
+        dirty = self._dirty.get(path, [])
+        dirty[:] = [(position, content[: length - position]) for position, content in dirty if position < length]
+
     def on_disk(self, path: str) -> bytes:
         """The bytes of a file that survive a power failure."""
         return bytes(self._disk.get(path, b""))

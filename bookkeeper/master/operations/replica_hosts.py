@@ -58,7 +58,7 @@ def named(hosts: Sequence[HostIdentity]) -> str:
     return f" ({', '.join(sorted(host.name for host in hosts))})" if hosts else ""
 
 
-def first_replicas(rows: Sequence[bytes], hosts: Sequence[HostIdentity], replicas: int, placement: str) -> list[RowPut]:
+def first_replicas(rows: Sequence[bytes], hosts: Sequence[HostIdentity], replicas: int, operation: str) -> list[RowPut]:
     """The replicas of new tablets: each on ``replicas`` distinct hosts, which take turns. All vote, because an empty
     tablet has nothing to copy.
     """
@@ -66,12 +66,19 @@ def first_replicas(rows: Sequence[bytes], hosts: Sequence[HostIdentity], replica
         RowPut(
             row,
             {
-                keys.replica_column(host.name): ReplicaCell(placement, host.incarnation, VOTER).encode()
+                keys.replica_column(host.name): first_cell(operation, host).encode()
                 for host in (hosts[(index * replicas + number) % len(hosts)] for number in range(replicas))
             },
         )
         for index, row in enumerate(rows)
     ]
+
+
+def first_cell(operation: str, host: HostIdentity) -> ReplicaCell:
+    """A replica of a new tablet. Its placement has the host's name: a sender forgets what one placement acknowledged
+    (E-37), and must not forget the others with it.
+    """
+    return ReplicaCell(f"{operation}-{host.name}", host.incarnation, VOTER)
 
 
 def encode_hosts(hosts: Sequence[HostIdentity]) -> list[Json]:

@@ -50,6 +50,10 @@ def end(cluster: Cluster, node: Node, power: bool = False) -> None:
     """kill -9, or a power failure; its supervisor starts another."""
     if node.process.dead:
         return
+    if node.host is not None:
+        node.host.kill(power)
+        node.host.start()
+        return
     cluster.kill(node, power)
     if node in cluster.tservers:
         cluster.start_tserver()
@@ -90,10 +94,13 @@ def depose(stage: Stage, rng: Random) -> None:
 
 
 def outlive(cluster: Cluster, node: Node, stopped: bool) -> None:
-    """A tserver's session ends; it is stopped, or goes on until it notices."""
+    """A tserver's session ends; it is stopped, or goes on until it notices. Another one takes its place; a host waits
+    for the end of its process.
+    """
     node.process.suspended = stopped
     cluster.expire(node)
-    cluster.start_tserver()
+    if node.host is None:
+        cluster.start_tserver()
 
 
 def zombie(stage: Stage, rng: Random) -> None:
@@ -117,7 +124,7 @@ def ambush(stage: Stage, rng: Random) -> None:
     if node is None:
         return
     chosen, cluster = node, stage.cluster_of(node)
-    thread = rng.choice(THREADS[node.kind[0]])
+    thread = rng.choice(THREADS[node.kind[0]] + (tuple(stage.threads) if node.kind == "t" else ()))
     what = rng.choice(("die", "die", "lose its power", "stop", "outlive its session", "stop and outlive its session"))
 
     def spring(_task: object) -> None:
@@ -168,12 +175,15 @@ def pass_time(stage: Stage, rng: Random) -> None:
 
 
 def relief(stage: Stage, _rng: Random) -> None:
-    """Stopped tasks go on, and the network and the stores work again."""
+    """Stopped tasks go on, hosts come back, and the network and the stores work again."""
     for cluster in stage.clusters:
         for node in [*cluster.masters, *cluster.tservers, *cluster.replays]:
             node.process.suspended = False
         cluster.coordination.unreadable = False
         cluster.table.refuse = nobody
+        for host in cluster.hosts:
+            if not host.is_up:
+                host.start()
     for hold in stage.slow:
         stage.kernel.release(hold)
     stage.slow.clear()
@@ -196,7 +206,8 @@ def repeat(stage: Stage, rng: Random) -> None:
     """Calls between processes arrive late, or again, or both; the others as they should."""
     odds, dice = rng.choice((0.1, 0.4)), stage.rng
     late_max_ns = rng.choice((50_000_000, LATE_MAX_NS))
-    some = rng.sample(REPEATED, rng.randint(1, len(REPEATED)))
+    repeated = (*REPEATED, *stage.repeated)
+    some = rng.sample(repeated, rng.randint(1, len(repeated)))
 
     def arrivals(caller: str, method: str) -> Sequence[int]:
         if method not in some or dice.random() >= odds:

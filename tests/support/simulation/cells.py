@@ -41,6 +41,7 @@ class SimTable:
     refuse: Callable[[str], bool] = lambda _process: False
     broken_laws: list[str] = field(default_factory=list)
     on_put: Callable[[bytes, Column, int], None] = lambda _key, _column, _rank: None
+    on_row: Callable[[bytes, Collection[Column]], None] = lambda _key, _columns: None
     _rows: dict[bytes, dict[Column, _Versions]] = field(default_factory=dict)
 
     # ---- the protocol
@@ -51,6 +52,7 @@ class SimTable:
             cells = self._rows.setdefault(put.key, {})
             for column, value in put.values.items():
                 self._put_cell(put.key, cells.setdefault(column, _Versions()), column, rank, value)
+            self.on_row(put.key, put.values)
 
     def _put_cell(self, key: bytes, versions: _Versions, column: Column, rank: int, value: bytes) -> None:
         before = versions.values.get(rank)

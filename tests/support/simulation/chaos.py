@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-from tests.support.simulation import accidents, deeds
+from tests.support.simulation import accidents, deeds, host_accidents
 from tests.support.simulation.climate import Climate, drawn
 from tests.support.simulation.laws import judge_at_rest
 from tests.support.simulation.stage import ROWS, Stage
@@ -26,12 +26,17 @@ SELDOM: Mapping[str, Happening] = {**deeds.SELDOM, **accidents.ACCIDENTS}
 HAPPENINGS: Mapping[str, Happening] = {**DAILY, **SELDOM}
 
 
+MORE: Mapping[str, Happening] = {**deeds.MORE, **host_accidents.ACCIDENTS}
+"""Further ones, for stages that name them."""
+
+
 class Chaos:
     """One schedule. Any number is good for anything."""
 
     def __init__(self, world: World, seed: int, climate: Climate | None = None, stage: type[Stage] = Stage) -> None:
-        self.happenings = {**HAPPENINGS, **{name: getattr(deeds, name) for name in stage.more}}
-        self.climate = climate or drawn(seed, tuple(DAILY), (*SELDOM, *stage.more), ROWS)
+        self.happenings = {**HAPPENINGS, **{name: MORE[name] for name in stage.more}}
+        seldom = tuple(name for name in (*SELDOM, *stage.more) if name not in stage.without)
+        self.climate = climate or drawn(seed, tuple(DAILY), seldom, ROWS, stage.threads)
         self.world = world
         self.kernel = world.kernel
         self.kernel.note(f"seed {seed}: {self.climate}")

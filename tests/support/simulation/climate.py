@@ -64,8 +64,10 @@ class Climate:
         return task.name.startswith(self.slow)
 
 
-def drawn(seed: int, daily: Sequence[str], accidents: Sequence[str], rows: Sequence[bytes]) -> Climate:
-    """The climate of a seed. ``daily`` things have half of all events at least."""
+def drawn(
+    seed: int, daily: Sequence[str], accidents: Sequence[str], rows: Sequence[bytes], threads: Sequence[str] = ()
+) -> Climate:
+    """The climate of a seed. ``daily`` things have half of all events at least; ``threads`` may be slow, too."""
     rng = Random(f"climate {seed}")
     weights = {name: rng.choice(SHARES) for name in accidents}
     for name in rng.sample(accidents, rng.randint(1, EMPHASISED_MAX)):
@@ -80,7 +82,7 @@ def drawn(seed: int, daily: Sequence[str], accidents: Sequence[str], rows: Seque
         weights,
         rng.choice(PACES),
         rng.choice(TIME_ODDS),
-        tuple(rng.sample(SLOW_THREADS, rng.choice((0, 0, 1, 2)))),
+        tuple(rng.sample((*SLOW_THREADS, *threads), rng.choice((0, 0, 1, 2)))),
         rng.sample(rows, rng.choice((1, 2, len(rows)))),
         rng.random() < 0.4,
         rng.random() < 0.3,

@@ -23,9 +23,11 @@ from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX
 from bookkeeper.tserver.process import TServerProcess
 from tests.support.simulation.cells import SimTable
 from tests.support.simulation.disk import lose_power
+from tests.support.simulation.hosts import Host
 from tests.support.simulation.kernel import Process
 from tests.support.simulation.primitives import SimClock
 from tests.support.simulation.replay import SimReplay
+from tests.support.simulation.replicas import ReplicaLaws
 from tests.support.simulation.tablets import Entry, SimTabletData
 from tests.support.simulation.tree import SimCoordination
 from tests.support.volumes import name_at
@@ -45,6 +47,8 @@ class Node:
     process: Process
     kind: str
     part: Any = None
+    host: Host | None = None
+    """The host that it was started on; None is the cluster's own directory."""
 
     @property
     def name(self) -> str:
@@ -63,8 +67,13 @@ class Cluster:
     masters: list[Node] = field(default_factory=list)
     tservers: list[Node] = field(default_factory=list)
     replays: list[Node] = field(default_factory=list)
+    hosts: list[Host] = field(default_factory=list)
+    """Those with a directory of their own; a cluster that runs in its own directory has none."""
     _started: int = 0
     _config: ClusterConfig | None = None
+
+    def __post_init__(self) -> None:
+        self.replicas = ReplicaLaws(self)
 
     @property
     def volume(self) -> Volume:
@@ -83,18 +92,32 @@ class Cluster:
 
     # ---- processes
 
-    def start_tserver(self) -> Node:
-        """A new tserver process."""
+    def start_tserver(self, host: Host | None = None) -> Node:
+        """A new tserver process, on a host or in the cluster's own directory."""
         node = self._node("t", self.tservers)
+        node.host, settings = host, self.settings if host is None else host.settings
 
         def boot() -> None:
             die = self.world.kernel.die
-            process = TServerProcess(self.settings, self.coordination, self.table, SimClock(), die)  # type: ignore[arg-type]
+            process = TServerProcess(settings, self.coordination, self.table, SimClock(), die)  # type: ignore[arg-type]
             process.start()
             node.part = process
 
         self._spawn(node, "boot", boot)
         return node
+
+    def add_host(self) -> Host:
+        """One more host, which has joined the cluster; no process runs on it."""
+        name = f"h{len(self.hosts) + 1}"
+        joined = {"name": name, "cluster": f"../{self.name}"}
+        settings = self.settings.model_copy(
+            update={
+                "directory": self.world.directory / f"{self.name}-{name}",
+                "host": self.settings.host.model_copy(update=joined),
+            }
+        )
+        self.hosts.append(Host(self, name, settings))
+        return self.hosts[-1]
 
     def start_master(self) -> Node:
         """A new master process, at the first of three ports that is free."""
@@ -295,7 +318,7 @@ class Cluster:
 
     def work_left(self) -> list[str]:
         """The same without marks of files and tablets that are not served."""
-        return [*self.books(), *self.old_logs(), *self.high_waters()]
+        return [*self.books(), *self.old_logs(), *self.high_waters(), *self.replicas.unrest()]
 
     def marks(self) -> list[bytes]:
         """Rows of files that are gone, or go. A file that one tablet has let go of may be part of another one, which it

@@ -164,3 +164,4 @@ SELDOM: dict[str, Deed] = {
     "split": split,
     "merge": merge,
 }
+MORE: dict[str, Deed] = {"import_files": import_files}

@@ -17,6 +17,9 @@ import greenlet
 SLOW_ODDS = 0.1
 """How often a slow task goes on when it is drawn; otherwise another one is drawn in its place."""
 
+STEPS_MAX = 60_000
+"""Steps after which something that is waited for counts as never."""
+
 
 class KilledError(BaseException):
     """Unwinds the tasks of a dead process. No code of the product catches it for good."""
@@ -314,7 +317,7 @@ class Kernel:
         condition: Callable[[], bool],
         what: str,
         limit_s: float = 300.0,
-        steps_max: int = 60_000,
+        steps_max: int = STEPS_MAX,
         look_every: int = 1,
     ) -> None:
         """Run all tasks in turn; time passes when no task can run. Raises StuckError."""

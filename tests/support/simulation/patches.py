@@ -44,11 +44,12 @@ from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.runtime import session_retries, threads
 from bookkeeper.runtime.process_exit import end_process
 from bookkeeper.security.access import Entrance, entrance_of
+from bookkeeper.storage.replicas import HostStore, host_store
 from bookkeeper.storage.tablet.compaction import due_merges
 from bookkeeper.storage.tablet.tablet_data import TabletData
 from bookkeeper.storage.volume import local_volume
 from bookkeeper.storage.volume.file_ops import FileOps
-from bookkeeper.storage.volume.local_volume import raise_fence
+from bookkeeper.storage.volume.local_volume import LocalVolume, raise_fence
 from bookkeeper.storage.volume.sources import map_file
 from bookkeeper.storage.wal.reading.block_reader import read_blocks, read_headers
 from bookkeeper.storage.wal.reading.wal_recovery import delete_log, file_summary, recover
@@ -66,10 +67,12 @@ from bookkeeper.tserver.commit import submission_queue, wal_opener
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.maintenance import compactor, tablet_opener
 from bookkeeper.tserver.receive import receive_streams, slice_delivery, slice_retry
+from bookkeeper.tserver.replicas import replica_collector, replica_receiver
 from bookkeeper.tserver.write import configuration
 from tests.support.replacement import Binding, Target, replaced
 from tests.support.simulation import network, primitives
-from tests.support.simulation.disk import SimFileOps, read_file, with_pause
+from tests.support.simulation.disk import read_file, with_pause
+from tests.support.simulation.host_disk import SimHostOps, SimIncarnation, judged_delete, judged_remove
 from tests.support.simulation.imports import NewbornWriter, NotedFollow, SimUpload, SimUuid, small_parts_of
 from tests.support.simulation.primitives import SimExecutor, SimExecutors, SimFuture, SimThreading
 from tests.support.simulation.tablets import SimTabletData, eager_merges
@@ -78,7 +81,7 @@ from tests.support.simulation.wal import SimWalWriter, watched_delete, watched_r
 FLIGHT_MS = 15_000
 """How long a write to the books may be in flight (R4): longer than a schedule suspends any process."""
 
-ROOMS = ("master", "tserver")
+ROOMS = ("master", "tserver", "storage.replicas")
 """Rooms whose threads, locks and conditions are those of tasks."""
 
 
@@ -120,7 +123,11 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(import_log, WalWriter), NewbornWriter),
     (Binding(submission_queue, Future), SimFuture),
     (Binding(wal_writer, is_fenced), with_pause("look for a fence of", is_fenced)),
-    (Binding(local_volume, FileOps), SimFileOps),
+    (Binding(host_store, FileOps), SimHostOps),
+    (Binding(host_store, uuid), SimIncarnation),
+    (HostStore.remove, judged_remove(HostStore.remove)),
+    (LocalVolume.delete, judged_delete(LocalVolume.delete)),
+    (Binding(local_volume, FileOps), SimHostOps),
     (Binding(local_volume, map_file), read_file),
     (Binding(local_volume, raise_fence), with_pause("raise the fence of", raise_fence)),
     (Binding(engine, "FAILED_RETENTION_NS"), 5_000_000_000),
@@ -169,6 +176,8 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(segment_uploads, uuid), SimUuid),
     (Binding(relay_log, uuid), SimUuid),
     (Binding(segment_receiver, ThreadPoolExecutor), SimExecutor),
+    (Binding(replica_collector, "SELDOM_MS"), 3_000),
+    (Binding(replica_receiver, "PARTS_KEPT_S"), -1e12),
     (Binding(tablet_opener, TabletData), SimTabletData),
     (Binding(tablet_opener, read_headers), with_pause("read", read_headers)),
     (Binding(tablet_opener, read_seal), with_pause("read the seal of", read_seal)),

@@ -55,11 +55,21 @@ class SimLock:
 
 
 class SimCondition(SimLock):
-    """A condition: notified waiters look again."""
+    """A condition: notified waiters look again. It may share the lock of others."""
 
-    def __init__(self) -> None:
+    def __init__(self, lock: SimLock | None = None) -> None:
         super().__init__()
+        self._lock = lock
         self._turn = 0
+
+    def acquire(self, blocking: bool = True) -> bool:
+        return super().acquire(blocking) if self._lock is None else self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        if self._lock is None:
+            super().release()
+        else:
+            self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:
         turn = self._turn

@@ -44,13 +44,7 @@ class Stage:
         self.releasing: Task | None = None
         self.released = 0
         self.patience_ns = 0
-        self.west = world.add_cluster("west", {"replication.quarantine": rng.choice(("auto", "manual"))})
-        self.east = world.add_cluster("east", self.takes)
-        self.clusters: tuple[Cluster, ...] = (self.west, self.east)
-        self.west.create_table("t", "1", [b"m"], [GOLD])
-        self.west.create_table("u", "3", [])
-        self.east.create_table("t", "2", [b"g", b"t"], [GOLD])
-        self.east.create_table("u", "4", [b"k"])
+        self._found({"replication.quarantine": rng.choice(("auto", "manual"))})
         self._join()
 
     takes: Mapping[str, object] = EAST
@@ -58,6 +52,25 @@ class Stage:
 
     more: Sequence[str] = ()
     """Deeds that happen here and nowhere else: a new one changes what every seed means."""
+
+    threads: Sequence[str] = ()
+    """Further threads of tservers that may be slow, and in whose middle something may happen."""
+
+    repeated: Sequence[str] = ()
+    """Further calls that may arrive late or twice."""
+
+    without: Sequence[str] = ()
+    """Deeds and accidents that do not happen here."""
+
+    def _found(self, overrides: Mapping[str, object]) -> None:
+        """Make the clusters west, with other settings, and east."""
+        self.west = self.world.add_cluster("west", overrides)
+        self.east = self.world.add_cluster("east", self.takes)
+        self.clusters: tuple[Cluster, ...] = (self.west, self.east)
+        self.west.create_table("t", "1", [b"m"], [GOLD])
+        self.west.create_table("u", "3", [])
+        self.east.create_table("t", "2", [b"g", b"t"], [GOLD])
+        self.east.create_table("u", "4", [b"k"])
 
     def _join(self) -> None:
         """Start everything, and replicate."""

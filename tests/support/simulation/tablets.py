@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ from bookkeeper.storage.tablet import BlockCache, Merge, SegmentRef, TabletResou
 from bookkeeper.storage.tablet.segments.middle_row import Middle, SegmentGroups, find_middle
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.volume import Volume
+from tests.support.simulation.host_disk import is_of_host
 from tests.support.simulation.primitives import kernel
 
 
@@ -42,7 +44,7 @@ class Frozen:
 
 
 class Segments:
-    """Segment files of the world: written whole or not at all."""
+    """Segment files on Volumes: written whole or not at all. Those on hosts are real files."""
 
     files: dict[str, list[Entry]] = {}  # noqa: RUF012 - one world at a time
     made: int = 0
@@ -135,7 +137,7 @@ class SimTabletData:
         return [
             entry
             for ref in refs
-            for entry in entries_in(self.volume, ref)
+            for entry in (host_entries if is_of_host(self.volume) else entries_in)(self.volume, ref)
             if self.extent.contains(entry.row) and counts(ref, entry.row)
         ]
 
@@ -154,6 +156,9 @@ class SimTabletData:
         ]
         return find_middle(segments, self.extent.rows, row_bytes_max)
 
+    def names_in_use(self) -> set[str]:
+        return {ref.uri for ref in self.refs}
+
     def is_read(self, uris: Collection[str]) -> bool:
         del uris
         return False
@@ -161,7 +166,10 @@ class SimTabletData:
     def _new_segment(self, prefix: str, entries: list[Entry], flush_id: int) -> SegmentRef:
         Segments.made += 1
         name = f"{self.directory}/{prefix}-{Segments.made:04d}.parquet"
-        Segments.files[name] = list(entries)
+        if is_of_host(self.volume):
+            self.volume.create(name, [pickle.dumps(entries)]).close()
+        else:
+            Segments.files[name] = list(entries)
         rows = [entry.row for entry in entries]
         seqs = [entry.seq for entry in entries]
         return SegmentRef(name, "default", len(rows), len(rows), min(rows), max(rows), min(seqs), max(seqs), flush_id)
@@ -172,6 +180,17 @@ class SimTabletData:
         self.stored += frozen.entries
         self.refs = [*self.refs, *segments]
         self.frozen = None
+
+
+def host_entries(volume: Volume, ref: SegmentRef) -> list[Entry]:
+    """The records of a segment on a host's disk, where it is a real file: it may be damaged, late or gone."""
+    return decoded(volume.read_range(ref.uri, 0, volume.size(ref.uri)))
+
+
+def decoded(content: bytes) -> list[Entry]:
+    """The records of a segment file on a host's disk."""
+    found: list[Entry] = pickle.loads(content)
+    return found
 
 
 def entries_in(volume: Volume, ref: SegmentRef) -> list[Entry]:

@@ -21,13 +21,16 @@ from bookkeeper.storage.volume import Volume
 from tests.support.simulation.cells import SimTable
 from tests.support.simulation.cluster import Cluster
 from tests.support.simulation.disk import Disk
+from tests.support.simulation.host_disk import HostDisks
+from tests.support.simulation.hosts import Host
 from tests.support.simulation.imports import GIVEN, Newborns
-from tests.support.simulation.kernel import Kernel, Process, StuckError, Task
+from tests.support.simulation.kernel import STEPS_MAX, Kernel, Process, StuckError, Task
 from tests.support.simulation.ledger import Ledger
 from tests.support.simulation.network import Net, Network
 from tests.support.simulation.patches import FLIGHT_MS, simulated
 from tests.support.simulation.primitives import Running
 from tests.support.simulation.promises import Promises
+from tests.support.simulation.replicas import ReplicaLaws
 from tests.support.simulation.tablets import Segments
 from tests.support.simulation.tree import SimCoordination
 from tests.support.simulation.users import Users, Write
@@ -48,6 +51,7 @@ SETTINGS: dict[str, object] = {
     "tserver.wal_sync_interval_ms": 40,
     "tserver.needed_interval_ms": 10,
     "tserver.stream_idle_timeout_ms": 2_000,
+    "replicas.repair_after_ms": 5_000,
     "replication.quarantine_tries": 2,
     "replay.message_bytes": 1,
     "replay.message_retries": 1,
@@ -109,29 +113,39 @@ class World(Users):
         cluster = Cluster(self, name, settings, SimTable(self.kernel), SimCoordination(self.kernel, name))
         cluster.table.owned_by(settings.instance.instance_id)
         cluster.table.on_put = self._judge_put
+        cluster.table.on_row = cluster.replicas.row_put
         self.clusters[name] = cluster
         self.promises[name] = Promises()
         return cluster
 
     def boot(self, cluster: Cluster, tservers: int = 2, masters: int = 1, replays: int = 1) -> None:
-        """Start processes and wait until every tablet is served."""
+        """Start processes, a tserver on each host where there are hosts, and wait until every tablet is served."""
         for _ in range(masters):
             cluster.start_master()
             self.until(lambda: cluster.leader() is not None, f"a master leads {cluster.name}")
-        for _ in range(tservers):
+        for host in cluster.hosts:
+            host.start()
+        for _ in range(0 if cluster.hosts else tservers):
             cluster.start_tserver()
         for _ in range(replays):
             cluster.start_replay()
         self.until(
-            lambda: cluster.is_served() and len(cluster.booted(cluster.tservers)) == tservers,
+            lambda: cluster.is_served() and len(cluster.booted(cluster.tservers)) == len(cluster.tservers),
             f"cluster {cluster.name} serves its tablets",
         )
 
     # ---- running
 
-    def until(self, condition: Callable[[], bool], what: str, limit_s: float = 120.0, look_every: int = 1) -> None:
+    def until(
+        self,
+        condition: Callable[[], bool],
+        what: str,
+        limit_s: float = 120.0,
+        look_every: int = 1,
+        steps_max: int = STEPS_MAX,
+    ) -> None:
         """Run all tasks until the condition holds. Raises StuckError, LawBrokenError."""
-        self.kernel.run_until(condition, what, limit_s, look_every=look_every)
+        self.kernel.run_until(condition, what, limit_s, steps_max, look_every)
         self.judge()
 
     def judge(self) -> None:
@@ -187,23 +201,30 @@ class World(Users):
                 node.process.suspended = False
             if not cluster.alive(cluster.masters):
                 cluster.start_master()
-            while len(cluster.valid(cluster.tservers)) < 2:
+            self._return_hosts(cluster)
+            while not cluster.hosts and len(cluster.valid(cluster.tservers)) < 2:
                 cluster.start_tserver()
             if not cluster.valid(cluster.replays):
                 cluster.start_replay()
 
-    def rest(self, limit_s: float = 300.0) -> None:
+    def rest(self, limit_s: float = 300.0, steps_max: int = STEPS_MAX) -> None:
         """Mend everything and run until nothing is left to do; logs end by their age. Raises StuckError with what is
         left, LawBrokenError.
         """
         try:
             self.until(self._is_mended, "all is served", 60.0, look_every=50)
-            self.until(self._is_at_rest, "rest", limit_s, look_every=50)
+            self.until(self._is_at_rest, "rest", limit_s, look_every=50, steps_max=steps_max)
         except StuckError as error:
             for cluster in self.clusters.values():
                 for line in cluster.unrest()[:20]:
                     error.add_note(f"left over in {cluster.name}: {line}")
             raise
+
+    def _return_hosts(self, cluster: Cluster) -> None:
+        """A supervisor starts the processes of hosts that died, or that found their sessions to be over."""
+        for host in cluster.hosts:
+            if not host.is_up:
+                host.start()
 
     def _is_mended(self) -> bool:
         """As a supervisor does: what died is started again."""
@@ -213,6 +234,8 @@ class World(Users):
     def _is_at_rest(self) -> bool:
         """All but marks go within a moment; marks outlive their files for a while, which needs no check."""
         self.caretaker()
+        for cluster in self.clusters.values():
+            self._return_hosts(cluster)
         if any(cluster.is_busy() for cluster in self.clusters.values()):
             return False
         if any(cluster.marks() for cluster in self.clusters.values()):
@@ -244,7 +267,15 @@ class World(Users):
         if not volume.exists(file):
             return
         self.ledger.deleting(file, cluster.targets())
-        for row in cluster.table.rows(b"", ("log", "segment")):
+        logged, instance = self.ledger.files.get(file), cluster.instance
+        cluster.replicas.log_goes(
+            file,
+            [] if logged is None else logged.blocks,
+            lambda block, entry: self._lies_in(instance, block.tablet, entry.row),
+        )
+        for row in cluster.table.rows(b"", ("log", "segment", keys.REPLICA_FAMILY)):
+            if row.family(keys.REPLICA_FAMILY):
+                continue
             if keys.log_column(file) in row.cells and (lost := self._only_in(cluster, file, row)):
                 self.ledger.break_law(f"deleted early: {file} goes and tablet {row.key!r} needs {lost} of it")
         for node in cluster.alive(cluster.tservers):
@@ -266,10 +297,18 @@ class World(Users):
             if entry.value not in stored and self._lies_in(cluster.instance, block.tablet, entry.row)
         ]
 
-    def cluster_at(self, path: Path) -> Cluster:
-        """The cluster whose directory has a path."""
+    def of_host(self, path: Path, judge: Callable[[ReplicaLaws, Host], None]) -> None:
+        """Judge what happens at a path, where it is on the disk of a host."""
         for cluster in self.clusters.values():
-            if path.is_relative_to(cluster.settings.directory.absolute()):
+            for host in cluster.hosts:
+                if path.is_relative_to(host.settings.replicas_dir):
+                    judge(cluster.replicas, host)
+
+    def cluster_at(self, path: Path) -> Cluster:
+        """The cluster whose directory, or whose host's, has a path."""
+        for cluster in self.clusters.values():
+            places = [cluster.settings.directory, *(host.settings.directory for host in cluster.hosts)]
+            if any(path.is_relative_to(place.absolute()) for place in places):
                 return cluster
         raise AssertionError(f"no cluster owns {path}")
 
@@ -304,6 +343,10 @@ def simulation(directory: Path, seed: int = 0) -> Iterator[World]:
     Running.kernel, Net.now = kernel, Network()
     Segments.files, Segments.made, Newborns.blocks = {}, 0, {}
     Disk.clear()
+    HostDisks.clear()
+    HostDisks.saved = lambda path: world.of_host(path, lambda laws, host: laws.saved(host, path))
+    HostDisks.deleting = lambda root, names: world.of_host(root, lambda laws, host: laws.deleting(host, names))
+    HostDisks.removing = lambda root, key: world.of_host(root, lambda laws, host: laws.removing(host, key))
     Disk.synced = world._synced
     Watch.ledger, Watch.deleting = world.ledger, world.judge_deletion
     Watch.instance_of, Watch.machine_of = world._instance_of, world._machine_of

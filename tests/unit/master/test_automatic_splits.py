@@ -17,7 +17,7 @@ from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.index.snapshot import TabletView, tablet_view
 from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.operations.bulk_import import import_args
-from bookkeeper.master.operations.split_merge import SPLIT_KIND
+from bookkeeper.master.operations.split_merge import MERGE_KIND, SPLIT_KIND, merge_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import MetadataTable, Row
 from bookkeeper.metadata.values import VOTER, ReplicaCell, SegmentEntry
@@ -190,6 +190,39 @@ def test_a_tablet_of_one_row_is_asked_once_until_its_segments_change(
     hold_bytes(world, row, [3 * GIB], serial=2)
     tserver.points[WHOLE] = SplitPoint(3 * GIB, 0, b"p", "")
     assert look(splits, master) == [SPLIT_KIND]
+
+
+def test_a_tablet_with_other_borders_does_not_rest_for_the_one_that_had_its_row(
+    world: World, master: Master, tserver: ScriptedTServer
+) -> None:
+    large_table(world, tserver, middle=None)
+    splits = splits_of(master)
+    assert look(splits, master) == []
+    world.clock.jump(2 * WHOLE_REST_MS)
+    part = Extent("2", None, b"c")
+    (row,) = [view for view in tablets(world) if view.extent == WHOLE]
+    tserver.points[part] = SplitPoint(2 * GIB, 0, b"m", "")
+    splits.run_once([replace(row, extent=part)])
+    assert [running.op.type for running in master.fate.pending()] == [SPLIT_KIND], "it rests for another tablet"
+
+
+def test_a_merged_tablet_beyond_the_limit_is_split_again(
+    world: World, master: Master, tserver: ScriptedTServer
+) -> None:
+    large_table(world, tserver)
+    splits = splits_of(master)
+    assert look(splits, master) == [SPLIT_KIND]
+    finish(master, tserver)
+    tserver.points[Extent("2", None, b"m")] = SplitPoint(GIB + 1, GIB + 1, None, "row b'giant' has 9 of its 9 bytes")
+    tserver.points[Extent("2", b"m", None)] = tserver.points[Extent("2", None, b"m")]
+    assert look(splits, master) == []
+    master.fate.submit(MERGE_KIND, merge_args("table-2", RowRange(None, None)))
+    finish(master, tserver)
+    assert ends(world) == [None]
+    tserver.orders.clear()
+    assert look(splits, master) == [SPLIT_KIND], "the merged tablet rests for its last part"
+    finish(master, tserver)
+    assert ends(world) == [b"m", None]
 
 
 def test_a_higher_limit_ends_the_problem(world: World, master: Master, tserver: ScriptedTServer) -> None:

@@ -61,6 +61,7 @@ def test_the_replicas_of_each_tablet_lie_on_distinct_live_hosts_and_all_hosts_ha
     assert len(views) == 8
     for view in views:
         assert len({replica.host for replica in view.replicas}) == 3
+        assert len({replica.cell.placement for replica in view.replicas}) == 3, "two replicas share a placement"
         for replica in view.replicas:
             assert replica.cell.role == VOTER
             assert replica.cell.incarnation == replica.host.replace("h", "disk-")

@@ -1,0 +1,227 @@
+"""Directed schedules of tablets with replicas: the real leaders, followers, logs and books over simulated hosts.
+
+Each schedule is a function of a world. It is played as the code is, and with the switches that break one of its rules.
+Rules: N1, N3, N4, N5, N6, P1 and P5 of the page *The machine of replicas*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.faults import fault
+from tests.support.simulation.hosted import Hosted, node_of
+from tests.support.simulation.network import Net, once
+from tests.support.simulation.world import LawBrokenError, World, simulation
+
+
+def all_replicas_become_the_named_state(world: World) -> None:
+    """Writes and flushes, and the leader compacts meanwhile."""
+    hosted = Hosted(world)
+    values = []
+    for _ in range(3):
+        values += hosted.put(b"a", b"m")
+        hosted.flush()
+    hosted.until_same()
+    hosted.rest_with(values)
+
+
+def the_leader_dies(world: World) -> None:
+    """It has records in memory, and states that no other host has."""
+    hosted = Hosted(world)
+    values = hosted.put(b"a")
+    hosted.flush()
+    hosted.until_same()
+    with world.held("sender-"):
+        values += hosted.put(b"b")
+        hosted.flush()
+        values += hosted.put(b"c")
+        hosted.leader.kill(power=True)
+        world.until(hosted.west.is_served, "another host leads")
+    hosted.rest_with(values)
+
+
+def a_name_comes_late(world: World) -> None:
+    """A leader is stopped in front of its name; the next leader has replayed its logs and leads when it goes on."""
+    hosted = Hosted(world)
+    values = hosted.put(b"a")
+    hosted.flush()
+    hosted.until_same()
+    values += hosted.put(b"b")
+    first = hosted.leader
+    with world.held("namer", "tablet:flush", process=first.process):
+        hosted.flush()
+        world.until_at("namer", "tablet:flush", process=first.process)
+        first.stop()
+        hosted.until_led_by_another(first)
+    values += hosted.put(b"c")
+    first.resume()
+    world.kernel.run_for(3)
+    hosted.flush()
+    hosted.rest_with(values)
+
+
+def a_flush_comes_late(world: World) -> None:
+    """A leader is stopped while it flushes; the next one leads, writes and names when it goes on."""
+    hosted = Hosted(world)
+    values = hosted.put(b"a")
+    first = hosted.leader
+    with world.held("write a segment", process=first.process):
+        hosted.begin_flush()
+        world.until_at("write a segment", process=first.process)
+        first.stop()
+        hosted.until_led_by_another(first)
+    values += hosted.put(b"b")
+    hosted.flush()
+    first.resume()
+    world.kernel.run_for(3)
+    hosted.rest_with(values)
+
+
+def two_hosts_lead(world: World) -> None:
+    """A leader goes on although its session is over, beside the next one; both send to the third host."""
+    hosted = Hosted(world)
+    values = hosted.put(b"a")
+    hosted.flush()
+    hosted.until_same()
+    first = hosted.leader
+    values += hosted.put(b"b")
+    with world.held("lease", process=first.process):
+        hosted.flush()
+        hosted.west.expire(node_of(first))
+        hosted.until_led_by_another(first)
+        values += hosted.put(b"c")
+        hosted.flush()
+        world.kernel.run_for(3)
+    hosted.rest_with(values)
+
+
+def a_host_is_away_for_many_changes(world: World) -> None:
+    """A follower comes back when the leader has compacted what it lacks."""
+    hosted = Hosted(world, settings={"replicas.repair_after_ms": 3_600_000})
+    values = hosted.put(b"a")
+    hosted.flush()
+    hosted.until_same()
+    away = hosted.followers[0]
+    away.kill(power=True)
+    for _ in range(6):
+        values += hosted.put(b"a", b"z")
+        hosted.flush()
+        world.kernel.run_for(3)
+    away.start()
+    hosted.rest_with(values)
+
+
+def a_disk_is_wiped(world: World) -> None:
+    """A follower loses its disk; the host gets a new replica, or another host does."""
+    hosted = Hosted(world, hosts=4)
+    values = hosted.put(b"a")
+    hosted.flush()
+    hosted.until_same()
+    wiped = hosted.followers[0]
+    wiped.wipe()
+    values += hosted.put(b"b")
+    hosted.flush()
+    wiped.start()
+    hosted.rest_with(values)
+
+
+def messages_are_lost_late_and_repeated(world: World) -> None:
+    """Each offer and each part may be lost, come late or come twice."""
+    hosted = Hosted(world)
+    values, dice = [], world.kernel.rng
+
+    def arrivals(caller: str, method: str) -> Sequence[int]:
+        if not method.startswith("segment_"):
+            return once(caller, method)
+        return [dice.randrange(2_000_000_000) for _ in range(dice.choice((0, 1, 1, 2, 3)))]
+
+    Net.now.arrivals = arrivals
+    for _ in range(4):
+        values += hosted.put(b"a", b"m")
+        hosted.flush()
+        world.kernel.run_for(2)
+    Net.now.calm()
+    hosted.rest_with(values)
+
+
+def a_state_waits_for_its_copies(world: World) -> None:
+    """No follower gets a new state; the leader compacts and collects meanwhile."""
+    hosted = Hosted(world)
+    with world.held("compactor"):
+        values = hosted.put(b"a")
+        hosted.flush()
+        values += hosted.put(b"b")
+        hosted.flush()
+        hosted.until_same()
+    with world.held("sender-"):
+        world.until(lambda: len(hosted.root_of(hosted.leader)) == 1, "the leader has compacted")
+        world.kernel.run_for(7)
+    hosted.rest_with(values)
+
+
+def content_is_on_its_way_when_the_leader_changes(world: World) -> None:
+    """The content of a deposed leader's segment comes after a segment of the next one."""
+    hosted = Hosted(world)
+    values = hosted.put(b"a")
+    hosted.flush()
+    hosted.until_same()
+    first, (second, third) = hosted.leader, hosted.followers
+    values += hosted.put(b"b")
+    with world.held("sender-", process=first.process):
+        hosted.flush()
+    late = [hosted.held_call(host, "segment_transit") for host in (second, third)]
+    first.kill()
+    hosted.until_led_by_another(first)
+    follower = next(host for host in (second, third) if host is not hosted.leader)
+    hosted.flush()
+    world.until(lambda: hosted.root_of(follower) == hosted.root_of(hosted.leader), "the follower has the next state")
+    before = hosted.root_id_of(follower)
+    world.kernel.release(late[(second, third).index(follower)])
+    world.kernel.run_for(1)
+    if (after := hosted.root_id_of(follower)) != before:
+        raise LawBrokenError(f"overtaken: a deposed leader's state {after} replaces {before} at {follower.name}")
+    hosted.rest_with(values)
+
+
+SCHEDULES: Sequence[Callable[[World], None]] = (
+    all_replicas_become_the_named_state,
+    the_leader_dies,
+    a_name_comes_late,
+    a_flush_comes_late,
+    two_hosts_lead,
+    a_host_is_away_for_many_changes,
+    a_disk_is_wiped,
+    messages_are_lost_late_and_repeated,
+    a_state_waits_for_its_copies,
+    content_is_on_its_way_when_the_leader_changes,
+)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_no_record_is_lost_or_twice_and_replicas_are_equal(tmp_path: Path, schedule: Callable[[World], None]) -> None:
+    with simulation(tmp_path / "world") as world:
+        schedule(world)
+
+
+RED: Sequence[tuple[str, Callable[[World], None], str]] = (
+    ("one-copy-is-enough", a_host_is_away_for_many_changes, "N3: .* is durable on"),
+    ("ack-at-accept", messages_are_lost_late_and_repeated, "N3: .* is durable on"),
+    ("ack-before-sync", the_leader_dies, "not durable: the manifest of"),
+    ("deletion-by-local-root", a_state_waits_for_its_copies, "N4: h1 deletes .*, which state"),
+    ("term-without-major and no-forced-major", the_leader_dies, "has root .* named is"),
+    ("start-from-own-root", a_name_comes_late, "has another list of state"),
+    ("segment-not-asked-again", content_is_on_its_way_when_the_leader_changes, "overtaken: a deposed leader"),
+)
+"""Switches, the schedules that show them, and the laws that break."""
+
+
+@pytest.mark.parametrize(("switch", "schedule", "law"), RED, ids=[switch for switch, _, _ in RED])
+def test_without_the_rule_a_law_breaks(
+    tmp_path: Path, switch: str, schedule: Callable[[World], None], law: str
+) -> None:
+    red = pytest.raises(LawBrokenError, match=law)
+    with fault(switch), simulation(tmp_path / "world") as world, red:
+        schedule(world)

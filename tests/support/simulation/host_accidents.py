@@ -1,0 +1,38 @@
+"""Accidents of hosts: one that is away for a while, one whose disk is destroyed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from tests.support.simulation.hosts import Host
+from tests.support.simulation.stage import Stage
+
+
+def away(stage: Stage, rng: Random) -> None:
+    """A host dies and stays away until relief; the tablets keep a quorum of hosts."""
+    host = rng.choice(stage.west.hosts)
+    if sum(other.is_up for other in stage.west.hosts if other is not host) >= 2:
+        host.kill(power=rng.random() < 0.5)
+
+
+def wipe(stage: Stage, rng: Random) -> None:
+    """The disk of a host is destroyed, when all that is named is on the disks of the others; a process starts again."""
+    host = rng.choice(stage.west.hosts)
+    if may_be_wiped(host):
+        host.wipe()
+        host.start()
+
+
+def may_be_wiped(host: Host) -> bool:
+    """Whether another voter of each tablet has the named state, so that it may lead."""
+    laws = host.cluster.replicas
+    for tablet in laws.tablets():
+        held = laws.held(tablet)
+        others = [name for name in tablet.voters if name != host.name and name in held]
+        if tablet.named_id and not any(held[name].replica.entry(tablet.named_id) for name in others):
+            return False
+    return True
+
+
+ACCIDENTS: dict[str, Callable[[Stage, Random], None]] = {"away": away, "wipe": wipe}

@@ -1,0 +1,246 @@
+"""The disk of a simulated host: real files, and a power failure that forgets bytes and names that were not synced.
+
+Each write to a manifest, to a segment file or to a file under way is a step, and so is each new name. The lock of a
+host's directory goes with the process that has it.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+
+import pyarrow as pa
+
+from bookkeeper.storage.replicas import HostStore, ReplicaKey
+from bookkeeper.storage.replicas.host_store import INCOMING, LOCK, MANIFESTS
+from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.file_ops import FileOps
+from bookkeeper.storage.volume.local_volume import LocalVolume
+from tests.support.page_cache import path_of_descriptor, write_position
+from tests.support.simulation.disk import Disk, SimFileOps
+from tests.support.simulation.primitives import kernel
+
+REPLICAS = "replicas"
+"""The directory of a host's disk."""
+
+STEPS = tuple(f"/{directory}/" for directory in (MANIFESTS, INCOMING, "tables"))
+"""Parts of the paths of files whose changes are steps. The start of a process takes none: one host is as none."""
+
+
+class HostDisks:
+    """What a power failure would undo, and listeners; one world at a time. ``incarnations``: how many disks there
+    were. ``saved``: of a manifest; ``deleting``: of a host's directory and the names of files that go; ``removing``: of
+    a host's directory and a replica.
+    """
+
+    unsynced: dict[Path, list[tuple[Path, Callable[[], object]]]] = {}  # noqa: RUF012
+    written: set[str] = set()  # noqa: RUF012
+    incarnations: int = 0
+    saved: Callable[[Path], None] = lambda _manifest: None
+    deleting: Callable[[Path, Sequence[str]], None] = lambda _root, _names: None
+    removing: Callable[[Path, ReplicaKey], None] = lambda _root, _key: None
+
+    @classmethod
+    def clear(cls) -> None:
+        """A new world."""
+        cls.unsynced, cls.written, cls.incarnations = {}, set(), 0
+        cls.saved, cls.deleting, cls.removing = nothing, nothing, nothing
+
+    @classmethod
+    def named(cls, path: Path, undo: Callable[[], object]) -> None:
+        """A name changed, and its directory is not synced yet."""
+        cls.unsynced.setdefault(path.parent, []).append((path, undo))
+
+    @classmethod
+    def is_durable(cls, path: Path) -> bool:
+        """Whether a power failure leaves a file as it is."""
+        names = [name for name, _ in cls.unsynced.get(path.parent, ())]
+        return path not in names and Disk.cache.on_disk(str(path)) == path.read_bytes()
+
+    @classmethod
+    def lose_power(cls, root: Path) -> None:
+        """The disk has what was synced: names, then bytes."""
+        for directory in [directory for directory in cls.unsynced if directory.is_relative_to(root)]:
+            for _, undo in reversed(cls.unsynced.pop(directory)):
+                undo()
+        for path in sorted(cls.written):
+            if Path(path).is_relative_to(root):
+                Disk.cache.lose_power(Path(path))
+
+    @classmethod
+    def forget(cls, root: Path) -> None:
+        """The disk is gone."""
+        cls.unsynced = {d: undo for d, undo in cls.unsynced.items() if not d.is_relative_to(root)}
+        gone = {path for path in cls.written if Path(path).is_relative_to(root)}
+        cls.written -= gone
+        for path in gone:
+            Disk.cache.forget(path)
+
+
+class SimHostOps(SimFileOps):
+    """System calls on a host's disk; on other files those of logs."""
+
+    def open(self, path: Path, flags: int) -> int:
+        if not is_on_host(str(path)):
+            return super().open(path, flags)
+        is_new = bool(flags & os.O_CREAT) and not path.exists()
+        fd = FileOps.open(self, path, flags)
+        if path.name == LOCK:
+            released_with_the_process(fd, str(path))
+        elif flags & os.O_WRONLY:
+            Disk.open_files[fd] = str(path)
+            HostDisks.written.add(str(path))
+            if is_new:
+                HostDisks.named(path, lambda: path.unlink(missing_ok=True))
+            elif flags & os.O_TRUNC:
+                Disk.cache.forget(str(path))
+        return fd
+
+    def writev(self, fd: int, buffers: Sequence[bytes | pa.Buffer | memoryview]) -> int:
+        path = opened(fd)
+        if not is_on_host(path):
+            return super().writev(fd, buffers)
+        step(f"write {short(path)}", path)
+        position = write_position(fd)
+        count = os.writev(fd, buffers)
+        HostDisks.written.add(path)
+        Disk.cache.written(path, position, b"".join(map(bytes, buffers))[:count])
+        return count
+
+    def fdatasync(self, fd: int) -> None:
+        if is_on_host(opened(fd)):
+            self.fsync(fd)
+        else:
+            super().fdatasync(fd)
+
+    def fsync(self, fd: int) -> None:
+        path = opened(fd)
+        if not is_on_host(path):
+            super().fsync(fd)
+        elif Path(path).is_dir():
+            HostDisks.unsynced.pop(Path(path), None)
+        else:
+            step(f"sync {short(path)}", path)
+            Disk.cache.synced(path)
+
+    def truncate(self, fd: int, length: int) -> None:
+        super().truncate(fd, length)
+        Disk.cache.truncated(opened(fd), length)
+
+    def link(self, source: Path, target: Path) -> None:
+        if not is_on_host(str(target)):
+            super().link(source, target)
+            return
+        step(f"link {short(str(target))}", str(target))
+        FileOps.link(self, source, target)
+        HostDisks.written.add(str(target))
+        Disk.cache.linked(str(source), str(target))
+        HostDisks.named(target, lambda: target.unlink(missing_ok=True))
+
+    def rename(self, source: Path, target: Path) -> None:
+        if not is_on_host(str(target)):
+            super().rename(source, target)
+            return
+        step(f"rename {short(str(target))}", str(target))
+        before = target.read_bytes() if target.exists() else None
+        super().rename(source, target)
+        HostDisks.written.discard(str(source))
+        HostDisks.written.add(str(target))
+        Disk.cache.renamed(str(source), str(target))
+        HostDisks.named(target, lambda: put_back(target, before))
+        if f"/{MANIFESTS}/" in str(target):
+            HostDisks.saved(target)
+
+
+def opened(fd: int) -> str:
+    """The path of a descriptor."""
+    return Disk.open_files.get(fd) or path_of_descriptor(fd)
+
+
+def is_on_host(path: str) -> bool:
+    """Whether a path lies on the disk of a host."""
+    return f"/{REPLICAS}/" in path or path.endswith(f"/{REPLICAS}")
+
+
+def nothing(*_arguments: object) -> None:
+    """No listener."""
+
+
+def judged_delete(
+    delete: Callable[[LocalVolume, Sequence[str]], None],
+) -> Callable[[LocalVolume, Sequence[str]], None]:
+    """The product's deletion on a Volume; on a host's disk it is a step, and judged first."""
+
+    @wraps(delete)
+    def watched(volume: LocalVolume, names: Sequence[str]) -> None:
+        if is_of_host(volume) and names:
+            kernel().pause(f"delete {' '.join(names)}")
+            HostDisks.deleting(volume._root, names)
+        delete(volume, names)
+
+    return watched
+
+
+def is_of_host(volume: Volume) -> bool:
+    """Whether a Volume is the disk of a host."""
+    return isinstance(volume, LocalVolume) and volume._root.name == REPLICAS
+
+
+def judged_remove(remove: Callable[[HostStore, ReplicaKey], None]) -> Callable[[HostStore, ReplicaKey], None]:
+    """The product's removal of a replica, judged first."""
+
+    @wraps(remove)
+    def watched(store: HostStore, key: ReplicaKey) -> None:
+        kernel().pause(f"remove the replica of {key}")
+        HostDisks.removing(store.incoming.parent, key)
+        remove(store, key)
+
+    return watched
+
+
+def put_back(path: Path, content: bytes | None) -> None:
+    """A file as it was before a name that a power failure forgot."""
+    HostDisks.written.discard(str(path))
+    if content is None:
+        path.unlink(missing_ok=True)
+    else:
+        path.write_bytes(content)
+
+
+def released_with_the_process(fd: int, path: str) -> None:
+    """The system closes the descriptors of a process that dies, and a lock goes with them."""
+    Disk.open_files[fd] = path
+    current = kernel().current
+    if current is not None:
+        current.process.on_death.append(
+            lambda: Disk.forget(fd) if Disk.open_files.get(fd) == path and not is_taken(fd, path) else None
+        )
+
+
+def is_taken(fd: int, path: str) -> bool:
+    """Whether the number is another file's by now."""
+    return path_of_descriptor(fd) != path
+
+
+def step(label: str, path: str) -> None:
+    """A change of a file is a step, except while a directory is made."""
+    if any(part in path for part in STEPS):
+        kernel().pause(label)
+
+
+def short(path: str) -> str:
+    """The host, and the end of the file's name."""
+    before, _, name = path.rpartition("/replicas/")
+    return f"{before.rsplit('/', 1)[-1]}: {name}"
+
+
+class SimIncarnation:
+    """Stands for the module ``uuid`` where a disk gets its incarnation: no seed changes because there are hosts."""
+
+    @staticmethod
+    def uuid4() -> uuid.UUID:
+        HostDisks.incarnations += 1
+        return uuid.UUID(int=HostDisks.incarnations)

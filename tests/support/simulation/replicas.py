@@ -1,0 +1,231 @@
+"""Replicas of tablets in a simulated cluster, as the books and the disks of hosts have them, and the laws about them.
+
+Arrives: rows of tablets as they are written, manifests as they are saved, files as hosts delete them. Leaves: broken
+laws, in words. Independent of the product's decisions: a file is durable where the modelled disk has all its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bookkeeper.config.table_properties import TableProperties, parse_properties
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_table import Column, Row
+from bookkeeper.metadata.values import VOTER, FlushState, ReplicaCell, decode_dir
+from bookkeeper.storage.replicas import Manifest, ReplicaKey
+from tests.support.simulation.host_disk import HostDisks
+from tests.support.simulation.hosts import read_manifest
+from tests.support.simulation.ledger import LoggedBlock
+from tests.support.simulation.tablets import Entry, decoded
+
+if TYPE_CHECKING:
+    from tests.support.simulation.cluster import Cluster
+    from tests.support.simulation.hosts import Host
+
+
+@dataclass(frozen=True)
+class ReplicatedTablet:
+    """The row of a tablet with replicas on hosts."""
+
+    table_id: str
+    row: Row
+    directory: str
+    named: FlushState | None
+    cells: Mapping[str, ReplicaCell]
+
+    @property
+    def named_id(self) -> int:
+        """The named state; 0 when there is none."""
+        return 0 if self.named is None else self.named.flush_id
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files of the named state."""
+        return () if self.named is None else self.named.segments
+
+    @property
+    def voters(self) -> dict[str, ReplicaCell]:
+        """The replicas that count as copies."""
+        return {host: cell for host, cell in self.cells.items() if cell.role == VOTER}
+
+    def __str__(self) -> str:
+        return f"tablet {self.row.key!r}"
+
+
+def tablet_of(row: Row | None) -> ReplicatedTablet | None:
+    """A tablet with replicas; None for any other row."""
+    if row is None or not keys.is_tablet(row) or keys.DIR not in row.cells:
+        return None
+    cells = {
+        keys.parse_replica(column.qualifier): ReplicaCell.decode(cell.value)
+        for column, cell in row.cells.items()
+        if column.family == keys.REPLICA_FAMILY
+    }
+    if not cells:
+        return None
+    named = row.cells.get(keys.FLUSH)
+    return ReplicatedTablet(
+        keys.parse_tablet_row(row.key)[0],
+        row,
+        decode_dir(row.cells[keys.DIR].value),
+        None if named is None else FlushState.decode(named.value),
+        cells,
+    )
+
+
+@dataclass(eq=False)
+class ReplicaLaws:
+    """Watches the replicas of one cluster. ``had``: (host, incarnation) to the files that were durable there."""
+
+    cluster: Cluster
+    had: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    _named: dict[bytes, int] = field(default_factory=dict)
+
+    def _break(self, law: str) -> None:
+        self.cluster.world.ledger.break_law(law)
+
+    # ---- what there is
+
+    def tablets(self) -> Iterator[ReplicatedTablet]:
+        """All tablets with replicas."""
+        for row in self.cluster.table.rows():
+            if row.key < keys.TABLETS_STOP and (tablet := tablet_of(row)) is not None:
+                yield tablet
+
+    def held(self, tablet: ReplicatedTablet) -> dict[str, Manifest]:
+        """What the hosts hold of a tablet under its placements of today."""
+        return {
+            host.name: manifest
+            for host in self.cluster.hosts
+            if (cell := tablet.cells.get(host.name)) is not None
+            and cell.incarnation == host.incarnation
+            and (manifest := host.manifest(tablet.table_id, tablet.directory)) is not None
+            and manifest.replica.placement.id == cell.placement
+        }
+
+    def host(self, name: str) -> Host:
+        """A host by its name."""
+        return next(host for host in self.cluster.hosts if host.name == name)
+
+    def _properties(self, tablet: ReplicatedTablet) -> TableProperties:
+        return parse_properties(self.cluster.config().table(tablet.table_id).properties)
+
+    # ---- at the books
+
+    def row_put(self, key: bytes, columns: Collection[Column]) -> None:
+        """A row of the books was written."""
+        if keys.FLUSH not in columns:
+            return
+        tablet = tablet_of(self.cluster.table.row(key))
+        if tablet is None:
+            return
+        if tablet.named_id < self._named.get(key, 0):
+            self._break(f"named back: {tablet} is named state {tablet.named_id} after state {self._named[key]}")
+        if tablet.named_id == self._named.get(key):
+            return
+        self._named[key] = tablet.named_id
+        wanted = self._properties(tablet).copies_needed
+        for name in tablet.files:
+            copies = [h for h, cell in tablet.voters.items() if name in self.had.get((h, cell.incarnation), ())]
+            if len(copies) < wanted:
+                self._break(
+                    f"N3: {tablet} is named state {tablet.named_id}, and {name} is durable on {copies} "
+                    f"of {sorted(tablet.voters)}: want {wanted}"
+                )
+
+    # ---- at the disks
+
+    def saved(self, host: Host, path: Path) -> None:
+        """A host has another manifest, which may not be durable yet."""
+        manifest = read_manifest(path)
+        had = self.had.setdefault((host.name, manifest.replica.placement.incarnation), set())
+        for name in manifest.files:
+            if host.has(manifest, name) and HostDisks.is_durable(host.settings.replicas_dir / name):
+                had.add(name)
+            else:
+                self._break(f"not durable: the manifest of {host.name} has {name}, and its disk may lose it")
+
+    def deleting(self, host: Host, names: Collection[str]) -> None:
+        """A host deletes files."""
+        for tablet in self.tablets():
+            held = self.held(tablet).get(host.name)
+            if held is None:
+                continue
+            for name in sorted(set(names) & set(tablet.files)):
+                self._break(f"N4: {host.name} deletes {name}, which state {tablet.named_id} of {tablet} names")
+            for name in sorted(set(names) & root_files(held)):
+                self._break(f"N4: {host.name} deletes {name}, which its root {held.replica.root} of {tablet} lists")
+
+    def removing(self, host: Host, key: ReplicaKey) -> None:
+        """A host removes a replica."""
+        for tablet in self.tablets():
+            if (tablet.table_id, tablet.directory) == (key.table_id, key.directory) and host.name in self.held(tablet):
+                self._break(f"removed: {host.name} removes its replica of {tablet}, which the books have")
+
+    # ---- at the logs
+
+    def log_goes(self, uri: str, blocks: Sequence[LoggedBlock], lies_in: Callable[[LoggedBlock, Entry], bool]) -> None:
+        """A log is deleted: each of its records is in the named state of its tablet."""
+        for tablet in self.tablets():
+            stored = self.stored(tablet)
+            lost = [
+                entry.value
+                for block in blocks
+                if keys.tablet_row(*block.tablet) == tablet.row.key
+                for entry in block.entries
+                if entry.value not in stored and lies_in(block, entry)
+            ]
+            if lost:
+                self._break(f"deleted early: {uri} goes, and state {tablet.named_id} of {tablet} lacks {lost}")
+
+    def stored(self, tablet: ReplicatedTablet) -> set[bytes]:
+        """The records of the named state, from the disks of the voters."""
+        held = self.held(tablet)
+        found: set[bytes] = set()
+        for name in tablet.files:
+            copies = [self.host(host) for host, manifest in held.items() if self.host(host).has(manifest, name)]
+            if copies:
+                found |= {entry.value for entry in decoded((copies[0].settings.replicas_dir / name).read_bytes())}
+        return found
+
+    # ---- at rest
+
+    def unrest(self) -> list[str]:
+        """Outstanding things that must go before the replicas are at rest: each voter has the named state as its root,
+        each disk has the files of its roots and no others.
+        """
+        left, listed = [], {host.name: set[str]() for host in self.cluster.hosts}
+        replicas = {host.name: 0 for host in self.cluster.hosts}
+        for tablet in self.tablets():
+            held = self.held(tablet)
+            wanted = self._properties(tablet).replicas
+            if len(tablet.cells) != wanted or len(tablet.voters) != wanted:
+                left.append(f"{tablet} has replicas {tablet.cells}: want {wanted} voters")
+            for name, cell in tablet.cells.items():
+                manifest = held.get(name)
+                if manifest is None:
+                    left.append(f"{name} has no replica of {tablet} as {cell}")
+                    continue
+                replicas[name] += 1
+                listed[name] |= root_files(manifest)
+                if manifest.replica.root != tablet.named_id:
+                    left.append(f"{name} has root {manifest.replica.root} of {tablet}, named is {tablet.named_id}")
+                elif root_files(manifest) != set(tablet.files):
+                    other = sorted(root_files(manifest) ^ set(tablet.files))
+                    left.append(f"{name} has another list of state {tablet.named_id} of {tablet}: {other} differ")
+        for host in self.cluster.hosts:
+            left += [f"{host.name} has {name}" for name in sorted(host.files() - listed[host.name])]
+            left += [f"{host.name} lacks {name}" for name in sorted(listed[host.name] - host.files())]
+            left += [f"{host.name} has incoming {name}" for name in sorted(host.incoming())]
+            if len(host.manifests()) != replicas[host.name]:
+                left.append(f"{host.name} has {len(host.manifests())} replicas: want {replicas[host.name]}")
+        return left
+
+
+def root_files(manifest: Manifest) -> set[str]:
+    """The files of a replica's root."""
+    root = manifest.replica.entry(manifest.replica.root)
+    return set() if root is None else set(root.segment.list)
