@@ -1,7 +1,7 @@
 """Directed schedules of tablets with replicas: the real leaders, followers, logs and books over simulated hosts.
 
 Each schedule is a function of a world. It is played as the code is, and with the switches that break one of its rules.
-Rules: N1, N3, N4, N5, N6, P1 and P5 of the page *The machine of replicas*.
+Rules: N1, N3, N4, N5, N6, P1, P5 and P10 of the page *The machine of replicas*.
 """
 
 from __future__ import annotations
@@ -128,6 +128,18 @@ def a_disk_is_wiped(world: World) -> None:
     hosted.rest_with(values)
 
 
+def a_disk_is_wiped_while_nobody_writes(world: World) -> None:
+    """A follower loses its disk, and the tablet gets no new state."""
+    hosted = Hosted(world)
+    values = hosted.put(b"a")
+    hosted.flush()
+    hosted.until_same()
+    wiped = hosted.followers[0]
+    wiped.wipe()
+    wiped.start()
+    hosted.rest_with(values)
+
+
 def messages_are_lost_late_and_repeated(world: World) -> None:
     """Each offer and each part may be lost, come late or come twice."""
     hosted = Hosted(world)
@@ -236,6 +248,7 @@ SCHEDULES: Sequence[Callable[[World], None]] = (
     two_hosts_lead,
     a_host_is_away_for_many_changes,
     a_disk_is_wiped,
+    a_disk_is_wiped_while_nobody_writes,
     messages_are_lost_late_and_repeated,
     a_state_waits_for_its_copies,
     content_is_on_its_way_when_the_leader_changes,
@@ -255,6 +268,7 @@ RED: Sequence[tuple[str, Callable[[World], None], str]] = (
     ("one-copy-is-enough", a_host_is_away_for_many_changes, "N3: .* is durable on"),
     ("ack-at-accept", messages_are_lost_late_and_repeated, "N3: .* is durable on"),
     ("ack-before-sync", the_leader_dies, "not durable: the manifest of"),
+    ("wiped-disk-is-the-same", a_disk_is_wiped_while_nobody_writes, "has no replica of tablet"),
     ("deletion-by-local-root", a_state_waits_for_its_copies, "N4: h1 deletes .*, which state"),
     ("term-without-major and no-forced-major", the_leader_dies, "has root .* named is"),
     ("start-from-own-root", a_name_comes_late, "has another list of state"),
