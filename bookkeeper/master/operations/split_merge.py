@@ -347,6 +347,7 @@ def divide(context: Context, call: Call) -> Outcome:
     if problems:
         return Wait(f"{len(problems)} tablets have too few copies: {problems[0]}", DIVIDE_AGAIN_MS)
     report_changes(context, call.state)
+    context.hooks.wake()  # a cycle asks the hosts what they hold now, and elections need the answer
     return Next("place", call.state)
 
 
