@@ -97,11 +97,11 @@ class AutomaticSplits:
     _generation: int = field(init=False, default=-1)
 
     def run_once(self, tablets: Collection[TabletView]) -> None:
-        """One look at the tablets; those with several replicas are not split. Raises TransientError, LeaseLostError."""
+        """One look at the tablets. Raises TransientError, LeaseLostError."""
         if self.stores.coordination.generation() != self._generation:
             config = self.stores.config()
             self._limits, self._generation = limits_of(config), config.generation
-        watched = {view.row: view for view in tablets if view.extent.table_id in self._limits and not view.replicas}
+        watched = {view.row: view for view in tablets if view.extent.table_id in self._limits}
         self._settle()
         self._read_sizes(watched)
         large = list(self._large(watched))
@@ -226,11 +226,11 @@ class AutomaticSplits:
 
 
 def limits_of(config: ClusterConfig) -> dict[str, Limit]:
-    """The limits of the tables that are online, have one, and have one replica of each tablet, by table id."""
+    """The limits of the tables that are online and have one, by table id."""
     online = [table for table in config.tables.values() if table.state == "online"]
     properties = {table.table_id: (table.name, parse_properties(table.properties)) for table in online}
     return {
         table_id: Limit(name, values.split_bytes)
         for table_id, (name, values) in properties.items()
-        if values.split_bytes and values.replicas == 1
+        if values.split_bytes
     }

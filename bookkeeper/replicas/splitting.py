@@ -10,13 +10,16 @@ from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.placements import Phase, TabletRow, stage_of
 from bookkeeper.replicas.rules import Rules
 from bookkeeper.replicas.values import (
+    Entry,
     KeyRange,
     Placement,
     ProtocolError,
     Replica,
+    Segment,
     Stage,
     has_positions,
     is_acked,
+    term_of,
 )
 
 Holders = tuple[Placement, ...]
@@ -130,6 +133,27 @@ def successor_replica(
             f"tablet {row.tablet} has no replica on {host}: delete what the host has of its predecessors"
         )
     return Replica(host, found.placement, stage, files=files, term=max(one.term for one in held))
+
+
+def divided(replica: Replica, state: Segment, files: Collection[str]) -> Replica:
+    """The replica of a child that has these files of the parent, and begins with the state that the books give it; the
+    tablet that keeps the parent's row is a child, too.
+
+    Offers of the parent's terms are INVALID from here on (E-56). A replica that lacks a file of the state keeps its
+    root: the first major of its leader brings the file. One that has heard of that leader keeps its root, too.
+    """
+    replica = replace(replica, files=replica.files | set(files))
+    if replica.term >= term_of(state.id) or not replica.files.issuperset(state.list):
+        return replica
+    return replace(
+        replica,
+        root=state.id,
+        entries=(*replica.entries, Entry(state)),
+        leader=None,
+        term=term_of(state.id),
+        merged=(),
+        declined=(),
+    )
 
 
 def split_finalized(row: TabletRow) -> TabletRow:

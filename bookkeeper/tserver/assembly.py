@@ -61,6 +61,7 @@ from bookkeeper.tserver.receive.slice_retry import SliceRetry
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
+from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReceiveLimits, ReplicaReceiver
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.block_targets import view_of
@@ -244,7 +245,8 @@ def _replicas(env: Environment, host: HostStore) -> ReplicaParts:
         replicate_calls(settings), settings.tserver.disk_reserve_bytes, settings.tserver.stream_idle_timeout_ms
     )
     receiver = ReplicaReceiver(held, books.row, clock, limits, env.die)
-    return ReplicaParts(held, receiver, ReplicaCollector(held, books.rows, clock, env.die))
+    collector = ReplicaCollector(held, books.rows, clock, env.die)
+    return ReplicaParts(held, receiver, collector, ReplicaDivider(held, books.named))
 
 
 def commit_limits(settings: Settings) -> CommitLimits:

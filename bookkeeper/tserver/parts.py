@@ -29,6 +29,7 @@ from bookkeeper.tserver.receive.receiver import Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
+from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReplicaReceiver
 from bookkeeper.tserver.replicas.wire_forms import replica_info
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
@@ -126,6 +127,7 @@ class ReplicaParts:
     held: HeldReplicas
     receiver: ReplicaReceiver
     collector: ReplicaCollector
+    divider: ReplicaDivider
 
     def infos(self, table_id: str, with_segments: bool) -> replica_messages.HeldReplicas:
         """What this host holds; ``table_id`` empty = of all tables."""

@@ -174,6 +174,10 @@ class TServerService:
         """See :meth:`ReplicaParts.infos`."""
         return self._replicas.infos(table_id, with_segments)
 
+    def divide_replica(self, source: str, children: Sequence[Extent]) -> Sequence[Extent]:
+        """See :meth:`ReplicaDivider.divide`."""
+        return self._replicas.divider.divide(source, children)
+
     def segment_offer(self, offer: SegmentOffer) -> SegmentAnswer:
         """See :meth:`ReplicaReceiver.offer`."""
         return self._replicas.receiver.offer(offer)

@@ -10,11 +10,13 @@ import itertools
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from bookkeeper.config import HostSettings, Settings
-from bookkeeper.metadata import keys
+from bookkeeper.master.splits import split_rules
+from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.metadata.values import ReplicaCell, ReplicaRole
 from bookkeeper.model import Extent
@@ -114,8 +116,10 @@ class Hosts:
         return extent
 
     def key(self, extent: Extent) -> ReplicaKey:
-        """The tablet."""
-        return ReplicaKey(extent.table_id, "t-00000")
+        """The tablet, by the directory in its row."""
+        row = self.ground.metadata.get(keys.tablet_row(extent.table_id, extent.end_row))
+        assert row is not None
+        return ReplicaKey(extent.table_id, values.decode_dir(row.cells[keys.DIR].value))
 
     def place(self, extent: Extent, name: str, role: ReplicaRole = "voter") -> None:
         """The tablet's row gives a host a new placement."""
@@ -136,6 +140,36 @@ class Hosts:
     def unload(self, extent: Extent, name: str) -> None:
         """Take a tablet from a host."""
         self.ground.tserver(self.node(name)).unload_tablet(extent, 1, False)
+
+    # ---- splits
+
+    def split(self, extent: Extent, at: bytes) -> tuple[Extent, Extent]:
+        """Change the rows of a tablet that nobody serves, as a master does; both tablets, the lower one first."""
+        row = self.ground.metadata.get(keys.tablet_row(extent.table_id, extent.end_row))
+        assert row is not None
+        name = f"s-{next(self._placements)}"
+        change = split_rules.split_change(split_rules.facts_of(row), [at], split_rules.next_serial([row]), name)
+        self.ground.metadata.put(change.replicas, keys.master_rank(1, next(self._ranks)))
+        for write in split_rules.in_order(change):
+            if write.puts:
+                self.ground.metadata.put(write.puts, write.rank)
+            if write.deletes:
+                self.ground.metadata.delete(write.deletes, write.rank)
+        return replace(extent, end_row=at), replace(extent, prev_row=at)
+
+    def divide(self, name: str, source: ReplicaKey, *children: Extent) -> list[Extent]:
+        """Order a host to link the files of a tablet for these ones; those of which it has all."""
+        return [*self.ground.tserver(self.node(name)).divide_replica(source.directory, list(children))]
+
+    def compact(self, extent: Extent, name: str) -> None:
+        """Let a leader write all its segments into one."""
+        self.node(name).process.parts.tablets.compactor.compact(self.chain(name, extent).tablet)
+
+    def collect(self, name: str) -> None:
+        """Let a host delete what nothing needs."""
+        parts = self.node(name).process.parts.replicas
+        assert parts is not None
+        parts.collector.collect()
 
     # ---- waits
 

@@ -21,6 +21,7 @@ from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.master.cycle import replicate_file
 from bookkeeper.master.cycle.assigner import WorkRange
 from bookkeeper.master.fate.engine import Args
+from bookkeeper.master.index.snapshot import tablet_view
 from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.export import copy_args
@@ -36,8 +37,8 @@ from bookkeeper.master.origins.end_origins import END_KIND
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, write_rows
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column, RowPut
-from bookkeeper.metadata.values import Quarantined
-from bookkeeper.model import BlockRange, LocalityGroup, RowRange, StreamKey, Target, TargetKey
+from bookkeeper.metadata.values import VOTER, Quarantined, ReplicaCell
+from bookkeeper.model import BlockRange, HostIdentity, LocalityGroup, RowRange, StreamKey, Target, TargetKey
 from bookkeeper.rpc.contract.messages import CopyRequest, ImportRequest, WorkItem, WorkReport
 from tests.support.border_world import held_row, hold, segment
 from tests.support.exports import make_export
@@ -63,6 +64,7 @@ class Scene:
     master: Master
     stack: ExitStack
     tserver: ScriptedTServer | None = None
+    hosts: list[ScriptedTServer] = field(default_factory=list)
 
     @property
     def file(self) -> str:
@@ -105,10 +107,17 @@ class Scene:
         self.tserver = self.stack.enter_context(scripted(self.world))
         return self.tserver
 
+    def start_host(self, name: str) -> ScriptedTServer:
+        """A tserver as the one of a host."""
+        self.hosts.append(self.stack.enter_context(scripted(self.world, HostIdentity(name, f"disk-{name}"))))
+        return self.hosts[-1]
+
     def taken(self) -> list[str]:
-        """The parts of imports that the tserver has loaded."""
+        """The parts of imports that the tserver has loaded, and the tablets for which each host has linked files."""
         found = {} if self.tserver is None else self.tserver.adopted
-        return sorted(f"{tablet.end_row!r}: {rows}" for parts in found.values() for tablet, rows in parts.items())
+        divided = [f"{number}: {extent}" for number, host in enumerate(self.hosts) for extent in host.divided]
+        adopted = [f"{tablet.end_row!r}: {rows}" for parts in found.values() for tablet, rows in parts.items()]
+        return sorted([*divided, *adopted])
 
     def told(self) -> list[str]:
         """Streams of this cluster that the peer was told are over."""
@@ -320,6 +329,42 @@ def _end_files(scene: Scene) -> None:
     files.adopt(scene.master.fate.store.load())
     files.end_all_but([])
 
+
+def _split_on_hosts(scene: Scene) -> Args:
+    """Each tablet has a replica on two hosts, and placement gives the new ones to the first host."""
+    args = _split(scene)
+    first, _ = hosts = [scene.start_host(name) for name in ("h1", "h2")]
+    assert len(hosts) == 2
+    scene.tserver = first
+    cells = {
+        keys.replica_column(name): ReplicaCell(f"p-{name}", f"disk-{name}", VOTER).encode() for name in ("h1", "h2")
+    }
+    table_id = scene.world.config().table_named(NAME).table_id
+    scene.world.table.put([RowPut(keys.tablet_row(table_id, end), cells) for end in (b"m", None)], 1)
+    return args
+
+
+def _finish_on_hosts(scene: Scene) -> None:
+    """Go on until the split has ended; while it waits for placement, the first host gets all tablets."""
+    assert scene.tserver is not None
+    while any(not running.ended for running in scene.master.fate.pending()):
+        if any(running.step == "place" and not running.ended for running in scene.master.fate.pending()):
+            table_id = scene.world.config().table_named(NAME).table_id
+            for row in scene.world.table.scan(*keys.table_section(table_id), ("tablet", "location")):
+                if keys.is_tablet(row) and tablet_view(row).session is None:
+                    scene.world.locate(row.key, scene.tserver.session, scene.master.reign.next_rank())
+        scene.world.clock.jump(LATE_MS)
+        scene.master.fate.step_once()
+
+
+def _run_on_hosts(scene: Scene, args: Args) -> None:
+    running = scene.master.fate.submit(SPLIT_KIND, args)
+    _finish_on_hosts(scene)
+    assert running.error is None
+
+
+VARIANTS: Mapping[str, Play] = {"add_splits on hosts": Play(_split_on_hosts, _run_on_hosts, _finish_on_hosts)}
+"""Other ways of some kinds."""
 
 SCENES: Mapping[str, Play] = {
     **{kind: _executed(kind, prepare) for kind, prepare in PREPARE.items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from bookkeeper.replicas import machine, receiving
@@ -11,7 +12,7 @@ from bookkeeper.replicas.instructions import Decision
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.values import Replica
 from bookkeeper.rpc.contract.replica_messages import SegmentOffer
-from bookkeeper.storage.replicas import incoming_files
+from bookkeeper.storage.replicas import HostStore, incoming_files
 from bookkeeper.tserver.replicas import replica_collector, replica_receiver
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.offer_checks import is_known
@@ -31,6 +32,14 @@ def read_row_for_any_disk(held: HeldReplica | None, offer: SegmentOffer) -> bool
         return True
     own = held.placement.incarnation
     return not is_known(held.replica, replace(offer, receiver=replace(offer.receiver, incarnation=own)))
+
+
+def symlinked(store: HostStore, names: Mapping[str, str]) -> None:
+    """The file of a new tablet is only a reference to that of the tablet which was split."""
+    root = store.incoming.parent
+    for new, present in names.items():
+        (root / new).parent.mkdir(parents=True, exist_ok=True)
+        (root / new).symlink_to(root / present)
 
 
 REPLICA_FAULTS: dict[str, Fault] = {
@@ -53,6 +62,11 @@ REPLICA_FAULTS: dict[str, Fault] = {
         replica_collector.collect_event,
         lambda replica, row: Collect(replica.root, files_of(replica, replica.root, CORRECTED)),  # noqa: ARG005
         "N4: a host deletes a file that the books name, because its own root does not list it",
+    ),
+    "split-shares-files": Fault(
+        HostStore.link,
+        symlinked,
+        "E-56: a tablet that was split deletes files that another half needs",
     ),
     "incarnation-ignored": Fault(
         replica_receiver.must_read_row,

@@ -64,6 +64,8 @@ class ScriptedTServer:
     lock: threading.Lock = field(default_factory=threading.Lock)
     holds: list[HeldReplicaInfo] = field(default_factory=list)
     """What its host holds."""
+    divided: set[Extent] = field(default_factory=set)
+    """Tablets for which its host has linked the files of another one."""
 
     def status(self) -> Mapping[str, str]:
         return {}
@@ -101,6 +103,13 @@ class ScriptedTServer:
     def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas:  # noqa: ARG002
         self._may("replicas")
         return HeldReplicas(tuple(info for info in self.holds if table_id in ("", info.extent.table_id)), {})
+
+    def divide_replica(self, source: str, children: Sequence[Extent]) -> list[Extent]:
+        self._may("divide_replica")
+        assert source
+        with self.lock:
+            self.divided |= set(children)
+        return list(children)
 
     def confirm_config(self, generation: int) -> int:
         self._may("confirm_config")

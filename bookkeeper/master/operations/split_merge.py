@@ -10,6 +10,8 @@ serve    flush each tablet with records that are in no segment, while its tserve
 hold     *claim* the tablets (placement leaves them alone), park them in the books, make every live tserver flush and
          drop them, and store a serial and the facts of their rows
 write    write the puts and deletes in the order of ``split_rules.Change``
+divide   with replicas on hosts: make enough hosts link the files of the tablets for the new ones, so that no byte moves
+         and a compaction of one of them takes no file from another one
 place    wait until these tablets have a tserver again; then find, if there are more to split
 =======  ============================================================================================================
 
@@ -20,14 +22,16 @@ tablet, so it ignores an older order to load. Rules: R1, R7, R15 and R16.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from bookkeeper.coordination.config_tree import TableConfig
-from bookkeeper.errors import InvalidInputError
+from bookkeeper.config.table_properties import parse_properties
+from bookkeeper.errors import CorruptionError, InvalidInputError, TransientError
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, State, Step, Wait
-from bookkeeper.master.index.snapshot import BrokenChainError, tablet_view
+from bookkeeper.master.index.snapshot import BrokenChainError, TabletView, tablet_view
+from bookkeeper.master.index.tablet_replicas import voters
 from bookkeeper.master.operations.context import (
     Context,
     decode_bytes,
@@ -49,13 +53,14 @@ from bookkeeper.model import Extent, RowRange
 from bookkeeper.rpc.contract.services import TServer
 
 AGAIN_MS = 20
+DIVIDE_AGAIN_MS = 200
 
 SPLIT_KIND, MERGE_KIND = "add_splits", "merge_tablets"
 
-CLAIMING_STEPS = ("hold", "write")
+CLAIMING_STEPS = ("hold", "write", "divide")
 """While an operation is at one of these, placement leaves its tablets alone."""
 
-FACTS_FAMILIES = ("tablet", "location", "segment", "log")
+FACTS_FAMILIES = ("tablet", "location", "segment", "log", keys.REPLICA_FAMILY)
 
 
 class PendingOperation(Protocol):
@@ -138,12 +143,15 @@ class AddSplits(_TabletChange):
 
     @property
     def steps(self) -> Mapping[str, Step]:
-        """See :meth:`steps_around`."""
-        return self.steps_around(self.find, self.write)
+        """See :meth:`steps_around`; and divide."""
+        return {
+            **self.steps_around(self.find, self.write),
+            "divide": lambda call: divide(self.context, call),
+        }
 
     def find(self, call: Call) -> Outcome:
-        """The next tablets to split. Raises NotFoundError, RefusedError."""
-        table_id = splittable_table(self.context, call).table_id
+        """The next tablets to split. Raises NotFoundError."""
+        table_id = online_table(self.context.config(), text(call.args, "name")).table_id
         handled = cast(int, call.state.get("handled", 0))
         rows = decode_bytes(texts(call.args, "splits"))[handled:]
         plan = plan_splits(tablets_with(self.context, table_id, rows), rows)
@@ -164,9 +172,14 @@ class AddSplits(_TabletChange):
             inside = [row for row in splits if row is not None and facts.extent.contains(row)]
             new = [row for row in inside if row != facts.extent.end_row]
             found.append(split_rules.split_change(facts, new, serial, f"s-{call.txid}-{changes}-{index}"))
-        execute(self.context, split_rules.one_change(found))
+        change = split_rules.one_change(found)
+        place_replicas(self.context, change)
+        execute(self.context, change)
+        state: State = {**call.state, "facts": [], "changes": changes + 1}
+        if change.replicas:
+            return Next("divide", state)
         report_changes(self.context, call.state)
-        return Next("place", {**call.state, "facts": [], "changes": changes + 1})
+        return Next("place", state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +194,12 @@ class MergeTablets(_TabletChange):
         return self.steps_around(self.find, self.write)
 
     def find(self, call: Call) -> Outcome:
-        """The tablets to merge. Raises NotFoundError, RefusedError."""
-        table_id = splittable_table(self.context, call).table_id
+        """The tablets to merge. Raises NotFoundError, and RefusedError with several replicas: the hosts would have to
+        join their replicas.
+        """
+        table = online_table(self.context.config(), text(call.args, "name"))
+        refuse_several_replicas(table, "merge", "leave its tablets as they are")
+        table_id = table.table_id
         rows = RowRange(decode_row(call.args, "prev_row"), decode_row(call.args, "end_row"))
         found = split_rules.to_merge([tablet.extent for tablet in chained_tablets(self.context, table_id)], rows)
         if len(found) < 2:
@@ -198,15 +215,6 @@ class MergeTablets(_TabletChange):
 
 
 # ---- steps of both
-
-
-def splittable_table(context: Context, call: Call) -> TableConfig:
-    """The table of a split or merge. Raises NotFoundError, and RefusedError with several replicas: the hosts would have
-    to divide or join their replicas.
-    """
-    table = online_table(context.config(), text(call.args, "name"))
-    refuse_several_replicas(table, "addsplits or merge", "name all splits when you create it: createtable --splits")
-    return table
 
 
 def tablets_with(context: Context, table_id: str, rows: Sequence[bytes]) -> Iterator[Splittable]:
@@ -313,6 +321,58 @@ def unload_tablets(context: Context, extents: Sequence[Extent]) -> list[str]:
 def stored_facts(call: Call) -> list[TabletFacts]:
     """The facts that the step ``hold`` has stored."""
     return split_rules.decode_facts(cast("list[dict[str, Json]]", call.state["facts"]))
+
+
+def place_replicas(context: Context, change: Change) -> None:
+    """Write the replicas of new tablets, before these are tablets."""
+    if change.replicas:
+        context.stores.reign.check()
+        context.stores.table.put(change.replicas, context.stores.reign.next_rank())
+
+
+def divide(context: Context, call: Call) -> Outcome:
+    """Make the hosts of the new tablets link their files, until so many have all of them as the table asks for copies.
+    A host that is away gets them later, from the leaders of the new tablets.
+    """
+    rows = [tablet_view(row) for row in read_rows(context, call) if keys.is_tablet(row)]
+    table_id, ends = rows[0].extent.table_id, set(decode_bytes(texts(call.state, "ends")))
+    copies_min = parse_properties(context.config().table(table_id).properties).copies_min
+    problems: list[str] = []
+    children: list[TabletView] = []
+    for view in rows:
+        children.append(view)
+        if view.row in ends:
+            problems += divide_tablet(context, view.directory, children, copies_min)
+            children = []
+    if problems:
+        return Wait(f"{len(problems)} tablets have too few copies: {problems[0]}", DIVIDE_AGAIN_MS)
+    report_changes(context, call.state)
+    context.hooks.wake()  # a cycle asks the hosts what they hold now, and elections need the answer
+    return Next("place", call.state)
+
+
+def divide_tablet(context: Context, source: str, children: Sequence[TabletView], copies_min: int) -> list[str]:
+    """Make all live hosts of a divided tablet link its files; one line for each child that has too few copies then."""
+    extents = [child.extent for child in children]
+    voting = {child.extent: {one.host for one in voters(child.replicas)} for child in children}
+    placed = {one.host for child in children for one in child.replicas}
+    copies: Counter[Extent] = Counter()
+    reasons = []
+    for info in context.tservers.sessions():
+        if not info.alive or info.host is None or info.host.name not in placed:
+            continue
+        try:
+            made = context.tservers.at(info.address).divide_replica(source, extents)
+        except (TransientError, CorruptionError) as error:
+            reasons.append(f"{info.host.name}: {error.message}")
+        else:
+            copies.update(extent for extent in made if info.host.name in voting[extent])
+    wanted = {extent: copies_min or len(hosts) // 2 + 1 for extent, hosts in voting.items()}
+    return [
+        f"{extent} has {copies[extent]} of {count}, start its hosts ({'; '.join(reasons) or 'the others are away'})"
+        for extent, count in wanted.items()
+        if copies[extent] < count
+    ]
 
 
 def execute(context: Context, change: Change) -> None:

@@ -39,16 +39,17 @@ lowest, and the rows beyond it with their offsets (``FlushState.partial_high_wat
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from bookkeeper.bulk import part_of_segment
 from bookkeeper.errors import CorruptionError, RefusedError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, Column, Row, RowPut
-from bookkeeper.metadata.values import FlushState, SegmentEntry
+from bookkeeper.metadata.values import VOTER, FlushState, ReplicaCell, SegmentEntry
 from bookkeeper.model import Extent, PartialHighWater, RowRange, StreamKey, join_ranges
 from bookkeeper.origins import joined_roots
+from bookkeeper.storage.volume.names import tablet_directory
 
 EMPTY_FLUSH_STATE = FlushState(1, {}, 0, 0, {}, ())
 """The state of a tablet without any flush."""
@@ -67,6 +68,8 @@ class TabletFacts:
     flush: FlushState | None
     segments: Mapping[str, SegmentEntry]
     dead: tuple[str, ...]
+    voters: Mapping[str, ReplicaCell] = field(default_factory=dict)
+    """The replicas by host that count as copies; none for a tablet on the cluster's Volume."""
 
     @property
     def row(self) -> bytes:
@@ -85,13 +88,18 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The writes of a split or merge: puts ``first``, puts ``then``, at last ``deletes``; see :func:`in_order`."""
+    """The writes of a split or merge: puts ``first``, puts ``then``, at last ``deletes``; see :func:`in_order`.
+
+    ``replicas`` are the puts that place the replicas of new tablets. They come before all others, at a rank of the
+    master as each `replica:` cell, and a row without borders is no tablet yet.
+    """
 
     serial: int
     rows: tuple[bytes, ...]
     first: tuple[RowPut, ...]
     then: tuple[RowPut, ...]
     deletes: tuple[CellKey, ...]
+    replicas: tuple[RowPut, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -137,7 +145,9 @@ def stale_uses(rows: Iterable[Row]) -> list[CellKey]:
 
 
 def facts_of(row: Row) -> TabletFacts:
-    """The facts in a row read with the families tablet and segment. Raises CorruptionError."""
+    """The facts in a row read with the families tablet and segment, and replica for the voters. Raises
+    CorruptionError.
+    """
     if not keys.is_tablet(row):
         raise CorruptionError(f"metadata row {row.key!r} is no tablet: it has no tablet:prev_row cell")
     table_id, end_row = keys.parse_tablet_row(row.key)
@@ -153,7 +163,13 @@ def facts_of(row: Row) -> TabletFacts:
         flush,
         {uri: SegmentEntry.decode(cells[uri].value) for uri in sorted(named)},
         tuple(sorted(set(cells) - set(named))),
+        {host: cell for host, cell in replica_cells(row).items() if cell.role == VOTER},
     )
+
+
+def replica_cells(row: Row) -> dict[str, ReplicaCell]:
+    """The replicas in a row by host. Raises CorruptionError."""
+    return {keys.parse_replica(host): ReplicaCell.decode(cell.value) for host, cell in row.family("replica").items()}
 
 
 def serial_of(row: Row | None) -> int:
@@ -177,6 +193,7 @@ def encode_facts(facts: Sequence[TabletFacts]) -> list[values.Json]:
             "flush": None if found.flush is None else found.flush.encode().decode(),
             "segments": {uri: entry.encode().decode() for uri, entry in found.segments.items()},
             "dead": [*found.dead],
+            "voters": {host: cell.encode().decode() for host, cell in found.voters.items()},
         }
         for found in facts
     ]
@@ -198,7 +215,8 @@ def _decoded(found: Mapping[str, Any]) -> TabletFacts:
     extent = Extent(found["table_id"], values.decode_row(found["end_row"]), values.decode_row(found["prev_row"]))
     flush = None if found["flush"] is None else FlushState.decode(found["flush"].encode())
     segments = {uri: SegmentEntry.decode(raw.encode()) for uri, raw in found["segments"].items()}
-    return TabletFacts(extent, flush, segments, tuple(found["dead"]))
+    voters = {host: ReplicaCell.decode(raw.encode()) for host, raw in found["voters"].items()}
+    return TabletFacts(extent, flush, segments, tuple(found["dead"]), voters)
 
 
 # ---- the writes
@@ -206,17 +224,16 @@ def _decoded(found: Mapping[str, Any]) -> TabletFacts:
 
 def split_change(facts: TabletFacts, splits: Sequence[bytes], serial: int, directory: str) -> Change:
     """Split a tablet at these rows (inside it, ascending). ``directory`` is the prefix of the new tablets' directory
-    names; it must be unused.
+    names; it must be unused. Each new tablet gets the tablet's voters under new placements, named for its directory and
+    the host.
     """
     starts = [facts.extent.prev_row, *splits]
     *made, left = [
         replace(facts.extent, prev_row=start, end_row=end)
         for start, end in zip(starts, [*splits, facts.extent.end_row], strict=True)
     ]
-    first = tuple(
-        _row_put(extent, part_state(facts, extent, serial), _parts(facts, extent), f"{directory}-{number}")
-        for number, extent in enumerate(made)
-    )
+    names = [f"{directory}-{number}" for number in range(len(made))]
+    first = tuple(_new_row(facts, extent, serial, name) for extent, name in zip(made, names, strict=True))
     kept = _parts(facts, left)
     return Change(
         serial,
@@ -224,7 +241,25 @@ def split_change(facts: TabletFacts, splits: Sequence[bytes], serial: int, direc
         first,
         (_row_put(left, part_state(facts, left, serial), kept),),
         tuple(CellKey(facts.row, keys.segment_column(uri)) for uri in facts.segments if uri not in kept),
+        tuple(_placed(put.key, facts.voters, name) for put, name in zip(first, names, strict=True) if facts.voters),
     )
+
+
+def _new_row(facts: TabletFacts, extent: Extent, serial: int, directory: str) -> RowPut:
+    """The row of a new part. On the Volume it shares the files under their names. On hosts each file of the part is a
+    hard link in the part's own directory, so that each replica deletes its files without regard to other tablets.
+    """
+    parts, state = _parts(facts, extent), part_state(facts, extent, serial)
+    if facts.voters:
+        own = tablet_directory(extent.table_id, directory)
+        parts = {f"{own}/{name.rpartition('/')[2]}": entry for name, entry in parts.items()}
+        state = replace(state, segments=tuple(parts))
+    return _row_put(extent, state, parts, directory)
+
+
+def _placed(row: bytes, voters: Mapping[str, ReplicaCell], placement: str) -> RowPut:
+    cells = {host: replace(cell, placement=f"{placement}-{host}") for host, cell in voters.items()}
+    return RowPut(row, {keys.replica_column(host): cell.encode() for host, cell in cells.items()})
 
 
 def one_change(changes: Sequence[Change]) -> Change:
@@ -235,6 +270,7 @@ def one_change(changes: Sequence[Change]) -> Change:
         tuple(put for change in changes for put in change.first),
         tuple(put for change in changes for put in change.then),
         tuple(cell for change in changes for cell in change.deletes),
+        tuple(put for change in changes for put in change.replicas),
     )
 
 

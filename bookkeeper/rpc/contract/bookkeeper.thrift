@@ -612,6 +612,7 @@ service TServer extends Node {
   void forget_streams(1: list<StreamKey> streams) throws (1: Fault fault)
   void forget_roots(1: list<RootLog> logs) throws (1: Fault fault)
   HeldReplicas replicas(1: string table_id, 2: bool with_segments) throws (1: Fault fault)   // on this host; empty = of all tables
+  list<Extent> divide_replica(1: string source, 2: list<Extent> children) throws (1: Fault fault)   // after a split of the tablet in this directory; answers the children that this host has completely
 
   // other clusters
   string open_stream(1: StreamKey stream) throws (1: Fault fault)                  // session token, expires when idle

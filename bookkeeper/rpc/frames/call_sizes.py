@@ -33,6 +33,7 @@ BULK_METHODS = {
             "write_if",
             "scan",
             "adopt_segments",
+            "divide_replica",
             "assign_work",
             "forget_streams",
             "forget_roots",

@@ -163,6 +163,15 @@ class HostStore:
         except OSError as error:
             raise unavailable(f"received files in {self._directory} can't get their names", error) from error
 
+    def link(self, names: Mapping[str, str]) -> None:
+        """Give durable files other names on :attr:`volume`, durable on return: new name to present name. A new name
+        that is there already is fine, because the names of segment files are unique for ever. Raises OSError:
+        FileNotFoundError for a file that is gone, with some names given, perhaps.
+        """
+        self._volume.share({new: present for new, present in names.items() if not self._volume.exists(new)})
+        for directory in {(self._directory / new).parent: None for new in names}:
+            sync_directory(directory, self._ops)  # also of names that a process gave before it died
+
     def free_bytes(self) -> int:
         """Room on the disk. Raises UnavailableError."""
         try:

@@ -18,7 +18,8 @@ from bookkeeper.replicas.instructions import Answer, Decision, Delete
 from bookkeeper.replicas.machine import decide
 from bookkeeper.replicas.messages import Ack
 from bookkeeper.replicas.rules import CORRECTED, Rules
-from bookkeeper.replicas.values import Placement, Replica
+from bookkeeper.replicas.splitting import divided
+from bookkeeper.replicas.values import Placement, Replica, Segment
 from bookkeeper.storage.replicas import HeldFile, HostStore, Manifest, ReplicaKey, durable_part
 
 NamesInUse = Callable[[], Collection[str]]
@@ -109,6 +110,17 @@ class HeldReplica:
             gone = tuple(name for one in decision if isinstance(one, Delete) for name in one.files)
             self._store.volume.delete(gone)
             return gone
+
+    def divide(self, state: Segment, raw: bytes, files: Sequence[HeldFile], link: Callable[[], None]) -> None:
+        """Begin with the state that a split has given this tablet in the books (:func:`divided`). ``link`` gives the
+        files of the parent their names here, durable on return. Raises as :meth:`apply`, and the errors of ``link``.
+        """
+        with self._lock:
+            replica = divided(self._replica_here(), state, [file.name for file in files])
+            link()
+            known = {**self._manifest.files, **{file.name: file for file in files}}
+            states = {**self._manifest.states, state.id: raw}
+            self._save(replace(self._manifest, replica=replica, files=known, states=states))
 
     def placed(self, extent: Extent, change: Callable[[Replica], Replica]) -> None:
         """Note what the tablet's row says about this replica, such as its stage. Raises as :meth:`apply`."""

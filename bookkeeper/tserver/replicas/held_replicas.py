@@ -11,12 +11,12 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
-from bookkeeper.errors import CorruptionError
+from bookkeeper.errors import CorruptionError, unavailable
 from bookkeeper.model import Extent, HostIdentity
 from bookkeeper.replicas.events import Restarted
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.values import INCOMING_MAX, Placement, Replica, Stage, Target
-from bookkeeper.storage.replicas import HostStore, Manifest, ReplicaKey
+from bookkeeper.storage.replicas import HeldFile, HostStore, Manifest, ReplicaKey
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 
 LOG = logging.getLogger(__name__)
@@ -111,6 +111,29 @@ class HeldReplicas:
             self._store.save(manifest)
             found = self._held[key] = HeldReplica(self._store, manifest, self._rules)
             return found
+
+    def link_known(self, key: ReplicaKey, files: Mapping[str, HeldFile]) -> list[str]:
+        """Give files that this host has of other tablets of the table, with the same last part of their names, size and
+        checksum, their names in this tablet. Returns these names, durable: a host that was away during a split has the
+        files of the tablet that was split. Raises UnavailableError.
+        """
+        if not files:
+            return []
+        wanted = {name.rpartition("/")[2]: file for name, file in files.items()}
+        known: dict[str, str] = {}
+        for other in self.all():
+            if other.key.table_id == key.table_id and other.key != key:
+                for name, file in other.manifest.files.items():
+                    new = wanted.get(name.rpartition("/")[2])
+                    if new is not None and (file.size_bytes, file.crc32c) == (new.size_bytes, new.crc32c):
+                        known[new.name] = name
+        try:
+            self._store.link(known)
+        except FileNotFoundError:
+            return []  # the other tablet has deleted one: all of them come from the sender
+        except OSError as error:
+            raise unavailable(f"files of other tablets can't get their names in {key.prefix}", error) from error
+        return sorted(known)
 
     def remove(self, key: ReplicaKey, placement: Placement | None) -> None:
         """Remove the replica of this placement from this host; None: a damaged one. Another one stays, and none is

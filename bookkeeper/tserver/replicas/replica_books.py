@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, Row
 from bookkeeper.metadata.values import FlushState, ReplicaCell
@@ -11,6 +14,16 @@ from bookkeeper.tserver.replicas.offer_checks import ReplicaRow, RowReplica
 
 FAMILIES = ("tablet", "replica")
 STAGES = {"voter": Stage.LIVE, "joining": Stage.JOINING}
+
+
+@dataclass(frozen=True, slots=True)
+class NamedState:
+    """The named state of a tablet: ``tablet:flush`` parsed and as it is, and the ``segment:`` cells of its files."""
+
+    row: ReplicaRow
+    flush: FlushState
+    raw: bytes
+    entries: Mapping[str, bytes]
 
 
 class ReplicaBooks:
@@ -25,6 +38,20 @@ class ReplicaBooks:
         """
         row = self._metadata.get(keys.tablet_row(extent.table_id, extent.end_row), FAMILIES)
         return None if row is None else parse_replica_row(row)
+
+    def named(self, extent: Extent) -> NamedState | None:
+        """The named state of a tablet; None without one, or when the row has other borders. Raises CorruptionError,
+        TransientError.
+        """
+        row = self._metadata.get(keys.tablet_row(extent.table_id, extent.end_row), (*FAMILIES, "segment"))
+        parsed = None if row is None else parse_replica_row(row)
+        if row is None or parsed is None or parsed.extent != extent or parsed.named_id is None:
+            return None
+        raw = row.cells[keys.FLUSH].value
+        cells = {keys.parse_file(name): cell.value for name, cell in row.family("segment").items()}
+        return NamedState(
+            parsed, FlushState.decode(raw), raw, {name: cells[name] for name in parsed.named_files if name in cells}
+        )
 
     def rows(self, table_id: str) -> dict[str, ReplicaRow]:
         """The tablets of a table by their directories. Raises CorruptionError, TransientError: never a part of them."""

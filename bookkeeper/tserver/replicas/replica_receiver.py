@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -80,6 +80,8 @@ class _Transfer:
     files: Mapping[str, HeldFile]
     parts: dict[str, Part]
     used_ns: int
+    linked: frozenset[str] = frozenset()
+    """Files that another tablet of this host had: links, not sent."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     is_over: bool = False
 
@@ -91,6 +93,10 @@ class _Transfer:
     def use(self, now_ns: int) -> None:
         """The sender used it."""
         self.used_ns = now_ns
+
+    def link(self, names: Collection[str]) -> None:
+        """These files need no content."""
+        self.linked = frozenset(names)
 
     def end(self) -> None:
         """No later call uses it."""
@@ -252,7 +258,9 @@ class ReplicaReceiver:
             with self._lock:
                 self._transfers[transfer.name] = transfer
             with self._ended_by_error(transfer):
-                for name in need:
+                retained = set(need).intersection(offer.segment.retained)  # no other tablet has a new file
+                transfer.link(self._replicas.link_known(held.key, {name: files[name] for name in retained}))
+                for name in (name for name in need if name not in transfer.linked):
                     part = transfer.parts[name] = self._incoming.take(files[name])
                     part.settle()
                 missing = transfer.need()
@@ -294,7 +302,7 @@ class ReplicaReceiver:
     def _commit(self, transfer: _Transfer) -> SegmentAnswer:
         """Let the segment count; the caller has the transfer's lock."""
         held, parts = transfer.held, transfer.parts
-        brought = [file for name, file in transfer.files.items() if name in parts]
+        brought = [file for name, file in transfer.files.items() if name in parts or name in transfer.linked]
         decision = held.commit(
             transfer.arrived(), brought, transfer.offer.state, lambda: self._incoming.publish(list(parts.values()))
         )

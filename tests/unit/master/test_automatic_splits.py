@@ -15,12 +15,11 @@ from bookkeeper.master import automatic_splits
 from bookkeeper.master.automatic_splits import RETRY_BASE_MS, WHOLE_REST_MS, AutomaticSplits
 from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.index.snapshot import TabletView, tablet_view
-from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.master.operations.split_merge import MERGE_KIND, SPLIT_KIND, merge_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import MetadataTable, Row
-from bookkeeper.metadata.values import VOTER, ReplicaCell, SegmentEntry
+from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent, RowRange
 from bookkeeper.rpc.contract.messages import ImportRequest, SplitPoint
 from tests.support.border_world import ends_of, held_row, hold
@@ -120,13 +119,10 @@ def test_a_tablet_beyond_the_limit_is_split_at_the_row_that_its_tserver_names(
     assert tserver.orders.count("measure None") == 1
 
 
-def test_a_tablet_with_several_replicas_is_not_split(world: World, master: Master, tserver: ScriptedTServer) -> None:
+def test_a_tablet_with_several_replicas_is_split_too(world: World, master: Master, tserver: ScriptedTServer) -> None:
     large_table(world, tserver)
-    replicas = (TabletReplica("h1", ReplicaCell("p", "d", VOTER)),)
-    splits_of(master).run_once([replace(view, replicas=replicas) for view in tablets(world)])
-    assert not tserver.orders
-    splits_of(master).run_once(tablets(world))
-    assert tserver.orders == ["measure None"], "the same tablet with one replica"
+    set_table_properties(world.coordination, "2", {"table.replicas": "3"})
+    assert look(splits_of(master), master) == [SPLIT_KIND]
 
 
 @pytest.mark.parametrize("size", [0, GIB - 1, GIB])

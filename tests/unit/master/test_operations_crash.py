@@ -14,16 +14,20 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.errors import UnavailableError
 from bookkeeper.master.cycle import replicate_file
 from bookkeeper.master.fate.engine import FAILED_RETENTION_NS, Args
-from bookkeeper.master.operations.split_merge import SPLIT_KIND, add_splits_args
+from bookkeeper.master.operations.split_merge import SPLIT_KIND, add_splits_args, claimed_rows
 from bookkeeper.master.operations.table_lifecycle import create_table_args
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_table import RowPut
+from bookkeeper.metadata.values import JOINING, ReplicaCell
 from bookkeeper.standalone.directory import init_cluster
 from tests.support.cuts import Crash, cut_at
 from tests.support.faults import fault
-from tests.support.master_world import UNHURRIED
+from tests.support.master_world import LATE_MS, UNHURRIED
 from tests.support.masters import LocalMaster
-from tests.support.operation_scenes import NAME, SCENES, EndState, Scene, end_state, scene_at
+from tests.support.operation_scenes import NAME, SCENES, VARIANTS, EndState, Scene, end_state, scene_at
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +40,9 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMaster]:
         made.leadership.stop()
 
 
+PLAYS = {**SCENES, **VARIANTS}
+
+
 def test_every_kind_of_operation_is_cut(tmp_path: Path, peer: LocalMaster) -> None:
     with scene_at(tmp_path / "west", peer) as scene:
         assert set(SCENES) == {*scene.master.fate.kinds, replicate_file.KIND}, "an operation without a scene"
@@ -44,18 +51,18 @@ def test_every_kind_of_operation_is_cut(tmp_path: Path, peer: LocalMaster) -> No
 def uncut(kind: str, directory: Path, peer: LocalMaster) -> tuple[EndState, EndState]:
     """The state before an operation, and after it."""
     with scene_at(directory / "west", peer) as scene:
-        args = SCENES[kind].prepare(scene)
+        args = PLAYS[kind].prepare(scene)
         before = end_state(scene)
-        SCENES[kind].run(scene, args)
+        PLAYS[kind].run(scene, args)
         return before, end_state(scene)
 
 
 @pytest.mark.parametrize("behind", [False, True], ids=["before it", "behind it"])
-@pytest.mark.parametrize("kind", SCENES)
+@pytest.mark.parametrize("kind", PLAYS)
 def test_the_next_master_finishes_an_interrupted_operation(
     kind: str, behind: bool, tmp_path: Path, peer: LocalMaster
 ) -> None:
-    play = SCENES[kind]
+    play = PLAYS[kind]
     before, after = uncut(kind, tmp_path / "uncut", peer)
     assert (before != after) is (kind != replicate_file.KIND)
     for write in itertools.count():
@@ -75,6 +82,28 @@ def test_the_next_master_finishes_an_interrupted_operation(
         if not cut:
             assert write > 2
             return
+
+
+def test_a_split_waits_until_enough_voters_have_linked_the_files(tmp_path: Path, peer: LocalMaster) -> None:
+    with scene_at(tmp_path / "west", peer) as scene:
+        play = VARIANTS["add_splits on hosts"]
+        args = play.prepare(scene)
+        scene.start_host("h3")
+        joining = ReplicaCell("p-h3", "disk-h3", JOINING).encode()
+        table_id = scene.world.config().table_named(NAME).table_id
+        rows = [keys.tablet_row(table_id, end) for end in (b"m", None)]
+        scene.world.table.put([RowPut(row, {keys.replica_column("h3"): joining}) for row in rows], 1)
+        scene.hosts[1].trouble["divide_replica"] = UnavailableError("its disk is full")
+        running = scene.master.fate.submit(SPLIT_KIND, args)
+        for _ in range(20):
+            scene.world.clock.jump(LATE_MS)
+            scene.master.fate.step_once()
+        assert running.step == "divide", "a joining host counts as a copy"
+        assert "has 1 of 2, start its hosts (h2: its disk is full)" in running.note
+        assert claimed_rows([running]) >= set(rows)
+        scene.hosts[1].trouble.clear()
+        play.go_on(scene)
+        assert running.error is None
 
 
 def test_without_its_record_the_next_master_repeats_a_step(tmp_path: Path, peer: LocalMaster) -> None:

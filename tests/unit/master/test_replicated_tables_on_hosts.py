@@ -12,7 +12,7 @@ from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.master.operations.export import copy_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.replica_hosts import replica_counts
-from bookkeeper.master.operations.split_merge import MERGE_KIND, SPLIT_KIND, add_splits_args, merge_args
+from bookkeeper.master.operations.split_merge import MERGE_KIND, merge_args
 from bookkeeper.master.operations.table_lifecycle import create_table_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import VOTER
@@ -117,8 +117,11 @@ def test_what_works_with_one_replica_only_is_refused_in_words(world: World, mast
     end_all_sessions(world, master)
     directory = str(world.settings.directory / "exchange" / "out")
     refused: list[tuple[str, Args, str]] = [
-        (SPLIT_KIND, add_splits_args("copied", [b"k"]), "addsplits or merge works with one replica only"),
-        (MERGE_KIND, merge_args("copied", RowRange(None, None)), "name all splits when you create it"),
+        (
+            MERGE_KIND,
+            merge_args("copied", RowRange(None, None)),
+            "and merge works with one replica only",
+        ),
         ("import_directory", import_args(ImportRequest("f" * 32, "copied", directory, 1)), "write the rows with"),
         ("export_table", copy_args(CopyRequest("f" * 32, "copied", directory)), "and exporttable works with one"),
         (

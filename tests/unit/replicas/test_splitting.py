@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from bookkeeper.replicas.collecting import may_delete_log
-from bookkeeper.replicas.events import Adopted, TargetsChanged, UnloadRun
-from bookkeeper.replicas.instructions import Name, Send, Unloaded
+from bookkeeper.replicas.events import Adopted, OfferArrived, TargetsChanged, UnloadRun
+from bookkeeper.replicas.instructions import Answer, Name, Send, Unloaded
 from bookkeeper.replicas.machine import decide
-from bookkeeper.replicas.messages import Offer
+from bookkeeper.replicas.messages import Accept, Offer, Reason
 from bookkeeper.replicas.naming import has_import, settled, shippable
 from bookkeeper.replicas.placements import Phase, RowReplica, TabletRow
 from bookkeeper.replicas.receiving import judge
@@ -18,6 +18,7 @@ from bookkeeper.replicas.rules import CORRECTED
 from bookkeeper.replicas.splitting import (
     closed_at,
     copies_together,
+    divided,
     merged_row,
     split_in_place,
     successor_replica,
@@ -136,3 +137,38 @@ def test_a_peer_gets_what_is_durable_and_a_log_stays_while_somebody_needs_it() -
     assert may_delete_log(is_sealed=True, needed_by=())
     assert not may_delete_log(is_sealed=True, needed_by=("u",))
     assert not may_delete_log(is_sealed=False, needed_by=())
+
+
+CHILD = Segment(state_id(5, 1), None, True, retained=("f",), logs=((5, 7),))
+"""The state that the books give a child: the split has term 5."""
+
+
+def test_a_child_begins_with_the_state_of_the_books_when_the_host_has_its_files() -> None:
+    child = divided(Replica("b", Q), CHILD, ["f"])
+    assert (child.root, child.term, child.leader, child.files) == (CHILD.id, 5, None, frozenset({"f"}))
+    assert child.entries == (Entry(CHILD),)
+
+
+def test_the_tablet_that_keeps_its_row_takes_no_offer_of_the_whole_any_more() -> None:
+    kept = divided(replace(LEADER, leader=None), CHILD, [])
+    assert kept.root == CHILD.id
+    late = Offer("a", P, Segment(state_id(3, 2), ROOT, files=("g",), retained=("f",)), 3, "a")
+    assert judge(kept, late, CORRECTED) is Reason.INVALID
+    first = Segment(state_id(6, 0), CHILD.id, True, retained=("f",))
+    led, _ = decide(kept, OfferArrived(Offer("b", Q, first, 6, "b")), CORRECTED)
+    assert [one.step for one in led.incoming] == [Step.FAST_FORWARD]
+
+
+def test_a_host_that_lacks_a_file_keeps_its_root_and_gets_the_first_major() -> None:
+    lacking = divided(Replica("b", Q), replace(CHILD, retained=("f", "g")), ["f"])
+    assert (lacking.root, lacking.files) == (None, frozenset({"f"}))
+    first = Segment(state_id(6, 0), CHILD.id, True, retained=("f", "g"))
+    (_, decision) = decide(lacking, OfferArrived(Offer("a", P, first, 6, "a")), CORRECTED)
+    assert [one.reply.need for one in decision if isinstance(one, Answer) and isinstance(one.reply, Accept)] == [("g",)]
+
+
+def test_a_late_order_changes_nothing_where_the_child_has_a_leader() -> None:
+    led = replace(divided(Replica("b", Q), CHILD, ["f"]), leader="a", term=6, root=state_id(6, 0))
+    assert divided(led, CHILD, ["f"]) == led
+    once = divided(Replica("b", Q), CHILD, ["f"])
+    assert divided(once, CHILD, ["f"]) == once, "the order came twice"

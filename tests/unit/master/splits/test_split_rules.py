@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import cast
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -15,7 +16,7 @@ from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.split_rules import Change, TabletFacts
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, Row
-from bookkeeper.metadata.values import FlushState, SegmentEntry
+from bookkeeper.metadata.values import VOTER, FlushState, ReplicaCell, SegmentEntry
 from bookkeeper.model import Extent, PartialHighWater, RowRange, StreamKey
 from bookkeeper.origins import Part, Root, RootIntervals, Runs
 from tests.support.faults import fault
@@ -421,3 +422,33 @@ def _held_of(tablet: TabletFacts, row: bytes) -> set[int]:
     assert tablet.flush is not None
     parts = tablet.flush.origin_intervals.get(ROOT, RootIntervals()).parts
     return {offset for part in parts if part.rows.contains(row) for offset in part.runs.offsets().tolist()}
+
+
+def test_the_parts_of_a_tablet_on_hosts_have_the_voters_under_new_placements_and_files_of_their_own() -> None:
+    name = "tables/1/t-00000/f-1.parquet"
+    voters = {host: ReplicaCell(f"p-{host}", f"disk-{host}", VOTER) for host in ("h1", "h2")}
+    held = facts(None, None, state(segments=[name]), {name: entry(b"b", b"y")})
+    held = replace(held, voters=voters)
+    change = split_rules.split_change(held, [b"h", b"m"], 4, "s-7-0-0")
+    assert [put.key for put in change.replicas] == [b"1;h", b"1;m"], "the last part keeps the row and the placements"
+    for number, put in enumerate(change.replicas):
+        assert {column.qualifier: ReplicaCell.decode(raw) for column, raw in put.values.items()} == {
+            host.encode(): ReplicaCell(f"s-7-0-0-{number}-{host}", f"disk-{host}", VOTER) for host in ("h1", "h2")
+        }
+    for number, put in enumerate(change.first):
+        flush = FlushState.decode(put.values[keys.FLUSH])
+        assert flush.segments == (f"tables/1/s-7-0-0-{number}/f-1.parquet",)
+        assert keys.segment_column(flush.segments[0]) in put.values
+    (kept,) = change.then
+    assert FlushState.decode(kept.values[keys.FLUSH]).segments == (name,)
+    assert split_rules.decode_facts(cast("list[dict[str, values.Json]]", split_rules.encode_facts([held]))) == [held]
+
+
+def test_the_parts_of_a_tablet_on_the_volume_share_its_files_and_have_no_replica() -> None:
+    held = facts(None, None, state(segments=["s/1"]), {"s/1": entry(b"b", b"y")})
+    change = split_rules.split_change(held, [b"m"], 4, "s-7")
+    assert change.replicas == ()
+    assert [FlushState.decode(put.values[keys.FLUSH]).segments for put in (*change.first, *change.then)] == [
+        ("s/1",),
+        ("s/1",),
+    ]

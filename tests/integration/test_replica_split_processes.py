@@ -1,0 +1,66 @@
+"""A table with replicas on three hosts is split while rows are written, with real processes, of which one is killed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.client import Client, Mutation
+from tests.support.cluster import Cluster
+
+pytestmark = pytest.mark.integration
+
+ROWS = [b"%03d" % row for row in range(200)]
+SPLITS = [b"050", b"100", b"150"]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path / "own", "own", tservers=1, overrides={"standalone.hosts": 3}) as made:
+        yield made
+
+
+def write(client: Client, value: bytes) -> None:
+    """The value in each row, acknowledged."""
+    with client.writer("t") as writer:
+        for row in ROWS:
+            writer.add(Mutation(row).put(b"f", b"q", value))
+
+
+def values(client: Client) -> dict[bytes, bytes]:
+    return {cell.row: cell.value for cell in client.scan("t").cells()}
+
+
+def write_until(client: Client, ended: threading.Event) -> bytes:
+    """Write all rows again and again; the last value, which all of them have."""
+    number = 0
+    while not ended.is_set():
+        number += 1
+        write(client, b"%d" % number)
+    return b"%d" % number
+
+
+@pytest.mark.parametrize("killed", ["", "tserver1", "host2.tserver1"])
+def test_a_split_under_load_loses_no_cell(killed: str, cluster: Cluster) -> None:
+    client, ended = cluster.client, threading.Event()
+    client.tables.create("t", properties={"table.replicas": "3"})
+    write(client, b"0")
+    client.tables.flush("t")
+    with ThreadPoolExecutor(1) as load:
+        last = load.submit(write_until, client, ended)
+        try:
+            for split in SPLITS:
+                if killed and split == SPLITS[1]:
+                    cluster.kill9(killed)
+                client.tables.add_splits("t", [split])
+        finally:
+            ended.set()
+        value = last.result()
+    assert client.tables.splits("t") == SPLITS
+    assert values(client) == dict.fromkeys(ROWS, value)
+    cluster.kill9("host3.tserver1")
+    assert values(client) == dict.fromkeys(ROWS, value), "a half has lost cells with a host"

@@ -1,0 +1,141 @@
+"""A host links the files of a tablet that was split for the new ones: beliefs, crashes, files that it lacks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.errors import UnavailableError
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.values import FlushState
+from bookkeeper.model import Extent
+from bookkeeper.replicas.events import Flushed, LeaderNamed
+from bookkeeper.replicas.values import Placement, Stage, state_id
+from bookkeeper.storage.replicas import ReplicaKey
+from bookkeeper.tserver.replicas.offer_checks import ReplicaRow, RowReplica
+from bookkeeper.tserver.replicas.replica_books import NamedState
+from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
+from tests.support.replica_disks import EXTENT, KEY, Disk, PowerLostError, disk
+
+LOW, HIGH = replace(EXTENT, end_row=b"m"), replace(EXTENT, prev_row=b"m")
+CHILD = ReplicaKey(EXTENT.table_id, "s-9-0")
+NAMES = ("1.parquet", "2.parquet")
+STATE = keys.first_flush_id(4)
+
+
+@dataclass
+class Books:
+    """The rows of both halves as the books have them."""
+
+    incarnation: str
+    serial: int = 4
+    rows: dict[Extent, tuple[ReplicaKey, str]] = field(
+        default_factory=lambda: {LOW: (CHILD, "s-9-0-host1"), HIGH: (KEY, "p-host1")}
+    )
+
+    def named(self, extent: Extent) -> NamedState | None:
+        """See ``ReplicaBooks.named``."""
+        if extent not in self.rows:
+            return None
+        key, placement = self.rows[extent]
+        names = tuple(key.prefix + name for name in NAMES)
+        own = RowReplica(Placement(placement, self.incarnation), Stage.LIVE)
+        row = ReplicaRow(extent, key.directory, self.serial, {"host1": own}, STATE, names)
+        flush = FlushState(STATE, {}, 7, 0, {}, (), names)
+        return NamedState(row, flush, flush.encode(), dict.fromkeys(names, b'{"half":1}'))
+
+
+def host(directory: Path, files: int = 2) -> Disk:
+    """A host with so many files of the tablet."""
+    found = disk(directory, "host1")
+    held = found.held()
+    held.apply(LeaderNamed("host1", 1))
+    for number, name in enumerate(NAMES[:files], 1):
+        file = found.file(name, name.encode())
+        held.apply(Flushed((file.name,), segment_id=state_id(1, number)), [file], {state_id(1, number): b"state"})
+    held.apply(LeaderNamed(None, 1))
+    return found
+
+
+def divide(found: Disk, books: Books) -> list[Extent]:
+    return ReplicaDivider(found.replicas, books.named).divide(KEY.directory, [LOW, HIGH])
+
+
+def files(found: Disk, key: ReplicaKey) -> Mapping[str, bytes]:
+    paths = (found.directory / key.prefix).glob("*.parquet")
+    return {path.name: path.read_bytes() for path in paths}
+
+
+WHOLE = {name: name.encode() for name in NAMES}
+
+
+def test_both_halves_have_all_files_under_their_own_names_and_the_cells_of_their_rows(tmp_path: Path) -> None:
+    found = host(tmp_path)
+    assert divide(found, Books(found.store.identity.incarnation)) == [LOW, HIGH]
+    child, kept = found.replicas.find(CHILD), found.replicas.find(KEY)
+    assert child is not None
+    assert kept is not None
+    assert (child.replica.root, kept.replica.root) == (STATE, STATE)
+    assert files(found, CHILD) == files(found, KEY) == WHOLE
+    assert {file.entry for file in child.root_files()} == {b'{"half":1}'}
+    assert (child.extent, kept.extent) == (LOW, HIGH)
+    found.store.volume.delete([KEY.prefix + name for name in NAMES])
+    assert files(found, CHILD) == WHOLE, "the files of one half are those of the other one"
+
+
+@pytest.mark.parametrize("is_behind", [False, True], ids=["before it", "behind it"])
+def test_an_order_that_was_cut_is_repeated_after_a_restart(is_behind: bool, tmp_path: Path) -> None:
+    for cut in itertools.count():
+        found = host(tmp_path / str(cut))
+        books = Books(found.store.identity.incarnation)
+        found.ops.cut_at, found.ops.is_behind = len(found.ops.calls) + cut, is_behind
+        try:
+            divide(found, books)
+        except PowerLostError:
+            found.reopen()
+            found.replicas.delete_orphans()
+            assert divide(found, books) == [LOW, HIGH]
+            assert files(found, CHILD) == files(found, KEY) == WHOLE
+            continue
+        assert cut > 6
+        return
+
+
+def test_a_file_that_is_not_here_stays_lacking(tmp_path: Path) -> None:
+    found = host(tmp_path, files=1)
+    assert divide(found, Books(found.store.identity.incarnation)) == []
+    child = found.replicas.find(CHILD)
+    assert child is not None
+    assert child.replica.root is None, "a host without a file takes the named state for its own"
+    assert files(found, CHILD).keys() == {NAMES[0]}
+
+
+def test_a_file_that_goes_meanwhile_is_no_link(tmp_path: Path) -> None:
+    found = host(tmp_path)
+    found.store.volume.delete([KEY.prefix + NAMES[0]])
+    with pytest.raises(UnavailableError, match="can't get their names"):
+        divide(found, Books(found.store.identity.incarnation))
+    child = found.replicas.find(CHILD)
+    assert child is not None
+    assert not child.replica.files
+
+
+def without_row(books: Books) -> None:
+    del books.rows[LOW]
+
+
+def on_another_disk(books: Books) -> None:
+    books.incarnation = "wiped"
+
+
+@pytest.mark.parametrize("change", [without_row, on_another_disk])
+def test_only_what_the_books_name_on_this_disk_is_made(change: Callable[[Books], None], tmp_path: Path) -> None:
+    found = host(tmp_path)
+    books = Books(found.store.identity.incarnation)
+    change(books)
+    assert LOW not in divide(found, books)
+    assert found.replicas.find(CHILD) is None
