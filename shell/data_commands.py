@@ -9,7 +9,7 @@ import click
 from bookkeeper.client import Cell, Mutation
 from shell import parameters
 from shell.conditions import condition_of, conditional, rejected_error
-from shell.output import Output, Record, parse_bytes, printable
+from shell.output import Output, Record, parse_bytes, printable, utc
 from shell.parameters import ColumnChoice
 from shell.shell_session import Session, in_session
 
@@ -95,6 +95,7 @@ def _write(session: Session, table: str, mutation: Mutation) -> None:
 @click.option("--user", metavar="NAME", help="User who reads; default: root.")
 @click.option("--auths", type=parameters.names, metavar="A,B", help="Use only these authorizations of the user.")
 @click.option("--limit", type=parameters.COUNT, metavar="N", help="At most N cells.")
+@click.option("--stale", type=parameters.COUNT, metavar="MS", help="Cells may lack the writes of the last MS ms.")
 @in_session
 def scan(
     session: Session,
@@ -109,11 +110,17 @@ def scan(
     user: str | None,
     auths: list[str] | None,
     limit: int | None,
+    stale: int | None,
 ) -> None:
     """Print cells in order, one a line: row, column, visibility, timestamp, value.
 
     The newest version of a cell is first; table.versions.max limits the versions. A cell with a visibility label is
     shown if the user's authorizations satisfy the label (setauths).
+
+    With --stale, hosts that follow a tablet answer when their copy is young enough, also while its leader is away;
+    else the leader answers. The last line then says as of when the cells are: they have every write acknowledged until
+    that time, by the clock of the tablet's leader. A copy's time is that of its last record, so a tablet that nobody
+    writes looks older than it is.
     """
     chosen = [choice for choices in columns for choice in choices]
     families = {choice.family for choice in chosen if choice.qualifier is None}
@@ -129,11 +136,20 @@ def scan(
         to_ms=to_ms,
         user=user,
         authorizations=None if auths is None else tuple(auths),
+        stale_ms=stale,
     )
     cells = (cell for cell in scanner.cells() if not chosen or cell.family in families or cell[1:3] in single)
     for cell in itertools.islice(cells, limit):
         record = _cell_record(cell)
         output.line(record, "{row} {family}:{qualifier} [{visibility}] {timestamp}    {value}".format(**record))
+    if stale is not None:
+        output.line({"as_of_ms": scanner.as_of_ms}, _age_text(scanner.as_of_ms))
+
+
+def _age_text(as_of_ms: int | None) -> str:
+    if as_of_ms is None:
+        return "as of now: leaders answered"
+    return f"as of {utc(as_of_ms) or 'a time before the first record'}"
 
 
 def _cell_record(cell: Cell) -> Record:

@@ -164,8 +164,9 @@ class Client:
         """A scan from ``start_row`` (included) to ``stop_row`` (excluded); None = no bound.
 
         ``families`` and ``columns``, pairs of family and qualifier, select cells; both empty = all. ``options`` are the
-        other fields of :class:`ScanRange`: versions, times, the user and its authorizations, the size of pages. Raises
-        NotFoundError; for a table that was deleted in the last seconds, iterating may raise it instead.
+        other fields of :class:`ScanRange`: versions, times, the user and its authorizations, the size of pages, and
+        ``stale_ms``, with which followers of tables with several replicas answer, too. Raises NotFoundError; for a
+        table that was deleted in the last seconds, iterating may raise it instead.
         """
         scan_range = ScanRange(start_row, stop_row, tuple(families), tuple(columns), **options)
         return Scanner(self._locations.of(table), self._pool, self._clock, self._rng, scan_range, self._reasons)

@@ -90,7 +90,10 @@ class LocationCache:
         """See :class:`TableLocations`."""
         with self._lock:
             entry = self._cached.get(table)
-            tablets = None if entry is None else entry.tablets.with_tablet(TabletLocation(extent, None))
+            tablets = None
+            if entry is not None:
+                replicas = entry.tablets.replicas.get(extent, ())
+                tablets = entry.tablets.with_tablet(TabletLocation(extent, None, replicas=replicas))
             if entry is not None and tablets is not None:
                 self._cached[table] = _CachedTablets(tablets, entry.since_ns)
             else:

@@ -3,7 +3,7 @@
 The scanner fetches the next page while the caller uses one. The iterating thread fetches the first page itself, with
 cached locations, so a small scan is one call and starts no thread. When a tablet moves or its tserver dies, the scanner
 locates it again and goes on behind the last cell. A scan is no snapshot: it shows each tablet as it is when it gets
-there.
+there. With ``stale_ms`` followers answer first, and the leader when none of them does.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ import pyarrow as pa
 from bookkeeper.client import location_cache
 from bookkeeper.client.location_cache import TableLocations
 from bookkeeper.client.retry import retrying
+from bookkeeper.client.stale_choice import followers_to_ask, may_ask_followers
 from bookkeeper.client.tablet_extents import TableMap, UnservableTracker
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, CorruptionError, NotFoundError, NotServingError, TransientError
@@ -45,6 +46,9 @@ BUDGET_MS = 120_000
 
 PAGE_TIMEOUT_MS = 10_000
 """Time-out of one try, ms: about the time that replacing a stopped tserver takes."""
+
+FOLLOWER_TIMEOUT_MS = 2_000
+"""Time-out of one try at a follower, ms: another host has the same cells, so a scan does not wait for a stopped one."""
 
 
 def admit_page(size: int) -> None:
@@ -88,6 +92,8 @@ class ScanRange:
     """The user of the scan; None = ``root``."""
     authorizations: tuple[str, ...] | None = None
     """Authorizations of the scan, a subset of the user's; None = all of the user's."""
+    stale_ms: int | None = None
+    """A follower may answer with cells that lack the writes of the last so many ms; None = leaders answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,28 @@ class _Position:
     page_bytes: int
     table_id: str | None = None
     """The table of the earlier pages; None: this is the first page."""
+    follower: str | None = None
+    """The follower that served the tablet's page before; None: the leader did, or there is none."""
+    state_id: int | None = None
+    """The state of that follower's page."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A page of a tablet; ``follower`` served it, None = the leader did."""
+
+    extent: Extent
+    page: ScanPage
+    follower: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """The records of a page, the position of the next one (None at the end), and the age of a follower's page."""
+
+    batch: pa.RecordBatch
+    position: _Position | None
+    as_of_ms: int | None
 
 
 def page_after(page_bytes: int) -> int:
@@ -117,7 +145,8 @@ class Scanner:
 
     A batch has the columns ``row``, ``family``, ``qualifier``, ``visibility`` (binary), ``timestamp`` (int64,
     milliseconds since 1970), ``delete`` (always false) and ``value`` (binary). A scan is no snapshot: a write that
-    happens meanwhile is shown if the scan has not passed its row.
+    happens meanwhile is shown if the scan has not passed its row. With ``stale_ms`` it may lack the newest writes, and
+    ``as_of_ms`` says up to when it has all; the pages of a tablet never go back to an older state.
     """
 
     def __init__(
@@ -136,22 +165,34 @@ class Scanner:
         self._clock = clock
         self._rng = rng
         self._range = scan_range
+        self._away: set[str] = set()
+        self._as_of_ms: int | None = None
+
+    @property
+    def as_of_ms(self) -> int | None:
+        """The time, ms since 1970, until which the cells so far have every acknowledged write, by the clocks of the
+        leaders; None = leaders served all pages. It is that of the oldest page.
+        """
+        return self._as_of_ms
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Record batches, none of them empty. Raises NotServingError when no tserver gives a page of a tablet for two
         minutes, CorruptionError when a tablet needs an operator's help, NotFoundError when the table is deleted.
         """
         ended = threading.Event()
+        self._as_of_ms = None
         with ThreadPoolExecutor(1, thread_name_prefix="scan") as fetcher:
             try:
-                batch, position = self._fetch(self._position_at(self._range.start_row or b"", None), ended)
-                while position is not None:
-                    fetching = fetcher.submit(self._fetch, position, ended)
-                    if batch.num_rows:
-                        yield batch
-                    batch, position = fetching.result()
-                if batch.num_rows:
-                    yield batch
+                fetched = self._fetch(self._position_at(self._range.start_row or b"", None), ended)
+                self._note_age(fetched)
+                while fetched.position is not None:
+                    fetching = fetcher.submit(self._fetch, fetched.position, ended)
+                    if fetched.batch.num_rows:
+                        yield fetched.batch
+                    fetched = fetching.result()
+                    self._note_age(fetched)
+                if fetched.batch.num_rows:
+                    yield fetched.batch
             finally:
                 ended.set()
 
@@ -164,24 +205,31 @@ class Scanner:
         """The same cells as one Arrow table, for ranges that fit in memory."""
         return pa.Table.from_batches(list(self), MUTATION_SCHEMA)
 
-    def _fetch(self, position: _Position, ended: threading.Event) -> tuple[pa.RecordBatch, _Position | None]:
-        """One page, and the position of the next one; None at the end."""
-        extent, page = self._use_cached_tablets(position) or self._use_located_tablets(position, ended)
+    def _note_age(self, fetched: _Fetched) -> None:
+        if fetched.as_of_ms is not None and (self._as_of_ms is None or fetched.as_of_ms < self._as_of_ms):
+            self._as_of_ms = fetched.as_of_ms
+
+    def _fetch(self, position: _Position, ended: threading.Event) -> _Fetched:
+        """One page."""
+        found = self._use_cached_tablets(position) or self._use_located_tablets(position, ended)
+        extent, page = found.extent, found.page
         batch = decode_batch(page.records, admit_page)
         if page.resume is not None:
             row = batch.column("row")[-1].as_py() if batch.num_rows else position.row
             page_bytes = self._range.page_bytes or page_after(position.page_bytes)
-            return batch, _Position(row, page.resume, page_bytes, extent.table_id)
+            following = _Position(row, page.resume, page_bytes, extent.table_id, found.follower, page.state_id)
+            return _Fetched(batch, following, page.as_of_ms)
         stop_row = self._range.stop_row
         next_row = None if extent.end_row is None else extent.end_row + b"\x00"
         is_over = next_row is None or (stop_row is not None and stop_row <= next_row)
-        return batch, None if is_over or next_row is None else self._position_at(next_row, extent.table_id)
+        next_tablet = None if is_over or next_row is None else self._position_at(next_row, extent.table_id)
+        return _Fetched(batch, next_tablet, page.as_of_ms)
 
     def _position_at(self, row: bytes, table_id: str | None) -> _Position:
         """The position of the first page from ``row`` on."""
         return _Position(row, None, self._range.page_bytes or PAGE_BYTES, table_id)
 
-    def _use_cached_tablets(self, position: _Position) -> tuple[Extent, ScanPage] | None:
+    def _use_cached_tablets(self, position: _Position) -> _Found | None:
         """A page from the cached tserver; None: none is cached, or it does not serve the tablet."""
         located = self._locations.cached()
         if located is None:
@@ -195,12 +243,12 @@ class Scanner:
             self._locations.invalidate(located.extents[located.index_of(position.row)])
             return None
 
-    def _use_located_tablets(self, position: _Position, ended: threading.Event) -> tuple[Extent, ScanPage]:
+    def _use_located_tablets(self, position: _Position, ended: threading.Event) -> _Found:
         """A page from the tserver that the master names; repeated until it succeeds."""
         unservable = UnservableTracker(self._clock)
         attempts = count()
 
-        def attempt() -> tuple[Extent, ScanPage]:
+        def attempt() -> _Found:
             located = self._locations.locate(position.row, again=next(attempts) > 0)
             try:
                 return self._page(position, located, unservable)
@@ -214,21 +262,45 @@ class Scanner:
             reasons = self._reasons()
             raise NotServingError(f"{error.message}: {reasons}" if reasons else error.message) from error
 
-    def _page(
-        self, position: _Position, located: TableMap, unservable: UnservableTracker | None = None
-    ) -> tuple[Extent, ScanPage]:
+    def _page(self, position: _Position, located: TableMap, unservable: UnservableTracker | None = None) -> _Found:
         index = located.index_of(position.row)
         extent, address = located.extents[index], located.addresses[index]
         if is_of_another_table(position.table_id, extent.table_id):
             raise NotFoundError(f"table {self._locations.table} was deleted and created again during the scan")
+        request = self._request(extent, position)
+        if may_ask_followers(self._range.stale_ms, position.resume is None, position.state_id):
+            found = self._follower_page(position, located.replicas.get(extent, ()), address, request)
+            if found is not None:
+                return found
         if unservable is not None:
             unservable.check(located, (extent,))
         if address is None:
             raise NotServingError(f"no tserver serves tablet {extent} now")
+        return _Found(extent, self._pool.tserver(address, PAGE_TIMEOUT_MS).scan(request), None)
+
+    def _follower_page(
+        self, position: _Position, replicas: Sequence[str], leader: str | None, request: ScanRequest
+    ) -> _Found | None:
+        """A page from a follower; None: the leader has to answer."""
+        asked = replace(request, stale_ms=self._range.stale_ms, least_state=position.state_id)
+        for address in followers_to_ask(replicas, leader, position.follower, self._away, self._rng):
+            try:
+                page = self._pool.tserver(address, FOLLOWER_TIMEOUT_MS).scan(asked)
+            except BookkeeperError as error:
+                if not location_cache.is_stale_location(error) and not isinstance(error, CorruptionError):
+                    raise
+                LOG.debug("asking another host than %s: %s", address, error)
+                if not isinstance(error, NotServingError):
+                    self._away.add(address)
+                continue
+            return _Found(request.extent, page, None if page.state_id is None else address)
+        return None
+
+    def _request(self, extent: Extent, position: _Position) -> ScanRequest:
         cells = self._range
         columns = tuple(part for column in cells.columns for part in column)
         start_row = cells.start_row if position.resume is not None else position.row or None
-        request = ScanRequest(
+        return ScanRequest(
             extent,
             start_row,
             cells.stop_row,
@@ -242,4 +314,3 @@ class Scanner:
             cells.user,
             cells.authorizations,
         )
-        return extent, self._pool.tserver(address, PAGE_TIMEOUT_MS).scan(request)

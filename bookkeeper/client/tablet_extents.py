@@ -25,13 +25,15 @@ the master has not tried yet.
 @dataclass(frozen=True, slots=True)
 class TableMap:
     """The tablets of one table at one moment, in row order. ``addresses`` has None for tablets without a tserver;
-    ``placed`` as in :class:`TabletLocation`; ``problems`` are of tablets that need an operator's help.
+    ``placed`` as in :class:`TabletLocation`; ``problems`` are of tablets that need an operator's help; ``replicas`` are
+    the addresses of hosts with a replica, of tablets that have several.
     """
 
     extents: tuple[Extent, ...]
     addresses: tuple[str | None, ...]
     placed: tuple[int | None, ...]
     problems: Mapping[Extent, str] = field(default_factory=dict)
+    replicas: Mapping[Extent, tuple[str, ...]] = field(default_factory=dict)
 
     def index_of(self, row: bytes) -> int:
         """Position of the tablet that holds ``row``."""
@@ -51,7 +53,10 @@ class TableMap:
             problems[extent] = found.problem
         addresses = (*self.addresses[:index], found.address, *self.addresses[index + 1 :])
         placed = (*self.placed[:index], found.placed, *self.placed[index + 1 :])
-        return TableMap(self.extents, addresses, placed, problems)
+        replicas = {other: hosts for other, hosts in self.replicas.items() if other != extent}
+        if found.replicas:
+            replicas[extent] = found.replicas
+        return TableMap(self.extents, addresses, placed, problems, replicas)
 
 
 def table_map(locations: Iterable[TabletLocation]) -> TableMap:
@@ -71,6 +76,7 @@ def table_map(locations: Iterable[TabletLocation]) -> TableMap:
         tuple(found.address for found in ordered),
         tuple(found.placed for found in ordered),
         {found.extent: found.problem for found in ordered if found.problem},
+        {found.extent: found.replicas for found in ordered if found.replicas},
     )
 
 

@@ -118,6 +118,9 @@ def test_cells_are_written_scanned_and_deleted(shell: Shell, table: str) -> None
     assert len(shell.good("scan", table, "-c", "lat,name:de").out.splitlines()) == 2
     assert len(shell.good("scan", table, "--limit", "2").out.splitlines()) == 2
     assert shell.good("scan", table, "-b", "zz").out == ""
+    *cells, age = shell.good("scan", table, "--stale", "60000").out.splitlines()
+    assert (len(cells), age) == (3, "as of now: leaders answered")
+    assert shell.good("scan", table, "-b", "zz", "--stale", "60000", "--json").json_lines == [{"as_of_ms": None}]
     shell.good("setauths", "--clear")
 
 
@@ -270,6 +273,7 @@ def test_a_wait_that_is_over_has_an_exit_code_of_its_own(shell: Shell, tmp_path:
         (("createtable",), ExitCode.USAGE, "shell createtable --help"),
         (("nosuchcommand",), ExitCode.USAGE, "nosuchcommand"),
         (("scan", "t", "--limit", "0"), ExitCode.USAGE, "--limit"),
+        (("scan", "t", "--stale", "0"), ExitCode.USAGE, "--stale"),
         (("enablereplication", "-t", "t", "east"), ExitCode.USAGE, "--all-loc-groups"),
         (("enablereplication", "-t", "t", "-lg", "geo", "-all-loc-groups", "east"), ExitCode.USAGE, "either"),
         (("insert", "t", r"\xZZ", "f", "q", "v"), ExitCode.USAGE, "two hexadecimal digits"),

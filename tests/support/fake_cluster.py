@@ -27,7 +27,11 @@ from bookkeeper.rpc.contract.messages import (
 from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.storage.tablet import split_by_tablets
 from bookkeeper.storage.wal import decode_batch, encode_batch
+from bookkeeper.tserver.maintenance.stale_reads import reason_against
 from tests.support.rpc_peer import serving
+
+NOW_MS = 1_000_000
+"""The wall clock of hosts that follow."""
 
 TABLE = TableInfo("1", "t", "online", (), {})
 
@@ -66,6 +70,9 @@ class FakeTServer(_Rest):
     writes: int = 0
     scans: int = 0
     pages_asked: list[int] = field(default_factory=list)
+    follows: dict[Extent, tuple[int, int]] = field(default_factory=dict)
+    """Tablets of which it holds a replica: the state, and the time of its last record."""
+    least_states: list[int | None] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def write(self, batches: Sequence[WriteBatch], durability: str, writer: str, attempt: int) -> WriteResult:
@@ -89,8 +96,14 @@ class FakeTServer(_Rest):
         """Pages of two records; the mark is the number of the next one among those asked for."""
         self.scans += 1
         self.pages_asked.append(request.page_bytes)
+        state_id, as_of_ms = None, None
         if request.extent not in self.serves:
-            raise NotServingError("not here")
+            if request.stale_ms is None or request.extent not in self.follows:
+                raise NotServingError("not here")
+            self.least_states.append(request.least_state)
+            state_id, as_of_ms = self.follows[request.extent]
+            if reason := reason_against(state_id, as_of_ms, NOW_MS, request.stale_ms, request.least_state):
+                raise NotServingError(reason)
         pairs = set(zip(request.columns[::2], request.columns[1::2], strict=True))
         found = [
             record
@@ -107,7 +120,7 @@ class FakeTServer(_Rest):
         start = int(request.resume or b"0")
         page = pa.RecordBatch.from_pylist(found[start : start + 2], schema=MUTATION_SCHEMA)
         more = start + 2 < len(found)
-        return ScanPage(bytes(encode_batch(page)), str(start + 2).encode() if more else None)
+        return ScanPage(bytes(encode_batch(page)), str(start + 2).encode() if more else None, state_id, as_of_ms)
 
 
 @dataclass
@@ -200,8 +213,19 @@ class FakeCluster:
 
         placed = len(self.extents)
         return tuple(
-            TabletLocation(extent, address(extent), placed - number, self.problems.get(extent))
+            TabletLocation(
+                extent, address(extent), placed - number, self.problems.get(extent), replicas=self.replicas_of(extent)
+            )
             for number, extent in enumerate(reversed(self.extents))
+        )
+
+    def replicas_of(self, extent: Extent) -> tuple[str, ...]:
+        """The addresses of the hosts that hold a replica; none where no host follows."""
+        has = [extent in tserver.follows for tserver in self.tservers]
+        return tuple(
+            server.address
+            for tserver, server, follows in zip(self.tservers, self.tserver_servers, has, strict=True)
+            if any(has) and (follows or extent in tserver.serves)
         )
 
     @property

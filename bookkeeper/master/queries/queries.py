@@ -11,6 +11,7 @@ from typing import Protocol
 
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
+from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import NotFoundError, TransientError, UnavailableError
 from bookkeeper.master.books.finished import read_done
 from bookkeeper.master.calls.tservers import TServers
@@ -31,7 +32,7 @@ from bookkeeper.master.queries.usage import FAMILIES, usage_of
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import MetadataTable, Row, scan_parts
 from bookkeeper.metadata.values import FlushState
-from bookkeeper.model import Target, TargetKey
+from bookkeeper.model import HostIdentity, Target, TargetKey
 from bookkeeper.rpc.contract.messages import FileMark, TabletLocation, TableUsage, TargetStatus
 from bookkeeper.storage.wal import read_seal
 
@@ -39,6 +40,9 @@ SCAN_TRIES_MAX = 5
 MARK_AGAIN_MS = 100
 MARK_TIMEOUT_MS = 25_000
 """How long a mark waits for a tserver that does not answer, or for the logs of a dead one to be sealed."""
+
+LOCATION_FAMILIES = ("tablet", "location", keys.REPLICA_FAMILY)
+"""The column families that say where tablets are."""
 
 CONTENT_FAMILIES = ("tablet", "log")
 """The column families that :func:`holds_records` reads."""
@@ -60,6 +64,28 @@ class TabletStates(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class LiveProcesses:
+    """The addresses of live tservers, by session, and of those that hold a host's replicas, by host."""
+
+    tservers: Mapping[str, str]
+    hosts: Mapping[HostIdentity, str]
+
+    @classmethod
+    def of(cls, sessions: Iterable[SessionInfo]) -> LiveProcesses:
+        """Those of the live sessions."""
+        live = [info for info in sessions if info.alive]
+        return cls(
+            {info.session_id: info.address for info in live},
+            {info.host: info.address for info in live if info.host is not None},
+        )
+
+    def with_replica(self, view: TabletView) -> tuple[str, ...]:
+        """The addresses of the hosts that hold a replica of a tablet. A host that lost its disk holds none (P10)."""
+        found = (self.hosts.get(HostIdentity(one.host, one.cell.incarnation)) for one in view.replicas)
+        return tuple(address for address in found if address is not None)
+
+
+@dataclass(frozen=True, slots=True)
 class Queries:
     """The queries of one reign. Thread-safe."""
 
@@ -76,14 +102,14 @@ class Queries:
 
     def locate(self, table_id: str) -> list[TabletLocation]:
         """The location of every tablet of a table, in order: its address (None while its tserver is dead or not
-        chosen), whether the tserver serves it, the problem that an operator has to solve, and the error of a served
-        tablet.
+        chosen), whether the tserver serves it, the problem that an operator has to solve, the error of a served
+        tablet, and the addresses of the hosts with a replica.
 
         Raises NotFoundError, and BrokenChainError while a split or merge changes the tablets.
         """
         table = self.read_config().table(table_id)
-        live = self.tservers.live()
-        scanned = self.table.scan(*keys.table_section(table_id), ("tablet", "location"))
+        live = LiveProcesses.of(self.tservers.sessions())
+        scanned = self.table.scan(*keys.table_section(table_id), LOCATION_FAMILIES)
         rows = [row for row in scanned if keys.is_tablet(row)]
         views = [tablet_view(row) for row in rows]
         chains = Chains((table_id,))
@@ -93,9 +119,11 @@ class Queries:
             chains.finish()
         return [self._location(view, row, live) for view, row in zip(views, rows, strict=True)]
 
-    def _location(self, view: TabletView, row: Row, live: Mapping[str, str]) -> TabletLocation:
+    def _location(self, view: TabletView, row: Row, live: LiveProcesses) -> TabletLocation:
         session, states = view.session or "", self.states
-        found = TabletLocation(view.extent, live.get(session), keys.location_rank(row))
+        found = TabletLocation(
+            view.extent, live.tservers.get(session), keys.location_rank(row), replicas=live.with_replica(view)
+        )
         if states is None:
             return found
         return replace(
@@ -111,13 +139,13 @@ class Queries:
         """
         self.read_config().table(table_id)
         start, (_, stop) = keys.tablet_row(table_id, row), keys.table_section(table_id)
-        found = next(filter(keys.is_tablet, self.table.scan(start, stop, ("tablet", "location"))), None)
+        found = next(filter(keys.is_tablet, self.table.scan(start, stop, LOCATION_FAMILIES)), None)
         if found is None or not tablet_view(found).extent.contains(row):
             raise BrokenChainError(f"table {table_id}: no tablet holds row {row!r}")
         view = tablet_view(found)
         if view.session is not None:
             self.hurry(view.session, view.row)
-        return self._location(view, found, self.tservers.live())
+        return self._location(view, found, LiveProcesses.of(self.tservers.sessions()))
 
     def disk_usage(self, names: Sequence[str]) -> list[TableUsage]:
         """The disk usage of these tables (none = all), by name. Raises NotFoundError."""

@@ -40,6 +40,7 @@ struct TabletLocation {
   4: optional string problem              // why no tserver can serve it until an operator acts, for example a damaged file
   5: optional string warning              // what fails while a tserver serves it, for example its compaction
   6: optional bool loaded                 // whether its tserver serves it, by the last report of that tserver; absent = unknown
+  7: required list<string> replicas       // addresses of the live hosts that hold a replica; empty for a table with one replica
 }
 
 struct TabletProblem {

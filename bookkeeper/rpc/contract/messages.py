@@ -42,7 +42,8 @@ class TabletLocation:
     """The location of a tablet: ``address`` is ``host:port``, None while no tserver has it. ``placed`` rises when the
     tablet moves to another tserver, splits or merges; None = it was never assigned. ``problem`` says why no tserver can
     serve it until an operator acts, ``warning`` what fails while a tserver serves it; both are usually None.
-    ``loaded``: whether its tserver serves it, by that tserver's last report; None = unknown.
+    ``loaded``: whether its tserver serves it, by that tserver's last report; None = unknown. ``replicas`` are the
+    addresses of the live hosts that hold a replica, for reads with ``stale_ms``; empty for a table with one replica.
     """
 
     extent: Extent
@@ -51,6 +52,7 @@ class TabletLocation:
     problem: str | None = None
     warning: str | None = None
     loaded: bool | None = None
+    replicas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

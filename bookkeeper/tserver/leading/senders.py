@@ -159,7 +159,7 @@ class Senders:
     def _wake(self) -> None:
         hosts = {target.host for chain in self._led.all() for target in chain.replica.targets}
         with self._lock:
-            for host in hosts - self._threads.keys() if not self._is_closed else ():
+            for host in sorted(hosts - self._threads.keys()) if not self._is_closed else ():
                 self._threads[host] = self._started(host)
             threads = list(self._threads.values())
         for thread in threads:

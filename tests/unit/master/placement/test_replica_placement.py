@@ -15,6 +15,7 @@ from bookkeeper.master.index.snapshot import tablet_view
 from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.placement.placement import ClusterState, Placement
 from bookkeeper.master.queries.host_queries import HostQueries
+from bookkeeper.master.queries.queries import Queries
 from bookkeeper.master.replicas.leader_choice import LeaderChoice
 from bookkeeper.master.replicas.repair_state import RepairLimits
 from bookkeeper.master.replicas.repairer import Repairer
@@ -232,5 +233,12 @@ def test_hosts_and_replicas_are_shown_as_books_and_hosts_have_them(hosts: Hosts)
         ("h2", False, False, "the host is away"),
         ("h3", False, False, "the host holds nothing of it"),
     ]
+    locating = Queries(hosts.world.table, hosts.master.tservers, hosts.world.config, hosts.world.clock)
+    located = {one.extent: one.replicas for one in locating.locate("1")}
+    live = hosts.master.tservers.live()
+    assert set(located.pop(LAST)) == {live[hosts.tservers[name].session] for name in ("h1", "h3")}, (
+        "a client is sent to a host that is away"
+    )
+    assert not any(located.values()), "a tablet without replicas has hosts to read from"
     with pytest.raises(NotFoundError, match="no host h9; the hosts are h1, h3, host1"):
         queries.check_host("h9")
