@@ -1,4 +1,5 @@
-"""The demo's two clusters, ``west`` and ``east``: processes on this machine, with books in SQLite or in one real HBase.
+"""The demo's two clusters, ``west`` and ``east``, of three hosts each: processes on this machine, with books in SQLite
+or in one real HBase.
 
 All processes are gone when the context manager ends; if the demo itself is killed with -9, they end by themselves.
 """
@@ -20,13 +21,16 @@ from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.hbase_process import HBaseProcess
 from shell.demo.screen import Screen
 
-TSERVERS = 2
+HOSTS = 3
+"""Hosts of a cluster; each has a tserver."""
+
 READY_S = 120.0
 STOP_S = 20.0
 
 SETTINGS: dict[str, object] = {
     "tserver.wal_roll_bytes": 4 * 1024 * 1024,
     "master.gc_interval_ms": 1_000,
+    "standalone.hosts": HOSTS,
 }
 """Logs roll early, so that the demo also closes logs, ships them to their end and deletes them."""
 
@@ -56,14 +60,12 @@ class DemoClusters:
     west: DemoCluster
     east: DemoCluster
 
-    def secret_file(self, table: str) -> Path:
-        """The file of a secret with which west may replicate to the table of east."""
+    def secret_file(self, *tables: str) -> Path:
+        """The file of a secret with which west may replicate to these tables of east."""
         east = self.east.process.settings
         own = east.instance
         west = self.west.process.settings.instance
-        made = SecretStore(east.directory).make_for_peer(
-            west.name, own.name, own.instance_id, west.instance_id, [table]
-        )
+        made = SecretStore(east.directory).make_for_peer(west.name, own.name, own.instance_id, west.instance_id, tables)
         return made.path
 
 
@@ -76,12 +78,12 @@ def running_clusters(directory: Path, metadata: str, screen: Screen) -> Iterator
         books = _books(directory, metadata, cleanup, screen)
         processes = {}
         for name in ("west", "east"):
-            settings = init_cluster(directory / name, name, None, TSERVERS, books and f"{books}_{name}", SETTINGS)
+            settings = init_cluster(directory / name, name, None, 1, books and f"{books}_{name}", SETTINGS)
             command = [sys.executable, "-m", "shell.main", "standalone", str(settings.directory)]
             process = processes[name] = ClusterProcess(settings, command)
             cleanup.callback(process.stop, STOP_S)
             process.start()
-        with screen.waiting("starting two clusters of a master, two tservers and a replay process each"):
+        with screen.waiting("starting two clusters of a master, three hosts and a replay process each"):
             sides = {name: _ready_cluster(process, cleanup, screen) for name, process in processes.items()}
         yield DemoClusters(sides["west"], sides["east"])
 
@@ -107,7 +109,7 @@ def _ready_cluster(process: ClusterProcess, cleanup: ExitStack, screen: Screen) 
     process.wait_ready(READY_S)
     settings = process.settings
     client = cleanup.enter_context(Client.connect(settings.directory))
-    roles = ["master", *(f"tserver{n}" for n in range(1, TSERVERS + 1)), "replay"]
+    roles = ["master", "tserver1", *(f"host{n}.tserver1" for n in range(2, HOSTS + 1)), "replay"]
     pids = ", ".join(f"{role} {process.role(role).pid}" for role in roles)
     screen.log(f"{settings.instance.name} answers at {settings.master.address} (pids: {pids})")
     return DemoCluster(process, client)

@@ -13,19 +13,23 @@ from shell.demo.shipped_totals import Totals
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """All figures of a run. ``written``: acknowledged changes of cells on west, each a record to ship. ``times_s``:
-    times at which the clusters were ready, loaded, drained, compared.
+    """All figures of a run. ``comparisons``: by table and cluster. ``written``: acknowledged changes of cells on west,
+    each a record to ship. ``times_s``: times at which the clusters were ready, loaded, drained, compared, and had gone
+    on without hosts.
     """
 
-    comparisons: Mapping[str, Comparison]
+    comparisons: Mapping[str, Mapping[str, Comparison]]
     totals: Totals
     written: int
     lags_ms: Sequence[float]
-    times_s: tuple[float, float, float, float]
+    times_s: tuple[float, float, float, float, float]
 
 
 def print_report(screen: Screen, measurements: Measurements) -> None:
     """Print the report."""
+    found = {
+        f"{cluster} {table}": one for table, sides in measurements.comparisons.items() for cluster, one in sides.items()
+    }
     rows = [
         [
             name,
@@ -35,23 +39,23 @@ def print_report(screen: Screen, measurements: Measurements) -> None:
             f"{v.different:,}",
             "equal" if v.equal else "DIFFERS",
         ]
-        for name, v in measurements.comparisons.items()
+        for name, v in found.items()
     ]
-    screen.table(("table on", "cells", "missing", "unexpected", "different", "with the input"), rows)
-    for name, comparison in measurements.comparisons.items():
+    screen.table(("table", "cells", "missing", "unexpected", "different", "with the input"), rows)
+    for name, comparison in found.items():
         for example in comparison.examples:
             screen.line(f"{name}: {example}")
     screen.line(shipped_text(measurements.totals, measurements.written))
     for reason in measurements.totals.undercount_reasons:
         screen.line(f"the true figures may be higher: {reason}")
     screen.line(f"lag of a row while loading: {lag_text(measurements.lags_ms)}")
-    ready, loaded, drained, compared = measurements.times_s
+    ready, loaded, drained, compared, lost = measurements.times_s
     screen.line(
         f"time: start {ready:.1f} s, load {loaded - ready:.1f} s, zero lag {drained - loaded:.1f} s later, "
-        f"compare {compared - drained:.1f} s"
+        f"compare {compared - drained:.1f} s, with lost hosts {lost - compared:.1f} s"
     )
-    equal = all(comparison.equal for comparison in measurements.comparisons.values())
-    same = len({comparison.digest for comparison in measurements.comparisons.values()}) == 1
+    equal = all(comparison.equal for comparison in found.values())
+    same = all(len({one.digest for one in sides.values()}) == 1 for sides in measurements.comparisons.values())
     if equal:
         screen.line(f"verdict: every cell is right on both clusters, timestamps {'equal' if same else 'NOT equal'} too")
     else:

@@ -48,12 +48,16 @@ def _judge(demo: subprocess.Popen[str], directory: Path) -> str:
     finally:
         demo.kill()
     assert demo.returncode == 0, text
-    assert len(re.findall(r"kill -9 west tserver1 |kill -9 west master |kill -9 east tserver2 ", text)) == 3
+    assert len(re.findall(r"kill -9 west tserver1 |kill -9 west master |kill -9 east host2.tserver1 ", text)) == 3
     assert text.count("was started again") == 3
+    lost = re.findall(r"kill -9 (west host2|east host3) \(pid \d+\), and its directory is removed$", text, re.MULTILINE)
+    assert lost == ["west host2", "east host3"], text
     for cluster in ("west", "east"):
-        roles = r"master \d+, tserver1 \d+, tserver2 \d+, replay \d+"
+        roles = r"master \d+, tserver1 \d+, host2.tserver1 \d+, host3.tserver1 \d+, replay \d+"
         assert re.search(rf"  {cluster} answers at \S+ \(pids: {roles}\)$", text, re.MULTILINE), text
-        assert re.search(rf"^{cluster} +[\d,]+ +0 +0 +0 +equal$", text, re.MULTILINE), text
+        assert re.search(rf"{cluster}: createtable copied: 4 tablets on [23] tservers, 3 replicas of each,", text), text
+        for table in ("airports", "copied"):
+            assert re.search(rf"^{cluster} {table} +[\d,]+ +0 +0 +0 +equal$", text, re.MULTILINE), text
     assert "verdict: every cell is right on both clusters, timestamps equal too" in text
     pattern = r"^shipped: \d+ files, ([\d,]+) of ([\d,]+) records, [\d.,]+ MB sent, [\d,]+ records sent again$"
     shipped = re.search(pattern, text, re.MULTILINE)

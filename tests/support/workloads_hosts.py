@@ -151,7 +151,7 @@ class Trio:
         """A further host crashes and loses its directory; after the block it is back with an empty disk."""
         home = local_directory(self.west.settings, host)
         self.kill(host)
-        shutil.rmtree(home)
+        shutil.rmtree(home.rename(home.with_name(f"{host}-lost")))  # at once: the process starts again soon
         self.wait_live(set(HOSTS) - {host})
         yield
         join_cluster(home, self.west.directory, host, overrides={"standalone.processes": ["tserver"]})
