@@ -130,7 +130,9 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reason:
-    """Why a file is retained. ``kind``: replication, recovery, quarantine, writer or deletion; ``who`` needs it."""
+    """Why a file is retained. ``kind``: replication, recovery, quarantine, operation, writer or deletion; ``who`` needs
+    it.
+    """
 
     kind: str
     who: str
