@@ -14,15 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from bookkeeper.bulk.booked_segment import SEQ_MAX
-from bookkeeper.bulk.manifest import NAME, read_manifest
+from bookkeeper.bulk.manifest import NAME, read_json, read_manifest
 from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata.values import SegmentEntry, encode_row
 from bookkeeper.model import LocalityGroup, RowRange, chain_break
 from bookkeeper.storage.volume import Volume
-from bookkeeper.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, typed
+from bookkeeper.strict_json import encode_json, mapping, number, raw_bytes, read_fields, read_object, text, typed
 
 KIND = "bookkeeper table export"
 VERSION = 1
+SOURCES = "sources.json"
+"""Beside the manifest of an export that is not copied yet: where its files lie on the Volume."""
+
 COPY_BYTES = 4 << 20
 
 TIME_MS_MAX = 1 << 53
@@ -112,6 +115,23 @@ class Exported:
         UnavailableError.
         """
         return cls.decode(read_manifest(volume, directory))
+
+
+def write_sources(volume: Volume, directory: str, sources: Mapping[str, str]) -> None:
+    """Write where the files of an export lie on the Volume, by their names in the export. Raises OSError."""
+    volume.create_once(f"{directory}/{SOURCES}", encode_json(_decode_sources, dict(sources)))
+
+
+def read_sources(volume: Volume, directory: str) -> dict[str, str]:
+    """Inverse of :func:`write_sources`. Raises CorruptionError, InvalidInputError when there are none,
+    UnavailableError.
+    """
+    return _decode_sources(read_json(volume, directory, SOURCES))
+
+
+def _decode_sources(raw: bytes) -> dict[str, str]:
+    fields = read_object(raw, "the files of an export")
+    return {name: text(fields, name) for name in fields}
 
 
 def check_numbers(tablet: ExportedTablet) -> None:

@@ -84,12 +84,17 @@ def read_manifest(volume: Volume, directory: str) -> bytes:
     """The bytes of the manifest in a directory of the Volume. Raises InvalidInputError when there is none,
     UnavailableError.
     """
+    return read_json(volume, directory, NAME)
+
+
+def read_json(volume: Volume, directory: str, name: str) -> bytes:
+    """The bytes of a file beside a manifest. Raises InvalidInputError when there is none, UnavailableError."""
     try:
-        raw = volume.read(f"{directory}/{NAME}", BYTES_MAX)
+        raw = volume.read(f"{directory}/{name}", BYTES_MAX)
     except OSError as error:
-        raise UnavailableError(f"{directory}/{NAME} can't be read: {error.strerror}") from error
+        raise UnavailableError(f"{directory}/{name} can't be read: {error.strerror}") from error
     if raw is None:
-        raise InvalidInputError(f"{directory} has no {NAME}: nothing was written there, or not to its end")
+        raise InvalidInputError(f"{directory} has no {name}: nothing was written there, or not to its end")
     return raw
 
 

@@ -154,6 +154,8 @@ class MasterSource:
             reasons.books(row)
         for key in scan_rows(collector.stores.table):
             reasons.quarantined(key)
+        for row in collector.stores.table.scan(*keys.section(keys.HOLD_PREFIX), ("fate",)):
+            reasons.held(row)
         volume = lead.tservers.volume
         sizes = {
             uri: size for uri in {*(log.uri for log in logs), *marked} if (size := size_of(volume, uri)) is not None

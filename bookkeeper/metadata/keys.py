@@ -22,6 +22,7 @@ from bookkeeper.origins import RootLog
 TABLETS_START, TABLETS_STOP = b"", b"~"
 REPL_PREFIX, RECV_PREFIX, FATE_PREFIX, DEL_PREFIX = b"~repl_", b"~recv_", b"~fate_", b"~del_"
 QUAR_PREFIX = b"~quar_"
+HOLD_PREFIX = b"~hold_"
 ROOT_PREFIX = b"~root_"
 
 PREV_ROW = Column("tablet", b"prev_row")
@@ -137,7 +138,7 @@ def parse_file(qualifier: bytes) -> str:
     return _text(qualifier, "a file column")
 
 
-# ---- ~repl, ~recv, ~fate, ~del and ~quar rows
+# ---- ~repl, ~recv, ~fate, ~del, ~quar and ~hold rows
 
 
 def repl_row(file: str) -> bytes:
@@ -307,6 +308,26 @@ def parse_quar_column(qualifier: bytes) -> tuple[TargetKey, int]:
     if not 1 <= first <= OFFSET_MAX or b"%d" % first != digits:
         raise CorruptionError(f"not a quarantined range: {qualifier!r}")
     return parse_target(target), first
+
+
+def hold_row(file: str) -> bytes:
+    """``~hold_<file>``: operations read the file, though its tablets may give it up meanwhile."""
+    return HOLD_PREFIX + _file(file)
+
+
+def parse_hold_row(key: bytes) -> str:
+    """The file of :func:`hold_row`."""
+    return _text(_after(key, HOLD_PREFIX), "a ~hold row")
+
+
+def hold_column(txid: str) -> Column:
+    """``fate:<txid>`` of a ``~hold`` row: an operation that reads the file; empty."""
+    return Column("fate", _file(txid))
+
+
+def parse_hold_column(qualifier: bytes) -> str:
+    """The transaction id of :func:`hold_column`."""
+    return _text(qualifier, "a hold")
 
 
 # ---- ranks

@@ -143,7 +143,9 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reason:
-    """Why a file is retained. ``kind``: replication, recovery, quarantine, writer or deletion; ``who`` needs it."""
+    """Why a file is retained. ``kind``: replication, recovery, quarantine, operation, writer or deletion; ``who`` needs
+    it.
+    """
 
     kind: str
     who: str

@@ -30,11 +30,14 @@ chain of rule R16.
 
 
 def references(
-    tablet_rows: Iterable[Row], books_rows: Iterable[Row], quarantine_rows: Iterable[Row] = ()
+    tablet_rows: Iterable[Row],
+    books_rows: Iterable[Row],
+    quarantine_rows: Iterable[Row] = (),
+    hold_rows: Iterable[Row] = (),
 ) -> Iterator[bytes]:
-    """Every file that a `log:`, `segment:` or `repl:` cell of a tablet, a needed cell of a `~repl_` row, or a range in
-    quarantine names; a file may come several times. Read in this order: a range has its row before the other references
-    to its file end.
+    """Every file that a `log:`, `segment:` or `repl:` cell of a tablet, a needed cell of a `~repl_` row, a range in
+    quarantine or a hold names; a file may come several times. Read in this order: a range and a hold have their row
+    before the other references to their file end.
 
     Of a remnant only `repl:` cells count: a tablet was merged when it needed no log, and its segments are in the row of
     the merged tablet. Rule R3: done cells don't count.
@@ -49,6 +52,26 @@ def references(
             yield keys.parse_repl_row(row.key).encode()
     for file in quarantined_files(quarantine_rows):
         yield file.encode()
+    for file in held_files(hold_rows):
+        yield file.encode()
+
+
+def held_files(rows: Iterable[Row]) -> Iterator[str]:
+    """The files of `~hold_` rows: they stay while an operation reads them."""
+    for row in rows:
+        yield keys.parse_hold_row(row.key)
+
+
+def ended_holds(rows: Iterable[Row], running: Collection[str]) -> list[CellKey]:
+    """The cells of `~hold_` rows whose operation does not run. ``running`` was read after the rows: an operation runs
+    before it holds a file. A late put of one is hidden by the purge, or seen by the next run (R4).
+    """
+    return [
+        CellKey(row.key, column)
+        for row in rows
+        for column in row.cells
+        if keys.parse_hold_column(column.qualifier) not in running
+    ]
 
 
 def quarantined_files(rows: Iterable[Row]) -> set[str]:

@@ -2,9 +2,9 @@
 files.
 
 Arrives: logs on disk, all references in the books, `~del_` rows. Leaves: marks, deleted files, operations that notify
-peers of ended streams. A mark stays until its file is deleted, that operation is in the books, and no write can be in
-flight that names the file. So the next run continues after a crash. Runs in its own thread at its own interval. Rules:
-R3, R4, R11, R16 and R17.
+peers of ended streams, no holds of operations that are over. A mark stays until its file is deleted, that operation is
+in the books, and no write can be in flight that names the file. So the next run continues after a crash. Runs in its
+own thread at its own interval. Rules: R3, R4, R11, R16 and R17.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ BATCH_ROWS = 2_000
 class Inventory:
     """The input of one run. Logs were listed first, then sessions, then references: see :meth:`GcRunner.observe`.
     ``late`` are uses of marked logs, ``going`` the files that may be deleted now and the targets that have them,
-    ``absent`` logs of this cluster that books name and that were not listed.
+    ``absent`` logs of this cluster that books name and that were not listed, ``holds`` all `~hold_` rows.
     """
 
     files: FileFlags
@@ -61,6 +61,7 @@ class Inventory:
     late: tuple[CellKey, ...]
     going: Mapping[str, tuple[TargetKey, ...]]
     absent: frozenset[str]
+    holds: tuple[Row, ...]
 
     def __contains__(self, uri: object) -> bool:
         """Whether a log was listed."""
@@ -120,12 +121,13 @@ class GcRunner:
         absent: set[str] = set()
         late: list[CellKey] = []
         tablets = self._noted(reference_rows(self.stores.table, online), files, absent, late)
-        for file in gc_rules.references(tablets, self._books_rows(files, absent), self._quarantine_rows()):
+        books, holds = self._books_rows(files, absent), list[Row]()
+        for file in gc_rules.references(tablets, books, self._quarantine_rows(), self._hold_rows(holds)):
             files.add_known(file, REFERENCED)
         self.origin_gc.read_rows()
         going = islice((uri for uri in gc_rules.to_delete(files, live) if uri not in self.gone), DELETIONS_MAX)
         finished = {uri: self._finished(uri) for uri in going}
-        return Inventory(files, live, tuple(late), finished, frozenset(absent))
+        return Inventory(files, live, tuple(late), finished, frozenset(absent), tuple(holds))
 
     def _noted(self, rows: Iterable[Row], files: FileFlags, absent: set[str], late: list[CellKey]) -> Iterator[Row]:
         """The same rows; adds unlisted files of `repl:` columns to ``absent``, and late uses of marked logs to
@@ -159,6 +161,12 @@ class GcRunner:
 
     def _quarantine_rows(self) -> Iterator[Row]:
         yield from self.stores.table.scan(*keys.section(keys.QUAR_PREFIX), ("quar",))  # not before it is asked for
+
+    def _hold_rows(self, found: list[Row]) -> Iterator[Row]:
+        """All holds; adds them to ``found``."""
+        for row in self.stores.table.scan(*keys.section(keys.HOLD_PREFIX), ("fate",)):
+            found.append(row)
+            yield row
 
     def mark(self, seen: Inventory) -> None:
         """Write a `~del_` row for each unreferenced log (rule R17)."""
@@ -199,13 +207,14 @@ class GcRunner:
         return gone
 
     def finish(self, seen: Inventory, gone: Iterable[str]) -> None:
-        """Notify peers of deleted files (rule R3). Then purge late uses of marked logs; and the marks, once no write
-        can be in flight that names their files (rule R4).
+        """Notify peers of deleted files (rule R3). Then purge late uses of marked logs, and holds of operations that do
+        not run; and the marks, once no write can be in flight that names their files (rule R4).
         """
         self._tell([(file, target) for file in gone for target in seen.going[file]])
         self.stores.reign.check()
-        if seen.late:
-            self.stores.table.purge(seen.late)
+        ended = gc_rules.ended_holds(seen.holds, {run.txid for run in self.fate.pending() if not run.ended})
+        if seen.late or ended:
+            self.stores.table.purge([*seen.late, *ended])
         now_ns = self.clock.boot_ns()
         over = [uri for uri, since_ns in self.gone.items() if is_over(since_ns, now_ns, self.flight_ms * 1_000_000)]
         if over:

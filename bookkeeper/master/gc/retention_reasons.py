@@ -28,6 +28,8 @@ class _Needs:
     """Table and cluster of needed cells."""
     ranges: dict[tuple[str, str], int] = field(default_factory=dict)
     """Table and cluster of ranges in quarantine."""
+    operations: set[str] = field(default_factory=set)
+    """Operations that hold the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,12 @@ class RetentionReasons:
         holder = (self.names.get(key.target.source_table_id, key.target.source_table_id), key.target.cluster)
         ranges[holder] = ranges.get(holder, 0) + 1
 
+    def held(self, row: Row) -> None:
+        """A `~hold_` row: the operations that read the file."""
+        self._of(keys.parse_hold_row(row.key)).operations.update(
+            keys.parse_hold_column(column.qualifier) for column in row.cells
+        )
+
     def reasons(self, file: str) -> list[Reason]:
         """The reasons why the books need a file, sorted; empty when they do not."""
         needs = self._needs.get(file)
@@ -77,6 +85,7 @@ class RetentionReasons:
             Reason("quarantine", cluster, f"table {table}, {_count(number, 'range')}")
             for (table, cluster), number in needs.ranges.items()
         ]
+        found += [Reason("operation", txid, "it reads the file") for txid in needs.operations]
         for (kind, table), count in needs.tablets.items():
             if kind == "recovery":
                 found.append(Reason(kind, f"table {table}", f"{_count(count, 'tablet')} not flushed beyond it"))

@@ -2,7 +2,7 @@
 
 An export is the table's segments and a manifest, which the operation writes last. It has every record that was
 acknowledged before it began, because the operation flushes the tablets first. Then it *pins* the segments that the
-books name, by links in a directory of the export, so that a compaction meanwhile deletes none of them.
+books name, by rows in the books (``holds``), so that the collector deletes none that a compaction replaces meanwhile.
 
 Each tablet is exported as of one moment, and a row lies in one tablet. Writes can change other tablets between these
 moments; make the table read-only to prevent this. A client that repeats a request gets the receipt (``requests``).
@@ -17,7 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bookkeeper.bulk import segment_ref
-from bookkeeper.bulk.exported_table import Checksum, Exported, ExportedTablet, parts_of_file
+from bookkeeper.bulk.exported_table import (
+    Checksum,
+    Exported,
+    ExportedTablet,
+    parts_of_file,
+    read_sources,
+    write_sources,
+)
 from bookkeeper.bulk.manifest import NAME, manifest_error
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.coordination.config_changes import (
@@ -39,6 +46,7 @@ from bookkeeper.errors import (
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Step, Wait
 from bookkeeper.master.index.snapshot import chained
 from bookkeeper.master.operations.context import Context, drop_files, number, online_table, remove_files, text
+from bookkeeper.master.operations.holds import hold_named, release_holds
 from bookkeeper.master.operations.replica_hosts import REPLICA_PROPERTIES, refuse_several_replicas
 from bookkeeper.master.operations.requests import (
     check_request,
@@ -138,28 +146,27 @@ class ExportTable:
         return Next("pin", call.state)
 
     def pin(self, call: Call) -> Outcome:
-        """Link the segments that the books name now, and write a manifest of them. Directory and names belong to this
+        """Hold the segments that the books name now, and write a manifest of them. Directory and names belong to this
         attempt, so a deposed master that is late overwrites nothing.
         """
         table_id = text(call.state, "table_id")
         table = self.context.config().table(table_id)
         attempt = uuid.uuid4().hex
         pins = f"{self._pins(table_id, call)}/{attempt}"
-        rows = chained(tablet_rows(self.context, table_id, ("tablet", "segment")), (table_id,))
-        facts = [facts_of(row) for row in rows if keys.is_tablet(row)]
+        facts = hold_named(self.context.stores, call.txid, lambda: self._facts(table_id))
+        if facts is None:
+            return Wait("compactions replace segments; the export reads the tablets again", AGAIN_MS)
         names = {
             segment: f"x{attempt[:8]}-{index:06d}{ENDING}"
             for index, segment in enumerate(sorted({name for found in facts for name in found.segments}))
         }
         try:
-            self._volume.share({f"{pins}/{name}": segment for segment, name in names.items()})
+            write_sources(self._volume, pins, {name: segment for segment, name in names.items()})
             tablets = tuple(exported_tablet(found, names) for found in facts)
             checksums = dict.fromkeys(names.values(), "")
             Exported(table.name, table.groups, table.properties, tablets, checksums).write(self._volume, pins)
-        except FileNotFoundError:
-            return Wait("a compaction replaced segments meanwhile; the export reads the tablets again", AGAIN_MS)
         except OSError as error:
-            raise UnavailableError(f"segments can't be pinned: {error}") from error
+            raise UnavailableError(f"the list of pinned segments can't be written: {error}") from error
         return Next("copy", {**call.state, "attempt": attempt})
 
     def copy(self, call: Call) -> Outcome:
@@ -167,14 +174,14 @@ class ExportTable:
         all_pins = self._pins(text(call.state, "table_id"), call)
         pins = f"{all_pins}/{text(call.state, 'attempt')}"
         directory = Path(text(call.args, "directory"))
-        pinned = Exported.read(self._volume, pins)
+        pinned, sources = Exported.read(self._volume, pins), read_sources(self._volume, pins)
         checksums = {}
         try:
             with refuse_unwritable(directory), self.context.settings.files.opened(directory) as opened:
                 for name in pinned.checksums:
                     self.context.stores.reign.check()
                     checksum = Checksum()
-                    write_file(opened / name, checksum.of(parts_of_file(self._volume, f"{pins}/{name}")))
+                    write_file(opened / name, checksum.of(parts_of_file(self._volume, sources[name])))
                     checksums[name] = checksum.hex()
                 sync_names(opened)
                 exported = Exported(pinned.table, pinned.groups, pinned.properties, pinned.tablets, checksums)
@@ -189,10 +196,15 @@ class ExportTable:
         return Next("end", {**call.state, "records": pinned.records})
 
     def end(self, call: Call) -> Outcome:
-        """Delete the pins and close the request."""
+        """Release the segments, delete their list and close the request."""
+        release_holds(self.context.stores, call.txid)
         remove_files(self._volume, self._pins(text(call.state, "table_id"), call))
         close_request(self.context, self._stream(call))
         return Done(number(call.state, "records"))
+
+    def _facts(self, table_id: str) -> list[TabletFacts]:
+        rows = chained(tablet_rows(self.context, table_id, ("tablet", "segment")), (table_id,))
+        return [facts_of(row) for row in rows if keys.is_tablet(row)]
 
     def _pins(self, table_id: str, call: Call) -> str:
         return tablet_directory(table_id, f"export-{text(call.args, 'request_id')}")

@@ -167,6 +167,8 @@ def parsers() -> Iterable[Callable[[bytes], object]]:
         keys.parse_del_row,
         keys.parse_quar_row,
         keys.parse_quar_column,
+        keys.parse_hold_row,
+        keys.parse_hold_column,
         lambda raw: keys.parse_recv_cell(raw, raw),
         values.decode_prev_row,
         values.decode_dir,

@@ -68,6 +68,8 @@ def test_file_names_round_trip(name: str) -> None:
     assert keys.parse_fate_row(keys.fate_row(name)) == name
     assert keys.parse_del_row(keys.del_row(name)) == name
     assert keys.parse_quar_row(keys.quar_row(name)) == name
+    assert keys.parse_hold_row(keys.hold_row(name)) == name
+    assert keys.parse_hold_column(keys.hold_column(name).qualifier) == name
 
 
 @given(st.from_regex(r"[a-z0-9][a-z0-9-]{0,30}", fullmatch=True))

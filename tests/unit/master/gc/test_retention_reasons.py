@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,40 +22,55 @@ LIVE = {"s1", "s2"}
 Cells = dict[str, set[str]]
 
 
-def rows_of(needs: dict[str, set[str]]) -> tuple[list[Row], list[Row], list[RangeKey]]:
+@dataclass
+class Found:
+    """Rows of the books, as the collector reads them."""
+
+    tablets: list[Row]
+    books: list[Row] = field(default_factory=list)
+    ranges: list[RangeKey] = field(default_factory=list)
+    holds: list[Row] = field(default_factory=list)
+
+
+def rows_of(needs: dict[str, set[str]]) -> Found:
     """Rows of the books in which each file has these needs."""
     tablet = {keys.PREV_ROW: Cell(1, values.encode_prev_row(None))}
     remnant: dict[Column, Cell] = {}
-    books, ranges = [], []
+    found_rows = Found([])
     for file, found in needs.items():
         tablet |= {Column(kind, file.encode()): Cell(1, b"") for kind in ("log", "repl") if kind in found}
         remnant |= {Column(kind[4:], file.encode()): Cell(1, b"") for kind in ("old-log", "old-repl") if kind in found}
         if found & {"needed", "done"}:
             needed = {EAST: status_value(3)} if "needed" in found else None
-            books.append(books_row(file.encode(), needed, {EAST: 1} if "done" in found else None))
+            found_rows.books.append(books_row(file.encode(), needed, {EAST: 1} if "done" in found else None))
         if "quarantine" in found:
-            ranges.append(RangeKey(file, EAST, 2))
-    return [Row(b"1;m", remnant), Row(b"1<", tablet)], books, ranges
+            found_rows.ranges.append(RangeKey(file, EAST, 2))
+        if "held" in found:
+            found_rows.holds.append(Row(keys.hold_row(file), {keys.hold_column("0c"): Cell(1, values.EMPTY)}))
+    found_rows.tablets += [Row(b"1;m", remnant), Row(b"1<", tablet)]
+    return found_rows
 
 
-def reasons_of(tablets: list[Row], books: list[Row], ranges: list[RangeKey]) -> RetentionReasons:
+def reasons_of(rows: Found) -> RetentionReasons:
     reasons = RetentionReasons(NAMES)
-    for row in tablets:
+    for row in rows.tablets:
         reasons.tablet(row)
-    for row in books:
+    for row in rows.books:
         reasons.books(row)
-    for key in ranges:
+    for key in rows.ranges:
         reasons.quarantined(key)
+    for row in rows.holds:
+        reasons.held(row)
     return reasons
 
 
 def disagreement(needs: dict[str, set[str]], sealed: dict[str, bool], marked: set[str]) -> list[str]:
     """Files of which the collector and the reasons say different things."""
-    tablets, books, ranges = rows_of(needs)
-    held = [Row(keys.quar_row(key.file), {keys.quar_column(key.target, key.first): Cell(1, b"")}) for key in ranges]
-    referenced = {file.decode() for file in gc_rules.references(tablets, books, held)}
+    rows = rows_of(needs)
+    ranges = [Row(keys.quar_row(k.file), {keys.quar_column(k.target, k.first): Cell(1, b"")}) for k in rows.ranges]
+    referenced = {file.decode() for file in gc_rules.references(rows.tablets, rows.books, ranges, rows.holds)}
     logs = [LogFile(file, session, sealed[file]) for file, session in zip(FILES, ("s1", "s2", "s3"), strict=True)]
-    retained = {file.file: file for file in reasons_of(tablets, books, ranges).retained(logs, {}, LIVE, marked)}
+    retained = {file.file: file for file in reasons_of(rows).retained(logs, {}, LIVE, marked)}
     return [
         log.uri
         for log in logs
@@ -62,7 +79,7 @@ def disagreement(needs: dict[str, set[str]], sealed: dict[str, bool], marked: se
     ]
 
 
-NEEDS = st.sets(st.sampled_from(["log", "repl", "old-log", "old-repl", "needed", "done", "quarantine"]))
+NEEDS = st.sets(st.sampled_from(["log", "repl", "old-log", "old-repl", "needed", "done", "quarantine", "held"]))
 
 
 @given(
@@ -80,18 +97,24 @@ def test_the_law_fails_when_a_reason_is_left_out() -> None:
     needs: dict[str, set[str]] = {file: {"quarantine"} for file in FILES}
     with fault("quarantine-keeps-silently"):
         assert disagreement(needs, dict.fromkeys(FILES, True), set()) == FILES
+    needs = {file: {"held"} for file in FILES}
+    with fault("holds-keep-silently"):
+        assert disagreement(needs, dict.fromkeys(FILES, True), set()) == FILES
 
 
 def test_reasons_say_for_whom() -> None:
     first, second, third = FILES
-    needs = {first: {"log", "needed", "repl"}, second: {"repl"}, third: {"quarantine"}}
-    reasons = reasons_of(*rows_of(needs))
+    needs = {first: {"log", "needed", "repl"}, second: {"repl"}, third: {"quarantine", "held"}}
+    reasons = reasons_of(rows_of(needs))
     assert [(found.kind, found.who, found.detail) for found in reasons.reasons(first)] == [
         ("recovery", "table cities", "1 tablet not flushed beyond it"),
         ("replication", "east", "table cities"),
     ]
     assert [(found.kind, found.who) for found in reasons.reasons(second)] == [("replication", "table cities")]
-    assert [(found.kind, found.detail) for found in reasons.reasons(third)] == [("quarantine", "table cities, 1 range")]
+    assert [(found.kind, found.detail) for found in reasons.reasons(third)] == [
+        ("operation", "it reads the file"),
+        ("quarantine", "table cities, 1 range"),
+    ]
 
 
 def test_the_largest_come_first_and_marked_files_are_there_too() -> None:

@@ -1,0 +1,64 @@
+"""Holds: an operation keeps segments that it reads, though their tablets give them up meanwhile.
+
+Arrives: the segments that tablets name. Leaves: a row `~hold_<file>` for each, with a cell of the operation. The
+collector reads the holds after the tablets. So a file that a tablet still names *after* the hold was put has a
+reference in every later run: until its tablet gives it up that of the tablet, and then the hold.
+
+A hold ends with its operation. The collector removes the holds of operations that failed, and those that a deposed
+master puts late. Rules: R4 and R17.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from bookkeeper.master.reign.reign_stores import ReignStores
+from bookkeeper.master.splits.split_rules import TabletFacts
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.metadata_table import CellKey, RowPut
+
+READS_MAX = 5
+"""Reads of the tablets in one step, while compactions replace segments."""
+
+BATCH_ROWS = 2_000
+"""Holds in one put."""
+
+
+def are_held(named: Collection[str], held: Collection[str]) -> bool:
+    """Rule R17: whether all of these files were held before the read that found their names."""
+    return set(named) <= set(held)
+
+
+def hold_named(
+    stores: ReignStores, txid: str, read: Callable[[], Sequence[TabletFacts]]
+) -> Sequence[TabletFacts] | None:
+    """Hold all segments of the tablets that ``read`` reads; returns the tablets as of one read. None if compactions
+    replace segments all the time. Raises TransientError.
+    """
+    held: set[str] = set()
+    for _ in range(READS_MAX):
+        facts = read()
+        named = {name for tablet in facts for name in tablet.segments}
+        if are_held(named, held):
+            return facts
+        put_holds(stores, txid, named - held)
+        held |= named
+    return None
+
+
+def put_holds(stores: ReignStores, txid: str, files: Iterable[str]) -> None:
+    """Put a hold of each file. Raises TransientError."""
+    column, names = keys.hold_column(txid), sorted(files)
+    for first in range(0, len(names), BATCH_ROWS):
+        stores.reign.check()
+        batch = names[first : first + BATCH_ROWS]
+        stores.table.put([RowPut(keys.hold_row(name), {column: values.EMPTY}) for name in batch], keys.ONCE_RANK)
+
+
+def release_holds(stores: ReignStores, txid: str) -> None:
+    """Remove all holds of an operation, at its end. Raises TransientError."""
+    column = keys.hold_column(txid)
+    rows = stores.table.scan(*keys.section(keys.HOLD_PREFIX), (column.family,))
+    cells = [CellKey(row.key, column) for row in rows if column in row.cells]
+    stores.reign.check()
+    stores.table.purge(cells)
