@@ -20,7 +20,7 @@ from rich.table import Table
 from tests.benchmarks.figure import Figure, met
 
 BOOKS = ("master_cycle", "master_memory", "collector_memory", "master_cycle_hbase", "tablets_growth")
-MODULES = ("rpc", "wal", "tablet", "ingest", "client", *BOOKS, "drain", "backlog", "lag")
+MODULES = ("rpc", "wal", "tablet", "ingest", "client", *BOOKS, "drain", "backlog", "lag", "replicas")
 RESULT = Path("build/bench/figures.json")
 VERDICTS = {None: "", True: "met", False: "MISSED"}
 

@@ -5,18 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
+from typing import cast
 
 import pytest
 
-from bookkeeper.errors import InvalidInputError, RefusedError
+from bookkeeper.errors import CorruptionError, InvalidInputError, RefusedError
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.replicas.events import ReplyArrived
 from bookkeeper.replicas.messages import Decline, Purpose, Reason
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest
+from bookkeeper.rpc.contract.replica_messages import (
+    CONTENT_BYTES_MAX,
+    SegmentAck,
+    SegmentAnswer,
+    SegmentOffer,
+    SegmentTransit,
+)
+from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_cells import log_deletes
 from bookkeeper.tserver.leading.namer import LATE_MS, Namer
+from bookkeeper.tserver.leading.transfer import Outcome, SentCounters, Transfer
+from bookkeeper.tserver.replicas.replica_collector import collect_replica
 from tests.support.jumping_clock import TestClock
 from tests.support.led_hosts import Hosts, hosts
 from tests.support.tservers import records, wait_until
@@ -258,6 +269,25 @@ def test_a_wiped_follower_gets_everything_under_its_new_placement(world: Hosts) 
     assert world.files("host3", extent) == world.files("host1", extent)
 
 
+def test_a_tablet_whose_row_names_a_wiped_disk_keeps_no_other_one_from_the_new_disk(world: Hosts) -> None:
+    old, new = (world.table("host1", "host3", table_id=table_id) for table_id in ("1", "2"))
+    for extent in (old, new):
+        world.lead(extent, "host1")
+        write(world, "host1", extent, b"a")
+        flush(world, "host1", extent)
+        world.wait_same(extent, "host1", "host3")
+    world.stop("host3")
+    world.wipe("host3")
+    world.start("host3")
+    world.place(new, "host3", "joining")
+    world.lead(new, "host1")
+    write(world, "host1", old, b"b")
+    flush(world, "host1", old)
+    world.wait_same(new, "host1", "host3")
+    assert world.files("host3", new) == world.files("host1", new)
+    assert world.root("host3", old) is None
+
+
 def test_a_host_that_lacks_a_file_of_the_named_state_does_not_lead(world: Hosts) -> None:
     extent = world.table("host1", "host2")
     world.lead(extent, "host1")
@@ -340,3 +370,50 @@ def test_a_tablet_whose_copies_are_late_says_so_and_takes_writes(world: Hosts) -
     world.wait_named(extent, "host1")
     namer.run_once()
     assert tablet.problems == []
+
+
+class Overtaken:
+    """Calls to another host; a compaction here is named and collected before content goes."""
+
+    def __init__(self, world: Hosts, extent: Extent, host: TServer) -> None:
+        self._world, self._extent, self._host = world, extent, host
+
+    def segment_offer(self, offer: SegmentOffer) -> SegmentAnswer:
+        """See :class:`TServer`."""
+        return self._host.segment_offer(offer)
+
+    def segment_transit(self, transit: SegmentTransit) -> SegmentAck:
+        """See :class:`TServer`."""
+        if not transit.start:
+            self._replace()
+        return self._host.segment_transit(transit)
+
+    def _replace(self) -> None:
+        world, extent = self._world, self._extent
+        chain = world.chain("host1", extent)
+        world.node("host1").process.parts.tablets.compactor.compact(chain.tablet)
+        world.name_now("host1")
+        assert chain.is_named
+        collect_replica(chain.held, world.row(extent))
+
+
+def test_p15_a_file_that_is_under_way_stays_although_a_later_state_is_named(world: Hosts) -> None:
+    extent = world.table("host1", "host2", properties={"table.copies_min": "1"})
+    world.lead(extent, "host1")
+    world.wait_same(extent, "host1", "host2")
+    world.node("host1").process.parts.tablets.leading.senders.close()
+    for row in (b"a", b"b"):
+        write(world, "host1", extent, row, value=Random(1).randbytes(CONTENT_BYTES_MAX))
+        flush(world, "host1", extent)
+    chain, host = world.chain("host1", extent), world.ground.tserver(world.node("host2"))
+    before = world.files("host1", extent)
+    overtaken = cast("TServer", Overtaken(world, extent, host))
+    transfer = Transfer(chain, chain.replica.target("host2"), overtaken, SentCounters())
+    try:
+        outcome = transfer.turn(lambda: False)
+    except CorruptionError as error:
+        raise AssertionError("P15: a file goes while another host gets it") from error
+    assert outcome is Outcome.SENT
+    assert len(world.files("host2", extent)) == 1
+    collect_replica(chain.held, world.row(extent))
+    assert not before.keys() & world.files("host1", extent).keys()

@@ -171,6 +171,11 @@ REPLICA_LAWS = [
         replica_laws.test_n3_a_state_with_too_few_copies_is_not_named_and_its_logs_stay,
         "logs go before enough hosts have their records",
     ),
+    (
+        "files-go-while-they-travel",
+        replica_laws.test_p15_a_file_that_is_under_way_stays_although_a_later_state_is_named,
+        "a file goes while another host gets it",
+    ),
 ]
 
 

@@ -1,7 +1,7 @@
 """Directed schedules of tablets with replicas: the real leaders, followers, logs and books over simulated hosts.
 
 Each schedule is a function of a world. It is played as the code is, and with the switches that break one of its rules.
-Rules: N1, N3, N4, N5, N6, P1 and P5 of the page *The machine of replicas*.
+Rules: N1, N3, N4, N5, N6, P1, P5 and P10 of the page *The machine of replicas*.
 """
 
 from __future__ import annotations
@@ -128,6 +128,18 @@ def a_disk_is_wiped(world: World) -> None:
     hosted.rest_with(values)
 
 
+def a_disk_is_wiped_while_nobody_writes(world: World) -> None:
+    """A follower loses its disk, and the tablet gets no new state."""
+    hosted = Hosted(world)
+    values = hosted.put(b"a")
+    hosted.flush()
+    hosted.until_same()
+    wiped = hosted.followers[0]
+    wiped.wipe()
+    wiped.start()
+    hosted.rest_with(values)
+
+
 def messages_are_lost_late_and_repeated(world: World) -> None:
     """Each offer and each part may be lost, come late or come twice."""
     hosted = Hosted(world)
@@ -186,6 +198,48 @@ def content_is_on_its_way_when_the_leader_changes(world: World) -> None:
     hosted.rest_with(values)
 
 
+def a_name_comes_after_the_tablet_has_moved(world: World) -> None:
+    """A live leader is slow to name; its host is drained, another one replays the log and dies with it in memory."""
+    hosted = Hosted(world, hosts=4, settings={"replicas.repair_after_ms": 3_600_000})
+    values = hosted.put(b"a")
+    hosted.flush()
+    hosted.until_same()
+    first = hosted.leader
+    slow = world.hold("namer", "tablet:flush", process=first.process)
+    values += hosted.put(b"b")
+    hosted.flush()
+    world.command(hosted.west, "drain_host", first.name, True)
+    hosted.until_led_by_another(first)
+    second = hosted.leader
+    with world.held("flusher", process=second.process):
+        world.kernel.run_for(1)
+        world.kernel.release(slow)
+        world.kernel.run_for(3)
+        second.kill(power=True)
+    hosted.rest_with(values)
+
+
+def a_peer_gets_each_record_once(world: World) -> None:
+    """The table replicates to another cluster; its leader dies twice, the second time with its disk."""
+    hosted = Hosted(world, hosts=4)
+    east = hosted.replicate_to("east")
+    values = hosted.put(b"a")
+    for disk_too in (False, True):
+        hosted.flush()
+        with world.held("sender-"):
+            values += hosted.put(b"a", b"m")
+            hosted.flush()
+            values += hosted.put(b"z")
+            first = hosted.leader
+            first.wipe() if disk_too else first.kill(power=True)
+            hosted.until_led_by_another(first)
+        first.start()
+    hosted.rest_with(values)
+    found = sorted(entry.value for entry in east.entries(east.table_id("t")))
+    if found != sorted(values):
+        raise LawBrokenError(f"the peer has {found}: want {sorted(values)}")
+
+
 SCHEDULES: Sequence[Callable[[World], None]] = (
     all_replicas_become_the_named_state,
     the_leader_dies,
@@ -194,9 +248,12 @@ SCHEDULES: Sequence[Callable[[World], None]] = (
     two_hosts_lead,
     a_host_is_away_for_many_changes,
     a_disk_is_wiped,
+    a_disk_is_wiped_while_nobody_writes,
     messages_are_lost_late_and_repeated,
     a_state_waits_for_its_copies,
     content_is_on_its_way_when_the_leader_changes,
+    a_name_comes_after_the_tablet_has_moved,
+    a_peer_gets_each_record_once,
 )
 
 
@@ -207,9 +264,11 @@ def test_no_record_is_lost_or_twice_and_replicas_are_equal(tmp_path: Path, sched
 
 
 RED: Sequence[tuple[str, Callable[[World], None], str]] = (
+    ("replay-is-not-remembered", a_name_comes_after_the_tablet_has_moved, "deleted early: .* lacks"),
     ("one-copy-is-enough", a_host_is_away_for_many_changes, "N3: .* is durable on"),
     ("ack-at-accept", messages_are_lost_late_and_repeated, "N3: .* is durable on"),
     ("ack-before-sync", the_leader_dies, "not durable: the manifest of"),
+    ("wiped-disk-is-the-same", a_disk_is_wiped_while_nobody_writes, "has no replica of tablet"),
     ("deletion-by-local-root", a_state_waits_for_its_copies, "N4: h1 deletes .*, which state"),
     ("term-without-major and no-forced-major", the_leader_dies, "has root .* named is"),
     ("start-from-own-root", a_name_comes_late, "has another list of state"),

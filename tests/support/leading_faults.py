@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 from bookkeeper.tserver.leading import confirmation, leader_chain, tablet_replicas
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
+from bookkeeper.tserver.leading.transfer import Transfer
 from bookkeeper.tserver.tablets.tablet_flushes import TabletFlushes
 from tests.support.replacement import Fault
 
@@ -40,6 +42,11 @@ LEADING_FAULTS: dict[str, Fault] = {
         confirmation.may_confirm,
         lambda leads, has_lease: leads,  # noqa: ARG005
         "a follower claims writes that it lacks, because another host has led since",
+    ),
+    "files-go-while-they-travel": Fault(
+        Transfer._retained,
+        lambda self, names: nullcontext(),  # noqa: ARG005
+        "P15: the collector deletes a file that another host is getting",
     ),
     "retained-logs-have-no-offset": Fault(
         TabletFlushes.logs_in_row,

@@ -22,6 +22,8 @@ from bookkeeper.storage.replicas import Manifest, ReplicaKey
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
+from bookkeeper.tserver.replicas.offer_checks import ReplicaRow
+from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from tests.support.tservers import Ground, LocalNode, flush_of, logs_in_row, wait_until
 
 QUIET = {"table.compaction.segments_max": "1000", "table.compaction.ratio": "1000"}
@@ -103,10 +105,10 @@ class Hosts:
 
     # ---- a master's part
 
-    def table(self, *hosts: str, properties: Mapping[str, str] | None = None) -> Extent:
+    def table(self, *hosts: str, properties: Mapping[str, str] | None = None, table_id: str = "1") -> Extent:
         """A table of one tablet, with a replica on each of these hosts; nobody leads it yet."""
-        (extent,) = self.ground.create_table("1")
-        self.ground.set_properties("1", {**QUIET, "table.replicas": str(max(2, len(hosts))), **(properties or {})})
+        (extent,) = self.ground.create_table(table_id)
+        self.ground.set_properties(table_id, {**QUIET, "table.replicas": str(max(2, len(hosts))), **(properties or {})})
         for name in hosts:
             self.place(extent, name)
         return extent
@@ -158,6 +160,12 @@ class Hosts:
     def name_now(self, name: str) -> None:
         """Let a host name all states that may be named now."""
         self.node(name).process.parts.tablets.leading.namer.run_once()
+
+    def row(self, extent: Extent) -> ReplicaRow:
+        """What the books say about the tablet's replicas."""
+        found = ReplicaBooks(self.ground.metadata).row(extent)
+        assert found is not None
+        return found
 
     def named(self, extent: Extent) -> tuple[int, tuple[str, ...]]:
         """The state that the books name: its id and its files."""

@@ -85,8 +85,8 @@ class Disk:
         return held_file(self.store.volume, full, b'{"records":1}')
 
 
-def disk(directory: Path, name: str) -> Disk:
+def disk(directory: Path, name: str, ops: WatchedOps | None = None) -> Disk:
     """A host with an empty disk below ``directory``."""
-    ops = WatchedOps()
+    ops = ops or WatchedOps()
     store = HostStore.open(directory / name / "replicas", name, ops)
     return Disk(directory / name / "replicas", name, ops, store, HeldReplicas(store))

@@ -42,7 +42,7 @@ from bookkeeper.tserver.replicas.wire_forms import (
 )
 from tests.support.books import sqlite_books
 from tests.support.jumping_clock import TestClock
-from tests.support.replica_disks import EXTENT, KEY, Disk, disk
+from tests.support.replica_disks import EXTENT, KEY, Disk, WatchedOps, disk
 
 ROW = keys.tablet_row(EXTENT.table_id, EXTENT.end_row)
 LIMITS = ReceiveLimits(transfers_max=3, reserve_bytes=0, idle_timeout_ms=10_000)
@@ -93,9 +93,9 @@ class ReplicaWorld:
         """A host."""
         return self.hosts[name]
 
-    def add(self, directory: Path, name: str, limits: ReceiveLimits = LIMITS) -> Host:
+    def add(self, directory: Path, name: str, limits: ReceiveLimits = LIMITS, ops: WatchedOps | None = None) -> Host:
         """A host with an empty disk."""
-        made = disk(directory, name)
+        made = disk(directory, name, ops)
         self.hosts[name] = Host(made, self.receiver(made, limits))
         return self.hosts[name]
 
@@ -185,9 +185,13 @@ class ReplicaWorld:
                 return said
             answer = self.send(offer, chunk)
             said.append(answer.reason or answer.state)
-            held = self.hosts[sender].held
-            held.apply(ReplyArrived(target, reply_of(offer, answer), Purpose.REPLICATE))
+            self.answered(sender, offer, answer)
         raise AssertionError(f"{target} does not get everything: {said}")
+
+    def answered(self, sender: str, offer: SegmentOffer, answer: SegmentAnswer) -> None:
+        """A leader hears an answer."""
+        reply = ReplyArrived(offer.receiver.host, reply_of(offer, answer), Purpose.REPLICATE)
+        self.hosts[sender].held.apply(reply)
 
     def send(self, offer: SegmentOffer, chunk: int = CHUNK_BYTES) -> SegmentAnswer:
         """Offer a segment, and send what the receiver needs; the last answer."""

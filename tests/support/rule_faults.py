@@ -1,4 +1,4 @@
-"""Fault switches of the rules of replicas, in the machine that every host runs (see ``faults``)."""
+"""Fault switches of the rules of replicas: in the machine that every host runs, and of its disk (see ``faults``)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from bookkeeper.replicas.events import ReplyArrived
 from bookkeeper.replicas.instructions import Decision, Name
 from bookkeeper.replicas.rules import Rules
 from bookkeeper.replicas.values import Replica, Segment
+from bookkeeper.storage.replicas import host_store
 from tests.support.replacement import Binding, Fault
 
 _reply_arrived, _start_of = sending.reply_arrived, placements.start_of
@@ -39,6 +40,11 @@ RULE_FAULTS: dict[str, Fault] = {
         Binding(sending, making.with_empty_major),
         lambda replica, rules: replica,  # noqa: ARG005
         "P1: a target that declines out of order does so for ever",
+    ),
+    "wiped-disk-is-the-same": Fault(
+        host_store._incarnation,
+        lambda directory: "disk",  # noqa: ARG005
+        "P10: a leader takes a wiped replica for one that has what it acknowledged before",
     ),
     "start-from-own-root": Fault(
         placements.start_of,

@@ -3,6 +3,7 @@
 Arrives: a cluster's metadata table, its directories and its sessions, read from outside while it runs. Leaves: lines
 of text, each naming one thing that nothing alive needs. Nothing was written for longer than the age at which a log
 with data is rolled: so the logs that are not sealed are newborn, and nothing in the books may name a log at all.
+Segments of tablets with several replicas lie on hosts, and are not looked for here.
 Rules: R3, R4, R17 and R20.
 """
 
@@ -118,11 +119,12 @@ class _Findings:
         self.lines += [f"a dead session that is not forgotten: {session}" for session in self.view.dead_sessions]
 
     def _tablet(self, row: Row) -> None:
+        on_hosts = any(column.family == keys.REPLICA_FAMILY for column in row.cells)
         for column in sorted(row.cells):
             if column.family in ("log", "repl"):
                 log = keys.parse_file(column.qualifier)
                 self.lines.append(f"{column.family}: of tablet {row.key!r}: {log}")
-            elif column.family == "segment":
+            elif column.family == "segment" and not on_hosts:
                 self.segments.add(keys.parse_file(column.qualifier))
         location, flush = row.cells.get(keys.LOCATION), row.cells.get(keys.FLUSH)
         if location is None or values.Location.decode(location.value).session not in self.view.live_sessions:

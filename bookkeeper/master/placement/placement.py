@@ -189,14 +189,18 @@ class Placement:
     def _elect(
         self, tablets: TabletIndex, released: Collection[TabletView], cluster: ClusterState
     ) -> Iterator[Assignment]:
-        """A leader for each free tablet with several replicas; the others wait, and say why."""
+        """A leader for each free tablet with several replicas; the others wait, and say why. Each tablet counts for the
+        next choice.
+        """
+        tablets_of = tablets.counts.total.copy()
         for tablet in released:
             if not is_free(tablet, cluster.live, cluster.unsealed):
                 continue
-            session = self.leaders.choose(tablet, cluster.hosts, tablets.counts.total)
+            session = self.leaders.choose(tablet, cluster.hosts, tablets_of)
             if session is None:
                 self.problems[tablet.row] = self.leaders.why_nobody(tablet, cluster.hosts)
             else:
+                tablets_of[session] += 1
                 self.problems.pop(tablet.row, None)
                 yield Assignment(tablet, session)
 

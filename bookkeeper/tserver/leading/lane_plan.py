@@ -1,15 +1,19 @@
-"""When a lane tries a tablet, or its whole host, again. Pure: the caller brings time and chance."""
+"""When a lane tries a tablet, or all tablets of a disk, again. Pure: the caller brings time and chance."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from bookkeeper.replicas.values import Target
+
 RETRY_MIN_MS = 100.0
 RETRY_MAX_MS = 2_000.0
 
-HOST = b""
-"""The key of the host itself, which no tablet's row has."""
+
+def disk_of(target: Target) -> bytes:
+    """The key of a target's disk, which no tablet's row is."""
+    return b"~disk " + target.placement.incarnation.encode()
 
 
 def retry_ms(failures: int, chance: float) -> float:
@@ -22,7 +26,7 @@ def retry_ms(failures: int, chance: float) -> float:
 
 @dataclass(slots=True)
 class LanePlan:
-    """The waits of one lane, by the rows of its tablets."""
+    """The waits of one lane, by the rows of its tablets and by :func:`disk_of`."""
 
     _failures: dict[bytes, int] = field(default_factory=dict)
     _until_ns: dict[bytes, int] = field(default_factory=dict)
@@ -43,6 +47,6 @@ class LanePlan:
         return failures
 
     def retain(self, keys: Collection[bytes]) -> None:
-        """Forget all but these and the host."""
-        for key in [key for key in self._failures if key != HOST and key not in keys]:
+        """Forget all but these."""
+        for key in [key for key in self._failures if key not in keys]:
             self.succeeded(key)

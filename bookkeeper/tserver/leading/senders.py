@@ -1,8 +1,9 @@
 """The senders of led tablets: one lane for each other host, so a slow or stopped host delays no other one.
 
 A lane gives each of its tablets one segment in turn, and none a second one before the first is acknowledged (E-29). It
-is awake when a state is made or a tablet is loaded, and after waits. A host that does not answer makes the whole lane
-wait; one that declines, the tablet alone.
+is awake when a state is made or a tablet is loaded, and after waits. A disk that does not answer makes all its tablets
+wait; one that declines, the tablet alone. A wiped host has a new disk, and tablets whose rows name the old one wait
+without the others.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bookkeeper.replicas.values import Target
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.tserver.leading.confirmation import CONFIRM_MS, confirmation_of
-from bookkeeper.tserver.leading.lane_plan import HOST, LanePlan
+from bookkeeper.tserver.leading.lane_plan import LanePlan, disk_of
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.leading.led_tablets import LedTablets
 from bookkeeper.tserver.leading.transfer import Outcome, SentCounters, Transfer
@@ -71,6 +72,12 @@ def in_sync_target(chain: LeaderChain, host: str) -> Target | None:
     return replica.target(host)
 
 
+def plan_keys(chain: LeaderChain, host: str) -> list[bytes]:
+    """The waits that concern a chain at one host: that of its tablet, and that of the host's disk."""
+    disks = [disk_of(target) for target in chain.replica.targets if target.host == host]
+    return [chain.tablet.row, *disks] if disks else []
+
+
 class Lane:
     """Everything that goes to one host. Used by its thread alone."""
 
@@ -106,11 +113,12 @@ class Lane:
         rows = {chain.tablet.row for chain in chains}
         self._confirmed_ns = {row: at_ns for row, at_ns in self._confirmed_ns.items() if row in rows}
         for chain in chains:
-            if is_over() or not self._plan.is_due(HOST, self._clock.boot_ns()):
+            if is_over():
                 return
             target, row = in_sync_target(chain, self._host), chain.tablet.row
             next_ns = self._confirmed_ns.get(row, 0) + CONFIRM_MS * 1_000_000
-            if target is None or self._clock.boot_ns() < next_ns or not self._plan.is_due(row, self._clock.boot_ns()):
+            now_ns = self._clock.boot_ns()
+            if target is None or now_ns < next_ns or not self._is_due(chain, target, now_ns):
                 continue
             confirmation = confirmation_of(chain, self._clock, self._has_lease)
             if confirmation is not None:
@@ -120,32 +128,35 @@ class Lane:
     def _round(self, is_over: Callable[[], bool]) -> bool:
         """One segment for each due tablet; returns whether there may be more."""
         lacking = [(chain, target) for chain in self._led.all() if (target := lacking_target(chain, self._host))]
-        self._plan.retain({chain.tablet.row for chain, _ in lacking})
+        self._plan.retain({key for one in self._led.all() for key in plan_keys(one, self._host)})
         sent = False
         for chain, target in lacking:
-            if is_over() or not self._plan.is_due(HOST, self._clock.boot_ns()):
+            if is_over():
                 return False
-            if self._plan.is_due(chain.tablet.row, self._clock.boot_ns()):
+            if self._is_due(chain, target, self._clock.boot_ns()):
                 sent |= self._serve(chain, target, partial(Transfer.turn, is_over=is_over))
         return sent
+
+    def _is_due(self, chain: LeaderChain, target: Target, now_ns: int) -> bool:
+        return self._plan.is_due(disk_of(target), now_ns) and self._plan.is_due(chain.tablet.row, now_ns)
 
     def _serve(self, chain: LeaderChain, target: Target, turn: Callable[[Transfer], Outcome]) -> bool:
         tablet = chain.tablet
         try:
             host = self._hosts.find(target)
             if host is None:
-                self._away(f"no live process holds disk {target.placement.incarnation} of it")
+                self._away(target, f"no live process holds disk {target.placement.incarnation} of it")
                 return False
             outcome = turn(Transfer(chain, target, host, self._counters))
         except TransientError as error:
-            self._away(error.message)
+            self._away(target, error.message)
             return False
         except BookkeeperError as error:
             LOG.error("tablet %s can't be copied to host %s for now: %s", tablet.extent, self._host, error)
             tablet.work_failed(SENDING, f"host {self._host} can't get a copy: {error.message}")
             self._plan.failed(tablet.row, self._clock.boot_ns(), self._rng.random())
             return False
-        self._plan.succeeded(HOST)
+        self._plan.succeeded(disk_of(target))
         if outcome is Outcome.LATER:
             self._plan.failed(tablet.row, self._clock.boot_ns(), self._rng.random())
             return False
@@ -155,8 +166,8 @@ class Lane:
             self._led.acknowledged()
         return outcome is Outcome.SENT
 
-    def _away(self, reason: str) -> None:
-        if self._plan.failed(HOST, self._clock.boot_ns(), self._rng.random()) == 1:
+    def _away(self, target: Target, reason: str) -> None:
+        if self._plan.failed(disk_of(target), self._clock.boot_ns(), self._rng.random()) == 1:
             LOG.warning("host %s gets no copies for now: %s", self._host, reason)
 
 
@@ -204,7 +215,7 @@ class Senders:
     def _wake(self) -> None:
         hosts = {target.host for chain in self._led.all() for target in chain.replica.targets}
         with self._lock:
-            for host in hosts - self._threads.keys() if not self._is_closed else ():
+            for host in sorted(hosts - self._threads.keys()) if not self._is_closed else ():
                 self._threads[host] = self._started(host)
             threads = list(self._threads.values())
         for thread in threads:

@@ -7,7 +7,8 @@ receiver that holds a part of a file already says from which byte to go on.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -28,6 +29,7 @@ from bookkeeper.rpc.contract.replica_messages import (
     SegmentTransit,
 )
 from bookkeeper.rpc.contract.services import TServer
+from bookkeeper.storage.replicas import Manifest
 from bookkeeper.tserver.leading.confirmation import Confirmation
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.replicas.wire_forms import (
@@ -106,9 +108,29 @@ class Transfer:
         send = _send_of(decision)
         if send is None:
             return Outcome.NOTHING
-        segment_id = send.offer.segment.id
+        names = frozenset(send.offer.segment.list)
+        with self._retained(names):
+            return self._turn(send.offer, as_of_ms, is_over)
+
+    @contextmanager
+    def _retained(self, names: frozenset[str]) -> Iterator[None]:
+        """These files stay here for the time of the block, also when a later state is named without them."""
+
+        def names_in_use() -> frozenset[str]:
+            return names
+
+        self._chain.held.add_reader(names_in_use)
         try:
-            reply = self._answered(send.offer, as_of_ms, is_over)
+            yield
+        finally:
+            self._chain.held.remove_reader(names_in_use)
+
+    def _turn(self, offer: Offer, as_of_ms: int | None, is_over: Callable[[], bool]) -> Outcome:
+        segment_id, manifest = offer.segment.id, self._chain.held.manifest
+        if segment_id not in manifest.states or not manifest.files.keys() >= set(offer.segment.list):
+            return Outcome.SENT  # a later state has replaced it meanwhile: look again
+        try:
+            reply = self._answered(offer, manifest, as_of_ms, is_over)
         except BookkeeperError:
             self._arrived(Failed(segment_id))
             raise
@@ -124,19 +146,19 @@ class Transfer:
     def _arrived(self, reply: Reply) -> Decision:
         return self._chain.apply(ReplyArrived(self._target.host, reply, Purpose.REPLICATE))
 
-    def _answered(self, offer: Offer, as_of_ms: int | None, is_over: Callable[[], bool]) -> Reply:
+    def _answered(self, offer: Offer, manifest: Manifest, as_of_ms: int | None, is_over: Callable[[], bool]) -> Reply:
         segment_id = offer.segment.id
-        answer = self._host.segment_offer(replace(self._offer_message(offer), as_of_ms=as_of_ms))
+        answer = self._host.segment_offer(replace(self._offer_message(offer, manifest), as_of_ms=as_of_ms))
         if answer.state != ACCEPTED:
             return _reply_of(segment_id, answer)
         names = tuple(one.name for one in answer.need)
         decision = self._arrived(Accept(segment_id, placement_of(answer.placement), names))
         if not any(isinstance(one, Transit) for one in decision):
             return Failed(segment_id)
-        return self._content(segment_id, answer.need, is_over)
+        return self._content(segment_id, manifest, answer.need, is_over)
 
-    def _offer_message(self, offer: Offer) -> SegmentOffer:
-        manifest, segment = self._chain.held.manifest, offer.segment
+    def _offer_message(self, offer: Offer, manifest: Manifest) -> SegmentOffer:
+        segment = offer.segment
         assert offer.term is not None  # a child of a split has its own leader, whose terms are others
         return SegmentOffer(
             extent=manifest.extent,
@@ -150,8 +172,9 @@ class Transfer:
             state=manifest.states[segment.id],
         )
 
-    def _content(self, segment_id: int, need: tuple[FileNeed, ...], is_over: Callable[[], bool]) -> Reply:
-        manifest = self._chain.held.manifest
+    def _content(
+        self, segment_id: int, manifest: Manifest, need: tuple[FileNeed, ...], is_over: Callable[[], bool]
+    ) -> Reply:
         empty = SegmentTransit(
             manifest.key.table_id,
             manifest.key.directory,

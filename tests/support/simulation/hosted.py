@@ -47,6 +47,16 @@ class Hosted:
         world.command(self.west, "create_table", "t", list(splits), [], dict(properties))
         world.until(self.west.is_served, "the table is served")
 
+    def replicate_to(self, name: str) -> Cluster:
+        """Another cluster, without hosts, that gets the table."""
+        peer = self.world.add_cluster(name)
+        peer.create_table("t", "2", [b"g"])
+        self.west.define(peer)
+        peer.define(self.west)
+        self.world.boot(peer)
+        self.world.enable(self.west, "t", peer)
+        return peer
+
     # ---- what there is
 
     @property

@@ -68,6 +68,7 @@ from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.maintenance import compactor, tablet_opener
 from bookkeeper.tserver.receive import receive_streams, slice_delivery, slice_retry
 from bookkeeper.tserver.replicas import replica_collector, replica_receiver
+from bookkeeper.tserver.replicas.replica_receiver import _Transfer
 from bookkeeper.tserver.write import configuration
 from tests.support.replacement import Binding, Target, replaced
 from tests.support.simulation import network, primitives
@@ -76,6 +77,7 @@ from tests.support.simulation.host_disk import SimHostOps, SimIncarnation, judge
 from tests.support.simulation.imports import NewbornWriter, NotedFollow, SimUpload, SimUuid, small_parts_of
 from tests.support.simulation.primitives import SimExecutor, SimExecutors, SimFuture, SimThreading
 from tests.support.simulation.tablets import SimTabletData, eager_merges
+from tests.support.simulation.transfers import SimTransfer
 from tests.support.simulation.wal import SimWalWriter, watched_delete, watched_recover
 
 FLIGHT_MS = 15_000
@@ -178,6 +180,7 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(segment_receiver, ThreadPoolExecutor), SimExecutor),
     (Binding(replica_collector, "SELDOM_MS"), 3_000),
     (Binding(replica_receiver, "PARTS_KEPT_S"), -1e12),
+    (Binding(replica_receiver, _Transfer), SimTransfer),
     (Binding(tablet_opener, TabletData), SimTabletData),
     (Binding(tablet_opener, read_headers), with_pause("read", read_headers)),
     (Binding(tablet_opener, read_seal), with_pause("read the seal of", read_seal)),

@@ -15,6 +15,7 @@ from bookkeeper.config.table_properties import TableProperties, parse_properties
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column, Row
 from bookkeeper.metadata.values import VOTER, FlushState, ReplicaCell, decode_dir
+from bookkeeper.replicas.values import Placement
 from bookkeeper.storage.replicas import Manifest, ReplicaKey
 from tests.support.simulation.host_disk import HostDisks
 from tests.support.simulation.hosts import read_manifest
@@ -101,9 +102,8 @@ class ReplicaLaws:
             host.name: manifest
             for host in self.cluster.hosts
             if (cell := tablet.cells.get(host.name)) is not None
-            and cell.incarnation == host.incarnation
             and (manifest := host.manifest(tablet.table_id, tablet.directory)) is not None
-            and manifest.replica.placement.id == cell.placement
+            and manifest.replica.placement == Placement(cell.placement, cell.incarnation)
         }
 
     def host(self, name: str) -> Host:

@@ -137,7 +137,7 @@ class SimTabletData:
         return [
             entry
             for ref in refs
-            for entry in (host_entries if is_of_host(self.volume) else entries_in)(self.volume, ref)
+            for entry in entries_in(self.volume, ref)
             if self.extent.contains(entry.row) and counts(ref, entry.row)
         ]
 
@@ -195,6 +195,8 @@ def decoded(content: bytes) -> list[Entry]:
 
 def entries_in(volume: Volume, ref: SegmentRef) -> list[Entry]:
     """The records of a segment, numbered as in the tablet that has this reference. Files of imports are real ones."""
+    if is_of_host(volume):
+        return host_entries(volume, ref)
     known = Segments.files.get(ref.uri)
     if known is None:
         segment = Segment(volume, replace(ref, shift=0), BlockCache(0, readers=0))

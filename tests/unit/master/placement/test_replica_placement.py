@@ -103,10 +103,11 @@ class Hosts:
 
         wait_until(look, what)
 
-    def leader(self) -> str:
-        """The host of the location."""
-        row = self.world.table.get(ROW, ("location",))
-        assert row is not None
+    def leader(self, key: bytes = ROW) -> str:
+        """The host of the location; empty without one."""
+        row = self.world.table.get(key, ("location",))
+        if row is None or keys.LOCATION not in row.cells:
+            return ""
         session = values.Location.decode(row.cells[keys.LOCATION].value).session
         return next((name for name, tserver in self.tservers.items() if tserver.session == session), "")
 
@@ -126,6 +127,20 @@ def test_the_voter_with_the_newest_state_leads_and_no_other_host(hosts: Hosts) -
     hosts.hold("h4", 7, 11)
     hosts.until("h3", "the newest voter")
     assert not any(hosts.tservers[name].loads for name in ("h1", "h2", "h4"))
+
+
+def test_tablets_that_need_leaders_at_once_get_different_ones(hosts: Hosts) -> None:
+    cells = {keys.replica_column(f"h{n}"): ReplicaCell("p0", "d1", VOTER).encode() for n in (1, 2, 3)}
+    rows = hosts.world.create_table("2", [b"d", b"h"])
+    set_table_properties(hosts.world.coordination, "2", {"table.replicas": "3"})
+    hosts.world.table.put([RowPut(row, cells) for row in rows], 1)
+
+    def all_lead() -> bool:
+        hosts.cycle()
+        return all(hosts.leader(row) for row in (ROW, *rows))
+
+    wait_until(all_lead, "leaders")
+    assert {hosts.leader(row) for row in (ROW, *rows)} == {"h1", "h2", "h3"}
 
 
 def test_without_the_named_state_a_tablet_waits_and_says_why_until_a_host_has_it(hosts: Hosts) -> None:

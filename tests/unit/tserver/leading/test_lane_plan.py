@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bookkeeper.tserver.leading.lane_plan import HOST, RETRY_MAX_MS, RETRY_MIN_MS, LanePlan, retry_ms
+from bookkeeper.replicas.values import Placement, Target
+from bookkeeper.tserver.leading.lane_plan import RETRY_MAX_MS, RETRY_MIN_MS, LanePlan, disk_of, retry_ms
 
 ROW, OTHER = b"1<", b"2<"
+WIPED, NEW = (disk_of(Target("host2", Placement(place, disk))) for place, disk in (("p1", "d1"), ("p2", "d2")))
 
 
 def test_waits_double_up_to_a_limit_and_half_of_each_is_chance() -> None:
@@ -22,7 +24,14 @@ def test_a_tablet_that_fails_waits_alone() -> None:
     assert not plan.is_due(ROW, until_ns - 1)
     assert plan.is_due(ROW, until_ns)
     assert plan.is_due(OTHER, 0)
-    assert plan.is_due(HOST, 0)
+    assert plan.is_due(NEW, 0)
+
+
+def test_the_new_disk_of_a_wiped_host_waits_for_no_tablet_of_the_old_one() -> None:
+    plan = LanePlan()
+    plan.failed(WIPED, now_ns=0, chance=1.0)
+    assert not plan.is_due(WIPED, 0)
+    assert plan.is_due(NEW, 0)
 
 
 def test_a_success_ends_the_wait_and_the_count() -> None:
@@ -34,11 +43,11 @@ def test_a_success_ends_the_wait_and_the_count() -> None:
     assert plan.failed(ROW, 0, 1.0) == 1
 
 
-@pytest.mark.parametrize(("kept", "due"), [((), True), ((ROW,), False)])
-def test_a_tablet_that_needs_nothing_more_is_forgotten_and_the_host_never(kept: tuple[bytes, ...], due: bool) -> None:
+@pytest.mark.parametrize(("kept", "due"), [((NEW,), True), ((ROW, NEW), False)])
+def test_what_needs_nothing_more_is_forgotten(kept: tuple[bytes, ...], due: bool) -> None:
     plan = LanePlan()
     plan.failed(ROW, 0, 1.0)
-    plan.failed(HOST, 0, 1.0)
+    plan.failed(NEW, 0, 1.0)
     plan.retain(kept)
     assert plan.is_due(ROW, 0) is due
-    assert not plan.is_due(HOST, 0)
+    assert not plan.is_due(NEW, 0)
