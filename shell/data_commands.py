@@ -119,8 +119,8 @@ def scan(
 
     With --stale, hosts that follow a tablet answer when their copy is young enough, also while its leader is away;
     else the leader answers. The last line then says as of when the cells are: they have every write acknowledged until
-    that time, by the clock of the tablet's leader. A copy's time is that of its last record, so a tablet that nobody
-    writes looks older than it is.
+    that time, by the clock of the tablet's leader. A copy ages while its leader has newer records in memory alone:
+    choose MS above the time between two flushes.
     """
     chosen = [choice for choices in columns for choice in choices]
     families = {choice.family for choice in chosen if choice.qualifier is None}

@@ -195,7 +195,7 @@ def _leading(env: Environment, writing: WriteParts, led: LedTablets, books: Tabl
         return writing.configuration.table(table_id).properties.copies_min
 
     hosts = HostCalls(env.stores.coordination, env.pool.tserver)
-    senders = Senders(led, hosts, env.clock, random.Random(), env.die)
+    senders = Senders(led, hosts, env.clock, random.Random(), env.die, env.session.is_valid)
     return LeadingParts(led, senders, Namer(led, books, copies_min, env.clock, env.die))
 
 

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.errors import NotServingError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import ScanPage, ScanRequest
 from bookkeeper.storage.wal import decode_batch
+from bookkeeper.tserver.leading.confirmation import confirmation_of
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
+from tests.support.faults import fault
 from tests.support.led_hosts import Hosts, hosts
-from tests.support.tservers import records
+from tests.support.tservers import records, wait_until
 
 pytestmark = pytest.mark.integration
 HOUR_MS = 3_600_000
@@ -31,6 +34,11 @@ def page(
     """The first page of a tablet at a host."""
     request = ScanRequest(extent, None, None, (), (), None, 1 << 20, stale_ms=stale_ms, least_state=least_state)
     return world.ground.tserver(world.node(host)).scan(request)
+
+
+def wall_ms() -> int:
+    """Milliseconds since 1970."""
+    return SystemClock().wall_ms()
 
 
 def rows(found: ScanPage) -> dict[bytes, bytes]:
@@ -71,6 +79,54 @@ def test_a_follower_serves_its_newest_state_and_says_which_one(world: Hosts) -> 
         page(world, "host2", extent, stale_ms=None)
     fresh = page(world, "host1", extent)
     assert (rows(fresh), fresh.state_id) == ({b"a": b"2", b"b": b"2"}, None)
+
+
+def test_a_copy_of_a_tablet_that_nobody_writes_stays_young(world: Hosts) -> None:
+    extent = world.table("host1", "host2")
+    world.lead(extent, "host1")
+    write(world, extent, a=b"1")
+    first = page(world, "host2", extent).as_of_ms
+    assert first is not None
+
+    def is_younger() -> bool:
+        now = page(world, "host2", extent)
+        assert rows(now) == {b"a": b"1"}
+        return now.as_of_ms is not None and first < now.as_of_ms <= wall_ms()
+
+    wait_until(is_younger, "a confirmation of the leader")
+
+
+def test_a_copy_claims_no_write_that_is_in_memory_alone(world: Hosts) -> None:
+    extent = world.table("host1", "host2")
+    world.lead(extent, "host1")
+    write(world, extent, a=b"1")
+    assert world.ground.write(world.node("host1"), extent, records([(b"b", b"2")])) == ()
+    said = confirmation_of(world.chain("host1", extent), SystemClock(), lambda: True)
+    assert said is None, "a copy claims a write that it lacks"
+
+
+def test_red_a_leader_confirms_a_state_that_lacks_what_is_in_memory(world: Hosts) -> None:
+    with (
+        fault("memory-is-forgotten-in-confirmations"),
+        pytest.raises(AssertionError, match="claims a write that it lacks"),
+    ):
+        test_a_copy_claims_no_write_that_is_in_memory_alone(world)
+
+
+def test_a_leader_without_its_lease_confirms_nothing(world: Hosts) -> None:
+    extent = world.table("host1", "host2")
+    world.lead(extent, "host1")
+    write(world, extent, a=b"1")
+    chain = world.chain("host1", extent)
+    assert confirmation_of(chain, SystemClock(), lambda: False) is None, "another host may lead and have newer writes"
+    said = confirmation_of(chain, SystemClock(), lambda: True)
+    assert said is not None
+    assert said.state_id == world.root("host2", extent)
+
+
+def test_red_a_leader_without_its_lease_confirms(world: Hosts) -> None:
+    with fault("confirmations-without-lease"), pytest.raises(AssertionError, match="another host may lead"):
+        test_a_leader_without_its_lease_confirms_nothing(world)
 
 
 def test_reads_go_on_when_files_go_after_a_name(world: Hosts) -> None:

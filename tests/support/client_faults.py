@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper.client import location_cache, scanner
+from bookkeeper.client import location_cache, scanner, stale_choice
 from bookkeeper.client.master_link import MasterLink
 from bookkeeper.rpc.frames import wire
 from tests.support.replacement import Fault
@@ -22,6 +22,11 @@ CLIENT_FAULTS: dict[str, Fault] = {
         wire.own_copy,
         lambda view: view,
         "records that were acknowledged become those of the next call on the connection",
+    ),
+    "followers-behind-the-leader": Fault(
+        stale_choice.may_ask_followers,
+        lambda stale_ms, is_first_page, state_id: stale_ms is not None,  # noqa: ARG005
+        "a page of a follower is older than the leader's page before it",
     ),
     "a-name-is-one-table-for-ever": Fault(
         scanner.is_of_another_table,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 
-from bookkeeper.tserver.leading import leader_chain, tablet_replicas
+from bookkeeper.tserver.leading import confirmation, leader_chain, tablet_replicas
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.leading.transfer import Transfer
 from bookkeeper.tserver.tablets.tablet_flushes import TabletFlushes
@@ -32,6 +32,16 @@ LEADING_FAULTS: dict[str, Fault] = {
         LeaderChain.logs_due,
         logs_due_at_once,
         "N3: a leader dies, and no other host has the records that it flushed",
+    ),
+    "memory-is-forgotten-in-confirmations": Fault(
+        LeaderChain.complete_state,
+        lambda chain: chain.replica.root,
+        "a follower claims writes that it lacks, because its leader has them in memory alone",
+    ),
+    "confirmations-without-lease": Fault(
+        confirmation.may_confirm,
+        lambda leads, has_lease: leads,  # noqa: ARG005
+        "a follower claims writes that it lacks, because another host has led since",
     ),
     "files-go-while-they-travel": Fault(
         Transfer._retained,

@@ -440,6 +440,7 @@ struct SegmentOffer {
   7: required SegmentRecord segment
   8: required list<ReplicaFile> files     // each file of its list: those that it brings and those that it retains
   9: required binary state                // JSON of the state after it, as in the books
+  10: optional i64 as_of_ms               // the state has every write acknowledged until this time of the leader's clock
 }
 
 struct FileNeed {

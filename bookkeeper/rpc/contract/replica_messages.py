@@ -59,7 +59,9 @@ class ReplicaFile:
 
 @dataclass(frozen=True, slots=True)
 class SegmentOffer:
-    """A segment of a tablet for one replica. ``files``: each file of its list. ``state``: JSON, as in the books."""
+    """A segment of a tablet for one replica. ``files``: each file of its list. ``state``: JSON, as in the books.
+    ``as_of_ms``: the sender confirms that the state after it has every write acknowledged until then; None = unknown.
+    """
 
     extent: Extent
     directory: str
@@ -70,6 +72,7 @@ class SegmentOffer:
     segment: SegmentRecord
     files: tuple[ReplicaFile, ...]
     state: bytes
+    as_of_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

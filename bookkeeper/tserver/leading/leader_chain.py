@@ -119,6 +119,14 @@ class LeaderChain:
         replica = self.replica
         return replica.is_leader and replica.led == self._tablet.serial
 
+    def complete_state(self) -> int | None:
+        """The newest state, if it has every record of the tablet; None while memory has one that it lacks."""
+        last_seq = self._tablet.next_seq - 1
+        manifest = self._held.manifest
+        root = manifest.replica.root
+        raw = None if root is None else manifest.states.get(root)
+        return root if raw is not None and FlushState.decode(raw).last_seq >= last_seq else None
+
     def may_forget_deletes(self) -> bool:
         """Rule P17: whether a compaction may drop deletes."""
         replica = self.replica

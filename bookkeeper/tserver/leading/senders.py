@@ -12,6 +12,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.coordination_protocol import Coordination
@@ -21,6 +22,7 @@ from bookkeeper.replicas.rules import CORRECTED
 from bookkeeper.replicas.values import Target
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.runtime.threads import BackgroundThread, Die
+from bookkeeper.tserver.leading.confirmation import CONFIRM_MS, confirmation_of
 from bookkeeper.tserver.leading.lane_plan import LanePlan, disk_of
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.leading.led_tablets import LedTablets
@@ -62,13 +64,36 @@ def lacking_target(chain: LeaderChain, host: str) -> Target | None:
     return replica.target(host)
 
 
+def in_sync_target(chain: LeaderChain, host: str) -> Target | None:
+    """The target on a host, if it has every segment of the chain."""
+    replica = chain.replica
+    if not chain.leads or not any(lag.host == host and lag.is_in_sync for lag in progress(replica, CORRECTED)):
+        return None
+    return replica.target(host)
+
+
+def plan_keys(chain: LeaderChain, host: str) -> list[bytes]:
+    """The waits that concern a chain at one host: that of its tablet, and that of the host's disk."""
+    disks = [disk_of(target) for target in chain.replica.targets if target.host == host]
+    return [chain.tablet.row, *disks] if disks else []
+
+
 class Lane:
     """Everything that goes to one host. Used by its thread alone."""
 
     def __init__(
-        self, host: str, led: LedTablets, hosts: HostCalls, clock: Clock, rng: random.Random, counters: SentCounters
+        self,
+        host: str,
+        led: LedTablets,
+        hosts: HostCalls,
+        clock: Clock,
+        rng: random.Random,
+        counters: SentCounters,
+        has_lease: Callable[[], bool],
     ) -> None:
         self._host = host
+        self._has_lease = has_lease
+        self._confirmed_ns: dict[bytes, int] = {}
         self._led = led
         self._hosts = hosts
         self._clock = clock
@@ -80,28 +105,49 @@ class Lane:
         """Send until no tablet is due."""
         while not is_over() and self._round(is_over):
             pass
+        self._confirm(is_over)
+
+    def _confirm(self, is_over: Callable[[], bool]) -> None:
+        """Confirm the newest states that the host has and that lack nothing, at intervals."""
+        chains = self._led.all()
+        rows = {chain.tablet.row for chain in chains}
+        self._confirmed_ns = {row: at_ns for row, at_ns in self._confirmed_ns.items() if row in rows}
+        for chain in chains:
+            if is_over():
+                return
+            target, row = in_sync_target(chain, self._host), chain.tablet.row
+            next_ns = self._confirmed_ns.get(row, 0) + CONFIRM_MS * 1_000_000
+            now_ns = self._clock.boot_ns()
+            if target is None or now_ns < next_ns or not self._is_due(chain, target, now_ns):
+                continue
+            confirmation = confirmation_of(chain, self._clock, self._has_lease)
+            if confirmation is not None:
+                self._confirmed_ns[row] = self._clock.boot_ns()
+                self._serve(chain, target, partial(Transfer.confirm, confirmation=confirmation, is_over=is_over))
 
     def _round(self, is_over: Callable[[], bool]) -> bool:
         """One segment for each due tablet; returns whether there may be more."""
         lacking = [(chain, target) for chain in self._led.all() if (target := lacking_target(chain, self._host))]
-        self._plan.retain({key for chain, target in lacking for key in (chain.tablet.row, disk_of(target))})
+        self._plan.retain({key for one in self._led.all() for key in plan_keys(one, self._host)})
         sent = False
         for chain, target in lacking:
             if is_over():
                 return False
-            now_ns = self._clock.boot_ns()
-            if self._plan.is_due(disk_of(target), now_ns) and self._plan.is_due(chain.tablet.row, now_ns):
-                sent |= self._serve(chain, target, is_over)
+            if self._is_due(chain, target, self._clock.boot_ns()):
+                sent |= self._serve(chain, target, partial(Transfer.turn, is_over=is_over))
         return sent
 
-    def _serve(self, chain: LeaderChain, target: Target, is_over: Callable[[], bool]) -> bool:
+    def _is_due(self, chain: LeaderChain, target: Target, now_ns: int) -> bool:
+        return self._plan.is_due(disk_of(target), now_ns) and self._plan.is_due(chain.tablet.row, now_ns)
+
+    def _serve(self, chain: LeaderChain, target: Target, turn: Callable[[Transfer], Outcome]) -> bool:
         tablet = chain.tablet
         try:
             host = self._hosts.find(target)
             if host is None:
                 self._away(target, f"no live process holds disk {target.placement.incarnation} of it")
                 return False
-            outcome = Transfer(chain, target, host, self._counters).turn(is_over)
+            outcome = turn(Transfer(chain, target, host, self._counters))
         except TransientError as error:
             self._away(target, error.message)
             return False
@@ -128,7 +174,17 @@ class Lane:
 class Senders:
     """The lanes, each with a thread. A lane is made when a led tablet has a replica on its host."""
 
-    def __init__(self, led: LedTablets, hosts: HostCalls, clock: Clock, rng: random.Random, die: Die) -> None:
+    def __init__(
+        self,
+        led: LedTablets,
+        hosts: HostCalls,
+        clock: Clock,
+        rng: random.Random,
+        die: Die,
+        has_lease: Callable[[], bool],
+    ) -> None:
+        """``has_lease``: whether this process has its session, so that no other one leads its tablets."""
+        self._has_lease = has_lease
         self._led = led
         self._hosts = hosts
         self._clock = clock
@@ -167,6 +223,6 @@ class Senders:
 
     def _started(self, host: str) -> BackgroundThread:
         thread = BackgroundThread(f"sender-{host}", self._clock, self._die)
-        lane = Lane(host, self._led, self._hosts, self._clock, self._rng, self._counters)
+        lane = Lane(host, self._led, self._hosts, self._clock, self._rng, self._counters, self._has_lease)
         thread.start(lambda: lane.run(thread.closing.is_set), TICK_MS)
         return thread

@@ -14,7 +14,7 @@ from enum import Enum
 
 from bookkeeper.errors import BookkeeperError, CorruptionError, unavailable
 from bookkeeper.metadata.values import SegmentEntry
-from bookkeeper.replicas.events import ReplicateTo, ReplyArrived
+from bookkeeper.replicas.events import OfferOne, ReplicateTo, ReplyArrived
 from bookkeeper.replicas.instructions import Decision, Send, Transit
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Failed, Offer, Purpose, Reason, Reply
 from bookkeeper.replicas.values import Target
@@ -30,6 +30,7 @@ from bookkeeper.rpc.contract.replica_messages import (
 )
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.storage.replicas import Manifest
+from bookkeeper.tserver.leading.confirmation import Confirmation
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.replicas.wire_forms import (
     file_message,
@@ -95,12 +96,21 @@ class Transfer:
         """Send the oldest segment that the host lacks. ``is_over``: stop between two parts. Raises TransientError when
         the host is away, CorruptionError for a file that can't be read, and other errors of the host.
         """
-        send = _send_of(self._chain.apply(ReplicateTo(self._target.host)))
+        return self._send(self._chain.apply(ReplicateTo(self._target.host)), None, is_over)
+
+    def confirm(self, confirmation: Confirmation, is_over: Callable[[], bool]) -> Outcome:
+        """Offer a state that the host has, with the time until which it has every write. Raises as :meth:`turn`."""
+        decision = self._chain.apply(OfferOne(self._target.host, confirmation.state_id))
+        outcome = self._send(decision, confirmation.as_of_ms, is_over)
+        return Outcome.NOTHING if outcome is Outcome.SENT else outcome
+
+    def _send(self, decision: Decision, as_of_ms: int | None, is_over: Callable[[], bool]) -> Outcome:
+        send = _send_of(decision)
         if send is None:
             return Outcome.NOTHING
         names = frozenset(send.offer.segment.list)
         with self._retained(names):
-            return self._turn(send.offer, is_over)
+            return self._turn(send.offer, as_of_ms, is_over)
 
     @contextmanager
     def _retained(self, names: frozenset[str]) -> Iterator[None]:
@@ -115,12 +125,12 @@ class Transfer:
         finally:
             self._chain.held.remove_reader(names_in_use)
 
-    def _turn(self, offer: Offer, is_over: Callable[[], bool]) -> Outcome:
+    def _turn(self, offer: Offer, as_of_ms: int | None, is_over: Callable[[], bool]) -> Outcome:
         segment_id, manifest = offer.segment.id, self._chain.held.manifest
         if segment_id not in manifest.states or not manifest.files.keys() >= set(offer.segment.list):
             return Outcome.SENT  # a later state has replaced it meanwhile: look again
         try:
-            reply = self._answered(offer, manifest, is_over)
+            reply = self._answered(offer, manifest, as_of_ms, is_over)
         except BookkeeperError:
             self._arrived(Failed(segment_id))
             raise
@@ -136,9 +146,9 @@ class Transfer:
     def _arrived(self, reply: Reply) -> Decision:
         return self._chain.apply(ReplyArrived(self._target.host, reply, Purpose.REPLICATE))
 
-    def _answered(self, offer: Offer, manifest: Manifest, is_over: Callable[[], bool]) -> Reply:
+    def _answered(self, offer: Offer, manifest: Manifest, as_of_ms: int | None, is_over: Callable[[], bool]) -> Reply:
         segment_id = offer.segment.id
-        answer = self._host.segment_offer(self._offer_message(offer, manifest))
+        answer = self._host.segment_offer(replace(self._offer_message(offer, manifest), as_of_ms=as_of_ms))
         if answer.state != ACCEPTED:
             return _reply_of(segment_id, answer)
         names = tuple(one.name for one in answer.need)

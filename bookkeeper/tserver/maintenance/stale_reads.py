@@ -1,8 +1,9 @@
 """Reads at a host that does not lead the tablet: pages of its newest state, with a stated age.
 
-A state has every write up to the time of its last record, which is of its leader's wall clock; so a page is at most as
-old as it says, and usually younger. It names its state, and a scan asks that no later page is of an older one. While a
-page is read, the files of its state stay (P15); between pages they may go.
+A state has every write up to the time of its last record, which is of its leader's wall clock, and up to the time that
+its leader confirmed since; so a page is at most as old as it says, and usually younger. It names its state, and a scan
+asks that no later page is of an older one. While a page is read, the files of its state stay (P15); between pages they
+may go.
 """
 
 from __future__ import annotations
@@ -89,10 +90,11 @@ class StaleReads:
         try:
             state = state_of(held.manifest, opened.state_id)
             now_ms = self._clock.wall_ms()
-            reason = reason_against(opened.state_id, state.last_time_ms, now_ms, stale_ms, least_state)
+            as_of_ms = max(state.last_time_ms, held.confirmed_ms(opened.state_id))
+            reason = reason_against(opened.state_id, as_of_ms, now_ms, stale_ms, least_state)
             if reason:
                 raise NotServingError(f"the replica of tablet {extent} on this host {reason}: ask its leader")
-            yield StaleData(opened.state_id, state.last_time_ms, opened.data)
+            yield StaleData(opened.state_id, as_of_ms, opened.data)
         finally:
             with self._lock:
                 opened.end()

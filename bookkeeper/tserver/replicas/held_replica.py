@@ -36,6 +36,7 @@ class HeldReplica:
         self._lock = threading.Lock()
         self._manifest = manifest
         self._readers: list[NamesInUse] = []
+        self._confirmed: tuple[int, int] | None = None
         self._is_gone = False
         self._is_unsure = False
 
@@ -71,6 +72,16 @@ class HeldReplica:
         manifest = self._manifest
         names = files_of(manifest.replica, manifest.replica.root, self._rules)
         return tuple(manifest.files[name] for name in names)
+
+    def confirmed_ms(self, state_id: int) -> int:
+        """Until when a state has every acknowledged write, as its leader said to this process; 0 = it said nothing."""
+        confirmed = self._confirmed
+        return confirmed[1] if confirmed is not None and confirmed[0] == state_id else 0
+
+    def confirm(self, state_id: int, as_of_ms: int) -> None:
+        """The leader says until when a state has every acknowledged write. Nothing of this is durable."""
+        with self._lock:
+            self._confirmed = (state_id, max(as_of_ms, self.confirmed_ms(state_id)))
 
     # ---- changes
 

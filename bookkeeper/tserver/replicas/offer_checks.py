@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent, HostIdentity
-from bookkeeper.replicas.messages import Offer
+from bookkeeper.replicas.messages import Offer, Reason
 from bookkeeper.replicas.rules import MAX_SEGMENT_HISTORY
 from bookkeeper.replicas.values import Placement, Replica, Stage, Target, term_of
 from bookkeeper.rpc.contract.replica_messages import SegmentOffer
@@ -121,3 +121,13 @@ def differing_file(offered: Mapping[str, HeldFile], held: Mapping[str, HeldFile]
         if own is not None and (own.size_bytes, own.crc32c) != (file.size_bytes, file.crc32c):
             return name
     return None
+
+
+def is_confirmation(replica: Replica, offer: SegmentOffer, reason: Reason) -> bool:
+    """Whether an offer confirms the newest state here: it comes from the leader of the newest term that is known."""
+    return (
+        reason is Reason.SEGMENT_EXISTS
+        and replica.root == offer.segment.segment_id
+        and replica.term == offer.term
+        and replica.leader == offer.sender.host
+    )

@@ -45,6 +45,7 @@ from bookkeeper.tserver.replicas.offer_checks import (
     ReplicaRow,
     differing_file,
     files_of_offer,
+    is_confirmation,
     is_known,
     key_of,
     machine_offer,
@@ -190,6 +191,8 @@ class ReplicaReceiver:
         with self._slot() as slot:
             reply = _reply_of(arrived(held, OfferArrived(machine_offer(offer))))
             if isinstance(reply, Decline):
+                if is_confirmation(held.replica, offer, reply.reason) and offer.as_of_ms is not None:
+                    held.confirm(offer.segment.segment_id, offer.as_of_ms)
                 return declined(own_placement(held.replica), reply.root, reply.reason)
             problem = self._no_room(held, slot.is_free, files, _need_of(reply))
             if problem:

@@ -11,6 +11,7 @@ import pytest
 from bookkeeper.client import Client
 from bookkeeper.client.stale_choice import followers_to_ask, may_ask_followers
 from tests.support.fake_cluster import NOW_MS, FakeCluster
+from tests.support.faults import fault
 
 LETTERS = b"abcdefghij"
 STALE_MS = 500
@@ -71,6 +72,11 @@ def test_a_scan_that_followers_are_too_old_for_is_the_leaders(cluster: FakeClust
     assert rows(list(scanner)) == LETTERS
     assert scanner.as_of_ms is None
     assert [tserver.scans for tserver in cluster.tservers] == [5, 1, 1], "a follower is asked again behind its leader"
+
+
+def test_red_followers_are_asked_behind_the_leader(cluster: FakeCluster, client: Client) -> None:
+    with fault("followers-behind-the-leader"), pytest.raises(AssertionError, match="asked again behind its leader"):
+        test_a_scan_that_followers_are_too_old_for_is_the_leaders(cluster, client)
 
 
 def test_followers_answer_while_nobody_leads(cluster: FakeCluster, client: Client) -> None:

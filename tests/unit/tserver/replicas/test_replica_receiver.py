@@ -16,6 +16,7 @@ import pytest
 from bookkeeper.errors import CorruptionError, InvalidInputError, NoSpaceError, StreamExpiredError
 from bookkeeper.model import Extent
 from bookkeeper.replicas.events import Restarted, Wrote
+from bookkeeper.replicas.messages import Reason
 from bookkeeper.replicas.values import Stage, import_source
 from bookkeeper.rpc.contract.replica_messages import (
     CONTENT_BYTES_MAX,
@@ -25,6 +26,7 @@ from bookkeeper.rpc.contract.replica_messages import (
     SegmentOffer,
     SegmentRecord,
 )
+from bookkeeper.tserver.replicas.offer_checks import is_confirmation
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
 from bookkeeper.tserver.replicas.replica_receiver import PARTS_KEPT_S, ReceiveLimits
@@ -607,3 +609,42 @@ def test_a_state_that_has_an_import_names_it_by_a_negative_number(world: Replica
     entry = world.host("host2").held.replica.entry(offer.segment.segment_id)
     assert entry is not None
     assert entry.segment.logs == ((-5, 1), (1, 9))
+
+
+@pytest.mark.parametrize(
+    ("term", "leader", "root", "reason", "counts"),
+    [
+        (4, "host1", 7, Reason.SEGMENT_EXISTS, True),
+        (5, "host1", 7, Reason.SEGMENT_EXISTS, False),
+        (4, "host3", 7, Reason.SEGMENT_EXISTS, False),
+        (4, "host1", 8, Reason.SEGMENT_EXISTS, False),
+        (4, "host1", 7, Reason.INVALID, False),
+    ],
+)
+def test_only_the_leader_of_the_newest_term_confirms_and_only_the_newest_state(
+    world: ReplicaWorld, term: int, leader: str, root: int, reason: Reason, counts: bool
+) -> None:
+    offer = started(world)
+    offer = replace(offer, term=4, sender=replace(offer.sender, host="host1"))
+    offer = replace(offer, segment=replace(offer.segment, segment_id=7))
+    replica = replace(world.host("host2").held.replica, term=term, leader=leader, root=root)
+    assert is_confirmation(replica, offer, reason) == counts
+
+
+def test_a_confirmation_of_one_state_says_nothing_about_the_next(world: ReplicaWorld) -> None:
+    started(world)
+    held = world.host("host2").held
+    held.confirm(7, 100)
+    held.confirm(7, 90)
+    assert (held.confirmed_ms(7), held.confirmed_ms(8)) == (100, 0)
+    held.confirm(8, 50)
+    assert (held.confirmed_ms(7), held.confirmed_ms(8)) == (0, 50)
+
+
+def test_an_offer_of_a_held_state_confirms_it(world: ReplicaWorld) -> None:
+    offer = started(world)
+    assert world.send(offer).state == "acked"
+    host = world.host("host2")
+    answer = host.receiver.offer(replace(offer, as_of_ms=123))
+    assert answer.reason == Reason.SEGMENT_EXISTS.value
+    assert host.held.confirmed_ms(offer.segment.segment_id) == 123

@@ -1,0 +1,38 @@
+"""A leader's word that its newest state lacks nothing until now: the copies of a tablet that nobody writes stay young.
+
+The time is taken first, then the state is compared, then the lease is checked. A record that was acknowledged before
+that time was numbered before the comparison. While the lease is valid no other host has led the tablet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bookkeeper.clock import Clock
+from bookkeeper.tserver.leading.leader_chain import LeaderChain
+
+CONFIRM_MS = 2_000
+"""ms between two confirmations of a state to one host. A copy that nobody writes looks at most so old, and one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """The state has every write that was acknowledged until ``as_of_ms`` of the leader's wall clock."""
+
+    state_id: int
+    as_of_ms: int
+
+
+def may_confirm(leads: bool, has_lease: bool) -> bool:
+    """Whether no other host can have led the tablet so far. After the loss of the lease one may, with newer writes."""
+    return leads and has_lease
+
+
+def confirmation_of(chain: LeaderChain, clock: Clock, has_lease: Callable[[], bool]) -> Confirmation | None:
+    """The confirmation of a led tablet's newest state; None while a record is in memory alone, or without the lease."""
+    as_of_ms = clock.wall_ms()
+    state_id = chain.complete_state()
+    if state_id is None or not may_confirm(chain.leads, has_lease()):
+        return None
+    return Confirmation(state_id, as_of_ms)
