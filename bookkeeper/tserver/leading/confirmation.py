@@ -6,14 +6,22 @@ that time was numbered before the comparison. While the lease is valid no other 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from bookkeeper.clock import Clock
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 
 CONFIRM_MS = 2_000
-"""ms between two confirmations of a state to one host. A copy that nobody writes looks at most so old, and one call."""
+"""ms between two confirmations of a state to one host. A copy that nobody writes looks at most so old, and one call, as
+long as the leader has few tablets (:data:`CONFIRMATIONS_AT_ONCE`).
+"""
+
+CONFIRMATIONS_AT_ONCE = 16
+"""Most confirmations to one host before its lane looks for new segments again: each costs the lane a call. A lane looks
+every 250 ms, so the copies of more than 128 quiet tablets look older than :data:`CONFIRM_MS`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +30,14 @@ class Confirmation:
 
     state_id: int
     as_of_ms: int
+
+
+def next_to_confirm(rows: Iterable[bytes], confirmed_ns: Mapping[bytes, int], now_ns: int) -> list[bytes]:
+    """The rows of the tablets whose turn it is: those that waited longest, and a few at once. ``confirmed_ns``: when
+    each had its last turn (boot clock); a row without one goes first.
+    """
+    waiting = [row for row in rows if now_ns - confirmed_ns.get(row, -math.inf) >= CONFIRM_MS * 1_000_000]
+    return sorted(waiting, key=lambda row: confirmed_ns.get(row, -math.inf))[:CONFIRMATIONS_AT_ONCE]
 
 
 def may_confirm(leads: bool, has_lease: bool) -> bool:

@@ -22,7 +22,7 @@ from bookkeeper.replicas.rules import CORRECTED
 from bookkeeper.replicas.values import Target
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.runtime.threads import BackgroundThread, Die
-from bookkeeper.tserver.leading.confirmation import CONFIRM_MS, confirmation_of
+from bookkeeper.tserver.leading.confirmation import confirmation_of, next_to_confirm
 from bookkeeper.tserver.leading.lane_plan import LanePlan, disk_of
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.leading.led_tablets import LedTablets
@@ -108,22 +108,20 @@ class Lane:
         self._confirm(is_over)
 
     def _confirm(self, is_over: Callable[[], bool]) -> None:
-        """Confirm the newest states that the host has and that lack nothing, at intervals."""
-        chains = self._led.all()
-        rows = {chain.tablet.row for chain in chains}
-        self._confirmed_ns = {row: at_ns for row, at_ns in self._confirmed_ns.items() if row in rows}
-        for chain in chains:
+        """Confirm newest states that the host has and that lack nothing, in turns."""
+        chains = {chain.tablet.row: chain for chain in self._led.all()}
+        self._confirmed_ns = {row: at_ns for row, at_ns in self._confirmed_ns.items() if row in chains}
+        now_ns = self._clock.boot_ns()
+        in_sync = {row: target for row, chain in chains.items() if (target := in_sync_target(chain, self._host))}
+        due = [row for row, target in in_sync.items() if self._is_due(chains[row], target, now_ns)]
+        for row in next_to_confirm(due, self._confirmed_ns, now_ns):
             if is_over():
                 return
-            target, row = in_sync_target(chain, self._host), chain.tablet.row
-            next_ns = self._confirmed_ns.get(row, 0) + CONFIRM_MS * 1_000_000
-            now_ns = self._clock.boot_ns()
-            if target is None or now_ns < next_ns or not self._is_due(chain, target, now_ns):
-                continue
-            confirmation = confirmation_of(chain, self._clock, self._has_lease)
+            self._confirmed_ns[row] = self._clock.boot_ns()
+            confirmation = confirmation_of(chains[row], self._clock, self._has_lease)
             if confirmation is not None:
-                self._confirmed_ns[row] = self._clock.boot_ns()
-                self._serve(chain, target, partial(Transfer.confirm, confirmation=confirmation, is_over=is_over))
+                turn = partial(Transfer.confirm, confirmation=confirmation, is_over=is_over)
+                self._serve(chains[row], in_sync[row], turn)
 
     def _round(self, is_over: Callable[[], bool]) -> bool:
         """One segment for each due tablet; returns whether there may be more."""
