@@ -119,7 +119,8 @@ class Trio:
             leaders = [one.host for tablet in self.replicas() for one in tablet.replicas if one.leads]
             found[:] = [host for host in leaders if host != FIRST]
             if leaders and not found:
-                self.kill(FIRST)
+                role = _role(FIRST)
+                self.west.wait_restarted(role, self.west.kill9(role))
             return bool(found)
 
         self.west.wait_until(is_another, "leader on a further host", LIMIT_S)
