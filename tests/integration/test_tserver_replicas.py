@@ -23,10 +23,12 @@ from bookkeeper.rpc.contract.replica_messages import (
 )
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.runtime.session_retries import SessionRetries
+from bookkeeper.storage.wal import read_seal
 from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_cells import log_deletes
 from bookkeeper.tserver.leading.namer import LATE_MS, Namer
 from bookkeeper.tserver.leading.transfer import Outcome, SentCounters, Transfer
+from bookkeeper.tserver.maintenance import loader
 from bookkeeper.tserver.replicas.replica_collector import collect_replica
 from tests.support.jumping_clock import TestClock
 from tests.support.led_hosts import Hosts, hosts
@@ -154,6 +156,29 @@ def test_a_leader_that_leaves_without_copies_leaves_sealed_logs(world: Hosts) ->
     world.lead(extent, "host2")
     assert rows(world, "host2", extent) == {b"a": b"v"}
     world.wait_same(extent, "host2", "host1")
+
+
+def test_at_a_clean_end_all_tablets_are_flushed_before_one_waits_for_its_name(
+    world: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All hosts end: nobody names the states, so the tablets leave after one wait together."""
+    monkeypatch.setattr(loader, "NAMES_WAIT_MS", 100)
+    extents = [world.table("host1", "host2", "host3", table_id=table_id) for table_id in ("1", "2", "3")]
+    for extent in extents:
+        world.lead(extent, "host1")
+        write(world, "host1", extent, b"a")
+    world.stop("host2")
+    world.stop("host3")
+    led, led_at_flushes = world.node("host1").process.parts.tablets.leading.led, list[int]()
+    led.listen(lambda: led_at_flushes.append(len(led.all())))
+    world.stop("host1")
+    assert led_at_flushes == [3, 3, 3], "a tablet has left before another one was flushed"
+    for extent in extents:
+        assert all(read_seal(world.ground.volume, uri) is not None for uri in world.logs(extent))
+    world.start("host2")
+    for extent in extents:
+        world.lead(extent, "host2")
+        assert rows(world, "host2", extent) == {b"a": b"v"}
 
 
 def test_each_row_crosses_once_for_each_other_host(world: Hosts) -> None:

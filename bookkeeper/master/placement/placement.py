@@ -172,7 +172,7 @@ class Placement:
         self.moves.drop_dead(tablets, live)
         self._move(tablets, cluster, may_place, settled)
         self._ask(live)
-        if any(tablet.replicas for tablet in placeable):
+        if any(tablet.replicas for tablet in tablets.values()):  # claimed ones too: the operation ends soon
             self.leaders.ask(live, cluster.hosts)
 
     def _assign(self, tablets: TabletIndex, candidates: Iterable[TabletView], cluster: ClusterState) -> None:

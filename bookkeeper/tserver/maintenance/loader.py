@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from bookkeeper.clock import Clock
@@ -33,9 +33,9 @@ LOG = logging.getLogger(__name__)
 
 
 NAMES_WAIT_MS = 2_000
-"""ms that an unload waits until the books name the last state of a tablet with replicas."""
-ALL_NAMES_WAIT_MS = 5_000
-"""ms that the unloads of a process's end wait together."""
+"""ms that an unload waits until the books name the last state of a tablet with replicas. All unloads of a process's end
+wait so long together: when all hosts end at once, none of them can name a state.
+"""
 
 
 class Loader:
@@ -75,7 +75,7 @@ class Loader:
             if current is not None and current.accepting:
                 return
             if current is not None:
-                self._leave(current, NAMES_WAIT_MS)
+                self._leave(current)
             if self._bookkeeper.has_used_current(load_plan.tablet_key(assignment.extent)):
                 self._path.roll()  # a tablet comes to a log once: its first block there names its previous log (R24)
             tablet = self._opener.open(assignment.extent, row)
@@ -98,7 +98,7 @@ class Loader:
                 self._remove(tablet)
                 self._bookkeeper.forget(tablet.key)
             else:
-                self._leave(tablet, NAMES_WAIT_MS)
+                self._leave(tablet)
             LOG.info("tablet %s is served no longer%s", extent, ", its data is dropped" if discard else "")
 
     def settle(self) -> None:
@@ -110,21 +110,37 @@ class Loader:
                 pass
 
     def unload_all(self) -> None:
-        """Unload every tablet, for a clean end; what can't be flushed or named now is left to recovery."""
-        end_ns = self._clock.boot_ns() + ALL_NAMES_WAIT_MS * 1_000_000
-        for tablet in self._registry.all():
-            try:
-                with contained(tablet.extent, "a last flush"):
-                    self._path.commit(CloseTablet(tablet))
-                    self._leave(tablet, min(NAMES_WAIT_MS, (end_ns - self._clock.boot_ns()) / 1_000_000))
-            except BookkeeperError as error:
-                LOG.warning("tablet %s could not be flushed, its log will be replayed: %s", tablet.extent, error)
-
-    def _leave(self, tablet: ServedTablet, patience_ms: float) -> None:
-        """Flush a tablet that takes no writes any more, and stop serving it. One with replicas waits up to
-        ``patience_ms`` until the books name its last state; else its logs stay, and the next leader replays them.
+        """Unload every tablet, for a clean end; what can't be flushed or named now is left to recovery. All are flushed
+        before one waits for its name, so their states travel meanwhile.
         """
+        flushed = [tablet for tablet in self._registry.all() if self._ends(tablet, self._close)]
+        end_ns = self._clock.boot_ns() + NAMES_WAIT_MS * 1_000_000
+        for tablet in flushed:
+            self._ends(tablet, lambda one: self._depart(one, (end_ns - self._clock.boot_ns()) / 1_000_000))
+
+    def _ends(self, tablet: ServedTablet, step: Callable[[ServedTablet], None]) -> bool:
+        """Take a step of a tablet's clean end; returns whether it succeeded."""
+        try:
+            with contained(tablet.extent, "a last flush"):
+                step(tablet)
+        except BookkeeperError as error:
+            LOG.warning("tablet %s could not be flushed, its log will be replayed: %s", tablet.extent, error)
+            return False
+        return True
+
+    def _close(self, tablet: ServedTablet) -> None:
+        self._path.commit(CloseTablet(tablet))
         self._flusher.empty(tablet)
+
+    def _leave(self, tablet: ServedTablet) -> None:
+        """Flush a tablet that takes no writes any more, and stop serving it."""
+        self._flusher.empty(tablet)
+        self._depart(tablet, NAMES_WAIT_MS)
+
+    def _depart(self, tablet: ServedTablet, patience_ms: float) -> None:
+        """Stop serving a flushed tablet. One with replicas waits up to ``patience_ms`` until the books name its last
+        state; else its logs stay, and the next leader replays them.
+        """
         chain = self._led.find(tablet)
         if chain is not None and not chain.wait_named(max(0.0, patience_ms)):
             LOG.info("tablet %s leaves with a state that is not named: the next leader replays its logs", tablet.extent)

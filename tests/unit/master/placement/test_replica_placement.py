@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -26,7 +27,7 @@ from bookkeeper.model import Extent, HostIdentity
 from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaPlacement
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import ScriptedTServer, scripted
-from tests.support.tservers import wait_until
+from tests.support.tservers import LIMIT_S, wait_until
 
 LAST = Extent("1", None, None)
 ROW = b"1<"
@@ -78,6 +79,13 @@ class Hosts:
         self.placement.place(tablets, ClusterState(live, (), (), hosts))
         self.repairer.run(tablets, self.world.config(), sessions, self.placement.busy_rows())
 
+    def wait_answers(self) -> None:
+        """Wait until each host has answered the questions of the cycles so far."""
+        for tserver in self.tservers.values():
+            answered = threading.Event()
+            assert self.lanes.submit(tserver.session, answered.set)
+            assert answered.wait(LIMIT_S), f"{tserver.session} does not answer"
+
     def until(self, name: str, what: str) -> None:
         """Cycles until the host serves the tablet."""
 
@@ -127,6 +135,20 @@ def test_the_voter_with_the_newest_state_leads_and_no_other_host(hosts: Hosts) -
     hosts.hold("h4", 7, 11)
     hosts.until("h3", "the newest voter")
     assert not any(hosts.tservers[name].loads for name in ("h1", "h2", "h4"))
+
+
+def test_a_tablet_gets_a_leader_in_the_first_cycle_after_the_operation_that_had_claimed_it(hosts: Hosts) -> None:
+    """A split of the only tablet with replicas claims it, and its end needs answers about the tablets that it made."""
+    hosts.name(7)
+    for name in ("h1", "h2", "h3"):
+        hosts.hold(name, 7, *([9] if name == "h2" else []))
+    hosts.placement.claimed = lambda: (ROW,)
+    hosts.cycle()
+    hosts.wait_answers()
+    assert not hosts.leader(), "a claimed tablet is placed"
+    hosts.placement.claimed = tuple
+    hosts.cycle()
+    assert hosts.leader() == "h2", "nobody was asked about a claimed tablet"
 
 
 def test_tablets_that_need_leaders_at_once_get_different_ones(hosts: Hosts) -> None:
