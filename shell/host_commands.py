@@ -83,7 +83,7 @@ def replicas_text(tablet: TabletReplicas) -> str:
 
 
 def segment_note(segment_id: int, tablet: TabletReplicas, holders: int) -> str:
-    """What a segment waits for."""
+    """The reason why a segment waits."""
     if segment_id == tablet.named:
         return "named by the books"
     if segment_id < tablet.named:

@@ -126,7 +126,7 @@ class LeaderNamed:
     leader: str | None
     term: int = 0
     named: Name | None = None
-    """What the books name now; None before the first name."""
+    """The state that the books name now; None before the first name."""
     replayed: Positions = ()
     """For each log: up to which offset the named state and the replay have its records."""
     given_up: Positions = ()

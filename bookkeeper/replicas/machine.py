@@ -110,7 +110,7 @@ def _decide_alone(
 
 
 def targets_changed(replica: Replica, targets: tuple[Target, ...]) -> Replica:
-    """The replica with other targets. What the leader of a child acknowledged counts for its term only: a new term
+    """The replica with other targets. An acknowledgement of a child's leader counts for its term only: a new term
     begins from the child's named state, which may lack it.
     """
     before = {(target.host, target.placement): target.term for target in replica.targets}

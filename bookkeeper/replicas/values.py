@@ -129,7 +129,7 @@ class Target:
     placement: Placement
     key_range: KeyRange | None = None
     term: int = 0
-    """Of a child: the term of its leader. What an earlier term acknowledged, a new one may have to get again."""
+    """Of a child: the term of its leader. A new term may have to get again the segments that an earlier one took."""
 
 
 class Step(Enum):

@@ -38,7 +38,7 @@ LOCAL: Mapping[str, Any] = {"standalone.processes": ["tserver"]}
 
 _FRESH_DISK = {"lost+found"}
 _OF_A_HOST = _FRESH_DISK | {"replicas", "logs", "run"}
-"""What may be left in the place of a host that lost its settings file, with all its disk or alone."""
+"""The files that may be left of a host that lost its settings file, with all its disk or alone."""
 
 
 def join_cluster(

@@ -130,7 +130,7 @@ class ReplicaParts:
     divider: ReplicaDivider
 
     def infos(self, table_id: str, with_segments: bool) -> replica_messages.HeldReplicas:
-        """What this host holds; ``table_id`` empty = of all tables."""
+        """The replicas on this host; ``table_id`` empty = of all tables."""
         manifests = [held.manifest for held in self.held.all() if table_id in ("", held.key.table_id)]
         damaged = {str(key): error.message for key, error in self.held.damaged.items()}
         return replica_messages.HeldReplicas(

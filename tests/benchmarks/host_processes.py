@@ -114,7 +114,7 @@ class HostProcesses:
 
 
 def cpu_seconds(*processes: psutil.Process) -> float:
-    """What these processes have used until now, in user and system mode."""
+    """The CPU time of these processes until now, in user and system mode."""
     times = [process.cpu_times() for process in processes]
     return float(sum(time.user + time.system for time in times))
 

@@ -231,7 +231,7 @@ def _commit_ms(world: ReplicaWorld, ops: SyncedOps) -> float:
 
 
 def _plain_ms(directory: Path) -> float:
-    """What the disk takes for two files that get their names durably, of which one is new."""
+    """The time of the disk for two files that get their names durably, of which one is new."""
     clock, scratch, named, ops = SystemClock(), directory / "scratch", directory / "named", FileOps()
     scratch.write_bytes(b"")
     began_ns = clock.boot_ns()
@@ -286,7 +286,7 @@ def transferred(size_bytes: int) -> Transferred:
 
 
 def transfers(small_bytes: int = SMALL_BYTES, large_bytes: int = LARGE_BYTES) -> list[Figure]:
-    """What a transfer costs both hosts, and whether the receiver's memory grows with it."""
+    """The cost of a transfer on both hosts, and whether the receiver's memory grows with it."""
     small, large = transferred(small_bytes), transferred(large_bytes)
     gigabytes = large.size_bytes / 1e9
     return [

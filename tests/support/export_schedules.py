@@ -45,7 +45,7 @@ class Exports:
     table_id: str
     rng: random.Random | None = None
     busy: set[str] = field(default_factory=set)
-    """What is under way: an export's step, a run of the collector, a compaction, a take-over."""
+    """The deeds under way: an export's step, a run of the collector, a compaction, a take-over."""
     flights: list[Callable[[], None]] = field(default_factory=list)
     """Puts of dead masters that have not arrived yet."""
     made: int = 0

@@ -89,7 +89,7 @@ class Hosts:
         return parts.held
 
     def manifest(self, name: str, extent: Extent) -> Manifest:
-        """What a host holds of a tablet."""
+        """A tablet's replica on a host."""
         return self.held(name, extent).manifest
 
     def chain(self, name: str, extent: Extent) -> LeaderChain:
@@ -196,7 +196,7 @@ class Hosts:
         self.node(name).process.parts.tablets.leading.namer.run_once()
 
     def row(self, extent: Extent) -> ReplicaRow:
-        """What the books say about the tablet's replicas."""
+        """The facts of the books about the tablet's replicas."""
         found = ReplicaBooks(self.ground.metadata).row(extent)
         assert found is not None
         return found

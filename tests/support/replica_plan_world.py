@@ -193,7 +193,7 @@ class PlanWorld:
         }
 
     def held(self, tablet: Tablet) -> dict[str, HeldState]:
-        """What live hosts say about the placements of a row."""
+        """The answers of live hosts about the placements of a row."""
         found = {}
         for one in tablet.replicas():
             states = self.hosts[one.host].held.get((tablet.row, one.cell.placement))

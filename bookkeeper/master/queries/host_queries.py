@@ -95,7 +95,7 @@ class HostQueries:
         return {info.host.name: info for info in self.tservers.sessions() if info.alive and info.host is not None}
 
     def _ask(self, info: SessionInfo | None, table_id: str, with_segments: bool) -> tuple[HeldReplicas | None, str]:
-        """What a host says, or why it says nothing."""
+        """The answer of a host, or the reason why there is none."""
         if info is None:
             return None, AWAY
         try:
@@ -122,7 +122,7 @@ def standing(
 
 
 def held_in(view: TabletView, replica: TabletReplica, held: Collection[HeldReplicaInfo]) -> HeldReplicaInfo | None:
-    """What a host holds of the placement of the row; None for nothing, or for another placement or disk."""
+    """The state of the row's placement on a host; None for nothing, or for another placement or disk."""
     for info in held:
         placed = info.placement
         if (info.extent.table_id, info.directory) == (view.extent.table_id, view.directory) and (

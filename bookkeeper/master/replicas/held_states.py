@@ -1,4 +1,4 @@
-"""What live hosts say that they hold of tablets with several replicas. The latest answer of each host counts.
+"""The answers of live hosts about the replicas that they hold. The latest answer of each host counts.
 
 An answer may be old: states are only added to a placement until the books name a later one, so an old answer names too
 few states, never too many.
@@ -78,7 +78,7 @@ class HeldStates:
             return self._answers.get(host)
 
     def of_tablet(self, key: TabletKey, replicas: Iterable[TabletReplica]) -> dict[str, HeldState]:
-        """What the hosts of a row hold under the placement and incarnation of the row; others hold nothing of it."""
+        """The states on the hosts of a row, under its placements and incarnations; others hold nothing of it."""
         with self._lock:
             found = {replica.host: self._answers.get(replica.host, {}).get(key) for replica in replicas}
         return {

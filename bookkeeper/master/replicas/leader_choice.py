@@ -1,4 +1,4 @@
-"""Who leads the tablets with several replicas: the question to hosts what they hold, and elections with the answers.
+"""The leaders of tablets with several replicas: questions to hosts about their states, and elections with the answers.
 
 Arrives: live sessions with their hosts; tablets without a leader. Leaves: a session for each tablet that a host can
 serve, and a problem in words for each other one. Questions go through the lanes of tservers, one at a time for a host.
@@ -77,7 +77,7 @@ def named_state(row: Row | None) -> int:
 
 
 def held_of(info: HeldReplicaInfo) -> tuple[TabletKey, HeldState]:
-    """What a host says about one replica, by tablet."""
+    """The answer of a host about one replica, by tablet."""
     held = HeldState(
         placement=info.placement.placement,
         incarnation=info.placement.incarnation,

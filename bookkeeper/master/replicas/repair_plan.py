@@ -53,7 +53,7 @@ class Loads:
         return cls(score, replica_weight, byte_weight)
 
     def weight(self, tablet: TabletState) -> float:
-        """What one replica of a tablet adds to the load of its host."""
+        """The load that one replica of a tablet adds to its host."""
         return self.replica_weight + tablet.size_bytes * self.byte_weight
 
     def without(self, host: str, tablet: TabletState) -> float:

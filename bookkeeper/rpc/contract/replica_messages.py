@@ -139,7 +139,7 @@ class ReplicaLag:
 
 @dataclass(frozen=True, slots=True)
 class HeldReplicaInfo:
-    """What a host holds of one tablet. ``complete``: states of which it has each file; ``lags``: of a leader;
+    """One tablet's replica on a host. ``complete``: states of which it has each file; ``lags``: of a leader;
     ``segments``: empty unless they were asked for.
     """
 

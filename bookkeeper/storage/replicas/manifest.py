@@ -1,4 +1,4 @@
-"""What a host holds of one tablet: the state of the machine, and facts about its files. Pure values."""
+"""One tablet's replica on a host: the state of the machine, and facts about its files. Pure values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class HeldFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a host holds of one tablet.
+    """One tablet's replica on a host.
 
     ``files``: the durable files by name, those of ``replica.files``. ``states``: for states of the list, by id, the
     facts that a leader needs to go on (the value of ``tablet:flush``), opaque.

@@ -38,7 +38,7 @@ from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint
 
 
 def positions_of(serial: int, last_seq: int) -> Positions:
-    """What a state of this term has of the tablet's records: all up to a sequence number."""
+    """The tablet's records that a state of this term has: all up to a sequence number."""
     return ((serial, last_seq),)
 
 

@@ -61,7 +61,7 @@ def late_reason(replica: Replica, replicas: Sequence[RowReplica], copies_min: in
 
 @dataclass(slots=True)
 class _Watch:
-    """What the namer remembers of one chain."""
+    """The namer's memory of one chain."""
 
     refreshed_ns: int
     named_id: int | None

@@ -195,7 +195,7 @@ class Senders:
 
     @property
     def counters(self) -> SentCounters:
-        """What was sent since the start."""
+        """Counts of segments sent since the start."""
         return self._counters
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""What a tablet's row says about its replicas: which ones count, where to send, whether this host may lead. Pure."""
+"""Facts in a tablet's row about its replicas: which ones count, where to send, whether this host may lead. Pure."""
 
 from __future__ import annotations
 

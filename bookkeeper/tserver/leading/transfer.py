@@ -42,7 +42,7 @@ from bookkeeper.tserver.replicas.wire_forms import (
 
 
 class Outcome(Enum):
-    """What came of a turn."""
+    """The outcome of a turn."""
 
     NOTHING = "nothing"
     """The host has all segments."""
@@ -54,7 +54,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What went to other hosts and was received there. ``rows``: of complete files."""
+    """Counts of segments that other hosts have received. ``rows``: of complete files."""
 
     segments: int = 0
     files: int = 0

@@ -59,7 +59,7 @@ class HeldReplica:
 
     @property
     def replica(self) -> Replica:
-        """What the machine knows, at this moment."""
+        """The state of the machine at this moment."""
         return self._manifest.replica
 
     @property

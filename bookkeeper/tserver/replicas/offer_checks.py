@@ -36,7 +36,7 @@ class RowReplica:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRow:
-    """What the books say about a tablet: rows, directory, the term of its last holder, its replicas by host, and the
+    """Facts of the books about a tablet: rows, directory, the term of its last holder, its replicas by host, and the
     named state (None before the first).
     """
 

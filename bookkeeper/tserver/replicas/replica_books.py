@@ -1,4 +1,4 @@
-"""What the books say about the replicas of a tablet, read and parsed."""
+"""The facts of the books about a tablet's replicas, read and parsed."""
 
 from __future__ import annotations
 

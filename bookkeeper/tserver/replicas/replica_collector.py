@@ -29,7 +29,7 @@ ReadRows = Callable[[str], Mapping[str, ReplicaRow]]
 
 
 class Verdict(Enum):
-    """What happens to a replica in one turn."""
+    """The treatment of a replica in one turn."""
 
     COLLECT = "collect"
     """The row names it: files that nothing needs go."""
@@ -39,7 +39,7 @@ class Verdict(Enum):
 
 
 def verdict_on(row: ReplicaRow | None, host: str, placement: Placement | None, missed_before: bool) -> Verdict:
-    """What to do with the replica of a tablet. ``placement`` None: its manifest is damaged. ``missed_before``: the
+    """The treatment of a tablet's replica. ``placement`` None: its manifest is damaged. ``missed_before``: the
     last read did not show the tablet.
     """
     if row is None:
@@ -53,7 +53,7 @@ def verdict_on(row: ReplicaRow | None, host: str, placement: Placement | None, m
 
 
 def collect_event(replica: Replica, row: ReplicaRow) -> Collect:
-    """What the books allow to delete (N4): what a named state has replaced."""
+    """The files that the books allow to delete (N4): those that a named state has replaced."""
     given_up = frozenset(term for term, _ in replica.given_up)
     return Collect(row.named_id, row.named_files, given_up=given_up)
 

@@ -104,7 +104,7 @@ class _Transfer:
         self.is_over = True
 
     def need(self) -> tuple[FileNeed, ...]:
-        """What is missing, in the order in which it has to come."""
+        """The missing content, in the order in which it has to come."""
         return tuple(FileNeed(name, part.held_bytes) for name, part in self.parts.items() if not part.is_complete)
 
     def arrived(self) -> ContentArrived:

@@ -93,7 +93,7 @@ def declined(placement: ReplicaPlacement, root: int | None, reason: Reason, prob
 
 
 def replica_info(manifest: Manifest, with_segments: bool) -> HeldReplicaInfo:
-    """What this host holds of one tablet."""
+    """One tablet's replica on this host."""
     replica = manifest.replica
     lags = progress(replica, CORRECTED) if replica.is_leader else ()
     return HeldReplicaInfo(

@@ -46,7 +46,7 @@ class Play:
 
 
 def said(play: Play, turn: Turn) -> Reply:
-    """What a turn did, in JSON."""
+    """The deeds of a turn, in JSON."""
     ids = play.codec.ids
     reply: Reply = {"outcome": turn.outcome}
     if turn.offers:

@@ -31,7 +31,7 @@ STEPS = tuple(f"/{directory}/" for directory in (MANIFESTS, INCOMING, "tables"))
 
 
 class HostDisks:
-    """What a power failure would undo, and listeners; one world at a time. ``incarnations``: how many disks there
+    """Writes that a power failure would undo, and listeners; for one world. ``incarnations``: how many disks there
     were. ``saved``: of a manifest; ``deleting``: of a host's directory and the names of files that go; ``removing``: of
     a host's directory and a replica.
     """

@@ -95,7 +95,7 @@ class Hosted:
         return [host for host in self.west.hosts if host.name in self.tablet.cells and host is not leader]
 
     def replica_of(self, host: Host) -> Replica:
-        """What a host's disk has of the tablet."""
+        """The tablet's files on a host's disk."""
         manifest = host.manifest(self.tablet.table_id, self.tablet.directory)
         assert manifest is not None, f"{host.name} has no replica"
         return manifest.replica

@@ -97,7 +97,7 @@ class ReplicaLaws:
                 yield tablet
 
     def held(self, tablet: ReplicatedTablet) -> dict[str, Manifest]:
-        """What the hosts hold of a tablet under its placements of today."""
+        """The replicas on hosts under the tablet's placements of today."""
         return {
             host.name: manifest
             for host in self.cluster.hosts

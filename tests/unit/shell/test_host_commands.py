@@ -1,4 +1,4 @@
-"""What the commands about hosts say about a tablet's replicas and segments."""
+"""The texts of the commands about hosts: a tablet's replicas and segments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def segment(number: int, complete: bool = True) -> HeldSegment:
 
 
 def held(host: str, *segments: HeldSegment) -> HeldReplicaInfo:
-    """What a host says."""
+    """The answer of a host."""
     placement = ReplicaPlacement(host, "p", "d")
     return HeldReplicaInfo(EXTENT, "t", placement, "LIVE", 1, None, False, 7, (7,), 1, 10, (), segments)
 

@@ -56,7 +56,7 @@ class Hosts:
         return self.stack.enter_context(scripted(self.world, HostIdentity(name, disk)))
 
     def hold(self, name: str, *states: int, placement: str = "p0", leads: bool = False) -> None:
-        """What a host says from now on."""
+        """The answer of a host from now on."""
         self.tservers[name].holds = [
             HeldReplicaInfo(
                 LAST, "t-00000", ReplicaPlacement(name, placement, "d1"), "LIVE", 1, None, leads,

@@ -1,4 +1,4 @@
-"""What a tablet's row says: copies, targets, and whether a host may lead."""
+"""Facts in a tablet's row: copies, targets, and whether a host may lead."""
 
 from __future__ import annotations
 
