@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from bookkeeper.errors import BookkeeperError, CorruptionError, RefusedError, unavailable
+from bookkeeper.errors import BookkeeperError, CorruptionError, RefusedError, UnavailableError, unavailable
 from bookkeeper.model import HostIdentity
 from bookkeeper.storage.replicas.manifest import Manifest, ReplicaKey
 from bookkeeper.storage.replicas.manifest_codec import decode_manifest, encode_manifest
@@ -42,7 +42,7 @@ class HostStore:
         """See :meth:`open`."""
         self._directory = directory
         self._identity = identity
-        self._lock = lock
+        self._lock: int | None = lock
         self._ops = ops
         self._volume = LocalVolume(directory, ops)
 
@@ -174,14 +174,19 @@ class HostStore:
 
     def free_bytes(self) -> int:
         """Room on the disk. Raises UnavailableError."""
+        lock = self._lock
+        if lock is None:
+            raise UnavailableError(f"this process has left the replicas in {self._directory}: ask the next one")
         try:
-            return self._ops.free_bytes(self._lock)
+            return self._ops.free_bytes(lock)
         except OSError as error:
             raise unavailable(f"the room on the disk of {self._directory} is unknown", error) from error
 
     def close(self) -> None:
-        """Release the lock."""
-        self._ops.close(self._lock)
+        """Release the lock; idempotent, because another file may have the number of a closed descriptor."""
+        if self._lock is not None:
+            self._ops.close(self._lock)
+            self._lock = None
 
     def _path(self, key: ReplicaKey) -> Path:
         key.check()

@@ -287,3 +287,16 @@ def test_each_field_of_a_segment_and_a_target_is_in_the_sample() -> None:
         for field in fields(default):
             plain = getattr(default, field.name)
             assert any(getattr(value, field.name) != plain for value in values), f"{field.name} is not in the sample"
+
+
+def test_a_second_close_closes_no_file_of_somebody_else(tmp_path: Path) -> None:
+    store = HostStore.open(tmp_path / "replicas", "host1")
+    lock = store._lock
+    store.close()
+    other = os.open(tmp_path, os.O_RDONLY)
+    assert other == lock, "the number of the closed descriptor is the lowest free one"
+    store.close()
+    os.fstat(other)
+    os.close(other)
+    with pytest.raises(UnavailableError, match="has left the replicas"):
+        store.free_bytes()
