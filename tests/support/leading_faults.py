@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 
-from bookkeeper.tserver.leading import confirmation, leader_chain, tablet_replicas
+from bookkeeper.tserver.leading import confirmation, leader_chain, senders, tablet_replicas
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.leading.transfer import Transfer
 from bookkeeper.tserver.tablets.tablet_flushes import TabletFlushes
-from tests.support.replacement import Fault
+from tests.support.replacement import Binding, Fault
 
 
 def logs_due_at_once(chain: LeaderChain) -> list[tuple[int, Mapping[str, int]]]:
@@ -42,6 +42,11 @@ LEADING_FAULTS: dict[str, Fault] = {
         confirmation.may_confirm,
         lambda leads, has_lease: leads,  # noqa: ARG005
         "a follower claims writes that it lacks, because another host has led since",
+    ),
+    "copies-are-not-confirmed": Fault(
+        Binding(senders, confirmation.next_to_confirm),
+        lambda rows, confirmed_ns, now_ns: [],  # noqa: ARG005
+        "a follower that lost what it had acknowledged is found only when the tablet gets a new state",
     ),
     "files-go-while-they-travel": Fault(
         Transfer._retained,

@@ -5,7 +5,7 @@ Arrives: what a schedule wants of tablets and hosts. Leaves: the same in terms o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent
@@ -127,10 +127,16 @@ class Hosted:
         tasks = [self.begin_flush(extent) for extent in self.extents]
         self.world.until(lambda: all(task.done for task in tasks), "the tablets are flushed")
 
-    def held_call(self, host: Host, method: str) -> int:
-        """Wait until a call reaches a host, and hold this one call, until the kernel releases what is returned."""
+    def held_call(self, host: Host, method: str) -> Callable[[], None]:
+        """Wait until a call reaches a host, and hold this one call. Returns how to let it go and wait for its end."""
         task = self.world.until_at(f"rpc-{method}", process=host.process)
-        return self.world.kernel.hold(lambda other: other is task)
+        number = self.world.kernel.hold(lambda other: other is task)
+
+        def let_go() -> None:
+            self.world.kernel.release(number)
+            self.world.until(lambda: task.done, f"{method} has ended at {host.name}")
+
+        return let_go
 
     def until_same(self) -> None:
         """Wait until all replicas are the named state."""
