@@ -173,9 +173,7 @@ def test_the_quiet_check_finds_damage_that_nobody_reads(tmp_path: Path) -> None:
         name, content = flip(world, "host3", extent)
         wait_until(lambda: world.files("host3", extent)[name] == content, "the check of host3 finds the damage")
         (world.settings("host2").replicas_dir / name).unlink()
-        wait_until(
-            lambda: world.files("host2", extent).get(name) == content, "host2 finds that it is gone"
-        )
+        wait_until(lambda: world.files("host2", extent).get(name) == content, "host2 finds that it is gone")
 
 
 def test_damage_outlives_the_process(world: Hosts) -> None:
