@@ -39,6 +39,7 @@ from bookkeeper.master.index.shipments import Shipments
 from bookkeeper.master.operation_kinds import all_operations
 from bookkeeper.master.operations.context import Context, MasterHooks, OperationSettings
 from bookkeeper.master.operations.quarantine import range_args
+from bookkeeper.master.operations.replica_moves import MOVE_KIND, move_args, moves_under_way
 from bookkeeper.master.operations.split_merge import claimed_rows
 from bookkeeper.master.origins.origin_parts import OriginParts
 from bookkeeper.master.placement.placement import Placement
@@ -232,7 +233,17 @@ def assemble(
         unrecoverable=recovery.problems,
     )
     limits = RepairLimits(settings.replicas.repair_after_ms, settings.replicas.joins_max, flight_ms)
-    repairer = Repairer(stores, clock, placement.leaders.held, limits, placement.request_leader)
+    repairer = Repairer(
+        stores,
+        clock,
+        placement.leaders.held,
+        limits,
+        placement.request_leader,
+        moves=lambda: moves_under_way(fate.pending()),
+        rewrite=lambda name, view: fate.submit(
+            MOVE_KIND, move_args(name, [view.extent.end_row], [one.host for one in view.replicas])
+        ),
+    )
     hooks = MasterHooks(
         wake=event_queue.ask_full,
         tablets_changed=event_queue.tablets_changed,

@@ -60,6 +60,8 @@ class Tablet:
     named: int = 0
     newest: int = 0
     leader: str | None = None
+    chosen: frozenset[str] = frozenset()
+    """The hosts to which an operation moves it."""
     joining_since: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def replicas(self) -> tuple[TabletReplica, ...]:
@@ -245,6 +247,7 @@ class PlanWorld:
                     tablet.leader,
                     self.held(tablet),
                     {host: self.now_ms - begun for (host, _), begun in since.items()},
+                    tablet.chosen,
                 )
             )
         return found

@@ -64,6 +64,8 @@ class ScriptedTServer:
     lock: threading.Lock = field(default_factory=threading.Lock)
     holds: list[HeldReplicaInfo] = field(default_factory=list)
     """The replica on its host."""
+    compactions: set[Extent] = field(default_factory=set)
+    """Tablets whose compaction was ordered; each is done when it is asked for again."""
     divided: set[Extent] = field(default_factory=set)
     """Tablets for which its host has linked the files of another one."""
 
@@ -99,6 +101,12 @@ class ScriptedTServer:
             if extent not in self.points:
                 raise NotServingError(f"tablet {extent} is not served here")
             return self.points[extent]
+
+    def compact_tablet(self, extent: Extent, ticket: int) -> int:
+        self._may("compact_tablet")
+        with self.lock:
+            self.compactions.add(extent)
+        return 0 if ticket else 7
 
     def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas:  # noqa: ARG002
         self._may("replicas")

@@ -33,7 +33,7 @@ class TabletState:
 
     ``named``: the state that the books name, 0 = none; ``leader``: the host that leads it, None while nobody does;
     ``held``: by host, what it holds of the placement of the row; ``joining_ms``: by host, how long this master has
-    known that a replica is joining.
+    known that a replica is joining; ``chosen``: the hosts to which an operation moves it.
     """
 
     row: bytes
@@ -44,6 +44,7 @@ class TabletState:
     leader: str | None = None
     held: Mapping[str, HeldState] = field(default_factory=dict)
     joining_ms: Mapping[str, float] = field(default_factory=dict)
+    chosen: frozenset[str] = frozenset()
 
     @property
     def size_bytes(self) -> int:

@@ -20,6 +20,7 @@ from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.master.index.snapshot import TabletView, tablet_view
 from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.master.index.tablet_replicas import TabletReplica
+from bookkeeper.master.operations.replica_moves import Moves
 from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.master.replicas.balance_plan import plan_balance
 from bookkeeper.master.replicas.held_states import HeldStates, tablet_key
@@ -36,6 +37,7 @@ from bookkeeper.master.replicas.repair_state import (
     Step,
     TabletState,
 )
+from bookkeeper.master.splits.split_rules import shares_files
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.metadata.values import JOINING, VOTER, ReplicaCell
@@ -59,6 +61,10 @@ class Repairer:
     limits: RepairLimits
     lead: Callable[[TabletView, str], None]
     """Requests that a tablet moves to the host of this name."""
+    moves: Callable[[], Moves]
+    """The moves that operations have ordered."""
+    rewrite: Callable[[str, TabletView], object]
+    """Begins an operation after which a tablet of the table of this name shares no file with another tablet."""
     progress: ReplicaHealth = field(init=False, default_factory=ReplicaHealth)
     _turns: int = field(init=False, default=0)
     _away_ns: dict[str, int] = field(init=False, default_factory=dict)
@@ -77,7 +83,14 @@ class Repairer:
         hosts = self._hosts(views, config, sessions)
         leaders = {info.session_id: info.host.name for info in sessions if info.alive and info.host is not None}
         properties = {id_: parse_properties(table.properties) for id_, table in config.tables.items()}
-        states = {view.row: self._state(view, properties[view.extent.table_id], leaders) for view in views}
+        moves = self.moves()
+        states = {
+            view.row: replace(
+                self._state(view, properties[view.extent.table_id], leaders),
+                chosen=moves.chosen.get(view.row, frozenset()),
+            )
+            for view in views
+        }
         self._retain_joins(states.values())
         ill = [row for row, state in states.items() if not is_healthy(state, hosts, self.limits)]
         read = self._turn(ill)
@@ -85,8 +98,8 @@ class Repairer:
         self.progress = progress_of(states.values(), hosts)
         ready = [state for row, state in states.items() if row not in skipped]
         steps: list[Step] = list(plan_repair(ready, hosts, self.limits))
-        if not steps and not skipped:
-            steps = list(plan_balance(ready, hosts, self.limits))
+        if not steps and not skipped and not moves.are_prepared:
+            steps = self._unshared(plan_balance(ready, hosts, self.limits), tablets, config)
         for step in steps:
             self._carry_out(step, tablets)
         return len(steps)
@@ -165,6 +178,20 @@ class Repairer:
         }
         for key in self._joining_ns.keys() - joining:
             del self._joining_ns[key]
+
+    def _unshared(self, joins: Sequence[Join], tablets: TabletIndex, config: ClusterConfig) -> list[Step]:
+        """The joins of tablets that share no file with another one. Each other tablet writes files of its own first, so
+        that a host gets the rows of its tablet and no others.
+        """
+        found: list[Step] = []
+        for join in joins:
+            row = self.stores.table.get(join.row, ("tablet", "segment"))
+            if row is None or not shares_files(row):
+                found.append(join)
+            else:
+                view = tablets[join.row]
+                self.rewrite(config.table(view.extent.table_id).name, view)
+        return found
 
     # ---- steps
 

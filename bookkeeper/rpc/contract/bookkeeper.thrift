@@ -572,7 +572,7 @@ service Master extends Node {
   list<TableUsage> disk_usage(1: list<string> tables) throws (1: Fault fault)      // empty = every table
   void set_authorizations(1: string user, 2: list<string> authorizations) throws (1: Fault fault)   // replaces the previous ones
   list<string> authorizations(1: string user) throws (1: Fault fault)
-  void add_splits(1: string name, 2: list<binary> rows) throws (1: Fault fault)    // adds tablet borders at these rows
+  void add_splits(1: string name, 2: list<binary> rows, 3: list<string> onto) throws (1: Fault fault)    // adds tablet borders at these rows; the tablets that end there begin to move to the hosts of `onto`, empty = they stay
   void merge_tablets(1: string name, 2: RowRange rows) throws (1: Fault fault)     // merges all tablets with rows in the range into one
   list<OperationInfo> operations() throws (1: Fault fault)                         // running, or failed recently
   list<ClusterInfo> clusters() throws (1: Fault fault)

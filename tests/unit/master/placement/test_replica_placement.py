@@ -14,6 +14,7 @@ from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.index.snapshot import tablet_view
 from bookkeeper.master.index.tablet_replicas import TabletReplica
+from bookkeeper.master.operations.replica_moves import Moves
 from bookkeeper.master.placement.placement import ClusterState, Placement
 from bookkeeper.master.queries.host_queries import HostQueries
 from bookkeeper.master.queries.queries import Queries
@@ -49,7 +50,9 @@ class Hosts:
         stores = self.master.books.stores
         leaders = LeaderChoice(world.table, calls, lambda _: None)
         self.placement = Placement(stores, calls, world.clock, lambda _: None, self.master.books.note_assigned, leaders)
-        self.repairer = Repairer(stores, world.clock, leaders.held, LIMITS, self.placement.request_leader)
+        self.repairer = Repairer(
+            stores, world.clock, leaders.held, LIMITS, self.placement.request_leader, Moves, lambda *_: None
+        )
 
     def start(self, name: str, disk: str = "d1") -> ScriptedTServer:
         """A host's live session."""

@@ -88,6 +88,35 @@ def test_no_replica_comes_back_to_a_host_that_it_left(events: list[Event]) -> No
     assert world.history[began:] == [], "the plan goes on although nothing happens"
 
 
+@settings(max_examples=100, deadline=None)
+@given(EVENTS, st.sets(st.integers(0, 5), min_size=3, max_size=3))
+def test_a_tablet_ends_up_on_the_chosen_hosts_whatever_happens(events: list[Event], numbers: set[int]) -> None:
+    world = PlanWorld.of(6, 3, 3, 2, (100, 700, 40))
+    tablet, chosen = world.tablets[b"1;1"], frozenset(f"h{number}" for number in numbers)
+    tablet.chosen = chosen
+    run(world, [event for event in events if event[0] != "wanted"])
+    assert not world.broken
+    assert {one.host for one in tablet.replicas() if one.is_voter} == chosen, "another host has the tablet"
+    assert len(tablet.replicas()) == len(world.in_sync(tablet)) == 3
+    assert tablet.leader in chosen
+    for other in world.tablets.values():
+        assert len(world.in_sync(other)) == 3
+
+
+def test_a_chosen_host_that_stays_away_is_done_without() -> None:
+    world = PlanWorld.of(6, 1, 3, 2)
+    world.tablets[b"1;0"].chosen = frozenset({"h3", "h4", "h5"})
+    world.kill("h5")
+    world.settle()
+    hosts = {one.host for one in world.tablets[b"1;0"].replicas()}
+    assert len(hosts) == len(world.in_sync(world.tablets[b"1;0"])) == 3
+    assert {"h3", "h4"} < hosts
+    world.start("h5")
+    world.settle()
+    assert {one.host for one in world.tablets[b"1;0"].replicas()} == {"h3", "h4", "h5"}
+    assert not world.broken
+
+
 def kinds(steps: Sequence[Step]) -> list[str]:
     """The names of steps."""
     return [type(step).__name__ for step in steps]
