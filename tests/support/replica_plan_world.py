@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.replicas import repair_plan
 from bookkeeper.master.replicas.balance_plan import plan_balance
-from bookkeeper.master.replicas.election import NewestState, candidates
+from bookkeeper.master.replicas.election import Candidate, candidates, newest, newest_in_order
 from bookkeeper.master.replicas.held_states import HeldState
 from bookkeeper.master.replicas.repair_state import (
     Demote,
@@ -83,6 +83,8 @@ class PlanWorld:
     steps: Counter[str] = field(default_factory=Counter)
     history: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
+    in_order: bool = False
+    """Whether leaders are elected through coordination."""
 
     @classmethod
     def of(
@@ -130,7 +132,14 @@ class PlanWorld:
             if tablet.leader is None:
                 able = candidates(tablet.replicas(), self.sessions(), self.held(tablet), tablet.named, {})
                 if able:
-                    self.take_over(tablet, NewestState().choose(able).host)
+                    self.take_over(tablet, self.elected(able).host)
+
+    def elected(self, able: list[Candidate]) -> Candidate:
+        """The choice of the master, or that of the coordination: hosts stand in the order of their names, backwards."""
+        if not self.in_order:
+            return newest(able)
+        places = {f"s-{name}": place for place, name in enumerate(sorted(self.hosts, reverse=True))}
+        return newest_in_order(able, places)
 
     def take_over(self, tablet: Tablet, host: str) -> None:
         """A host leads from the named state: its term begins with a new state (N5)."""

@@ -68,11 +68,13 @@ def run(world: PlanWorld, events: Sequence[Event]) -> PlanWorld:
 
 
 @settings(max_examples=150, deadline=None)
-@given(EVENTS, st.integers(1, 4), st.integers(2, 3))
+@given(EVENTS, st.integers(1, 4), st.integers(2, 3), st.booleans())
 def test_whatever_happens_enough_copies_are_left_and_in_the_end_each_tablet_has_its_replicas(
-    events: list[Event], tablets: int, replicas: int
+    events: list[Event], tablets: int, replicas: int, in_order: bool
 ) -> None:
-    world = run(PlanWorld.of(5, tablets, replicas, replicas // 2 + 1, (100, 700)), events)
+    world = PlanWorld.of(5, tablets, replicas, replicas // 2 + 1, (100, 700))
+    world.in_order = in_order
+    run(world, events)
     assert not world.broken
     for tablet in world.tablets.values():
         assert [one.cell.role for one in tablet.replicas()] == [VOTER] * tablet.wanted
