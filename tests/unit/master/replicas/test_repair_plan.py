@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -51,6 +52,12 @@ def happen(world: PlanWorld, event: Event) -> None:
             set_wanted(tablet, 2 + number % 2)
 
 
+def leads_of(world: PlanWorld) -> dict[str, int]:
+    """The tablets that each host leads."""
+    found = Counter(tablet.leader for tablet in world.tablets.values())
+    return {name: found[name] for name in world.hosts}
+
+
 def set_wanted(tablet: Tablet, replicas: int) -> None:
     """``table.replicas`` changes; ``table.copies_min`` stays a majority."""
     tablet.wanted, tablet.copies_needed = replicas, replicas // 2 + 1
@@ -79,6 +86,8 @@ def test_whatever_happens_enough_copies_are_left_and_in_the_end_each_tablet_has_
     for tablet in world.tablets.values():
         assert [one.cell.role for one in tablet.replicas()] == [VOTER] * tablet.wanted
         assert len(world.in_sync(tablet)) == tablet.wanted
+        leads = leads_of(world)
+        assert leads[tablet.leader or ""] - min(leads[one.host] for one in tablet.replicas()) < 2, "leaders are uneven"
 
 
 @settings(max_examples=60, deadline=None)
