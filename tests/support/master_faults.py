@@ -150,6 +150,11 @@ MASTER_FAULTS: dict[str, Fault] = {
         lambda tablet, limits: True,  # noqa: ARG005
         "a tablet whose new host refuses it moves again in each cycle",
     ),
+    "joiner-votes-before-the-name": Fault(
+        repair_plan.waits_for_name,
+        lambda replica, tablet, hosts: False,  # noqa: ARG005
+        "E-22: a joiner votes that lacks the named state, from which it would have to lead",
+    ),
     "any-replica-leads": Fault(
         election.may_lead,
         lambda replica, host, held, named: True,  # noqa: ARG005

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bookkeeper.master.replicas.election import candidates
 from bookkeeper.master.replicas.repair_state import Demote, Join, Step
 from bookkeeper.metadata.values import JOINING, VOTER
 from tests.support.faults import fault
@@ -236,6 +237,60 @@ def test_e54_red_a_joiner_votes_without_data() -> None:
     voters = [one.host for one in world.tablets[b"1;0"].replicas() if one.is_voter]
     assert "h3" in voters
     assert "h3" not in world.in_sync(world.tablets[b"1;0"]), "an empty host votes"
+
+
+def joiner_after_a_compaction() -> tuple[PlanWorld, list[str]]:
+    """h3 joins when the leader has compacted: it holds the newest state and not the named one. All others are lost as
+    soon as it votes. The hosts that may lead then.
+    """
+    world = PlanWorld.of(4, 1, 3, 2)
+    world.kill("h2")
+    world.now_ms += 10_000
+    world.elect()
+    world.plan()
+    tablet = world.tablets[b"1;0"]
+    world.make_state(tablet)
+    for host in ("h1", "h3"):
+        world.copy(tablet, host)
+    voted = False
+    for _ in range(4):
+        world.now_ms += TICK_MS
+        voted = voted or "Finalize" in kinds(world.plan())
+        if voted:
+            break
+        world.name(tablet)
+    for name in ("h0", "h1"):
+        world.kill(name)
+    able = candidates(tablet.replicas(), world.sessions(), world.held(tablet), tablet.named, {})
+    return world, [one.host for one in able]
+
+
+def test_e22_a_joiner_that_votes_may_lead_when_all_others_are_lost() -> None:
+    world, able = joiner_after_a_compaction()
+    assert world.steps["Finalize"] == 1
+    assert able == ["h3"]
+
+
+def test_e22_red_a_joiner_votes_that_may_not_lead() -> None:
+    with fault("joiner-votes-before-the-name"):
+        world, able = joiner_after_a_compaction()
+    assert world.steps["Finalize"] == 1
+    assert able == [], "no host may lead although h3 has every record"
+
+
+def test_a_joiner_votes_at_once_when_the_newest_state_lacks_copies_without_it() -> None:
+    world = PlanWorld.of(4, 1, 3, 2)
+    for name in ("h1", "h2"):
+        world.kill(name)
+    world.now_ms += 10_000
+    tablet = world.tablets[b"1;0"]
+    tablet.leader = "h0"
+    world.plan()
+    world.make_state(tablet)
+    world.copy(tablet, "h3")
+    assert "Finalize" in kinds(world.plan()), "the newest state is never named"
+    world.name(tablet)
+    assert tablet.named == tablet.newest
 
 
 def replicas_reduced() -> PlanWorld:
