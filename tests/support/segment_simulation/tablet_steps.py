@@ -70,8 +70,14 @@ def step_join_finalize(play: Play, args: Args) -> Reply:
         raise ProtocolError(f"{leader} does not lead: only the leader ends a join")
     books = world.books_of(leader)
     joiner = world.replicas[name]
-    if not may_finalize_join(world.replicas[leader], joiner.placement, world.rules):
-        raise ProtocolError(f"{name} lacks the latest segment of {leader}: replicate to it first")
+    voters = voters_of(books.row)
+    if not may_finalize_join(
+        world.replicas[leader], joiner.placement, books.named, voters, books.copies_min, world.rules
+    ):
+        raise ProtocolError(
+            f"{name} lacks the latest segment of {leader}, or the named state: replicate to it first, then name the "
+            "latest"
+        )
     books.row = join_finalized(books.row, name, joiner.placement)
     if joiner.stage in (Stage.JOINING, Stage.LOADING):
         world.replicas[name] = replace(joiner, stage=stage_of(books.row, name, world.rules) or Stage.LIVE)

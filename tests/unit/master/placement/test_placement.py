@@ -51,7 +51,7 @@ class Placed:
             world.clock,
             lambda rows: self.changed.update(rows),
             master.books.note_assigned,
-            LeaderChoice(world.table, calls, lambda rows: self.changed.update(rows)),
+            LeaderChoice.by_master(world.table, calls, lambda rows: self.changed.update(rows)),
             unrecoverable=master.recovery.problems,
         )
 
