@@ -13,9 +13,14 @@ from bookkeeper.replicas.values import Replica, Target, is_acked
 class TargetProgress:
     """What one target lacks."""
 
-    host: str
+    target: Target
     lacking: tuple[int, ...]
     """Segments that the target has not acknowledged, old to new."""
+
+    @property
+    def host(self) -> str:
+        """The target's host."""
+        return self.target.host
 
     @property
     def is_in_sync(self) -> bool:
@@ -28,7 +33,7 @@ def progress(replica: Replica, rules: Rules) -> tuple[TargetProgress, ...]:
     entries = entries_to_send(replica, rules)
     return tuple(
         TargetProgress(
-            target.host,
+            target,
             tuple(
                 entry.segment.id for entry in entries if not is_acked(entry, target.placement, rules.p10_incarnation)
             ),

@@ -132,7 +132,7 @@ def _lags(manifest: Manifest) -> tuple[ReplicaLag, ...]:
         ReplicaLag(
             lag.host,
             len(lag.lacking),
-            _bytes_of(manifest, files_to_send(replica, replica.target(lag.host), CORRECTED)) if lag.lacking else 0,
+            _bytes_of(manifest, files_to_send(replica, lag.target, CORRECTED)) if lag.lacking else 0,
         )
         for lag in progress(replica, CORRECTED)
     )
