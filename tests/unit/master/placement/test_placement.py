@@ -501,13 +501,14 @@ def check_what_fails_with_a_tablet_is_named(world: World, tservers: list[Scripte
         return sum(tserver.loads[LAST] for tserver in tservers)
 
     def fail_again() -> None:
+        wait_until(lambda: not placed.placement._orders._open, "no order under way")
         before = loads()
         world.clock.jump(pause_ms(before))
         placed.until(lambda: loads() > before, "another try")
-        wait_until(lambda: not placed.placement._orders._open, "no order under way")
 
     while pause_ms(loads()) < 30_000:  # the next pause is longer than this check on any machine
         fail_again()
+    wait_until(lambda: not placed.placement._orders._open, "no order under way")
     tried = loads()
     for _ in range(20):
         placed.place()
