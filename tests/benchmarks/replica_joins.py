@@ -99,7 +99,7 @@ def measure(size_bytes: int = SIZE_BYTES, batches: int = INGEST_BATCHES) -> list
         hosts.write_bytes(size_bytes)
         quiet = joined(hosts, "host2")
         paths = [hosts.path(hosts.leader, file) for file in hosts.files(hosts.leader)]
-        plain_seconds = sum(copy_plain(path, Path(scratch) / "copy").seconds for path in paths)
+        plain_seconds = sum(copy_plain(path, Path(scratch) / path.name).seconds for path in paths)
         alone, meanwhile = ingest_rates(hosts, "host3", batches)
     return figures_of(quiet, quiet.list_bytes / plain_seconds, alone, meanwhile)
 

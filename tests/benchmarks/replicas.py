@@ -281,7 +281,8 @@ def transferred(size_bytes: int) -> Transferred:
         hosts.wait_same("host2")
         used = cpu_seconds(*processes) - began
         files = hosts.files(hosts.leader)
-        copies = [copy_plain(hosts.path(hosts.leader, file), Path(scratch) / "copy") for file in files]
+        paths = [hosts.path(hosts.leader, file) for file in files]
+        copies = [copy_plain(path, Path(scratch) / path.name) for path in paths]  # new files, as those of the receiver
         plain = sum(copy.cpu_seconds for copy in copies)
         return Transferred(sum(files.values()), used, plain, peak_mb(processes[1]))
 

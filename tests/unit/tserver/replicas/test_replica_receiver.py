@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ from bookkeeper.tserver.replicas.replica_receiver import PARTS_KEPT_S, ReceiveLi
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
 from tests.support.replica_disks import EXTENT, KEY, PowerLostError
-from tests.support.replica_world import DIE, LIMITS, Host, ReplicaWorld, replica_world, transit_of
+from tests.support.replica_world import CHUNK_BYTES, DIE, LIMITS, Host, ReplicaWorld, replica_world, transit_of
 
 NAME = KEY.prefix + "1.parquet"
 
@@ -133,6 +134,21 @@ def test_messages_twice_late_or_reordered_change_nothing(world: ReplicaWorld) ->
     again = receiver.offer(offer)
     assert (again.state, again.reason, again.root) == ("declined", "SEGMENT_EXISTS", offer.segment.segment_id)
     assert content_of(world.host("host2")) == content_of(world.host("host1"))
+
+
+def test_content_is_used_up_when_the_answer_is_there(world: ReplicaWorld) -> None:
+    """The memory of a message belongs to the next one then."""
+    offer = started(world)
+    receiver = world.host("host2").receiver
+    frame = bytearray(CHUNK_BYTES)
+    for transit in world.transits(offer, receiver.offer(offer)):
+        content: Any = memoryview(frame)[: len(transit.content)]
+        content[:] = transit.content
+        ack = receiver.transit(replace(transit, content=content))
+        frame[:] = bytes(CHUNK_BYTES)
+    assert ack.answer is not None
+    assert ack.answer.state == "acked"
+    assert content_of(world.host("host2")) == content_of(world.host("host1")), "content is read after the answer"
 
 
 def test_a_transfer_goes_on_from_a_byte_after_a_restart(world: ReplicaWorld) -> None:
