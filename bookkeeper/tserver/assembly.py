@@ -59,6 +59,7 @@ from bookkeeper.tserver.receive.receiver import LocalApply, Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
 from bookkeeper.tserver.receive.slice_delivery import SliceDelivery
 from bookkeeper.tserver.receive.slice_retry import SliceRetry
+from bookkeeper.tserver.replicas.candidacies import Candidacies
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
@@ -247,7 +248,9 @@ def _replicas(env: Environment, host: HostStore) -> ReplicaParts:
     )
     receiver = ReplicaReceiver(held, books.row, clock, limits, env.die)
     collector = ReplicaCollector(held, books, clock, env.die)
-    return ReplicaParts(held, receiver, collector, ReplicaDivider(held, books.named))
+    stands = settings.replicas.election == "coordination"
+    candidacies = Candidacies(held, env.stores.coordination, env.session, clock, env.die) if stands else None
+    return ReplicaParts(held, receiver, collector, ReplicaDivider(held, books.named), candidacies)
 
 
 def commit_limits(settings: Settings) -> CommitLimits:

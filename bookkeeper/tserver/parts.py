@@ -29,6 +29,7 @@ from bookkeeper.tserver.receive.message_admission import MessageAdmission
 from bookkeeper.tserver.receive.receive_streams import Streams
 from bookkeeper.tserver.receive.receiver import Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
+from bookkeeper.tserver.replicas.candidacies import Candidacies
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
@@ -131,6 +132,22 @@ class ReplicaParts:
     receiver: ReplicaReceiver
     collector: ReplicaCollector
     divider: ReplicaDivider
+    candidacies: Candidacies | None
+    """None where the master asks (``replicas.election``)."""
+
+    def start(self) -> None:
+        """Start the threads."""
+        self.receiver.start()
+        self.collector.start()
+        if self.candidacies is not None:
+            self.candidacies.start()
+
+    def close(self) -> None:
+        """End the threads."""
+        self.receiver.close()
+        self.collector.close()
+        if self.candidacies is not None:
+            self.candidacies.close()
 
     def infos(self, table_id: str, with_segments: bool) -> replica_messages.HeldReplicas:
         """The replicas on this host; ``table_id`` empty = of all tables."""

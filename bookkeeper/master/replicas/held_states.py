@@ -54,6 +54,12 @@ class HeldStates:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _answers: dict[str, Mapping[TabletKey, HeldState]] = field(init=False, default_factory=dict)
     _asking: set[str] = field(init=False, default_factory=set)
+    _version: int = field(init=False, default=0)
+
+    @property
+    def version(self) -> int:
+        """Counts the answers that differed from the one before."""
+        return self._version
 
     def begin_questions(self, hosts: Collection[str]) -> list[str]:
         """Forget hosts that live no more; returns the live ones without an open question, which the caller asks now."""
@@ -74,6 +80,7 @@ class HeldStates:
         with self._lock:
             before = self._answers.get(host)
             self._answers[host] = dict(held)
+            self._version += before != held
         return before != held
 
     def of_host(self, host: str) -> Mapping[TabletKey, HeldState] | None:
