@@ -99,7 +99,7 @@ class SegmentAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SegmentTransit:
-    """Content of a file of an accepted segment, from position ``start`` on."""
+    """Content of a file of an accepted segment, from position ``start`` on. The receiver has it until its answer."""
 
     table_id: str
     directory: str

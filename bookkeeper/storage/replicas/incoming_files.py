@@ -71,9 +71,9 @@ class Part:
             if self._held_bytes == self.file.size_bytes and not self._is_complete:
                 self._write(b"")
 
-    def append(self, start: int, content: bytes) -> int:
+    def append(self, start: int, content: bytes | memoryview) -> int:
         """Write the content that begins at ``start``; bytes that are here are skipped, and content behind a gap is left
-        out. Returns the bytes that are here.
+        out. Returns the bytes that are here; the caller's memory is free then.
 
         Raises InvalidInputError for bytes behind the end of the file, CorruptionError when the complete part differs
         from the sender's file, UnavailableError; the part is then removed.
@@ -87,7 +87,7 @@ class Part:
                 self._write(content[self._held_bytes - start :])
             return self._held_bytes
 
-    def _write(self, content: bytes) -> None:
+    def _write(self, content: bytes | memoryview) -> None:
         try:
             if self._checksum is None:
                 self._checksum = checksum_of(self.path, self._held_bytes)
