@@ -24,6 +24,7 @@ REPL_PREFIX, RECV_PREFIX, FATE_PREFIX, DEL_PREFIX = b"~repl_", b"~recv_", b"~fat
 QUAR_PREFIX = b"~quar_"
 HOLD_PREFIX = b"~hold_"
 ROOT_PREFIX = b"~root_"
+HOME_PREFIX = b"~home_"
 
 PREV_ROW = Column("tablet", b"prev_row")
 DIR = Column("tablet", b"dir")
@@ -42,6 +43,10 @@ OWNER = Column(OWNER_FAMILY, b"instance")
 ROUND = Column(OWNER_FAMILY, b"round")
 ROOT_HERE = Column("recv", b"here")
 """``recv:here`` of a ``~root`` row: this cluster has records of the log, and more may arrive."""
+HOME = Column("location", b"home")
+"""``location:home`` of a ``~home`` row: the host whose disk has the logs of the session."""
+HOME_ENDED = Column("location", b"ended")
+"""``location:ended`` of a ``~home`` row: the session ended in order, and each of its logs is sealed."""
 _BY = b"by:"
 """Prefix of the qualifier of :func:`sender_column`."""
 
@@ -138,7 +143,7 @@ def parse_file(qualifier: bytes) -> str:
     return _text(qualifier, "a file column")
 
 
-# ---- ~repl, ~recv, ~fate, ~del, ~quar and ~hold rows
+# ---- ~repl, ~recv, ~fate, ~del, ~quar, ~hold and ~home rows
 
 
 def repl_row(file: str) -> bytes:
@@ -328,6 +333,16 @@ def hold_column(txid: str) -> Column:
 def parse_hold_column(qualifier: bytes) -> str:
     """The transaction id of :func:`hold_column`."""
     return _text(qualifier, "a hold")
+
+
+def home_row(session: str) -> bytes:
+    """``~home_<session>``: the logs of the session lie on the disk of one host, not on the cluster's Volume."""
+    return HOME_PREFIX + _file(session)
+
+
+def parse_home_row(key: bytes) -> str:
+    """The session of :func:`home_row`."""
+    return _text(_after(key, HOME_PREFIX), "a ~home row")
 
 
 # ---- ranks
