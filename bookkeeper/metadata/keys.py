@@ -47,6 +47,8 @@ HOME = Column("location", b"home")
 """``location:home`` of a ``~home`` row: the host whose disk has the logs of the session."""
 HOME_ENDED = Column("location", b"ended")
 """``location:ended`` of a ``~home`` row: the session ended in order, and each of its logs is sealed."""
+_LOST = b"lost:"
+"""Prefix of the qualifier of :func:`lost_column`."""
 _BY = b"by:"
 """Prefix of the qualifier of :func:`sender_column`."""
 
@@ -124,6 +126,23 @@ def log_column(wal: str) -> Column:
 def repl_column(wal: str) -> Column:
     """``repl:<wal>`` of a tablet row: the part of a file that the tablet needs replicated."""
     return Column("repl", _file(wal))
+
+
+def lost_column(wal: str) -> Column:
+    """``tablet:lost:<wal>`` of a tablet row: the tablet is served without the log, whose host is away. It counts only
+    at the rank of the tablet's newest serial.
+    """
+    return Column("tablet", _LOST + _file(wal))
+
+
+def is_lost(column: Column) -> bool:
+    """Whether a column is one of :func:`lost_column`."""
+    return column.family == "tablet" and column.qualifier.startswith(_LOST)
+
+
+def parse_lost(column: Column) -> str:
+    """The log of :func:`lost_column`."""
+    return _text(column.qualifier.removeprefix(_LOST), "a lost log")
 
 
 def replica_column(host: str) -> Column:

@@ -47,6 +47,7 @@ from bookkeeper.tserver.maintenance.sorter import Sorter
 from bookkeeper.tserver.maintenance.stale_reads import StaleReads
 from bookkeeper.tserver.maintenance.tablet_opener import TabletMaker, TabletOpener
 from bookkeeper.tserver.maintenance.tablet_states import NamedStates, StatesByTablet
+from bookkeeper.tserver.maintenance.tail_merger import TailMerger
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
 from bookkeeper.tserver.parts import LeadingParts, Parts, ReceiveParts, ReplicaParts, TabletParts, WriteParts
@@ -196,7 +197,9 @@ def _leading(env: Environment, writing: WriteParts, led: LedTablets, books: Tabl
 
     hosts = HostCalls(env.stores.coordination, env.pool.tserver)
     senders = Senders(led, hosts, env.clock, random.Random(), env.die, env.session.is_valid)
-    return LeadingParts(led, senders, Namer(led, books, copies_min, env.clock, env.die))
+    namer = Namer(led, books, copies_min, env.clock, env.die)
+    tails = TailMerger(led, books, writing.path, env.stores.volume, env.clock, env.die)
+    return LeadingParts(led, senders, namer, tails)
 
 
 def _receiving(env: Environment, writing: WriteParts, tablets: TabletParts, limits: PeerLimits) -> ReceiveParts:
