@@ -11,6 +11,7 @@ from bookkeeper.metadata import keys, lost_logs
 from bookkeeper.metadata.metadata_table import CellKey, Row, RowPut
 from bookkeeper.metadata.values import LogHome
 from bookkeeper.model import Extent
+from tests.support.faults import fault
 from tests.support.led_hosts import Hosts, hosts
 from tests.support.tservers import LocalNode, records
 
@@ -108,12 +109,44 @@ def fail_over(world: Hosts) -> int:
     world.lead(extent, "host3")
     assert log in world.logs(extent)
     merge(world, "host3")
+    merge(world, "host3")
     assert rows(world, "host3", extent) == {b"a": b"v", b"b": b"w", b"c": b"w", b"d": b"v"}
     return versions(world, "host3", extent)
 
 
 def test_n6_a_leader_that_dies_before_the_name_leaves_the_tail_to_the_next_one(world: Hosts) -> None:
     assert fail_over(world) == 5, "N6: records of a tail are applied twice"
+
+
+def test_red_n6_a_tail_is_merged_again_and_again(world: Hosts) -> None:
+    with (
+        fault("tails-are-merged-again"),
+        pytest.raises(AssertionError, match="N6: records of a tail are applied twice"),
+    ):
+        fail_over(world)
+
+
+def check_deletes_stay(world: Hosts) -> None:
+    """A record in the tail is deleted while its host is away, and a compaction comes before the host does."""
+    extent, _, away = led_with_tail(world)
+    deleted = records([(b"c", b"")], delete=True)
+    assert world.ground.write(world.node("host2"), extent, deleted) == ()
+    flush(world, "host2", extent)
+    world.wait_same(extent, "host2", "host3")
+    world.compact(extent, "host2")
+    world.ground.recover_logs(away)
+    merge(world, "host2")
+    found = rows(world, "host2", extent)
+    assert b"c" not in found, "P17: a tail brings a deleted record back"
+
+
+def test_p17_a_compaction_forgets_no_delete_while_a_tail_may_come(world: Hosts) -> None:
+    check_deletes_stay(world)
+
+
+def test_red_p17_compactions_ignore_tails(world: Hosts) -> None:
+    with fault("compactions-ignore-tails"), pytest.raises(AssertionError, match="P17: a tail brings a deleted record"):
+        check_deletes_stay(world)
 
 
 def test_an_operator_accepts_the_loss_and_the_tablet_awaits_no_tail(world: Hosts) -> None:
