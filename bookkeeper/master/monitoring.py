@@ -141,7 +141,7 @@ class MasterSource:
         if lead is None or not lead.reign.is_valid():
             return ()
         collector = lead.gc.runner
-        logs = lead.tservers.logs()
+        logs = lead.tservers.logs_in_reach()
         live = frozenset(lead.tservers.live())
         reasons = RetentionReasons(table_names(read_config(self.coordination).tables.values()))
         marked = gc_rules.parse_marks(collector.stores.table.scan(*keys.section(keys.DEL_PREFIX), ("del",)))

@@ -64,6 +64,7 @@ from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
 from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReceiveLimits, ReplicaReceiver
+from bookkeeper.tserver.replicas.served_logs import ServedLogs
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.block_targets import view_of
 from bookkeeper.tserver.tablets.tablet_registry import Registry
@@ -79,9 +80,13 @@ MEMORY_MEMTABLES = 8
 
 @dataclass(frozen=True, slots=True)
 class SharedStores:
-    """The stores that all processes of a cluster share: files, configuration with sessions, books."""
+    """The stores that all processes of a cluster share: files, configuration with sessions, books. ``logs`` has those
+    of all hosts, ``own_logs`` is where this session makes its own: the cluster's Volume, or the disk of its host.
+    """
 
     volume: Volume
+    logs: Volume
+    own_logs: Volume
     coordination: Coordination
     metadata: MetadataTable
 
@@ -128,7 +133,7 @@ def assemble(env: Environment) -> Parts:
         bulk=_bulk(env, writing, tablets, receiving, peer_limits),
         worker=ReplicationWorker(
             env.settings,
-            env.stores.volume,
+            env.stores.logs,
             env.stores.metadata,
             env.stores.coordination,
             env.pool,
@@ -144,10 +149,10 @@ def _writing(env: Environment, registry: Registry) -> WriteParts:
     context = WriteContext(clock, view_of(read_config(env.stores.coordination)))
     interval_ms = settings.tserver.needed_interval_ms
     bookkeeper = WalBookkeeper(
-        env.stores.volume, env.stores.metadata, env.retries, clock, interval_ms, env.master.nudge, env.die
+        env.stores.own_logs, env.stores.metadata, env.retries, clock, interval_ms, env.master.nudge, env.die
     )
     opener = WalOpener(
-        env.stores.volume,
+        env.stores.own_logs,
         settings.instance.instance_id,
         session.session_id,
         clock,
@@ -186,7 +191,7 @@ def _tablets(
     flusher = Flusher(registry, path, bookkeeper, states, schedule, BackgroundThread("flusher", clock, env.die))
     compactor = Compactor(registry, flusher, states, clock, env.die)
     terms = Terms(held, led)
-    opener = TabletOpener(env.stores.metadata, env.session, env.stores.volume, maker, terms)
+    opener = TabletOpener(env.stores.metadata, env.session, env.stores.logs, maker, terms)
     loader = Loader(registry, path, bookkeeper, flusher, opener, led, clock)
     return TabletParts(registry, loader, flusher, compactor, sorter, _leading(env, writing, led, books))
 
@@ -198,7 +203,7 @@ def _leading(env: Environment, writing: WriteParts, led: LedTablets, books: Tabl
     hosts = HostCalls(env.stores.coordination, env.pool.tserver)
     senders = Senders(led, hosts, env.clock, random.Random(), env.die, env.session.is_valid)
     namer = Namer(led, books, copies_min, env.clock, env.die)
-    tails = TailMerger(led, books, writing.path, env.stores.volume, env.clock, env.die)
+    tails = TailMerger(led, books, writing.path, env.stores.logs, env.clock, env.die)
     return LeadingParts(led, senders, namer, tails)
 
 
@@ -249,7 +254,9 @@ def _replicas(env: Environment, host: HostStore) -> ReplicaParts:
     )
     receiver = ReplicaReceiver(held, books.row, clock, limits, env.die)
     collector = ReplicaCollector(held, books.rows, clock, env.die)
-    return ReplicaParts(held, receiver, collector, ReplicaDivider(held, books.named))
+    logs = ServedLogs(host)
+    logs.prune()
+    return ReplicaParts(held, receiver, collector, ReplicaDivider(held, books.named), logs)
 
 
 def commit_limits(settings: Settings) -> CommitLimits:

@@ -32,6 +32,7 @@ from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
 from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReplicaReceiver
+from bookkeeper.tserver.replicas.served_logs import ServedLogs
 from bookkeeper.tserver.replicas.wire_forms import replica_info
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.tablet_registry import Registry
@@ -135,6 +136,7 @@ class ReplicaParts:
     receiver: ReplicaReceiver
     collector: ReplicaCollector
     divider: ReplicaDivider
+    logs: ServedLogs
 
     def infos(self, table_id: str, with_segments: bool) -> replica_messages.HeldReplicas:
         """The replicas on this host; ``table_id`` empty = of all tables."""

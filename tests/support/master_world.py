@@ -390,7 +390,7 @@ class World:
         collector = GcRunner(stores, self.rounds(reign), self.clock, tservers, fate, origins.gc, 60_000)
         return Master(
             self, session, reign, Books(stores, tservers.volume), fate, collector,
-            TServerRecovery(tservers, reign, partial(read_claim, self.table, self.config)), tservers,
+            TServerRecovery(tservers, reign, partial(read_claim, self.table, self.config), self.clock), tservers,
         )  # fmt: skip
 
 

@@ -457,6 +457,16 @@ struct SegmentAnswer {
   6: required list<FileNeed> need         // of an accepted segment; send the files in this order
 }
 
+struct LogPart {
+  1: optional i64 size                    // bytes of the file; unset = this host has no file of that name
+  2: required binary content              // at most 1 MiB, less at the end of the file
+}
+
+struct LogSeal {
+  1: required i64 offset                  // of the last record; 0 = there is none
+  2: required i64 position                // behind its block
+}
+
 struct SegmentTransit {
   1: required string table_id
   2: required string directory
@@ -614,6 +624,12 @@ service TServer extends Node {
   void forget_roots(1: list<RootLog> logs) throws (1: Fault fault)
   HeldReplicas replicas(1: string table_id, 2: bool with_segments) throws (1: Fault fault)   // on this host; empty = of all tables
   list<Extent> divide_replica(1: string source, 2: list<Extent> children) throws (1: Fault fault)   // after a split of the tablet in this directory; answers the children that this host has completely
+
+  // logs on this host's disk, of its present tserver and of earlier ones; refused when the disk has another incarnation
+  LogPart read_log(1: string incarnation, 2: string name, 3: i64 position, 4: i64 length) throws (1: Fault fault)   // or a file beside a log; length 0 asks for the size
+  list<string> list_logs(1: string incarnation, 2: string prefix, 3: string after) throws (1: Fault fault)   // names that begin so, in order, behind a name; empty = no more
+  LogSeal seal_log(1: string incarnation, 2: string name, 3: bool is_used, 4: i64 durable_offset) throws (1: Fault fault)   // fences and seals the log of a dead session; idempotent
+  void drop_logs(1: string incarnation, 2: list<string> names) throws (1: Fault fault)   // idempotent
 
   // other clusters
   string open_stream(1: StreamKey stream) throws (1: Fault fault)                  // session token, expires when idle

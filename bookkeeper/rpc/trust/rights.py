@@ -94,6 +94,10 @@ PROCESS_METHODS = {
             "divide_replica",
             "segment_offer",
             "segment_transit",
+            "read_log",
+            "list_logs",
+            "seal_log",
+            "drop_logs",
         }
     ),
     "Replay": frozenset({"warm", "run"}),

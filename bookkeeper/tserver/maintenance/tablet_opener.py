@@ -13,7 +13,7 @@ from functools import partial
 
 from bookkeeper.bulk import segment_ref
 from bookkeeper.coordination.coordination_protocol import Session
-from bookkeeper.errors import CorruptionError, UnavailableError
+from bookkeeper.errors import CorruptionError, UnavailableError, unavailable
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.lost_logs import renewed
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
@@ -169,9 +169,8 @@ class TabletOpener:
         """The row without logs that were collected before their `log:` cell came."""
         void = {
             uri
-            for uri in row.logs
-            if uri not in row.lost
-            and load_plan.is_void_use(log_exists(self._volume, uri), partial(self._is_marked, uri))
+            for uri in sorted(set(row.logs) - row.lost)
+            if load_plan.is_void_use(is_there(self._volume, uri), partial(self._is_marked, uri))
         }
         for uri in void:
             LOG.info("tablet %s ignores a late use of %s: that log was not needed any more", row.extent, uri)
@@ -193,9 +192,17 @@ def check_sealed(volume: Volume, uri: str) -> None:
     """
     if read_seal(volume, uri) is not None:
         return
-    if not log_exists(volume, uri):
+    if not is_there(volume, uri):
         raise CorruptionError(f"{uri} is needed for recovery and does not exist: restore the file", {"file": uri})
     raise UnavailableError(f"{uri} is needed for recovery and has no seal yet: recover it, then load again")
+
+
+def is_there(volume: Volume, uri: str) -> bool:
+    """Whether there is a log of this name. Raises UnavailableError when that is unknown."""
+    try:
+        return log_exists(volume, uri)
+    except OSError as error:
+        raise unavailable(f"{uri} is needed for recovery, and it can't be looked for", error) from error
 
 
 def missing_blocks(logs: SealedLogs, extent: Extent, log: LogToRead) -> Iterator[Block]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from bookkeeper.config import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
-from bookkeeper.errors import BookkeeperError, CorruptionError, NotFoundError, UnavailableError
+from bookkeeper.errors import BookkeeperError, CorruptionError, NotFoundError, UnavailableError, is_away
+from bookkeeper.log_homes import LogVolume
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.model import BlockRange
 from bookkeeper.replay.ranges import (
@@ -158,7 +159,7 @@ class Lane:
             ]
             ranges = ranges_of(batch, progress_of, self._tools.settings.instance.instance_id)
             self._tools.announce(batch, before)
-            results = self._tools.ship(ranges) if ranges else {}
+            results = self._tools.ship([placed(r, self._tools.volume) for r in ranges]) if ranges else {}
             outcomes = [outcome_of(queued, progress_of[n], results.get(n)) for n, queued in enumerate(batch)]
             self._tools.commit(list(zip(batch, outcomes, strict=True)), before)
         except BookkeeperError as error:
@@ -169,6 +170,14 @@ class Lane:
             self._plan.settle(zip(batch, outcomes, strict=True))
             waiting = len(self._plan)
         self._report([report_of(queued.item, outcomes[n], results.get(n), waiting) for n, queued in enumerate(batch)])
+
+
+def placed(r: Range, volume: Volume) -> Range:
+    """The range, with the host that has its file. Raises TransientError, CorruptionError."""
+    if not isinstance(volume, LogVolume) or (home := volume.home_of(r.file)) is None:
+        return r
+    address = volume.address_of(home)
+    return replace(r, log_host=home.host, log_incarnation=home.incarnation, log_address=address)
 
 
 def share_behind(volume: Volume, item: WorkItem, blocks: BlockRange) -> tuple[int, int]:
@@ -183,6 +192,10 @@ def share_behind(volume: Volume, item: WorkItem, blocks: BlockRange) -> tuple[in
             found = share_up_to(at.header, item.target) or found
     except (CorruptionError, NotFoundError) as error:
         LOG.info("the share of %s up to record %d for %s is unknown: %s", item.file, blocks.last, item.target, error)
+    except UnavailableError as error:
+        if not is_away(error):
+            raise
+        LOG.info("the share of %s waits for its host: %s", item.file, error)
     return found
 
 

@@ -102,7 +102,7 @@ def test_cells_that_do_not_count_go_and_those_with_a_tail_stay() -> None:
 def test_a_host_with_another_disk_is_here_and_the_log_is_not() -> None:
     found, replaced = homes_away(HOMES, {"host1": "another", "host2": OTHER_HOME.incarnation})
     assert found == replaced == {HOME}
-    assert homes_away(HOMES, {"host2": OTHER_HOME.incarnation}) == ({HOME}, frozenset())
+    assert homes_away(HOMES, {"host2": OTHER_HOME.incarnation}) == (frozenset({HOME}), frozenset())
 
 
 # ---- the facts in a row

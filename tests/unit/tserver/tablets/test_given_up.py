@@ -18,8 +18,9 @@ from bookkeeper.tserver.tablets.tablet import MergedBlock
 from bookkeeper.tserver.tablets.wal_order import WalPosition
 from bookkeeper.tserver.write.control_submissions import ForgetStreams
 from tests.support.faults import fault
+from tests.support.tservers import records
 from tests.unit.tserver.tablets.test_load_plan import flush_state, tablet_row
-from tests.unit.tserver.tablets.test_tablet import Served, flushed, records
+from tests.unit.tserver.tablets.test_tablet import Served, flushed
 
 AWAY, HERE = "wal/s1/000002.wal", "wal/s2/000001.wal"
 STREAM = StreamKey("east", "1.wal", "7", "1", 1)
