@@ -25,7 +25,8 @@ def host_state(host: HostInfo) -> str:
 def hosts(session: Session, output: Output) -> None:
     """List the hosts: the replicas that each is to hold, how many of them join, the tablets that it serves, its bytes.
 
-    A host is "alive", "away" (no process of it runs), or "draining". Its bytes are those of its replicas; "-" when it
+    A host is "alive", "away" (no process of it runs), or "draining". Lost logs are those on it that tablets go on
+    without, one for each tablet: they come back with the host. Its bytes are those of its replicas; "-" when it
     does not answer. Tablets of tables with one replica count as served, and have no replica here.
     """
     rows: list[Record] = [
@@ -38,11 +39,12 @@ def hosts(session: Session, output: Output) -> None:
             "bytes": host.bytes,
             "address": host.address,
             "incarnation": host.incarnation,
+            "lost_logs": host.lost_logs,
             "problem": host.problem or None,
         }
         for host in session.client.hosts.list()
     ]
-    columns = ("host", "state", "replicas", "joining", "serves", "bytes", "incarnation", "problem")
+    columns = ("host", "state", "replicas", "joining", "serves", "bytes", "incarnation", "lost_logs", "problem")
     output.records(rows, columns, "no hosts")
 
 
@@ -72,6 +74,20 @@ def undrain(session: Session, output: Output, name: str) -> None:
     output.result(f"host {name} may hold replicas again", {"host": name})
 
 
+@host.command()
+@click.argument("name", metavar="HOST")
+@in_session
+def forget(session: Session, output: Output, name: str) -> None:
+    """Accept that the disk of a host is lost for ever, with the logs on it. Tablets that wait for these logs, or that
+    go on without them, need them no more.
+
+    The records that only these logs had are lost; `tablets` and `segments` name them until then. It is refused while
+    the host is alive with that disk.
+    """
+    session.client.hosts.forget(name)
+    output.result(f"the logs on the lost disk of host {name} are forgotten", {"host": name})
+
+
 def replicas_text(tablet: TabletReplicas) -> str:
     """The hosts of a tablet in a few words: ``*`` marks the leader."""
     words = []
@@ -85,7 +101,8 @@ def replicas_text(tablet: TabletReplicas) -> str:
 def segment_note(segment_id: int, tablet: TabletReplicas, holders: int) -> str:
     """The reason why a segment waits."""
     if segment_id == tablet.named:
-        return "named by the books"
+        lost = f"; without the tail of {', '.join(tablet.lost_logs)}" if tablet.lost_logs else ""
+        return f"named by the books{lost}"
     if segment_id < tablet.named:
         return "older than the named state: its files go when no newer state lists them"
     if holders < tablet.copies_needed:

@@ -133,6 +133,7 @@ class MasterSource:
             operations=tuple(operation_text(shown) for shown in operation_infos(lead)[:OPERATIONS_SHOWN_MAX]),
             problems=tuple(f"{where}: {what}" for where, what in problems(lead).items()),
             replicas=lead.cycle.repairer.progress,
+            tablets_without_logs=len(lead.cycle.failover.losses),
         )
 
     def retained(self) -> tuple[RetainedFile, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.client import Client, Mutation
-from bookkeeper.errors import TransientError
-from bookkeeper.standalone.joining import local_directory
+from bookkeeper.errors import NotFoundError, TransientError
+from bookkeeper.standalone.joining import join_cluster, local_directory
 from tests.support.cluster import Cluster
 
 pytestmark = pytest.mark.integration
@@ -100,6 +101,52 @@ def away(cluster: Cluster, host: str) -> Iterator[None]:
         yield
     finally:
         elsewhere.rename(home)
+
+
+@contextmanager
+def destroyed(cluster: Cluster, host: str) -> Iterator[None]:
+    """A further host crashes and loses its disk; after the block it is back with an empty one."""
+    home = local_directory(cluster.settings, host)
+    cluster.kill9(role(host))
+    shutil.rmtree(home.rename(home.with_name(f"{host}-lost")))  # at once: the process starts again soon
+    yield
+    join_cluster(home, cluster.directory, host, overrides={"standalone.processes": ["tserver"]})
+
+
+def lost_logs(cluster: Cluster) -> tuple[str, ...]:
+    """The logs that the only tablet is served without."""
+    (tablet,) = cluster.client.hosts.replicas(cluster.client.tables.get("t").table_id)
+    return tablet.lost_logs
+
+
+def warnings(cluster: Cluster) -> list[str]:
+    return [found.warning or "" for found in cluster.client.tables.locate(cluster.client.tables.get("t").table_id)]
+
+
+def test_a_disk_is_destroyed_and_an_operator_accepts_the_loss(cluster: Cluster) -> None:
+    client = cluster.client
+    client.tables.create("t", properties=PROPERTIES)
+    host = further_leader(cluster)
+    write(client, OLD, b"1")
+    client.tables.flush("t")
+    cluster.wait_until(lambda: is_named(cluster), "a named state with the rows")
+    write(client, TAIL, b"2")
+    with destroyed(cluster, host):
+        cluster.wait_until(lambda: leader(cluster) not in ("", host), "another leader")
+        write(client, NEW, b"3")
+        (log,) = lost_logs(cluster)
+        cluster.wait_until(lambda: f"of {log} are missing" in warnings(cluster)[0], "the loss is named")
+    cluster.wait_until(lambda: is_alive(cluster, host), f"{host} is back")
+    cluster.wait_until(lambda: "was replaced" in warnings(cluster)[0], "the loss is known to be for ever")
+    client.hosts.forget(host)
+    everything = dict.fromkeys(OLD, b"1") | dict.fromkeys(NEW, b"3")
+    assert values(client) == everything
+    cluster.wait_until(lambda: lost_logs(cluster) == () and warnings(cluster) == [""], "no lost log is shown")
+    with pytest.raises(NotFoundError, match="the books know no log on host"):
+        client.hosts.forget("host9")
+    client.tables.flush("t")
+    write(client, [TAIL[0]], b"4")
+    assert values(client) == everything | {TAIL[0]: b"4"}
 
 
 def test_a_leaders_host_goes_away_and_its_rows_come_back_once(cluster: Cluster) -> None:

@@ -15,7 +15,9 @@ from bookkeeper.master.index.snapshot import TabletView, tablet_view
 from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.replicas.leader_choice import named_state
 from bookkeeper.metadata import keys
+from bookkeeper.metadata.lost_logs import given_up
 from bookkeeper.metadata.metadata_table import MetadataTable
+from bookkeeper.metadata.values import LogHome
 from bookkeeper.rpc.contract.host_messages import HostInfo, ReplicaStanding, TabletReplicas
 from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, HeldReplicas
 
@@ -38,17 +40,19 @@ class HostQueries:
         replicas: Counter[str] = Counter()
         joining: Counter[str] = Counter()
         leads: Counter[str] = Counter()
+        lost: Counter[str] = Counter()
         of_session = {info.session_id: name for name, info in live.items()}
         for row in self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, FAMILIES):
             if not keys.is_tablet(row):
                 continue
             view = tablet_view(row)
+            lost.update(LogHome.decode(cell.value).host for cell in given_up(row).values())
             replicas.update(one.host for one in view.replicas)
             joining.update(one.host for one in view.replicas if not one.is_voter)
             if view.session in of_session:
                 leads[of_session[view.session]] += 1
         found = []
-        for name in sorted({*config.hosts, *live, *replicas}):
+        for name in sorted({*config.hosts, *live, *replicas, *lost}):
             held, problem = self._ask(live.get(name), "", False)
             info = live.get(name)
             found.append(
@@ -62,6 +66,7 @@ class HostQueries:
                     leads[name],
                     None if held is None else sum(one.bytes for one in held.replicas),
                     problem,
+                    lost[name],
                 )
             )
         return found
@@ -87,6 +92,7 @@ class HostQueries:
                 named_state(row),
                 copies_needed,
                 tuple(standing(view, one, sessions, answers[one.host]) for one in view.replicas),
+                tuple(given_up(row)),
             )
             for view, row in zip(views, rows, strict=True)
         ]

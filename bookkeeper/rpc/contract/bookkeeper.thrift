@@ -523,6 +523,7 @@ struct HostInfo {                         // for operators
   7: required i32 leads                   // tablets that it serves, also those of one replica
   8: optional i64 bytes                   // of the replicas that it holds; absent = it did not answer
   9: required string problem              // may be empty
+  10: required i32 lost_logs              // tablets go on without so many logs of this host
 }
 
 struct ReplicaStanding {                  // a replica that a row names, and what its host says
@@ -539,6 +540,7 @@ struct TabletReplicas {
   2: required i64 named                   // the state that the books name, 0 = none
   3: required i32 copies_needed
   4: required list<ReplicaStanding> replicas   // empty with one replica
+  5: required list<string> lost_logs      // logs that the tablet is served without
 }
 
 service Node {
@@ -567,6 +569,7 @@ service Master extends Node {
   BulkProgress import_table(1: CopyRequest request) throws (1: Fault fault)         // creates the table
   list<HostInfo> hosts() throws (1: Fault fault)
   void drain_host(1: string name, 2: bool draining) throws (1: Fault fault)        // true: the host gives its replicas away
+  void forget_host(1: string name) throws (1: Fault fault)                         // the logs on its lost disk are lost for ever
   list<TabletReplicas> table_replicas(1: string table_id, 2: bool with_segments) throws (1: Fault fault)
   list<TableUsage> disk_usage(1: list<string> tables) throws (1: Fault fault)      // empty = every table
   void set_authorizations(1: string user, 2: list<string> authorizations) throws (1: Fault fault)   // replaces the previous ones

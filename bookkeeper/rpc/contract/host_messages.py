@@ -11,7 +11,7 @@ from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo
 @dataclass(frozen=True, slots=True)
 class HostInfo:
     """A host of the cluster. ``incarnation`` and ``address``: None while it is away; ``bytes``: of what it holds, None
-    when it does not answer.
+    when it does not answer; ``lost_logs``: how many logs on it tablets go on without.
     """
 
     name: str
@@ -23,6 +23,7 @@ class HostInfo:
     leads: int
     bytes: int | None  # the name in the contract
     problem: str = ""
+    lost_logs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,12 @@ class ReplicaStanding:
 
 @dataclass(frozen=True, slots=True)
 class TabletReplicas:
-    """The replicas of a tablet. ``named``: the state that the books name, 0 = none."""
+    """The replicas of a tablet. ``named``: the state that the books name, 0 = none; ``lost_logs``: those that it is
+    served without.
+    """
 
     extent: Extent
     named: int
     copies_needed: int
     replicas: tuple[ReplicaStanding, ...]
+    lost_logs: tuple[str, ...] = ()

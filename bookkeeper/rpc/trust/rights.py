@@ -42,6 +42,7 @@ CLIENT_METHODS = {
             "export_table",
             "import_table",
             "drain_host",
+            "forget_host",
             "table_replicas",
             "disk_usage",
             "set_authorizations",
