@@ -266,7 +266,7 @@ class Cycle:
         if self.config is None:
             return
         tablets, sessions = self.books.snapshot.tablets, self.calls.tservers.sessions()
-        self.failover.run(tablets, self.config, sessions)
+        self.failover.run(tablets, self.config, sessions, self.placement.claimed())
         self.placement.place(tablets, self._cluster(sessions))
         self.repairer.run(tablets, self.config, sessions, self.placement.busy_rows())
         for session in self.recovery.forget(sessions, tablets.counts.total.keys()):

@@ -42,11 +42,17 @@ class LogFailover:
     """Rows of tablets that are served without a log, and the reason."""
     _away_ns: dict[LogHome, int] = field(init=False, default_factory=dict)
 
-    def run(self, tablets: TabletIndex, config: ClusterConfig, sessions: Collection[SessionInfo]) -> None:
-        """Plan and write for each tablet that has given-up logs, or whose last holder is over. Raises TransientError,
-        LeaseLostError, CorruptionError.
+    def run(
+        self, tablets: TabletIndex, config: ClusterConfig, sessions: Collection[SessionInfo], claimed: Collection[bytes]
+    ) -> None:
+        """Plan and write for each tablet that has given-up logs, or whose last holder is over. ``claimed``: rows that
+        an operation has. Raises TransientError, LeaseLostError, CorruptionError.
         """
-        views = [view for view in tablets.values() if view.replicas and view.extent.table_id in config.tables]
+        views = [
+            view
+            for view in tablets.values()
+            if view.replicas and view.row not in claimed and view.extent.table_id in config.tables
+        ]
         live = {info.session_id for info in sessions if info.alive}
         holders = {view.row: holder for view in views if (holder := self._holder_of(view, live)) is not None}
         if not holders and not any(view.lost for view in views):
