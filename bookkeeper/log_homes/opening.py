@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from bookkeeper.coordination.coordination_protocol import Coordination
@@ -56,6 +56,11 @@ class SessionLogs:
         """
         if self.home is None:
             return
-        names = set(self.volume.list_names(f"{log_directory(self.session)}/"))
-        if all(name + SEAL_SUFFIX in names for name in names if name.endswith(LOG_SUFFIX)):
+        if are_sealed(self.volume.list_names(f"{log_directory(self.session)}/")):
             homes.put_ended(self.session)
+
+
+def are_sealed(names: Collection[str]) -> bool:
+    """Rule R15: whether each log among these files has its seal beside it."""
+    files = set(names)
+    return all(name + SEAL_SUFFIX in files for name in files if name.endswith(LOG_SUFFIX))

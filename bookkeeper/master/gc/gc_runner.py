@@ -137,7 +137,7 @@ class GcRunner:
         for file in gc_rules.references(tablets, books, self._quarantine_rows(), self._hold_rows(holds)):
             files.add_known(file, REFERENCED)
         self.origin_gc.read_rows()
-        absent = {uri for uri in absent if session_of_log(uri) not in unread}
+        absent = {uri for uri in absent if gc_rules.is_read(uri.encode(), unread)}
         going = islice((uri for uri in gc_rules.to_delete(files, live, unread) if uri not in self.gone), DELETIONS_MAX)
         finished = {uri: self._finished(uri) for uri in going}
         return Inventory(files, live, tuple(late), finished, frozenset(absent), tuple(holds), unread)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from bookkeeper.errors import InvalidInputError, RefusedError, unavailable
+from bookkeeper.model import HostIdentity
 from bookkeeper.rpc.contract.log_messages import LOG_CONTENT_BYTES_MAX, LOG_NAMES_MAX, LogPart, LogSeal
 from bookkeeper.storage.replicas import HostStore
 from bookkeeper.storage.volume.names import LOGS, check_name, log_directory, session_of_numbered
@@ -80,8 +81,13 @@ class ServedLogs:
 
     def _check(self, incarnation: str, names: Sequence[str]) -> None:
         own = self._store.identity
-        if incarnation != own.incarnation:
+        if not is_meant(incarnation, own):
             raise RefusedError(f"the disk of host {own.name} is {own.incarnation}, and {incarnation} was meant")
         for name in names:
             if session_of_numbered(check_name(name)) is None:
                 raise InvalidInputError(f"{name} is neither a numbered log nor a file beside one")
+
+
+def is_meant(incarnation: str, own: HostIdentity) -> bool:
+    """Whether a caller means this disk: another one had other logs under the same name of the host."""
+    return incarnation == own.incarnation
