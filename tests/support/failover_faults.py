@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bookkeeper.master.index import shipments
 from bookkeeper.master.replicas import failover_plan
 from bookkeeper.metadata import lost_logs
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
@@ -43,6 +44,11 @@ FAILOVER_FAULTS: dict[str, Fault] = {
         GivenUpLogs.in_order,
         lambda self, last_wals: last_wals,  # noqa: ARG005
         "R24: peers wait for the log of a host that was given up",
+    ),
+    "peers-wait-for-hosts": Fault(
+        shipments.is_of_log,
+        lambda error_code: False,  # noqa: ARG005
+        "R24: a log whose host is away stops all work for a peer",
     ),
     "compactions-ignore-tails": Fault(
         LeaderChain.may_forget_deletes,

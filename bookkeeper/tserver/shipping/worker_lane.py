@@ -14,7 +14,7 @@ from functools import partial
 
 from bookkeeper.config import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
-from bookkeeper.errors import BookkeeperError, CorruptionError, NotFoundError, UnavailableError, is_away
+from bookkeeper.errors import BookkeeperError, CorruptionError, LogAwayError, NotFoundError, UnavailableError, is_away
 from bookkeeper.log_homes import LogVolume
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.model import BlockRange
@@ -159,8 +159,12 @@ class Lane:
             ]
             ranges = ranges_of(batch, progress_of, self._tools.settings.instance.instance_id)
             self._tools.announce(batch, before)
-            results = self._tools.ship([placed(r, self._tools.volume) for r in ranges]) if ranges else {}
-            outcomes = [outcome_of(queued, progress_of[n], results.get(n)) for n, queued in enumerate(batch)]
+            ranges, away = placed_ranges(ranges, self._tools.volume)
+            results = self._tools.ship(ranges) if ranges else {}
+            outcomes = [
+                failed(progress_of[n], away[n]) if n in away else outcome_of(queued, progress_of[n], results.get(n))
+                for n, queued in enumerate(batch)
+            ]
             self._tools.commit(list(zip(batch, outcomes, strict=True)), before)
         except BookkeeperError as error:
             LOG.warning("shipping %d ranges to %s failed: %s", len(batch), self._cluster, error)
@@ -170,6 +174,22 @@ class Lane:
             self._plan.settle(zip(batch, outcomes, strict=True))
             waiting = len(self._plan)
         self._report([report_of(queued.item, outcomes[n], results.get(n), waiting) for n, queued in enumerate(batch)])
+
+
+def placed_ranges(ranges: Sequence[Range], volume: Volume) -> tuple[list[Range], dict[int, LogAwayError]]:
+    """The ranges whose hosts answer, and an error for each of the others by its id. Raises other TransientErrors,
+    CorruptionError.
+    """
+    found: list[Range] = []
+    away: dict[int, LogAwayError] = {}
+    for r in ranges:
+        try:
+            found.append(placed(r, volume))
+        except UnavailableError as error:
+            if not is_away(error):
+                raise
+            away[r.range_id] = LogAwayError(error.message)
+    return found, away
 
 
 def placed(r: Range, volume: Volume) -> Range:

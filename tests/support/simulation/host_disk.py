@@ -19,6 +19,7 @@ from bookkeeper.storage.replicas.host_store import INCOMING, LOCK, MANIFESTS
 from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.storage.volume.local_volume import LocalVolume
+from bookkeeper.storage.volume.names import LOG_SUFFIX
 from tests.support.page_cache import path_of_descriptor, write_position
 from tests.support.simulation.disk import Disk, SimFileOps
 from tests.support.simulation.primitives import kernel
@@ -26,7 +27,7 @@ from tests.support.simulation.primitives import kernel
 REPLICAS = "replicas"
 """The directory of a host's disk."""
 
-STEPS = tuple(f"/{directory}/" for directory in (MANIFESTS, INCOMING, "tables"))
+STEPS = tuple(f"/{directory}/" for directory in (MANIFESTS, INCOMING, "tables", "wal"))
 """Parts of the paths of files whose changes are steps. The start of a process takes none: one host is as none."""
 
 
@@ -125,6 +126,8 @@ class SimHostOps(SimFileOps):
         else:
             step(f"sync {short(path)}", path)
             Disk.cache.synced(path)
+            if path.endswith(LOG_SUFFIX):
+                Disk.synced(path)
 
     def truncate(self, fd: int, length: int) -> None:
         super().truncate(fd, length)

@@ -170,9 +170,11 @@ class HostedStage(Stage):
     repeated: Sequence[str] = ("segment_offer", "segment_transit", "replicas")
     without: Sequence[str] = ("move", "take_all", "split", "merge", "create_table", "delete_table")
     takes: Mapping[str, object] = {}
+    settings: Mapping[str, object] = {}
+    properties: Mapping[str, str] = PROPERTIES
 
     def _found(self, overrides: Mapping[str, object]) -> None:
-        self.west = found_on_hosts(self.world, "west", 4, overrides)
+        self.west = found_on_hosts(self.world, "west", 4, {**overrides, **self.settings})
         self.east = self.world.add_cluster("east", self.takes)
         self.clusters = (self.west, self.east)
         self.east.create_table("t", "2", [b"g", b"t"], [GOLD])
@@ -182,7 +184,17 @@ class HostedStage(Stage):
         self.west.define(self.east)
         self.east.define(self.west)
         self.world.boot(self.east, masters=2)
-        self.world.command(self.west, "create_table", "t", [b"m"], [GOLD], PROPERTIES)
-        self.world.command(self.west, "create_table", "u", [], [], PROPERTIES)
+        self.world.command(self.west, "create_table", "t", [b"m"], [GOLD], self.properties)
+        self.world.command(self.west, "create_table", "u", [], [], self.properties)
         self.world.until(self.west.is_served, "the tables are served")
         self.world.enable(self.west, "t", self.east)
+
+
+class GivenUpStage(HostedStage):
+    """The logs of west lie on its hosts' disks, and a log is given up when its host is away for a moment. No disk is
+    destroyed: what it alone has would be lost.
+    """
+
+    more: Sequence[str] = ("away",)
+    settings: Mapping[str, object] = {"storage.logs": "host"}
+    properties: Mapping[str, str] = {**PROPERTIES, "table.failover": "2000"}

@@ -248,7 +248,9 @@ class World(Users):
     # ---- laws at the books
 
     def _judge_put(self, key: bytes, column: Column, rank: int) -> None:
-        """A worker says how far a target is, or a master that it may pass a range."""
+        """A worker says how far a target is, or a master that it may pass a range, or that a log is given up."""
+        if keys.is_lost(column):
+            self.ledger.note_given_up(keys.parse_tablet_row(key), keys.parse_lost(column))
         if column.family == "quar":
             self.ledger.set_aside.put(key, column)
         if column.family == "done":
@@ -319,8 +321,10 @@ class World(Users):
         return f"{self.cluster_at(root_of(volume)).name}/{log.rsplit('/', 2)[1]}"
 
     def _synced(self, path: str) -> None:
-        directory = self.cluster_at(Path(path)).settings.directory
-        self.ledger.synced(name_at(Path(path), directory))
+        cluster = self.cluster_at(Path(path))
+        disks = [host.settings.replicas_dir for host in cluster.hosts]
+        root = next((disk for disk in disks if Path(path).is_relative_to(disk)), cluster.settings.directory)
+        self.ledger.synced(name_at(Path(path), root))
 
     def _lies_in(self, instance: str, tablet: tuple[str, bytes | None], row: bytes) -> bool:
         for cluster in self.clusters.values():

@@ -44,9 +44,7 @@ def test_a_tablet_of_a_dead_session_waits_with_its_reason(
     world.kill(session)
     placed.master.recovery.run_once()
     placed.place()
-    assert "host2, which is away: start it (since " in placed.placement.problems.get(ROW, ""), (
-        "nobody says why"
-    )
+    assert "host2, which is away: start it (since " in placed.placement.problems.get(ROW, ""), "nobody says why"
     assert not tserver.held
     world.table.put([RowPut(keys.home_row(session), {keys.HOME_ENDED: b""})], keys.ONCE_RANK)
     placed.master.recovery.run_once()
