@@ -177,27 +177,20 @@ class Lane:
 
 
 def placed_ranges(ranges: Sequence[Range], volume: Volume) -> tuple[list[Range], dict[int, LogAwayError]]:
-    """The ranges whose hosts answer, and an error for each of the others by its id. Raises other TransientErrors,
-    CorruptionError.
+    """The ranges, with the hosts that have their files; for each one whose host is away an error by its id, so that the
+    others go on. Raises TransientError, CorruptionError.
     """
     found: list[Range] = []
     away: dict[int, LogAwayError] = {}
     for r in ranges:
-        try:
-            found.append(placed(r, volume))
-        except UnavailableError as error:
-            if not is_away(error):
-                raise
-            away[r.range_id] = LogAwayError(error.message)
+        home = volume.home_of(r.file) if isinstance(volume, LogVolume) else None
+        if home is None or not isinstance(volume, LogVolume):
+            found.append(r)
+        elif address := volume.address_of(home):
+            found.append(replace(r, log_host=home.host, log_incarnation=home.incarnation, log_address=address))
+        else:
+            away[r.range_id] = LogAwayError(f"log {r.file} lies on host {home.host}, which is away: start it")
     return found, away
-
-
-def placed(r: Range, volume: Volume) -> Range:
-    """The range, with the host that has its file. Raises TransientError, CorruptionError."""
-    if not isinstance(volume, LogVolume) or (home := volume.home_of(r.file)) is None:
-        return r
-    address = volume.address_of(home)
-    return replace(r, log_host=home.host, log_incarnation=home.incarnation, log_address=address)
 
 
 def share_behind(volume: Volume, item: WorkItem, blocks: BlockRange) -> tuple[int, int]:
