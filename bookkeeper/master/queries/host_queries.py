@@ -16,6 +16,7 @@ from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.replicas.leader_choice import named_state
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import MetadataTable
+from bookkeeper.metadata.values import LogHome
 from bookkeeper.rpc.contract.host_messages import HostInfo, ReplicaStanding, TabletReplicas
 from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, HeldReplicas
 
@@ -48,9 +49,12 @@ class HostQueries:
             if view.session in of_session:
                 leads[of_session[view.session]] += 1
         found = []
+        logs = Counter(home.host for home in self._homes().values())
         for name in sorted({*config.hosts, *live, *replicas}):
             held, problem = self._ask(live.get(name), "", False)
             info = live.get(name)
+            if info is None and logs[name]:
+                problem = f"{AWAY}, and the logs of {logs[name]} sessions wait for it: start it"
             found.append(
                 HostInfo(
                     name,
@@ -90,6 +94,9 @@ class HostQueries:
             )
             for view, row in zip(views, rows, strict=True)
         ]
+
+    def _homes(self) -> Mapping[str, LogHome]:
+        return {} if self.tservers.homes is None else self.tservers.homes.all()
 
     def _live(self) -> dict[str, SessionInfo]:
         return {info.host.name: info for info in self.tservers.sessions() if info.alive and info.host is not None}
