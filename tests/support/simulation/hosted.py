@@ -186,3 +186,14 @@ class HostedStage(Stage):
         self.world.command(self.west, "create_table", "u", [], [], PROPERTIES)
         self.world.until(self.west.is_served, "the tables are served")
         self.world.enable(self.west, "t", self.east)
+
+
+class HostLogsStage(HostedStage):
+    """The same with the logs of west on its hosts' own disks, none of which is destroyed: nobody gives up a log."""
+
+    more: Sequence[str] = ("away",)
+    threads: Sequence[str] = (*HostedStage.threads, "rpc-read_log", "rpc-list_logs", "rpc-seal_log", "rpc-drop_logs")
+    repeated: Sequence[str] = (*HostedStage.repeated, "read_log", "list_logs", "seal_log", "drop_logs")
+
+    def _found(self, overrides: Mapping[str, object]) -> None:
+        super()._found({**overrides, "storage.logs": "host"})
