@@ -194,6 +194,7 @@ class HostAwayError(OSError):
     def __init__(self, host: str, reason: str) -> None:
         super().__init__(errno.EHOSTDOWN, reason)
         self.host = host
+        self.reason = reason
 
 
 def is_away(error: BookkeeperError) -> bool:
@@ -210,6 +211,6 @@ def unavailable(action: str, error: OSError) -> UnavailableError:
     """The error to raise when the system refuses an action that changed nothing; NoSpaceError when a disk is full."""
     if is_full(error):
         return NoSpaceError(f"{action}: no space is left on that disk; make room there, and it continues by itself")
-    if isinstance(error, HostAwayError):
-        return UnavailableError(f"{action}: {error.strerror}", {AWAY_HOST: error.host})
+    if isinstance(error, HostAwayError):  # its reason names the file and the next step
+        return UnavailableError(error.reason, {AWAY_HOST: error.host})
     return UnavailableError(f"{action}: {error}")

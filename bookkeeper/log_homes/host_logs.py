@@ -170,9 +170,8 @@ class HostLogs:
         return self._away(name, f"not answering as it should: {error.message}")
 
     def _away(self, name: str, reason: str) -> UnavailableError:
-        return UnavailableError(
-            f"log {name} lies on host {self.home.host}, which is {reason}", {AWAY_HOST: self.home.host}
-        )
+        verb = f"the logs in {name} lie" if name.endswith("/") else f"log {name} lies"
+        return UnavailableError(f"{verb} on host {self.home.host}, which is {reason}", {AWAY_HOST: self.home.host})
 
 
 class HostSource:

@@ -82,6 +82,8 @@ class Placement:
     moves: TabletMoves = field(init=False, default_factory=TabletMoves)
     reports: TabletReports = field(init=False, default_factory=TabletReports)
     return_wait: ReturnWait = field(init=False)
+    _waits: dict[bytes, str] = field(init=False, default_factory=dict)
+    """Rows of tablets that wait for a host that has one of their logs, and the reason."""
     _orders: TabletOrders = field(init=False)
     _retries: LoadRetries = field(init=False)
     _placing: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -100,15 +102,16 @@ class Placement:
 
     @property
     def warnings(self) -> Mapping[bytes, str]:
-        """Rows of served tablets with a problem, and the problem; read by any thread."""
-        losses = self.losses()
-        return {**self.reports.warnings, **losses} if losses else self.reports.warnings
+        """Rows of served tablets with a problem, and of tablets that wait for a host or go on without a log, and why;
+        read by any thread.
+        """
+        return {**self.reports.warnings, **self._waits, **self.losses()}
 
     def place(self, tablets: TabletIndex, cluster: ClusterState) -> None:
         """Place all tablets: assign free ones, continue moves, order missing loads. Puts changed views into
         ``tablets``. Raises TransientError, LeaseLostError.
         """
-        for row in dict(self.problems):
+        for row in (*dict(self.problems), *dict(self._waits)):
             if row not in tablets:
                 self._clear_problem(row)
         with self._placing:
@@ -230,13 +233,13 @@ class Placement:
 
     def _released(self, tablet: TabletView, cluster: ClusterState) -> TabletView:
         """If all unsealed logs of a tablet's dead session are damaged: the free tablet if its row names none of them,
-        else a recorded problem. A problem, too: a host is away that has its logs, and the tablet does not go on without
-        them.
+        else a recorded problem. A host that has its logs and is away is recorded, too, unless the tablet goes on
+        without them.
         """
         if tablet.row in cluster.released:
             return replace(tablet, session=None, address=None, parked_at=None)
         for session in {tablet.session, tablet.parked_at} & set(cluster.unsealed) & set(self.waiting):
-            self.problems[tablet.row] = self.waiting[session or ""]
+            self._waits[tablet.row] = self.waiting[session or ""]
             return tablet
         if tablet.session is None or tablet.session not in cluster.unsealed or not self.unrecoverable:
             return tablet
@@ -281,6 +284,7 @@ class Placement:
 
     def _clear_problem(self, row: bytes) -> None:
         self.problems.pop(row, None)
+        self._waits.pop(row, None)
         self._retries.over(row)
 
     # ---- orders
@@ -331,7 +335,7 @@ class Placement:
                     self.problems[tablet.row] = error.message
                     self._retries.failed(tablet.row)
                 elif is_away(error):
-                    self.problems[tablet.row] = error.message
+                    self._waits[tablet.row] = error.message
                 elif tablet.replicas and isinstance(error, RefusedError):
                     self._pass_on(tablet, session)
                 LOG.warning("tablet %s is not loaded at %s yet: %s", tablet.extent, session, error.message)

@@ -21,6 +21,9 @@ from tests.support.simulation.world import LawBrokenError, World
 
 PROPERTIES = {"table.replicas": "3", "table.copies_min": "2"}
 
+ELECTED = {"replicas.election": "coordination"}
+"""The setting of a cluster whose hosts stand in the coordination store."""
+
 
 def found_on_hosts(world: World, name: str, count: int, overrides: Mapping[str, object] | None = None) -> Cluster:
     """A cluster with a tserver on each of its hosts."""
@@ -170,11 +173,10 @@ class HostedStage(Stage):
     repeated: Sequence[str] = ("segment_offer", "segment_transit", "replicas")
     without: Sequence[str] = ("move", "take_all", "split", "merge", "create_table", "delete_table")
     takes: Mapping[str, object] = {}
-    settings: Mapping[str, object] = {}
     properties: Mapping[str, str] = PROPERTIES
 
     def _found(self, overrides: Mapping[str, object]) -> None:
-        self.west = found_on_hosts(self.world, "west", 4, {**overrides, **self.settings})
+        self.west = found_on_hosts(self.world, "west", 4, overrides)
         self.east = self.world.add_cluster("east", self.takes)
         self.clusters = (self.west, self.east)
         self.east.create_table("t", "2", [b"g", b"t"], [GOLD])
@@ -190,11 +192,27 @@ class HostedStage(Stage):
         self.world.enable(self.west, "t", self.east)
 
 
-class GivenUpStage(HostedStage):
-    """The logs of west lie on its hosts' disks, and a log is given up when its host is away for a moment. No disk is
-    destroyed: what it alone has would be lost.
-    """
+class HostLogsStage(HostedStage):
+    """The same with the logs of west on its hosts' own disks, none of which is destroyed: nobody gives up a log."""
 
     more: Sequence[str] = ("away",)
-    settings: Mapping[str, object] = {"storage.logs": "host"}
+    threads: Sequence[str] = (*HostedStage.threads, "rpc-read_log", "rpc-list_logs", "rpc-seal_log", "rpc-drop_logs")
+    repeated: Sequence[str] = (*HostedStage.repeated, "read_log", "list_logs", "seal_log", "drop_logs")
+
+    def _found(self, overrides: Mapping[str, object]) -> None:
+        super()._found({**overrides, "storage.logs": "host"})
+
+
+class GivenUpStage(HostLogsStage):
+    """The same, and a log is given up when its host is away for a moment."""
+
     properties: Mapping[str, str] = {**PROPERTIES, "table.failover": "2000"}
+
+
+class ElectedStage(HostedStage):
+    """The same, with leaders that are elected through coordination."""
+
+    threads: Sequence[str] = (*HostedStage.threads, "candidacies")
+
+    def _found(self, overrides: Mapping[str, object]) -> None:
+        super()._found({**overrides, **ELECTED})

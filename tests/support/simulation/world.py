@@ -266,7 +266,7 @@ class World(Users):
             for row in cluster.table.rows(b"", ("segment",)):
                 if keys.segment_column(file) in row.cells:
                     self.ledger.break_law(f"deleted early: {file} goes and is of tablet {row.key!r}")
-        if not volume.exists(file):
+        if not cluster.has(file):
             return
         self.ledger.deleting(file, cluster.targets())
         logged, instance = self.ledger.files.get(file), cluster.instance
@@ -321,10 +321,10 @@ class World(Users):
         return f"{self.cluster_at(root_of(volume)).name}/{log.rsplit('/', 2)[1]}"
 
     def _synced(self, path: str) -> None:
-        cluster = self.cluster_at(Path(path))
-        disks = [host.settings.replicas_dir for host in cluster.hosts]
-        root = next((disk for disk in disks if Path(path).is_relative_to(disk)), cluster.settings.directory)
-        self.ledger.synced(name_at(Path(path), root))
+        roots = self.cluster_at(Path(path)).roots()
+        self.ledger.synced(
+            name_at(Path(path), next(root for root in roots if Path(path).is_relative_to(root.absolute())))
+        )
 
     def _lies_in(self, instance: str, tablet: tuple[str, bytes | None], row: bytes) -> bool:
         for cluster in self.clusters.values():

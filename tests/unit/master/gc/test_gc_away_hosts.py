@@ -80,7 +80,7 @@ def test_a_host_that_is_away_keeps_its_session_waiting_and_no_other(world: World
     assert read_seal(world.volume, near) is not None
     assert list(master.recovery.waiting) == [session]
     reason = master.recovery.waiting[session]
-    assert "lies on host host2, which is away: start it (since " in reason
+    assert "lie on host host2, which is away: start it (since " in reason
     master.recovery.run_once()
     assert master.recovery.waiting == {session: reason}, "the time since when changes"
     assert unsealed_sessions(master.tservers.sessions(), master.tservers) == [session]

@@ -44,17 +44,17 @@ def test_a_tablet_of_a_dead_session_waits_with_its_reason(
     world.kill(session)
     placed.master.recovery.run_once()
     placed.place()
-    assert "host2, which is away: start it (since " in placed.placement.problems.get(ROW, ""), "nobody says why"
+    assert "host2, which is away: start it (since " in placed.placement.warnings.get(ROW, ""), "nobody says why"
     assert not tserver.held
     world.table.put([RowPut(keys.home_row(session), {keys.HOME_ENDED: b""})], keys.ONCE_RANK)
     placed.master.recovery.run_once()
     placed.until_held(tserver, LAST)
-    wait_until(lambda: ROW not in placed.placement.problems, "the reason goes when the tablet is served")
+    wait_until(lambda: ROW not in placed.placement.warnings, "the reason goes when the tablet is served")
 
 
 def test_a_load_that_waits_for_a_host_says_why(tserver: ScriptedTServer, placed: Placed) -> None:
     tserver.refused[LAST] = UnavailableError("w lies on host host2, which is away: start it", {AWAY_HOST: "host2"})
-    placed.until(lambda: "host2" in placed.placement.problems.get(ROW, ""), "the reason")
+    placed.until(lambda: "host2" in placed.placement.warnings.get(ROW, ""), "the reason")
     del tserver.refused[LAST]
     placed.until_held(tserver, LAST)
-    wait_until(lambda: ROW not in placed.placement.problems, "the reason goes when the tablet is served")
+    wait_until(lambda: ROW not in placed.placement.warnings, "the reason goes when the tablet is served")
