@@ -258,6 +258,17 @@ class HostSettings(Section):
     )
 
 
+class StorageSettings(Section):
+    """The place of new files."""
+
+    logs: Literal["shared", "host"] = setting(
+        "shared",
+        "Place of the logs of tservers that start from now on: shared = the cluster's Volume, host = the disk of the "
+        "tserver's own host (of the one tserver that holds the host's replicas; others use the Volume)",
+        "any host can read a log on the Volume, also when the host that wrote it is away",
+    )
+
+
 class ReplicasSettings(Section):
     """The repair of tables with several replicas (``table.replicas``), and the check of their files."""
 
@@ -326,6 +337,7 @@ class Sections(Section):
     monitor: MonitorSettings = Field(default_factory=MonitorSettings)
     files: FilesSettings = Field(default_factory=FilesSettings)
     host: HostSettings = Field(default_factory=HostSettings)
+    storage: StorageSettings = Field(default_factory=StorageSettings)
     replicas: ReplicasSettings = Field(default_factory=ReplicasSettings)
     standalone: StandaloneSettings = Field(default_factory=StandaloneSettings)
 

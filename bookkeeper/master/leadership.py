@@ -18,13 +18,14 @@ from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.config import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import BookkeeperError, LeaseLostError
+from bookkeeper.log_homes.opening import open_homes, open_logs
 from bookkeeper.master.automatic_splits import AutomaticSplits
 from bookkeeper.master.books.books_cycle import Books
 from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_claim
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.tserver_calls import TServerCalls
-from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.calls.tservers import CALL_TIMEOUT_MS, TServers
 from bookkeeper.master.cycle.cycle import Cycle, CycleTiming
 from bookkeeper.master.cycle.event_queue import EventQueue
 from bookkeeper.master.cycle.knowledge import Knowledge, knowledge_of
@@ -51,6 +52,7 @@ from bookkeeper.master.queries.target_states import Now
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.master.reign.reign_stores import ReignStores
+from bookkeeper.master.replicas.failover import LogFailover
 from bookkeeper.master.replicas.leader_choice import LeaderChoice
 from bookkeeper.master.replicas.repair_state import RepairLimits
 from bookkeeper.master.replicas.repairer import Repairer
@@ -218,12 +220,15 @@ def assemble(
     rounds = Rounds(table, coordination, reign, own_id, settings.metadata_url)
     rounds.begin()
     event_queue, volume = EventQueue(), open_volume(settings)
-    tservers = TServers(coordination, pool, volume)
+    homes = open_homes(table, volume)
+    logs = open_logs(volume, homes, coordination, partial(pool.tserver, timeout_ms=CALL_TIMEOUT_MS))
+    tservers = TServers(coordination, pool, logs, homes)
     calls = TServerCalls(tservers, KeyedExecutors())
     peers = PeerMasters(peer_pool, own_id, FileRoots.of(settings))
     store = FateStore(table, reign)
-    books = Books(stores, volume)
-    recovery = TServerRecovery(tservers, reign, partial(read_claim, table, stores.config))
+    books = Books(stores, logs)
+    recovery = TServerRecovery(tservers, reign, partial(read_claim, table, stores.config), clock)
+    failover = LogFailover(stores, clock, homes.all, is_loaded=lambda session, row: placement.is_loaded(session, row))
     placement = Placement(
         stores,
         calls,
@@ -233,6 +238,8 @@ def assemble(
         leaders=leader_choice(settings, coordination, table, calls, event_queue),
         claimed=lambda: claimed_rows(fate.pending()),
         unrecoverable=recovery.problems,
+        waiting=recovery.waiting,
+        losses=lambda: failover.losses,
     )
     limits = RepairLimits(settings.replicas.repair_after_ms, settings.replicas.joins_max, flight_ms)
     repairer = Repairer(
@@ -264,7 +271,7 @@ def assemble(
         DispatchSettings.of(settings), clock, reign, calls, event_queue, replicating, shipping, quarantine
     )
     timing = CycleTiming(clock, rng, settings.master)
-    cycle = Cycle(timing, calls, books, placement, repairer, recovery, dispatcher, event_queue)
+    cycle = Cycle(timing, calls, books, placement, repairer, failover, recovery, dispatcher, event_queue)
     origins = OriginParts.of(stores, clock, age_clock, tservers, peers, fate, own_id, settings.tserver.paths_apart_ms)
     splits = AutomaticSplits(stores, tservers, fate, clock, rng)
     records = store.load()

@@ -9,6 +9,7 @@ from bookkeeper.master.operations.bulk_import import ImportDirectory
 from bookkeeper.master.operations.clusters import DefineCluster, DeleteCluster
 from bookkeeper.master.operations.context import Context
 from bookkeeper.master.operations.export import ExportTable, ImportTable
+from bookkeeper.master.operations.lost_disks import FORGET_HOST_KIND, ForgetHost
 from bookkeeper.master.operations.properties import ChangeProperties
 from bookkeeper.master.operations.quarantine import RetryRange, SkipRange
 from bookkeeper.master.operations.read_only import SetReadOnly
@@ -33,6 +34,7 @@ def all_operations(context: Context) -> Mapping[str, Operation]:
         "import_table": ImportTable(context),
         "set_read_only": SetReadOnly(context),
         "set_authorizations": SetAuthorizations(context),
+        FORGET_HOST_KIND: ForgetHost(context),
         SPLIT_KIND: AddSplits(context),
         MERGE_KIND: MergeTablets(context),
         MOVE_KIND: MoveReplicas(context),

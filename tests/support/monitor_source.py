@@ -84,6 +84,7 @@ def books(*statuses: TargetStatus) -> Books:
         lags=(lag,),
         cycles=Cycles(full=3, quick=9, full_ms=12.34),
         files_outstanding=len(statuses),
+        tablets_without_logs=1,
         replicas=ReplicaHealth(
             under_replicated=2,
             in_danger=1,

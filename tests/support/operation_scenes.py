@@ -25,6 +25,7 @@ from bookkeeper.master.index.snapshot import tablet_view
 from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.export import copy_args
+from bookkeeper.master.operations.lost_disks import FORGET_HOST_KIND, forget_host_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.quarantine import range_args
 from bookkeeper.master.operations.read_only import read_only_args
@@ -37,7 +38,7 @@ from bookkeeper.master.origins.end_origins import END_KIND
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, write_rows
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column, RowPut
-from bookkeeper.metadata.values import VOTER, Quarantined, ReplicaCell
+from bookkeeper.metadata.values import VOTER, LogHome, Quarantined, ReplicaCell
 from bookkeeper.model import BlockRange, HostIdentity, LocalityGroup, RowRange, StreamKey, Target, TargetKey
 from bookkeeper.rpc.contract.messages import CopyRequest, ImportRequest, WorkItem, WorkReport
 from tests.support.border_world import held_row, hold, segment
@@ -212,6 +213,19 @@ def _merge(scene: Scene) -> Args:
     return merge_args(NAME, RowRange(b"c", None))
 
 
+def _forget_host(scene: Scene) -> Args:
+    """A tablet needs a log of a lost disk and goes on without another one; a log on another disk stays."""
+    table_id = scene.create_table(b"m")
+    homes = {"gone-1": LogHome(NAME, "lost"), "gone-2": LogHome("other", "here")}
+    for session, home in homes.items():
+        scene.world.table.put([RowPut(keys.home_row(session), {keys.HOME: home.encode()})], keys.ONCE_RANK)
+    row, logs = keys.tablet_row(table_id, None), [scene.world.uri("gone-1", 2), scene.world.uri("gone-2", 1)]
+    scene.world.table.put([RowPut(row, {keys.log_column(log): b"{}" for log in logs})], 1)
+    lost = {keys.SERIAL: keys.SERIAL_VALUE, keys.lost_column(scene.file): homes["gone-1"].encode()}
+    scene.world.table.put([RowPut(row, lost)], 1)
+    return forget_host_args(NAME, homes, ())
+
+
 def _define(scene: Scene) -> Args:
     return cluster_args(NAME, scene.peer.address)
 
@@ -272,6 +286,7 @@ PREPARE: Mapping[str, Callable[[Scene], Args]] = {
     "set_groups": _regroup,
     "change_properties": _change_properties,
     "set_read_only": lambda _: read_only_args(True),
+    FORGET_HOST_KIND: _forget_host,
     "set_authorizations": lambda _: set_authorizations_args(NAME, ["B", "A"]),
     SPLIT_KIND: _split,
     MERGE_KIND: _merge,

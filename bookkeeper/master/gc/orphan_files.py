@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from bookkeeper.bulk import INCOMING
 from bookkeeper.clock import Clock
 from bookkeeper.errors import unavailable
-from bookkeeper.master.index.log_files import LOG_SUFFIX
 from bookkeeper.master.index.snapshot import chained, online_tables
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.reign_stores import ReignStores
@@ -29,7 +28,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.storage.tablet import leftovers, parse_name
 from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.volume.names import LOGS, TABLES, log_directory, tablet_directory
+from bookkeeper.storage.volume.names import LOG_SUFFIX, LOGS, TABLES, log_directory, tablet_directory
 from bookkeeper.storage.wal.reading.wal_recovery import SEGMENT_SUFFIX
 
 SCAN_INTERVAL_MS = 60_000

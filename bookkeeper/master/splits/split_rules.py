@@ -45,6 +45,7 @@ from typing import Any, cast
 from bookkeeper.bulk import part_of_segment
 from bookkeeper.errors import CorruptionError, RefusedError
 from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.lost_logs import given_up
 from bookkeeper.metadata.metadata_table import CellKey, Column, Row, RowPut
 from bookkeeper.metadata.values import VOTER, FlushState, ReplicaCell, SegmentEntry
 from bookkeeper.model import Extent, PartialHighWater, RowRange, StreamKey, join_ranges
@@ -130,8 +131,10 @@ def to_merge(extents: Iterable[Extent], rows: RowRange) -> list[Extent]:
 
 
 def is_quiet(row: Row) -> bool:
-    """Whether the tablet needs no log: its last holder has flushed all records."""
-    return not row.family("log")
+    """Whether the tablet needs no log: its last holder has flushed all records, and none is to come with a given-up
+    log.
+    """
+    return not row.family("log") and not given_up(row)
 
 
 def shares_files(row: Row) -> bool:

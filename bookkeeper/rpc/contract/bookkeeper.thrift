@@ -457,6 +457,16 @@ struct SegmentAnswer {
   6: required list<FileNeed> need         // of an accepted segment; send the files in this order
 }
 
+struct LogPart {
+  1: optional i64 size                    // bytes of the file; unset = this host has no file of that name
+  2: required binary content              // at most 1 MiB, less at the end of the file
+}
+
+struct LogSeal {
+  1: required i64 offset                  // of the last record; 0 = there is none
+  2: required i64 position                // behind its block
+}
+
 struct SegmentTransit {
   1: required string table_id
   2: required string directory
@@ -543,6 +553,7 @@ struct HostInfo {                         // for operators
   23: required i64 unsent_bytes
   24: required i64 joining_bytes          // of the replicas that join here, when they are complete
   25: required i64 joined_bytes           // of these, already here
+  10: required i32 lost_logs              // tablets go on without so many logs of this host
 }
 
 struct ReplicaStanding {                  // a replica that a row names, and what its host says
@@ -582,6 +593,7 @@ struct TabletReplicas {
   21: required i32 wanted                 // table.replicas
   22: required string problem             // why no host leads it; may be empty
   23: required list<SegmentStanding> segments   // old to new; empty unless they were asked for
+  5: required list<string> lost_logs      // logs that the tablet is served without
 }
 
 service Node {
@@ -610,6 +622,7 @@ service Master extends Node {
   BulkProgress import_table(1: CopyRequest request) throws (1: Fault fault)         // creates the table
   list<HostInfo> hosts() throws (1: Fault fault)
   void drain_host(1: string name, 2: bool draining) throws (1: Fault fault)        // true: the host gives its replicas away
+  void forget_host(1: string name) throws (1: Fault fault)                         // the logs on its lost disk are lost for ever
   list<TabletReplicas> table_replicas(1: string table_id, 2: bool with_segments) throws (1: Fault fault)
   list<TableUsage> disk_usage(1: list<string> tables) throws (1: Fault fault)      // empty = every table
   void set_authorizations(1: string user, 2: list<string> authorizations) throws (1: Fault fault)   // replaces the previous ones
@@ -668,6 +681,12 @@ service TServer extends Node {
   HeldReplicas replicas(1: string table_id, 2: bool with_segments) throws (1: Fault fault)   // on this host; empty = of all tables
   HeldReplicas tablet_replica(1: string table_id, 2: string directory) throws (1: Fault fault)   // at most one, with its segments
   list<Extent> divide_replica(1: string source, 2: list<Extent> children) throws (1: Fault fault)   // after a split of the tablet in this directory; answers the children that this host has completely
+
+  // logs on this host's disk, of its present tserver and of earlier ones; refused when the disk has another incarnation
+  LogPart read_log(1: string incarnation, 2: string name, 3: i64 position, 4: i64 length) throws (1: Fault fault)   // or a file beside a log; length 0 asks for the size
+  list<string> list_logs(1: string incarnation, 2: string prefix, 3: string after) throws (1: Fault fault)   // names that begin so, in order, behind a name; empty = no more
+  LogSeal seal_log(1: string incarnation, 2: string name, 3: bool is_used, 4: i64 durable_offset) throws (1: Fault fault)   // fences and seals the log of a dead session; idempotent
+  void drop_logs(1: string incarnation, 2: list<string> names) throws (1: Fault fault)   // idempotent
 
   // other clusters
   string open_stream(1: StreamKey stream) throws (1: Fault fault)                  // session token, expires when idle

@@ -43,6 +43,7 @@ BULK_METHODS = {
             "apply_replicated",
             "segment_offer",
             "segment_transit",
+            "drop_logs",
         }
     ),
     "Replay": frozenset({"run"}),

@@ -42,6 +42,7 @@ CLIENT_METHODS = {
             "export_table",
             "import_table",
             "drain_host",
+            "forget_host",
             "table_replicas",
             "disk_usage",
             "set_authorizations",
@@ -96,6 +97,10 @@ PROCESS_METHODS = {
             "segment_offer",
             "segment_transit",
             "replica_content",
+            "read_log",
+            "list_logs",
+            "seal_log",
+            "drop_logs",
         }
     ),
     "Replay": frozenset({"warm", "run"}),
