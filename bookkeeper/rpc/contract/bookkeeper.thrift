@@ -474,15 +474,6 @@ struct SegmentAck {
   3: optional SegmentAnswer answer        // with the last byte of the last file: acked, or declined after all
 }
 
-struct StateConfirmation {                // a leader's word about a state that the receiver has
-  1: required string table_id
-  2: required string directory
-  3: required ReplicaPlacement receiver
-  4: required i64 term
-  5: required i64 state_id
-  6: required i64 as_of_ms                // it has every write that was acknowledged until then
-}
-
 struct HeldSegment {
   1: required SegmentRecord segment
   2: required bool is_complete            // the host holds each file of its list
@@ -523,6 +514,15 @@ struct HeldReplicaInfo {
 struct HeldReplicas {
   1: required list<HeldReplicaInfo> replicas
   2: required map<string, string> damaged // table/directory of replicas that can't be read, and why
+}
+
+struct StateConfirmation {                // a leader's word about a state that the receiver has
+  1: required string table_id
+  2: required string directory
+  3: required ReplicaPlacement receiver
+  4: required i64 term
+  5: required i64 state_id
+  6: required i64 as_of_ms                // it has every write that was acknowledged until then
 }
 
 struct HostInfo {                         // for operators

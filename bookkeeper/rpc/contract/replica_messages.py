@@ -121,18 +121,6 @@ class SegmentAck:
 
 
 @dataclass(frozen=True, slots=True)
-class StateConfirmation:
-    """A leader's word that a state, which the receiver has, lacks no write that was acknowledged until ``as_of_ms``."""
-
-    table_id: str
-    directory: str
-    receiver: ReplicaPlacement
-    term: int
-    state_id: int
-    as_of_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class HeldSegment:
     """A segment in a replica's list, whether each file of its state is here, and who else acknowledged it. ``bytes``:
     of the files that it brings, as far as they are here.
@@ -193,3 +181,15 @@ class HeldReplicas:
 
     replicas: tuple[HeldReplicaInfo, ...]
     damaged: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StateConfirmation:
+    """A leader's word that a state, which the receiver has, lacks no write that was acknowledged until ``as_of_ms``."""
+
+    table_id: str
+    directory: str
+    receiver: ReplicaPlacement
+    term: int
+    state_id: int
+    as_of_ms: int
