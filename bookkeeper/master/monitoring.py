@@ -2,7 +2,7 @@
 
 Arrives: a master process. Leaves: :class:`Observation` and :class:`RetainedFile` values for :mod:`bookkeeper.monitor`.
 It reads the same data as clients' calls, holds a lock of the master only for the time of a copy, and writes nothing.
-Runs in the monitor's thread.
+Runs in the monitor's threads: ``hosts``, ``tablets`` and ``tablet`` in one, the rest in the other.
 """
 
 from __future__ import annotations

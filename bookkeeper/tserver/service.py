@@ -32,6 +32,7 @@ from bookkeeper.rpc.contract.replica_messages import (
     SegmentAnswer,
     SegmentOffer,
     SegmentTransit,
+    StateConfirmation,
 )
 from bookkeeper.rpc.dispatch import caller, secret_holder
 from bookkeeper.rpc.trust.table_rights import TableRights
@@ -172,6 +173,10 @@ class TServerService:
         return self._for_own_cluster().receiving.receiver.apply_replicated(request)
 
     # ---- other hosts of this cluster
+
+    def confirm_states(self, leader: str, confirmations: Sequence[StateConfirmation]) -> Sequence[bool]:
+        """See :meth:`ReplicaReceiver.confirm`."""
+        return self._replicas.receiver.confirm(leader, confirmations)
 
     def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas:
         """See :meth:`ReplicaParts.infos`."""

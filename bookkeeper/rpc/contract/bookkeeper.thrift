@@ -537,6 +537,15 @@ struct HeldReplicas {
   2: required map<string, string> damaged // table/directory of replicas that can't be read, and why
 }
 
+struct StateConfirmation {                // a leader's word about a state that the receiver has
+  1: required string table_id
+  2: required string directory
+  3: required ReplicaPlacement receiver
+  4: required i64 term
+  5: required i64 state_id
+  6: required i64 as_of_ms                // it has every write that was acknowledged until then
+}
+
 struct HostInfo {                         // for operators
   1: required string name
   2: optional string incarnation          // of its disk; absent while it is away
@@ -678,6 +687,7 @@ service TServer extends Node {
   list<WorkReport> work_reports() throws (1: Fault fault)                          // latest per (txid, target)
   void forget_streams(1: list<StreamKey> streams) throws (1: Fault fault)
   void forget_roots(1: list<RootLog> logs) throws (1: Fault fault)
+  list<bool> confirm_states(1: string leader, 2: list<StateConfirmation> confirmations) throws (1: Fault fault)   // by a host; false: offer the segment instead
   HeldReplicas replicas(1: string table_id, 2: bool with_segments) throws (1: Fault fault)   // on this host; empty = of all tables
   HeldReplicas tablet_replica(1: string table_id, 2: string directory) throws (1: Fault fault)   // at most one, with its segments
   list<Extent> divide_replica(1: string source, 2: list<Extent> children) throws (1: Fault fault)   // after a split of the tablet in this directory; answers the children that this host has completely

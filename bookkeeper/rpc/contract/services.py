@@ -53,6 +53,7 @@ from bookkeeper.rpc.contract.replica_messages import (
     SegmentAnswer,
     SegmentOffer,
     SegmentTransit,
+    StateConfirmation,
 )
 
 
@@ -204,6 +205,8 @@ class TServer(Node, Protocol):
     def put_segment(self, part: SegmentPart) -> None: ...
 
     def take_segments(self, stream_session: str, stream: StreamKey) -> OfferAnswer: ...
+
+    def confirm_states(self, leader: str, confirmations: Sequence[StateConfirmation]) -> Sequence[bool]: ...
 
     def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas: ...
 

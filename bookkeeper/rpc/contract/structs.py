@@ -65,6 +65,7 @@ STRUCTS: tuple[type, ...] = (
     replica_messages.SegmentOffer,
     replica_messages.SegmentRecord,
     replica_messages.SegmentTransit,
+    replica_messages.StateConfirmation,
     replica_messages.UnlistedFile,
     messages.ScanPage,
     messages.ScanRequest,

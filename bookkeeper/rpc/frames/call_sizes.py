@@ -41,6 +41,7 @@ BULK_METHODS = {
             "offer_segments",
             "put_segment",
             "apply_replicated",
+            "confirm_states",
             "segment_offer",
             "segment_transit",
             "drop_logs",

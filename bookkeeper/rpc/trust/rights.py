@@ -91,6 +91,7 @@ PROCESS_METHODS = {
             "forget_streams",
             "forget_roots",
             "apply_replicated",
+            "confirm_states",
             "replicas",
             "tablet_replica",
             "divide_replica",

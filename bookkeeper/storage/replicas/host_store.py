@@ -17,7 +17,7 @@ import fcntl
 import os
 import uuid
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from bookkeeper.errors import BookkeeperError, CorruptionError, RefusedError, UnavailableError, unavailable
@@ -134,21 +134,20 @@ class HostStore:
         raw, path = encode_manifest(manifest), self._path(manifest.key)
         scratch = beside(path, SCRATCH_SUFFIX)
         try:
-            if publish is None:
-                self._write(scratch, raw)
-            else:
-                synced = self._begin_write(scratch, raw)
-                try:
+            synced = None if publish is None else self._begin_write(scratch, raw)
+            try:
+                if publish is not None:
                     publish()
-                finally:
-                    wait((synced,))
-                synced.result()
+            finally:
+                error = self._write(scratch, raw) if synced is None else synced.result()
+            if error is not None:
+                raise error
             self._ops.rename(scratch, path)
             sync_directory(path.parent, self._ops)
         except OSError as error:
             raise unavailable(f"the manifest {path} can't be written", error) from error
 
-    def _begin_write(self, path: Path, raw: bytes) -> Future[None]:
+    def _begin_write(self, path: Path, raw: bytes) -> Future[OSError | None]:
         try:
             return self._syncs.submit(self._write, path, raw)
         except RuntimeError:
@@ -157,15 +156,19 @@ class HostStore:
     def _left(self) -> UnavailableError:
         return UnavailableError(f"this process has left the replicas in {self._directory}: ask the next one")
 
-    def _write(self, path: Path, raw: bytes) -> None:
-        """Write a file, durable on return, without its name. Raises OSError."""
-        make_directory(path.parent, self._ops)
-        fd = self._ops.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    def _write(self, path: Path, raw: bytes) -> OSError | None:
+        """Write a file, durable on return, or return the error."""
         try:
-            write_all(fd, [raw], self._ops)
-            self._ops.fsync(fd)
-        finally:
-            self._ops.close(fd)
+            make_directory(path.parent, self._ops)
+            fd = self._ops.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            try:
+                write_all(fd, [raw], self._ops)
+                self._ops.fsync(fd)
+            finally:
+                self._ops.close(fd)
+        except OSError as error:
+            return error
+        return None
 
     def remove(self, key: ReplicaKey) -> None:
         """Remove the manifest of a replica, durable on return; none is fine. Raises UnavailableError."""

@@ -128,6 +128,7 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(wal_writer, is_fenced), with_pause("look for a fence of", is_fenced)),
     (Binding(host_store, FileOps), SimHostOps),
     (Binding(host_store, uuid), SimIncarnation),
+    (Binding(host_store, ThreadPoolExecutor), SimExecutor),
     (HostStore.remove, judged_remove(HostStore.remove)),
     (LocalVolume.delete, judged_delete(LocalVolume.delete)),
     (Binding(local_volume, FileOps), SimHostOps),

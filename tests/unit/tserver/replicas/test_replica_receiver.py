@@ -26,6 +26,7 @@ from bookkeeper.rpc.contract.replica_messages import (
     ReplicaPlacement,
     SegmentOffer,
     SegmentRecord,
+    StateConfirmation,
 )
 from bookkeeper.tserver.replicas.offer_checks import is_confirmation
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
@@ -666,3 +667,33 @@ def test_an_offer_of_a_held_state_confirms_it(world: ReplicaWorld) -> None:
     answer = host.receiver.offer(replace(offer, as_of_ms=123))
     assert answer.reason == Reason.SEGMENT_EXISTS.value
     assert host.held.confirmed_ms(offer.segment.segment_id) == 123
+
+
+@pytest.mark.parametrize("change", ["term", "leader", "placement", "incarnation", "state", "tablet", "nothing"])
+def test_many_states_are_confirmed_with_one_call_and_only_those_that_are_the_newest_here(
+    world: ReplicaWorld, change: str
+) -> None:
+    offer = started(world)
+    assert world.send(offer).state == "acked"
+    state, receiver = offer.segment.segment_id, offer.receiver
+    good = StateConfirmation(KEY.table_id, KEY.directory, receiver, offer.term, state, 123)
+    changed = {
+        "term": replace(good, term=good.term + 1),
+        "placement": replace(good, receiver=replace(receiver, placement="p-other")),
+        "incarnation": replace(good, receiver=replace(receiver, incarnation="wiped")),
+        "state": replace(good, state_id=state + 1),
+        "tablet": replace(good, directory="t-other"),
+    }.get(change, good)
+    leader = "host3" if change == "leader" else "host1"
+    host = world.host("host2")
+    assert host.receiver.confirm(leader, [changed]) == [change == "nothing"], f"another {change} is confirmed"
+    assert host.held.confirmed_ms(state) == (123 if change == "nothing" else 0)
+    assert host.receiver.confirm("host1", [good, replace(good, state_id=1)]) == [True, False]
+
+
+def test_a_damaged_replica_confirms_nothing(world: ReplicaWorld) -> None:
+    offer = started(world)
+    assert world.send(offer).state == "acked"
+    good = StateConfirmation(KEY.table_id, KEY.directory, offer.receiver, offer.term, offer.segment.segment_id, 1)
+    (world.host("host2").disk.directory / "manifests" / KEY.table_id / KEY.directory).write_bytes(b"damaged")
+    assert world.restart("host2").receiver.confirm("host1", [good]) == [False]
