@@ -105,10 +105,10 @@ def scene(tmp_path: Path, peer: LocalMaster) -> Iterator[Scene]:
         yield made
 
 
-def steps(scene: Scene, count: int = 6) -> None:
+def steps(scene: Scene, count: int = 6, pause_ms: int = LATE_MS) -> None:
     """Some steps of the master."""
     for _ in range(count):
-        scene.world.clock.jump(LATE_MS)
+        scene.world.clock.jump(pause_ms)
         scene.master.fate.step_once()
 
 
@@ -135,7 +135,9 @@ def test_it_ends_in_words_when_the_tablet_is_whole_without_a_chosen_host(scene: 
         hold(scene.world.table, put, serial=2)
         steps(scene, 1)
     assert moves_under_way([running]).chosen == {move_scenes.row_of(scene): frozenset({"h9"})}
-    steps(scene)
+    steps(scene, 3, 1_000)
+    assert not running.ended, "a host that is away for a moment is given up"
+    steps(scene, 2, scene.world.settings.replicas.repair_after_ms)
     assert isinstance(running.error, UnavailableError)
     assert "because h9 can't take them: start these hosts, and repeat the command" in running.error.message
 
