@@ -114,13 +114,15 @@ class Standing(Enum):
 
 def standing_of(view: TabletView, chosen: Collection[str], able: Collection[str], wanted: int) -> Standing:
     """How far a tablet is. ``able``: hosts that may get replicas now; ``wanted``: replicas of a tablet. Pure."""
-    hosts = {one.host for one in view.replicas}
+    hosts, missing = {one.host for one in view.replicas}, set(chosen) - {one.host for one in view.replicas}
+    if not hosts:
+        return Standing.THERE  # the table has one replica by now, on the Volume
     if not all(one.is_voter for one in view.replicas) or len(hosts) < wanted:
         return Standing.MOVING
-    if hosts <= set(chosen):
+    if hosts <= set(chosen) or (not missing and len(hosts) == wanted):
         return Standing.THERE
     is_whole = len(hosts) == wanted and hosts <= set(able)
-    return Standing.WITHOUT if is_whole and not (set(chosen) - hosts) & set(able) else Standing.MOVING
+    return Standing.WITHOUT if is_whole and not missing & set(able) else Standing.MOVING
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class MoveReplicas:
 
     def _order(self, view: TabletView, tickets: dict[str, int]) -> None:
         """Order a compaction by its ticket: one that is done, and whose state the books do not name yet, is ordered
-        again from the next leader.
+        again from the next leader. A tserver that does not answer is asked again with the next look.
         """
         address = self.context.tservers.live().get(view.session or "")
         if address is None:

@@ -55,10 +55,16 @@ def view(**roles: ReplicaRole) -> TabletView:
         (view(h1=VOTER, h3=VOTER), ("h1", "h2", "h3"), Standing.WITHOUT),
         (view(h1=VOTER, h3=VOTER), ("h2", "h3"), Standing.MOVING),
         (view(h1=VOTER, h3=JOINING), ("h1", "h3"), Standing.MOVING),
+        (view(h1=VOTER, h3=VOTER, h4=VOTER), EVERY_HOST, Standing.MOVING),
+        (view(), EVERY_HOST, Standing.THERE),
     ],
 )
 def test_how_far_a_tablet_is(tablet: TabletView, able: tuple[str, ...], standing: Standing) -> None:
     assert standing_of(tablet, CHOSEN, able, 2) is standing
+
+
+def test_more_replicas_than_chosen_hosts_are_no_reason_to_wait() -> None:
+    assert standing_of(view(h1=VOTER, h3=VOTER, h4=VOTER), CHOSEN, EVERY_HOST, 3) is Standing.THERE
 
 
 def test_hosts_are_refused_in_words() -> None:
