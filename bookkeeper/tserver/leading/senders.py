@@ -41,7 +41,7 @@ SENDING = "a copy to other hosts"
 
 Suspect = Callable[[CorruptionError], bool]
 """Compares the file that an error names with its checksum; returns whether this host has marked it as damaged, and gets
-it from another one. Raises UnavailableError.
+it from another one.
 """
 
 

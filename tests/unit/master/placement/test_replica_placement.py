@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -22,13 +23,14 @@ from bookkeeper.master.placement.placement import ClusterState, Placement
 from bookkeeper.master.queries.host_queries import HostQueries
 from bookkeeper.master.queries.queries import Queries
 from bookkeeper.master.replicas.leader_choice import LeaderChoice
-from bookkeeper.master.replicas.repair_state import RepairLimits
+from bookkeeper.master.replicas.repair_state import Join, RepairLimits
 from bookkeeper.master.replicas.repairer import Repairer
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import JOINING, VOTER, FlushState, ReplicaCell
-from bookkeeper.model import Extent, HostIdentity
+from bookkeeper.model import Extent, HostIdentity, RowRange
 from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaPlacement
+from tests.support.border_world import held_row, hold, segment
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import ScriptedTServer, scripted
 from tests.support.tservers import LIMIT_S, wait_until
@@ -257,6 +259,18 @@ def test_a_drained_host_gives_its_leader_away_first(hosts: Hosts) -> None:
     hosts.until("h3", "another voter")
     assert "unload None" in hosts.tservers["h1"].orders
     assert hosts.replicas().keys() == {"h1", "h2", "h3"}
+
+
+def test_the_balance_copies_no_rows_of_another_tablet(hosts: Hosts) -> None:
+    ordered: list[Extent] = []
+    hosts.repairer.rewrite = lambda _, view: ordered.append(view.extent)
+    join, config = Join(ROW, "h4", "d1", "h1 has more than its share"), hosts.world.config()
+    tablets = hosts.master.read_books().snapshot.tablets
+    shared = replace(segment(b"a", b"z"), ranges=(RowRange(b"m", None),))
+    for entry, joins in ((shared, []), (segment(b"n", b"z"), [join])):
+        hold(hosts.world.table, held_row(ROW, {"s/1": entry}, 1, ("wal/x/1", 1)))
+        assert hosts.repairer._unshared([join], tablets, config) == joins, "a host gets rows of another tablet"
+    assert ordered == [LAST]
 
 
 def test_r1_a_cell_of_a_deposed_master_loses(hosts: Hosts) -> None:
