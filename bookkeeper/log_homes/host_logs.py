@@ -47,13 +47,13 @@ class Hosts:
     _silent: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Addresses that did not answer, until when (boot clock, ns), and the reason."""
 
-    def reached(self, home: LogHome) -> tuple[str, TServer]:
-        """The address of a host, and calls to it. Raises UnavailableError: see ``find``."""
+    def reached(self, home: LogHome) -> str:
+        """The address of a host that may answer. Raises UnavailableError: see ``find``."""
         address = self.find(home)
         until_ns, reason = self._silent.get(address, (0, ""))
         if self.clock.boot_ns() < until_ns:
             raise UnavailableError(f"not answering: {reason}")
-        return address, self.tserver(address)
+        return address
 
     def was_silent(self, address: str, reason: str) -> None:
         """A call to an address was not answered."""
@@ -68,14 +68,16 @@ def by_sessions(coordination: Coordination) -> Callable[[LogHome], str]:
     """Finds the live session that holds a disk."""
 
     def find(home: LogHome) -> str:
-        reason = AWAY
-        for info in coordination.sessions("tserver"):
-            if not info.alive or info.host is None or info.host.name != home.host:
-                continue
-            if info.host.incarnation == home.incarnation:
-                return info.address
-            reason = f"here without that disk (incarnation {home.incarnation}): bring the disk back"
-        raise UnavailableError(reason)
+        held = [
+            (info.host.incarnation, info.address)
+            for info in coordination.sessions("tserver")
+            if info.alive and info.host is not None and info.host.name == home.host
+        ]
+        addresses = [address for incarnation, address in held if incarnation == home.incarnation]
+        if addresses:
+            return addresses[-1]
+        other = f"here without that disk (incarnation {home.incarnation}): bring the disk back"
+        raise UnavailableError(other if held else AWAY)
 
     return find
 
@@ -91,21 +93,28 @@ class HostLogs:
 
     def open(self, name: str) -> HostSource:
         """See :class:`ReadableVolume`."""
-        first = self._part(name, 0, WINDOW_BYTES)
+        address = self._reached(name)
+        first = self._part(name, 0, WINDOW_BYTES, address)
         if first.size is None:
             raise NotFoundError(f"host {self.home.host} has no log {name}")
-        return HostSource(lambda position, length: self._exact(name, position, length), first.size, first.content)
+        return HostSource(
+            lambda position, length: self._exact(name, position, length, address), first.size, first.content
+        )
 
     def read(self, name: str, length_max: int) -> bytes | None:
         """See :class:`ReadableVolume`."""
-        part = self._part(name, 0, length_max)
+        part = self._part(name, 0, length_max, self._reached(name))
         return None if part.size is None else part.content
 
     def seal(self, name: str, is_used: bool, durable_offset: int) -> Seal:
         """Let the host fence and seal the log of a dead session. Raises the errors of
         :func:`bookkeeper.storage.wal.recover`.
         """
-        end = self._call(name, lambda host: host.seal_log(self.home.incarnation, name, is_used, durable_offset))
+        end = self._call(
+            name,
+            self._reached(name),
+            lambda host: host.seal_log(self.home.incarnation, name, is_used, durable_offset),
+        )
         return Seal(end.offset, end.position)
 
     # ---- the other operations, with the errors of :class:`Volume`
@@ -145,46 +154,50 @@ class HostLogs:
 
     def delete(self, names: Sequence[str]) -> None:
         """See :class:`Volume`."""
-        self._try(lambda: self._call(names[0], lambda host: host.drop_logs(self.home.incarnation, list(names))))
+        self._try(names[0], lambda host: host.drop_logs(self.home.incarnation, list(names)))
 
     def _listed(self, prefix: str, after: str) -> Sequence[str]:
-        return self._try(lambda: self._call(prefix, lambda host: host.list_logs(self.home.incarnation, prefix, after)))
+        return self._try(prefix, lambda host: host.list_logs(self.home.incarnation, prefix, after))
 
     def _range(self, name: str, position: int, length: int) -> LogPart:
-        return self._try(lambda: self._part(name, position, length))
+        wanted = min(length, LOG_CONTENT_BYTES_MAX)
+        return self._try(name, lambda host: host.read_log(self.home.incarnation, name, position, wanted))
 
-    def _try(self, call: Callable[[], T]) -> T:
-        """The result of a call. Raises OSError while the host does not answer."""
+    def _try(self, name: str, call: Callable[[TServer], T]) -> T:
+        """The host's answer. Raises OSError when there is none."""
         try:
-            return call()
+            return self._call(name, self._reached(name), call)
         except UnavailableError as error:
             raise HostAwayError(self.home.host, error.message) from error
 
-    def _exact(self, name: str, position: int, length: int) -> bytes:
+    def _exact(self, name: str, position: int, length: int, address: str) -> bytes:
         """So many bytes. Raises UnavailableError."""
         parts = []
         while length > 0:
-            content = self._part(name, position, length).content
+            content = self._part(name, position, length, address).content
             if not content:
                 raise UnavailableError(f"{name} ends at byte {position} on host {self.home.host}: read it again")
             parts.append(content)
             position, length = position + len(content), length - len(content)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _part(self, name: str, position: int, length: int) -> LogPart:
+    def _part(self, name: str, position: int, length: int, address: str) -> LogPart:
         wanted = min(length, LOG_CONTENT_BYTES_MAX)
-        return self._call(name, lambda host: host.read_log(self.home.incarnation, name, position, wanted))
+        return self._call(name, address, lambda host: host.read_log(self.home.incarnation, name, position, wanted))
 
-    def _call(self, name: str, call: Callable[[TServer], T]) -> T:
+    def _reached(self, name: str) -> str:
+        """Where the host answers. Raises UnavailableError that says in words why it does not."""
+        try:
+            return self.hosts.reached(self.home)
+        except TransientError as error:
+            raise self._away(name, error.message) from error
+
+    def _call(self, name: str, address: str, call: Callable[[TServer], T]) -> T:
         """The host's answer. Raises UnavailableError that says in words why there is none, and each permanent error of
         the host except a refusal: it has another disk by now.
         """
         try:
-            address, host = self.hosts.reached(self.home)
-        except TransientError as error:
-            raise self._away(name, error.message) from error
-        try:
-            return call(host)
+            return call(self.hosts.tserver(address))
         except (TransientError, RefusedError) as error:
             self.hosts.was_silent(address, error.message)
             raise self._away(name, f"not answering: {error.message}") from error
