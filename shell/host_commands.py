@@ -9,8 +9,10 @@ import click
 from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
 from bookkeeper.rpc.contract.replica_messages import HeldSegment
 from shell import parameters
-from shell.output import Output, Record, printable
+from shell.output import Output, Record, printable, utc
 from shell.shell_session import Session, in_session
+
+COLUMNS = ("host", "state", "zone", "away_since", "replicas", "joining", "serves", "bytes", "incarnation", "problem")
 
 
 def host_state(host: HostInfo) -> str:
@@ -25,13 +27,16 @@ def host_state(host: HostInfo) -> str:
 def hosts(session: Session, output: Output) -> None:
     """List the hosts: the replicas that each is to hold, how many of them join, the tablets that it serves, its bytes.
 
-    A host is "alive", "away" (no process of it runs), or "draining". Its bytes are those of its replicas; "-" when it
-    does not answer. Tablets of tables with one replica count as served, and have no replica here.
+    A host is "alive", "away" (no process of it runs), or "draining". Its zone is shown while it lives. Its bytes are
+    those of its replicas; "-" when it does not answer. Tablets of tables with one replica count as served, and have no
+    replica here.
     """
     rows: list[Record] = [
         {
             "host": host.name,
             "state": host_state(host),
+            "zone": host.zone or None,
+            "away_since": utc(host.away_since_ms or 0),
             "replicas": host.replicas,
             "joining": host.joining,
             "serves": host.leads,
@@ -42,8 +47,7 @@ def hosts(session: Session, output: Output) -> None:
         }
         for host in session.client.hosts.list()
     ]
-    columns = ("host", "state", "replicas", "joining", "serves", "bytes", "incarnation", "problem")
-    output.records(rows, columns, "no hosts")
+    output.records(rows, COLUMNS, "no hosts")
 
 
 @click.group()

@@ -50,6 +50,7 @@ from bookkeeper.master.queries.target_states import Now
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.master.reign.reign_stores import ReignStores
+from bookkeeper.master.replicas.away_hosts import AwayHosts
 from bookkeeper.master.replicas.leader_choice import LeaderChoice
 from bookkeeper.master.replicas.repair_state import RepairLimits
 from bookkeeper.master.replicas.repairer import Repairer
@@ -105,7 +106,7 @@ class Leadership:
     @property
     def hosts(self) -> HostQueries:
         """The answers about hosts and replicas."""
-        return HostQueries(self.queries.table, self.tservers, self.queries.read_config)
+        return HostQueries(self.queries.table, self.tservers, self.queries.read_config, self.cycle.repairer.away)
 
     def start(self) -> None:
         """Start the threads."""
@@ -233,7 +234,8 @@ def assemble(
         unrecoverable=recovery.problems,
     )
     limits = RepairLimits(settings.replicas.repair_after_ms, settings.replicas.joins_max, flight_ms)
-    repairer = Repairer(stores, clock, placement.leaders.held, limits, placement.request_leader)
+    away = AwayHosts(coordination, clock)
+    repairer = Repairer(stores, clock, placement.leaders.held, limits, placement.request_leader, away)
     hooks = MasterHooks(
         wake=event_queue.ask_full,
         tablets_changed=event_queue.tablets_changed,

@@ -13,6 +13,7 @@ from bookkeeper.errors import BookkeeperError, NotFoundError
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.index.snapshot import TabletView, tablet_view
 from bookkeeper.master.index.tablet_replicas import TabletReplica
+from bookkeeper.master.replicas.away_hosts import AwayHosts
 from bookkeeper.master.replicas.leader_choice import named_state
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import MetadataTable
@@ -31,6 +32,7 @@ class HostQueries:
     table: MetadataTable
     tservers: TServers
     read_config: Callable[[], ClusterConfig]
+    away: AwayHosts
 
     def hosts(self) -> list[HostInfo]:
         """Every host that has joined, has a session or is named by a row; by name."""
@@ -47,7 +49,7 @@ class HostQueries:
             joining.update(one.host for one in view.replicas if not one.is_voter)
             if view.session in of_session:
                 leads[of_session[view.session]] += 1
-        found = []
+        found, since_ms = [], self.away.since_ms
         for name in sorted({*config.hosts, *live, *replicas}):
             held, problem = self._ask(live.get(name), "", False)
             info = live.get(name)
@@ -62,6 +64,8 @@ class HostQueries:
                     leads[name],
                     None if held is None else sum(one.bytes for one in held.replicas),
                     problem,
+                    None if info is None or info.host is None else info.host.zone,
+                    since_ms.get(name) if info is None else None,
                 )
             )
         return found

@@ -1,4 +1,4 @@
-"""Carries out the plans of repair, of balance and of the balance of leaders, a few steps in each full cycle.
+"""Carries out the plans of repair, zones, balance and balance of leaders, a few steps in each full cycle.
 
 Arrives: tablets with several replicas, sessions, the configuration, what hosts hold. Leaves: one cell for each step, at
 ranks of this reign, and requests to move a leader. Before each step the tablet's row is read again, so a plan never
@@ -21,6 +21,7 @@ from bookkeeper.master.index.snapshot import TabletView, tablet_view
 from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.reign.reign_stores import ReignStores
+from bookkeeper.master.replicas.away_hosts import AwayHosts
 from bookkeeper.master.replicas.balance_plan import plan_balance
 from bookkeeper.master.replicas.held_states import HeldStates, tablet_key
 from bookkeeper.master.replicas.leader_balance import plan_leaders
@@ -37,6 +38,7 @@ from bookkeeper.master.replicas.repair_state import (
     Step,
     TabletState,
 )
+from bookkeeper.master.replicas.zone_plan import plan_zones
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.metadata.values import JOINING, VOTER, ReplicaCell
@@ -60,9 +62,12 @@ class Repairer:
     limits: RepairLimits
     lead: Callable[[TabletView, str], None]
     """Requests that a tablet moves to the host of this name."""
+    away: AwayHosts
     progress: ReplicaHealth = field(init=False, default_factory=ReplicaHealth)
     _turns: int = field(init=False, default=0)
     _away_ns: dict[str, int] = field(init=False, default_factory=dict)
+    _zones: dict[str, str] = field(init=False, default_factory=dict)
+    """The zone of each host that has had a session in this reign: a host keeps its zone while it is away."""
     _joining_ns: dict[tuple[bytes, str, str], int] = field(init=False, default_factory=dict)
     _led_ns: dict[bytes, tuple[str | None, int]] = field(init=False, default_factory=dict)
     """Row to its leader, and since when this master knows it."""
@@ -73,6 +78,10 @@ class Repairer:
         """Plan, and write the steps; returns how many. Puts changed views into ``tablets``. ``skipped``: rows that move
         or that an operation has claimed. Raises TransientError, LeaseLostError.
         """
+        known = {info.host.name: info.host for info in sessions if info.host is not None}
+        self._zones.update((name, host.zone) for name, host in known.items())
+        live = {info.host.name for info in sessions if info.alive and info.host is not None}
+        self.away.note({*config.hosts, *known}, live)
         views = [view for view in tablets.values() if view.replicas and view.extent.table_id in config.tables]
         if not views:
             self.progress = ReplicaHealth()
@@ -89,7 +98,8 @@ class Repairer:
         ready = [state for row, state in states.items() if row not in skipped]
         steps: list[Step] = list(plan_repair(ready, hosts, self.limits))
         if not steps and not skipped:
-            steps = [*plan_balance(ready, hosts, self.limits)] or [*plan_leaders(ready, hosts, self.limits)]
+            for plan in (plan_zones, plan_balance, plan_leaders):
+                steps = steps or [*plan(ready, hosts, self.limits)]
         for step in steps:
             self._carry_out(step, tablets)
         return len(steps)
@@ -121,6 +131,7 @@ class Repairer:
                 name in config.draining,
                 replicas[name],
                 size_bytes[name],
+                self._zones.get(name, ""),
             )
             for name in sorted(known)
         }

@@ -513,6 +513,8 @@ struct HostInfo {                         // for operators
   7: required i32 leads                   // tablets that it serves, also those of one replica
   8: optional i64 bytes                   // of the replicas that it holds; absent = it did not answer
   9: required string problem              // may be empty
+  10: optional string zone                // of a live host; empty = a zone of its own
+  11: optional i64 away_since_ms          // wall clock when a master noticed it; absent while it lives
 }
 
 struct ReplicaStanding {                  // a replica that a row names, and what its host says

@@ -10,8 +10,9 @@ from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo
 
 @dataclass(frozen=True, slots=True)
 class HostInfo:
-    """A host of the cluster. ``incarnation`` and ``address``: None while it is away; ``bytes``: of what it holds, None
-    when it does not answer.
+    """A host of the cluster. ``incarnation``, ``address`` and ``zone``: None while it is away; ``bytes``: of what it
+    holds, None when it does not answer. ``away_since_ms``: wall clock when a master noticed that it was away; None
+    while it lives.
     """
 
     name: str
@@ -23,6 +24,8 @@ class HostInfo:
     leads: int
     bytes: int | None  # the name in the contract
     problem: str = ""
+    zone: str | None = None
+    away_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
