@@ -106,7 +106,10 @@ class Leadership:
     @property
     def hosts(self) -> HostQueries:
         """The answers about hosts and replicas."""
-        return HostQueries(self.queries.table, self.tservers, self.queries.read_config, self.cycle.repairer.away)
+        problems = {} if self.queries.states is None else self.queries.states.problems
+        return HostQueries(
+            self.queries.table, self.tservers, self.queries.read_config, self.cycle.repairer.away, problems
+        )
 
     def start(self) -> None:
         """Start the threads."""

@@ -235,6 +235,7 @@ def replica_after(step: Join | Finalize | Demote, rank: int) -> TabletReplica:
 def progress_of(states: Collection[TabletState], hosts: Mapping[str, HostState]) -> ReplicaHealth:
     """The progress of the repair, for operators. Pure."""
     spare = {state.row: spare_copies(state, hosts) for state in states}
+    joins = [join_bytes(state) for state in states]
     return ReplicaHealth(
         under_replicated=sum(spare[state.row] + state.copies_needed < state.wanted for state in states),
         in_danger=sum(value < 0 for value in spare.values()),
@@ -243,4 +244,23 @@ def progress_of(states: Collection[TabletState], hosts: Mapping[str, HostState])
             (lacking for state in states for held in state.held.values() for lacking in held.lacking.values()),
             default=0,
         ),
+        lacking_bytes=sum(sum(held.lacking_bytes.values()) for state in states for held in state.held.values()),
+        joining_bytes=sum(wanted for wanted, _ in joins),
+        joined_bytes=sum(there for _, there in joins),
     )
+
+
+def join_bytes(tablet: TabletState) -> tuple[int, int]:
+    """The bytes that the joining replicas of a tablet will have, as far as its leader says so, and those that are
+    there.
+    """
+    leader = tablet.held.get(tablet.leader or "")
+    wanted = there = 0
+    for one in tablet.replicas:
+        if one.is_voter or leader is None or one.host not in leader.lacking_bytes:
+            continue
+        to_come, held = leader.lacking_bytes[one.host], tablet.held.get(one.host)
+        durable, incoming = (0, 0) if held is None else (held.size_bytes, held.incoming_bytes)
+        wanted += durable + to_come
+        there += durable + min(incoming, to_come)
+    return wanted, there
