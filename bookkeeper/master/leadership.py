@@ -39,7 +39,7 @@ from bookkeeper.master.index.shipments import Shipments
 from bookkeeper.master.operation_kinds import all_operations
 from bookkeeper.master.operations.context import Context, MasterHooks, OperationSettings
 from bookkeeper.master.operations.quarantine import range_args
-from bookkeeper.master.operations.split_merge import claimed_rows
+from bookkeeper.master.operations.split_merge import STORE_KIND, claimed_rows
 from bookkeeper.master.origins.origin_parts import OriginParts
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine
@@ -51,6 +51,7 @@ from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.master.replicas.away_hosts import AwayHosts
+from bookkeeper.master.replicas.change_store import change_store_args
 from bookkeeper.master.replicas.leader_choice import LeaderChoice
 from bookkeeper.master.replicas.repair_state import RepairLimits
 from bookkeeper.master.replicas.repairer import Repairer
@@ -238,7 +239,15 @@ def assemble(
     )
     limits = RepairLimits(settings.replicas.repair_after_ms, settings.replicas.joins_max, flight_ms)
     away = AwayHosts(coordination, clock)
-    repairer = Repairer(stores, clock, placement.leaders.held, limits, placement.request_leader, away)
+    repairer = Repairer(
+        stores,
+        clock,
+        placement.leaders.held,
+        limits,
+        placement.request_leader,
+        away,
+        lambda table: begin_store_change(fate, table),
+    )
     hooks = MasterHooks(
         wake=event_queue.ask_full,
         tablets_changed=event_queue.tablets_changed,
@@ -281,6 +290,14 @@ def assemble(
         origins=origins,
         splits=splits,
     )
+
+
+def begin_store_change(fate: FateEngine, table: str) -> None:
+    """Begin to move the tablets of a table, unless an operation on the table runs: the next cycle asks again."""
+    args = change_store_args(table)
+    locks = set(fate.kinds[STORE_KIND].locks(args))
+    if not any(locks & set(running.locks) for running in fate.pending() if not running.ended):
+        fate.submit(STORE_KIND, args)
 
 
 def leader_choice(

@@ -65,6 +65,7 @@ from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
 from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReceiveLimits, ReplicaReceiver
+from bookkeeper.tserver.replicas.replica_stores import ReplicaStores
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.block_targets import view_of
 from bookkeeper.tserver.tablets.tablet_registry import Registry
@@ -250,7 +251,8 @@ def _replicas(env: Environment, host: HostStore) -> ReplicaParts:
     collector = ReplicaCollector(held, books, clock, env.die)
     stands = settings.replicas.election == "coordination"
     candidacies = Candidacies(held, env.stores.coordination, env.session, clock, env.die) if stands else None
-    return ReplicaParts(held, receiver, collector, ReplicaDivider(held, books.named), candidacies)
+    stores = ReplicaStores(held, books.named, env.stores.volume)
+    return ReplicaParts(held, receiver, collector, ReplicaDivider(held, books.named), stores, candidacies)
 
 
 def commit_limits(settings: Settings) -> CommitLimits:

@@ -35,6 +35,7 @@ from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
 from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReplicaReceiver
+from bookkeeper.tserver.replicas.replica_stores import ReplicaStores
 from bookkeeper.tserver.replicas.wire_forms import replica_info
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.tablet_registry import Registry
@@ -132,6 +133,7 @@ class ReplicaParts:
     receiver: ReplicaReceiver
     collector: ReplicaCollector
     divider: ReplicaDivider
+    stores: ReplicaStores
     candidacies: Candidacies | None
     """None where the master asks (``replicas.election``)."""
 

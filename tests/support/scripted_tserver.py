@@ -64,6 +64,8 @@ class ScriptedTServer:
     lock: threading.Lock = field(default_factory=threading.Lock)
     holds: list[HeldReplicaInfo] = field(default_factory=list)
     """The replica on its host."""
+    copied: set[str] = field(default_factory=set)
+    """Copies that its host has made from the Volume and to it."""
     divided: set[Extent] = field(default_factory=set)
     """Tablets for which its host has linked the files of another one."""
 
@@ -115,6 +117,18 @@ class ScriptedTServer:
         with self.lock:
             self.divided |= set(children)
         return list(children)
+
+    def take_replica(self, extent: Extent, files: Mapping[str, str]) -> bool:
+        self._may("take_replica")
+        with self.lock:
+            self.copied |= {f"take {extent.end_row!r}: {new} of {old}" for new, old in files.items()}
+        return True
+
+    def publish_replica(self, extent: Extent) -> bool:
+        self._may("publish_replica")
+        with self.lock:
+            self.copied.add(f"publish {extent.end_row!r}")
+        return True
 
     def confirm_config(self, generation: int) -> int:
         self._may("confirm_config")

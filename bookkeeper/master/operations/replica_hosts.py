@@ -119,11 +119,7 @@ def refuse_several_replicas(table: TableConfig, command: str, advice: str) -> No
         )
 
 
-def refuse_other_store(table: TableConfig, after: TableProperties) -> None:
-    """Raises RefusedError when a change of properties would move a table's segments between the Volume and hosts."""
-    before = replicas_wanted(table.properties)
-    if (before == 1) != (after.replicas == 1):
-        raise RefusedError(
-            f"table {table.name} has table.replicas = {before}: between 1 (segments on the cluster's Volume) and more "
-            "(segments on hosts) it can't change; create another table, and copy the rows"
-        )
+def check_store(context: Context, table: TableConfig, after: TableProperties) -> None:
+    """Raises RefusedError when a change of properties moves a table to hosts, and too few live for its replicas."""
+    if replicas_wanted(table.properties) == 1 and after.replicas > 1:
+        hosts_for(context, after.replicas)

@@ -38,6 +38,7 @@ from bookkeeper.master.replicas.repair_state import (
     Step,
     TabletState,
 )
+from bookkeeper.master.replicas.store_plan import tables_elsewhere
 from bookkeeper.master.replicas.zone_plan import plan_zones
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, RowPut
@@ -63,6 +64,8 @@ class Repairer:
     lead: Callable[[TabletView, str], None]
     """Requests that a tablet moves to the host of this name."""
     away: AwayHosts
+    change_store: Callable[[str], None]
+    """Begins the operation that moves the tablets of the table of this name; does nothing while one runs."""
     progress: ReplicaHealth = field(init=False, default_factory=ReplicaHealth)
     _turns: int = field(init=False, default=0)
     _away_ns: dict[str, int] = field(init=False, default_factory=dict)
@@ -82,13 +85,15 @@ class Repairer:
         self._zones.update((name, host.zone) for name, host in known.items())
         live = {info.host.name for info in sessions if info.alive and info.host is not None}
         self.away.note({*config.hosts, *known}, live)
-        views = [view for view in tablets.values() if view.replicas and view.extent.table_id in config.tables]
+        properties = {id_: parse_properties(table.properties) for id_, table in config.tables.items()}
+        self._begin_moves(tablets, config, properties, live)
+        several = {id_ for id_, table in properties.items() if table.replicas > 1}
+        views = [view for view in tablets.values() if view.replicas and view.extent.table_id in several]
         if not views:
             self.progress = ReplicaHealth()
             return 0
         hosts = self._hosts(views, config, sessions)
         leaders = {info.session_id: info.host.name for info in sessions if info.alive and info.host is not None}
-        properties = {id_: parse_properties(table.properties) for id_, table in config.tables.items()}
         states = {view.row: self._state(view, properties[view.extent.table_id], leaders) for view in views}
         self._retain_times(states)
         ill = [row for row, state in states.items() if not is_healthy(state, hosts, self.limits)]
@@ -103,6 +108,20 @@ class Repairer:
         for step in steps:
             self._carry_out(step, tablets)
         return len(steps)
+
+    def _begin_moves(
+        self,
+        tablets: TabletIndex,
+        config: ClusterConfig,
+        properties: Mapping[str, TableProperties],
+        live: Collection[str],
+    ) -> None:
+        """Begin the operations that move tablets between the Volume and hosts. They begin here, so that no cycle with
+        an older configuration repairs a tablet that moves.
+        """
+        online = {id_: table for id_, table in properties.items() if config.tables[id_].state == "online"}
+        for id_ in sorted(tables_elsewhere(tablets.values(), online, len(set(live) - config.draining))):
+            self.change_store(config.tables[id_].name)
 
     # ---- the input of a plan
 

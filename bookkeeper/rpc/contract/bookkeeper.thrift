@@ -659,6 +659,8 @@ service TServer extends Node {
   HeldReplicas replicas(1: string table_id, 2: bool with_segments) throws (1: Fault fault)   // on this host; empty = of all tables
   HeldReplicas tablet_replica(1: string table_id, 2: string directory) throws (1: Fault fault)   // at most one, with its segments
   list<Extent> divide_replica(1: string source, 2: list<Extent> children) throws (1: Fault fault)   // after a split of the tablet in this directory; answers the children that this host has completely
+  bool take_replica(1: Extent extent, 2: map<string, string> files) throws (1: Fault fault)   // from the Volume; name on the host to name there; answers whether the host has the named state
+  bool publish_replica(1: Extent extent) throws (1: Fault fault)   // to the Volume; false = the host lacks a file of the named state
 
   // other clusters
   string open_stream(1: StreamKey stream) throws (1: Fault fault)                  // session token, expires when idle

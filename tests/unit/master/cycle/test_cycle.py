@@ -69,7 +69,7 @@ class Running:
         placement = Placement(master.books.stores, calls, world.clock, ask_place, master.books.note_assigned, leaders)
         stores, limits = master.books.stores, RepairLimits(60_000, 2, 90_000)
         away = AwayHosts(world.coordination, world.clock)
-        repairer = Repairer(stores, world.clock, leaders.held, limits, placement.request_leader, away)
+        repairer = Repairer(stores, world.clock, leaders.held, limits, placement.request_leader, away, lambda _: None)
         self.cycle = Cycle(
             CycleTiming(world.clock, rng, settings),
             calls,

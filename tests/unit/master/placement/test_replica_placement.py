@@ -61,7 +61,10 @@ class Hosts:
         )
         self.placement = Placement(stores, calls, world.clock, lambda _: None, self.master.books.note_assigned, leaders)
         self.away = AwayHosts(world.coordination, world.clock)
-        self.repairer = Repairer(stores, world.clock, leaders.held, LIMITS, self.placement.request_leader, self.away)
+        self.moved: list[str] = []
+        self.repairer = Repairer(
+            stores, world.clock, leaders.held, LIMITS, self.placement.request_leader, self.away, self.moved.append
+        )
 
     def start(self, name: str, disk: str = "d1", zone: str = "") -> ScriptedTServer:
         """A host's live session."""
