@@ -8,8 +8,13 @@ import click
 
 from bookkeeper.rpc.contract.host_messages import HostInfo, SegmentStanding, TabletReplicas, WaitingFiles
 from shell import parameters
-from shell.output import Output, Record, printable
+from shell.output import Output, Record, printable, utc
 from shell.shell_session import Session, in_session
+
+COLUMNS = (
+    *("host", "state", "zone", "away_since", "replicas", "joining", "joined", "serves", "bytes", "lacks"),
+    *("incarnation", "lost_logs", "problem"),
+)
 
 
 def host_state(host: HostInfo) -> str:
@@ -32,16 +37,18 @@ def joined_part(host: HostInfo) -> str | None:
 def hosts(session: Session, output: Output) -> None:
     """List the hosts: the replicas that each is to hold, how many of them join, the tablets that it serves, its bytes.
 
-    A host is "alive", "away" (no process of it runs), or "draining". Its bytes are those of its replicas; "-" when it
-    does not answer. Tablets of tables with one replica count as served, and have no replica here. LACKS: the segments
-    that leaders on other hosts have for it; JOINED: the part of the joining replicas that is here. LOST LOGS: those on
-    it that tablets go on without, one for each tablet; they come back with the host. With --json also the bytes of
-    these, and what other hosts lack of the tablets that it leads.
+    A host is "alive", "away" (no process of it runs), or "draining". Its zone is shown while it lives. Its bytes are
+    those of its replicas; "-" when it does not answer. Tablets of tables with one replica count as served, and have no
+    replica here. LACKS: the segments that leaders on other hosts have for it; JOINED: the part of the joining replicas
+    that is here. LOST LOGS: those on it that tablets go on without, one for each tablet; they come back with the host.
+    With --json also the bytes of these, and what other hosts lack of the tablets that it leads.
     """
     rows: list[Record] = [
         {
             "host": host.name,
             "state": host_state(host),
+            "zone": host.zone or None,
+            "away_since": utc(host.away_since_ms or 0),
             "replicas": host.replicas,
             "joining": host.joining,
             "serves": host.leads,
@@ -60,20 +67,7 @@ def hosts(session: Session, output: Output) -> None:
         }
         for host in session.client.hosts.list()
     ]
-    columns = (
-        "host",
-        "state",
-        "replicas",
-        "joining",
-        "joined",
-        "serves",
-        "bytes",
-        "lacks",
-        "incarnation",
-        "lost_logs",
-        "problem",
-    )
-    output.records(rows, columns, "no hosts")
+    output.records(rows, COLUMNS, "no hosts")
 
 
 @click.group()

@@ -250,6 +250,12 @@ class HostSettings(Section):
         "Permanent name of this host, which no other host of the cluster ever gets; never change it",
         "the first host of a cluster",
     )
+    zone: Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9-]{0,30})?$")] = setting(
+        "",
+        "Zone of this host: a rack, a room or a disk that several hosts lose together. Replicas of a tablet go to "
+        "different zones while there are enough; empty: the host is a zone of its own",
+        "nothing is known of a machine until its owner says it",
+    )
     cluster: str = setting(
         "",
         "Directory of the cluster that this host has joined (relative to this directory), which holds books, logs, "

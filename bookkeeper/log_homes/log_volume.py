@@ -155,10 +155,6 @@ class LogVolume:
         for part in _in_runs(names):
             self._here(part[0]).discard(part)
 
-    def share(self, names: Mapping[str, str]) -> None:
-        """See :class:`Volume`: both names on the cluster's Volume."""
-        self._shared.share(names)
-
     def remove_tree(self, directory: str) -> None:
         """See :class:`Volume`: on the cluster's Volume; the files of hosts go by name."""
         self._shared.remove_tree(directory)

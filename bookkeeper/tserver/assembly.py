@@ -70,6 +70,7 @@ from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
 from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReceiveLimits, ReplicaReceiver
+from bookkeeper.tserver.replicas.replica_stores import ReplicaStores
 from bookkeeper.tserver.replicas.served_logs import ServedLogs
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.block_targets import view_of
@@ -297,6 +298,7 @@ def _replicas(env: Environment, host: HostStore, hosts: HostCalls) -> ReplicaPar
         FileSource(held, repair.suspect),
         FileChecker(held, repair.suspect, check, clock, env.die),
         logs,
+        ReplicaStores(held, books.named, env.stores.volume),
         candidacies,
     )
 

@@ -39,6 +39,7 @@ from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
 from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReplicaReceiver
+from bookkeeper.tserver.replicas.replica_stores import ReplicaStores
 from bookkeeper.tserver.replicas.served_logs import ServedLogs
 from bookkeeper.tserver.replicas.wire_forms import replica_info
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
@@ -154,6 +155,7 @@ class ReplicaParts:
     source: FileSource
     checker: FileChecker
     logs: ServedLogs
+    stores: ReplicaStores
     candidacies: Candidacies | None
     """None where the master asks (``replicas.election``)."""
 

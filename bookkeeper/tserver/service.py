@@ -190,6 +190,14 @@ class TServerService:
         """See :meth:`ReplicaDivider.divide`."""
         return self._replicas.divider.divide(source, children)
 
+    def take_replica(self, extent: Extent, files: Mapping[str, str]) -> bool:
+        """See :meth:`ReplicaStores.take`."""
+        return self._replicas.stores.take(extent, files)
+
+    def publish_replica(self, extent: Extent) -> bool:
+        """See :meth:`ReplicaStores.publish`."""
+        return self._replicas.stores.publish(extent)
+
     def segment_offer(self, offer: SegmentOffer) -> SegmentAnswer:
         """See :meth:`ReplicaReceiver.offer`."""
         return self._replicas.receiver.offer(offer)

@@ -288,6 +288,28 @@ def one_change(changes: Sequence[Change]) -> Change:
     )
 
 
+def store_change(facts: TabletFacts, serial: int, directory: str | None) -> Change:
+    """Name the state of a tablet again, with ``directory`` each file under a name in that directory, its own: a host
+    has no other names, and on the Volume a tablet may share files of others. The names of before go by the deletes.
+    """
+    parts = _parts(facts, facts.extent)
+    segments = {name if directory is None else own_name(name, directory): entry for name, entry in parts.items()}
+    state = replace(part_state(facts, facts.extent, serial), segments=tuple(segments))
+    gone = sorted({*facts.segments, *facts.dead} - segments.keys())
+    return Change(
+        serial,
+        (facts.row,),
+        (_row_put(facts.extent, state, segments),),
+        (),
+        tuple(CellKey(facts.row, keys.segment_column(name)) for name in gone),
+    )
+
+
+def own_name(name: str, directory: str) -> str:
+    """The name of a file in a tablet's own directory. The last part of a file's name is unique in its table."""
+    return f"{directory}/{name.rpartition('/')[2]}"
+
+
 def merge_change(parts: Sequence[TabletFacts], serial: int) -> Change:
     """Merge adjacent tablets into one, in the last one's row."""
     last = parts[-1]

@@ -556,6 +556,8 @@ struct HostInfo {                         // for operators
   7: required i32 leads                   // tablets that it serves, also those of one replica
   8: optional i64 bytes                   // of the replicas that it holds; absent = it did not answer
   9: required string problem              // may be empty
+  10: optional string zone                // of a live host; empty = a zone of its own
+  11: optional i64 away_since_ms          // wall clock when a master noticed it; absent while it lives
   20: required i32 lacking_segments       // that leaders on other hosts have for it
   21: required i64 lacking_bytes
   22: required i32 unsent_segments        // of tablets that it leads, and that other hosts have not acknowledged
@@ -691,6 +693,8 @@ service TServer extends Node {
   HeldReplicas replicas(1: string table_id, 2: bool with_segments) throws (1: Fault fault)   // on this host; empty = of all tables
   HeldReplicas tablet_replica(1: string table_id, 2: string directory) throws (1: Fault fault)   // at most one, with its segments
   list<Extent> divide_replica(1: string source, 2: list<Extent> children) throws (1: Fault fault)   // after a split of the tablet in this directory; answers the children that this host has completely
+  bool take_replica(1: Extent extent, 2: map<string, string> files) throws (1: Fault fault)   // from the Volume; name on the host to name there; answers whether the host has the named state
+  bool publish_replica(1: Extent extent) throws (1: Fault fault)   // to the Volume; false = the host lacks a file of the named state
 
   // logs on this host's disk, of its present tserver and of earlier ones; refused when the disk has another incarnation
   LogPart read_log(1: string incarnation, 2: string name, 3: i64 position, 4: i64 length) throws (1: Fault fault)   // or a file beside a log; length 0 asks for the size

@@ -34,6 +34,7 @@ BULK_METHODS = {
             "scan",
             "adopt_segments",
             "divide_replica",
+            "take_replica",
             "assign_work",
             "forget_streams",
             "forget_roots",

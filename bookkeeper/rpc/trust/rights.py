@@ -95,6 +95,8 @@ PROCESS_METHODS = {
             "replicas",
             "tablet_replica",
             "divide_replica",
+            "take_replica",
+            "publish_replica",
             "segment_offer",
             "segment_transit",
             "replica_content",
