@@ -9,7 +9,7 @@ alone writes on its disk, so a log on another host can be read, listed, deleted 
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
