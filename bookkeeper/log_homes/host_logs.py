@@ -8,11 +8,12 @@ name that was not read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import pyarrow as pa
 
+from bookkeeper.clock import Clock
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import AWAY_HOST, HostAwayError, NotFoundError, RefusedError, TransientError, UnavailableError
 from bookkeeper.metadata.values import LogHome
@@ -26,6 +27,11 @@ WINDOW_BYTES = 1 << 18
 AWAY = "away: start it"
 """The end of "it lies on host host2, which is ..."."""
 
+SILENCE_MS = 2_000
+"""ms for which a host that did not answer is not asked again: a process that is stopped costs one time-out, and not one
+for each of its logs.
+"""
+
 T = TypeVar("T")
 
 
@@ -37,20 +43,41 @@ class Hosts:
 
     find: Callable[[LogHome], str]
     tserver: Callable[[str], TServer]
+    clock: Clock
+    _silent: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Addresses that did not answer, until when (boot clock, ns), and the reason."""
+
+    def reached(self, home: LogHome) -> str:
+        """The address of a host that may answer. Raises UnavailableError: see ``find``."""
+        address = self.find(home)
+        until_ns, reason = self._silent.get(address, (0, ""))
+        if self.clock.boot_ns() < until_ns:
+            raise UnavailableError(f"not answering: {reason}")
+        return address
+
+    def was_silent(self, address: str, reason: str) -> None:
+        """A call to an address was not answered."""
+        now_ns = self.clock.boot_ns()
+        for other, (until_ns, _) in list(self._silent.items()):
+            if until_ns < now_ns:
+                self._silent.pop(other, None)
+        self._silent[address] = now_ns + SILENCE_MS * 1_000_000, reason
 
 
 def by_sessions(coordination: Coordination) -> Callable[[LogHome], str]:
     """Finds the live session that holds a disk."""
 
     def find(home: LogHome) -> str:
-        reason = AWAY
-        for info in coordination.sessions("tserver"):
-            if not info.alive or info.host is None or info.host.name != home.host:
-                continue
-            if info.host.incarnation == home.incarnation:
-                return info.address
-            reason = f"here without that disk (incarnation {home.incarnation}): bring the disk back"
-        raise UnavailableError(reason)
+        held = [
+            (info.host.incarnation, info.address)
+            for info in coordination.sessions("tserver")
+            if info.alive and info.host is not None and info.host.name == home.host
+        ]
+        addresses = [address for incarnation, address in held if incarnation == home.incarnation]
+        if addresses:
+            return addresses[-1]
+        other = f"here without that disk (incarnation {home.incarnation}): bring the disk back"
+        raise UnavailableError(other if held else AWAY)
 
     return find
 
@@ -66,27 +93,28 @@ class HostLogs:
 
     def open(self, name: str) -> HostSource:
         """See :class:`ReadableVolume`."""
-        tserver = self._reached(name)
-        first = self._part(tserver, name, 0, WINDOW_BYTES)
+        address = self._reached(name)
+        first = self._part(name, 0, WINDOW_BYTES, address)
         if first.size is None:
             raise NotFoundError(f"host {self.home.host} has no log {name}")
-        size = first.size
-        return HostSource(lambda position, length: self._exact(tserver, name, position, length), size, first.content)
+        return HostSource(
+            lambda position, length: self._exact(name, position, length, address), first.size, first.content
+        )
 
     def read(self, name: str, length_max: int) -> bytes | None:
         """See :class:`ReadableVolume`."""
-        part = self._part(self._reached(name), name, 0, length_max)
+        part = self._part(name, 0, length_max, self._reached(name))
         return None if part.size is None else part.content
 
     def seal(self, name: str, is_used: bool, durable_offset: int) -> Seal:
         """Let the host fence and seal the log of a dead session. Raises the errors of
         :func:`bookkeeper.storage.wal.recover`.
         """
-        tserver = self._reached(name)
-        try:
-            end = tserver.seal_log(self.home.incarnation, name, is_used, durable_offset)
-        except (TransientError, RefusedError) as error:
-            raise self._silent(name, error) from error
+        end = self._call(
+            name,
+            self._reached(name),
+            lambda host: host.seal_log(self.home.incarnation, name, is_used, durable_offset),
+        )
         return Seal(end.offset, end.position)
 
     # ---- the other operations, with the errors of :class:`Volume`
@@ -126,48 +154,53 @@ class HostLogs:
 
     def delete(self, names: Sequence[str]) -> None:
         """See :class:`Volume`."""
-        with_names = list(names)
-        self._reaching(names[0], lambda: self._reached(names[0]).drop_logs(self.home.incarnation, with_names))
+        self._try(names[0], lambda host: host.drop_logs(self.home.incarnation, list(names)))
 
     def _listed(self, prefix: str, after: str) -> Sequence[str]:
-        return self._reaching(prefix, lambda: self._reached(prefix).list_logs(self.home.incarnation, prefix, after))
+        return self._try(prefix, lambda host: host.list_logs(self.home.incarnation, prefix, after))
 
     def _range(self, name: str, position: int, length: int) -> LogPart:
-        return self._reaching(name, lambda: self._part(self._reached(name), name, position, length))
+        wanted = min(length, LOG_CONTENT_BYTES_MAX)
+        return self._try(name, lambda host: host.read_log(self.home.incarnation, name, position, wanted))
 
-    def _reaching(self, name: str, call: Callable[[], T]) -> T:
-        """The result of a call. Raises OSError while the host does not answer."""
+    def _try(self, name: str, call: Callable[[TServer], T]) -> T:
+        """The host's answer. Raises OSError when there is none."""
         try:
-            return call()
-        except (TransientError, RefusedError) as error:
-            away = error if AWAY_HOST in error.details else self._silent(name, error)
-            raise HostAwayError(self.home.host, away.message) from error
+            return self._call(name, self._reached(name), call)
+        except UnavailableError as error:
+            raise HostAwayError(self.home.host, error.message) from error
 
-    def _exact(self, tserver: TServer, name: str, position: int, length: int) -> bytes:
+    def _exact(self, name: str, position: int, length: int, address: str) -> bytes:
         """So many bytes. Raises UnavailableError."""
         parts = []
         while length > 0:
-            content = self._part(tserver, name, position, length).content
+            content = self._part(name, position, length, address).content
             if not content:
                 raise UnavailableError(f"{name} ends at byte {position} on host {self.home.host}: read it again")
             parts.append(content)
             position, length = position + len(content), length - len(content)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _part(self, tserver: TServer, name: str, position: int, length: int) -> LogPart:
-        try:
-            return tserver.read_log(self.home.incarnation, name, position, min(length, LOG_CONTENT_BYTES_MAX))
-        except (TransientError, RefusedError) as error:
-            raise self._silent(name, error) from error
+    def _part(self, name: str, position: int, length: int, address: str) -> LogPart:
+        wanted = min(length, LOG_CONTENT_BYTES_MAX)
+        return self._call(name, address, lambda host: host.read_log(self.home.incarnation, name, position, wanted))
 
-    def _reached(self, name: str) -> TServer:
+    def _reached(self, name: str) -> str:
+        """Where the host answers. Raises UnavailableError that says in words why it does not."""
         try:
-            return self.hosts.tserver(self.hosts.find(self.home))
+            return self.hosts.reached(self.home)
         except TransientError as error:
             raise self._away(name, error.message) from error
 
-    def _silent(self, name: str, error: TransientError | RefusedError) -> UnavailableError:
-        return self._away(name, f"not answering as it should: {error.message}")
+    def _call(self, name: str, address: str, call: Callable[[TServer], T]) -> T:
+        """The host's answer. Raises UnavailableError that says in words why there is none, and each permanent error of
+        the host except a refusal: it has another disk by now.
+        """
+        try:
+            return call(self.hosts.tserver(address))
+        except (TransientError, RefusedError) as error:
+            self.hosts.was_silent(address, error.message)
+            raise self._away(name, f"not answering: {error.message}") from error
 
     def _away(self, name: str, reason: str) -> UnavailableError:
         verb = f"the logs in {name} lie" if name.endswith("/") else f"log {name} lies"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from bookkeeper.clock import Clock
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.log_homes.home_books import HomeBooks
 from bookkeeper.log_homes.host_logs import Hosts, by_sessions
@@ -31,10 +32,11 @@ def open_logs(
     homes: HomeBooks,
     coordination: Coordination,
     tserver: Callable[[str], TServer],
+    clock: Clock,
     own: OwnLogs | None = None,
 ) -> LogVolume:
     """The Volume with all logs of a cluster. ``tserver``: calls to the process at an address."""
-    return LogVolume(shared, homes, Hosts(by_sessions(coordination), tserver), own)
+    return LogVolume(shared, homes, Hosts(by_sessions(coordination), tserver, clock), own)
 
 
 @dataclass(frozen=True, slots=True)

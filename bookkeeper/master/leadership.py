@@ -25,7 +25,7 @@ from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_claim
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.tserver_calls import TServerCalls
-from bookkeeper.master.calls.tservers import CALL_TIMEOUT_MS, TServers
+from bookkeeper.master.calls.tservers import LOG_TIMEOUT_MS, TServers
 from bookkeeper.master.cycle.cycle import Cycle, CycleTiming
 from bookkeeper.master.cycle.event_queue import EventQueue
 from bookkeeper.master.cycle.knowledge import Knowledge, knowledge_of
@@ -220,7 +220,7 @@ def assemble(
     rounds.begin()
     event_queue, volume = EventQueue(), open_volume(settings)
     homes = open_homes(table, volume)
-    logs = open_logs(volume, homes, coordination, partial(pool.tserver, timeout_ms=CALL_TIMEOUT_MS))
+    logs = open_logs(volume, homes, coordination, partial(pool.tserver, timeout_ms=LOG_TIMEOUT_MS), clock)
     tservers = TServers(coordination, pool, logs, homes)
     calls = TServerCalls(tservers, KeyedExecutors())
     peers = PeerMasters(peer_pool, own_id, FileRoots.of(settings))

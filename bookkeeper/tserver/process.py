@@ -86,7 +86,7 @@ class TServerProcess:
                 settings=settings,
                 stores=SharedStores(
                     volume=volume,
-                    logs=open_logs(volume, self._homes, coordination, self._pool.tserver, own_logs(self._host)),
+                    logs=open_logs(volume, self._homes, coordination, self._pool.tserver, clock, own_logs(self._host)),
                     own_logs=self._session_logs.volume,
                     coordination=coordination,
                     metadata=metadata,

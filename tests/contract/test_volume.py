@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.errors import InvalidInputError, NotFoundError, UnavailableError
 from bookkeeper.log_homes import LogVolume, OwnLogs
 from bookkeeper.log_homes.host_logs import Hosts
@@ -39,7 +40,9 @@ def never(address: str) -> TServer:
 def with_own_logs(directory: Path) -> Volume:
     """The Volume of a process that holds a host with logs."""
     own = OwnLogs(HOME, LocalVolume(directory / "host"))
-    return LogVolume(LocalVolume(directory / "shared"), GivenHomes({SESSION: HOME}, {}), Hosts(away, never), own)
+    return LogVolume(
+        LocalVolume(directory / "shared"), GivenHomes({SESSION: HOME}, {}), Hosts(away, never, SystemClock()), own
+    )
 
 
 @pytest.fixture(params=[LocalVolume, with_own_logs], ids=["local", "own logs"])

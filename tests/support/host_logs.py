@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.log_homes import LogVolume
 from bookkeeper.log_homes.opening import open_homes, open_logs
@@ -17,7 +18,9 @@ ON_HOSTS: Mapping[str, object] = {"storage.logs": "host"}
 
 def logs_of(west: Ground) -> LogVolume:
     """All logs of the cluster, as a process finds them that holds no host."""
-    return open_logs(west.volume, open_homes(west.metadata, west.volume), west.coordination, west.pool.tserver)
+    return open_logs(
+        west.volume, open_homes(west.metadata, west.volume), west.coordination, west.pool.tserver, SystemClock()
+    )
 
 
 def another_host(west: Ground, directory: Path, name: str = "host2") -> Settings:

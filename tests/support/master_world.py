@@ -345,7 +345,7 @@ class World:
     def tservers(self) -> TServers:
         """Calls to tservers."""
         homes = open_homes(self.table, self.volume)
-        logs = open_logs(self.volume, homes, self.coordination, self.pool.tserver)
+        logs = open_logs(self.volume, homes, self.coordination, self.pool.tserver, self.clock)
         return TServers(self.coordination, self.pool, logs, homes)
 
     def rounds(self, reign: Reign) -> Rounds:

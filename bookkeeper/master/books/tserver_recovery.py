@@ -33,6 +33,9 @@ OTHER_KINDS = ("master", "replay")
 ROUNDS_TO_TRY_AGAIN = 25
 """Rounds between two tries of a log that can't be recovered: an operator may have restored it."""
 
+ROUNDS_TO_ASK_AGAIN = 5
+"""Rounds between two tries of a session whose logs lie on a host that is away."""
+
 ROUNDS_TO_CHECK_AGAIN = 50
 """Rounds between two checks of all logs of sessions that were found sealed."""
 
@@ -58,6 +61,8 @@ class TServerRecovery:
         if self._round % ROUNDS_TO_CHECK_AGAIN == 0:
             self.tservers.forget_sealed_sessions()
         for info in self.tservers.sessions():
+            if info.session_id in self.waiting and self._round % ROUNDS_TO_ASK_AGAIN:
+                continue
             if info.alive or self.tservers.is_sealed_off(info.session_id):
                 self.waiting.pop(info.session_id, None)
                 continue

@@ -31,6 +31,9 @@ FLUSHES_AT_ONCE = 8
 CALL_TIMEOUT_MS = 10_000
 """ms to wait for a tserver's answer to the master; flushing a tablet is the longest of these calls."""
 
+LOG_TIMEOUT_MS = 5_000
+"""ms to wait for a host that has a log; the longest of these calls seals a log, which reads all of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class TServers:

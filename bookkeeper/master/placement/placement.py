@@ -238,9 +238,11 @@ class Placement:
         """
         if tablet.row in cluster.released:
             return replace(tablet, session=None, address=None, parked_at=None)
-        for session in {tablet.session, tablet.parked_at} & set(cluster.unsealed) & set(self.waiting):
-            self._waits[tablet.row] = self.waiting[session or ""]
-            return tablet
+        for session in (tablet.session, tablet.parked_at):
+            reason = self.waiting.get(session or "") if session in cluster.unsealed else None
+            if reason is not None:
+                self._waits[tablet.row] = reason
+                return tablet
         if tablet.session is None or tablet.session not in cluster.unsealed or not self.unrecoverable:
             return tablet
         logs = [log.uri for log in self.calls.tservers.logs_of(tablet.session) if not log.sealed]

@@ -50,7 +50,9 @@ def ship(settings: Settings) -> _BatchMap:
 
 def _ship_batches(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     ranges = [r for batch in batches for r in ranges_from_table(batch)]
-    volume = volume_of(ranges, open_volume(settings), lambda address: _process_pool(settings).tserver(address))
+    volume = volume_of(
+        ranges, open_volume(settings), lambda address: _process_pool(settings).tserver(address), SystemClock()
+    )
     shipper = Shipper(_process_sessions(settings), volume, settings)
     yield results_to_batch(list(shipper.ship(ranges, settings.replay.run_budget_ms)))
 

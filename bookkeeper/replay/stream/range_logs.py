@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from bookkeeper.clock import Clock
 from bookkeeper.errors import UnavailableError
 from bookkeeper.log_homes import LogVolume
 from bookkeeper.log_homes.host_logs import AWAY, Hosts
@@ -42,7 +43,7 @@ class GivenHomes:
         return address
 
 
-def volume_of(ranges: Sequence[Range], shared: Volume, tserver: Callable[[str], TServer]) -> Volume:
+def volume_of(ranges: Sequence[Range], shared: Volume, tserver: Callable[[str], TServer], clock: Clock) -> Volume:
     """The Volume that has the files of these ranges. ``tserver``: calls to the process at an address."""
     homes: dict[str, LogHome] = {}
     addresses: dict[LogHome, str] = {}
@@ -54,4 +55,4 @@ def volume_of(ranges: Sequence[Range], shared: Volume, tserver: Callable[[str], 
     if not homes:
         return shared
     given = GivenHomes(homes, addresses)
-    return LogVolume(shared, given, Hosts(given.find, tserver))
+    return LogVolume(shared, given, Hosts(given.find, tserver, clock))

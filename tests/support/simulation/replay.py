@@ -41,7 +41,7 @@ class SimReplay:
         wanted = ranges_from_table(decode_table(ranges, RANGE_SCHEMA))
         system = BookkeeperSystem(self._settings, self._clock, kernel().rng)
         sessions = Sessions(Registry({"bookkeeper": lambda: system}), self._settings)
-        volume = volume_of(wanted, open_volume(self._settings), self._pool.tserver)
+        volume = volume_of(wanted, open_volume(self._settings), self._pool.tserver, self._clock)
         shipper = Shipper(sessions, volume, self._settings, self._clock)
         results = list(shipper.ship(wanted, self._settings.replay.run_budget_ms))
         return encode_table([results_to_batch(results)], RESULT_SCHEMA)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.errors import UnavailableError
 from bookkeeper.log_homes import LogVolume, OwnLogs
 from bookkeeper.log_homes.host_logs import AWAY, Hosts
@@ -47,7 +48,7 @@ def no_call(address: str) -> TServer:
     raise AssertionError(address)
 
 
-HOSTS = Hosts(no_host, no_call)
+HOSTS = Hosts(no_host, no_call, SystemClock())
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from bookkeeper.errors import AWAY_HOST, UnavailableError
+from bookkeeper.master.books.tserver_recovery import ROUNDS_TO_ASK_AGAIN
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import LogHome
@@ -47,7 +48,8 @@ def test_a_tablet_of_a_dead_session_waits_with_its_reason(
     assert "host2, which is away: start it (since " in placed.placement.warnings.get(ROW, ""), "nobody says why"
     assert not tserver.held
     world.table.put([RowPut(keys.home_row(session), {keys.HOME_ENDED: b""})], keys.ONCE_RANK)
-    placed.master.recovery.run_once()
+    for _ in range(ROUNDS_TO_ASK_AGAIN):
+        placed.master.recovery.run_once()
     placed.until_held(tserver, LAST)
     wait_until(lambda: ROW not in placed.placement.warnings, "the reason goes when the tablet is served")
 
