@@ -71,6 +71,12 @@ class NotServingError(TransientError):
     code = "not_serving"
 
 
+class LogAwayError(UnavailableError):
+    """A log lies on a host that is away: work on this log waits, and no other."""
+
+    code = "log_away"
+
+
 class LeaseLostError(TransientError):
     """The process lost its session: it must not acknowledge or decide anything."""
 

@@ -139,6 +139,10 @@ class TServers:
         TransientError.
         """
         self.volume.prune(log_directory(session_id))
+        self.forget_home(session_id)
+
+    def forget_home(self, session_id: str) -> None:
+        """Remove the row of a dead session's home. Raises TransientError."""
         if self.homes is not None:
             self.homes.remove(session_id)
 

@@ -46,13 +46,15 @@ LOG = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class ClusterState:
     """The input of placement besides tablets: live sessions with their addresses, dead sessions with an unsealed log,
-    tables under deletion, and the hosts of live sessions.
+    tables under deletion, the hosts of live sessions, and the rows of tablets that go on without their last holder's
+    logs.
     """
 
     live: Mapping[str, str]
     unsealed: Collection[str]
     deleted: Collection[str] = ()
     hosts: Mapping[str, HostIdentity] = field(default_factory=dict)
+    released: Collection[bytes] = ()
 
 
 @dataclass(slots=True)
@@ -73,6 +75,8 @@ class Placement:
     """Logs of dead sessions that can't be sealed until an operator helps, and the reason; each has a fence."""
     waiting: Mapping[str, str] = field(default_factory=dict)
     """Dead sessions with logs on a host that is away, and the reason: their tablets wait."""
+    losses: Callable[[], Mapping[bytes, str]] = dict
+    """Rows of tablets that are served without a log, and the reason."""
     problems: dict[bytes, str] = field(init=False, default_factory=dict)
     """Rows of the tablets that can't be loaded until an operator helps, and the reason; read by any thread."""
     moves: TabletMoves = field(init=False, default_factory=TabletMoves)
@@ -98,8 +102,10 @@ class Placement:
 
     @property
     def warnings(self) -> Mapping[bytes, str]:
-        """Rows of served tablets with a problem, and of tablets that wait for a host, and why; read by any thread."""
-        return {**self.reports.warnings, **self._waits}
+        """Rows of served tablets with a problem, and of tablets that wait for a host or go on without a log, and why;
+        read by any thread.
+        """
+        return {**self.reports.warnings, **self._waits, **self.losses()}
 
     def place(self, tablets: TabletIndex, cluster: ClusterState) -> None:
         """Place all tablets: assign free ones, continue moves, order missing loads. Puts changed views into
@@ -227,8 +233,11 @@ class Placement:
 
     def _released(self, tablet: TabletView, cluster: ClusterState) -> TabletView:
         """If all unsealed logs of a tablet's dead session are damaged: the free tablet if its row names none of them,
-        else a recorded problem. A host that has its logs and is away is recorded, too.
+        else a recorded problem. A host that has its logs and is away is recorded, too, unless the tablet goes on
+        without them.
         """
+        if tablet.row in cluster.released:
+            return replace(tablet, session=None, address=None, parked_at=None)
         for session in (tablet.session, tablet.parked_at):
             reason = self.waiting.get(session or "") if session in cluster.unsealed else None
             if reason is not None:

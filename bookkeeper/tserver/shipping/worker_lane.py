@@ -14,7 +14,7 @@ from functools import partial
 
 from bookkeeper.config import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
-from bookkeeper.errors import BookkeeperError, CorruptionError, NotFoundError, UnavailableError, is_away
+from bookkeeper.errors import BookkeeperError, CorruptionError, LogAwayError, NotFoundError, UnavailableError, is_away
 from bookkeeper.log_homes import LogVolume
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.model import BlockRange
@@ -159,8 +159,12 @@ class Lane:
             ]
             ranges = ranges_of(batch, progress_of, self._tools.settings.instance.instance_id)
             self._tools.announce(batch, before)
-            results = self._tools.ship([placed(r, self._tools.volume) for r in ranges]) if ranges else {}
-            outcomes = [outcome_of(queued, progress_of[n], results.get(n)) for n, queued in enumerate(batch)]
+            ranges, away = placed_ranges(ranges, self._tools.volume)
+            results = self._tools.ship(ranges) if ranges else {}
+            outcomes = [
+                failed(progress_of[n], away[n]) if n in away else outcome_of(queued, progress_of[n], results.get(n))
+                for n, queued in enumerate(batch)
+            ]
             self._tools.commit(list(zip(batch, outcomes, strict=True)), before)
         except BookkeeperError as error:
             LOG.warning("shipping %d ranges to %s failed: %s", len(batch), self._cluster, error)
@@ -172,12 +176,21 @@ class Lane:
         self._report([report_of(queued.item, outcomes[n], results.get(n), waiting) for n, queued in enumerate(batch)])
 
 
-def placed(r: Range, volume: Volume) -> Range:
-    """The range, with the host that has its file. Raises TransientError, CorruptionError."""
-    if not isinstance(volume, LogVolume) or (home := volume.home_of(r.file)) is None:
-        return r
-    address = volume.address_of(home)
-    return replace(r, log_host=home.host, log_incarnation=home.incarnation, log_address=address)
+def placed_ranges(ranges: Sequence[Range], volume: Volume) -> tuple[list[Range], dict[int, LogAwayError]]:
+    """The ranges, with the hosts that have their files; for each one whose host is away an error by its id, so that the
+    others go on. Raises TransientError, CorruptionError.
+    """
+    found: list[Range] = []
+    away: dict[int, LogAwayError] = {}
+    for r in ranges:
+        home = volume.home_of(r.file) if isinstance(volume, LogVolume) else None
+        if home is None or not isinstance(volume, LogVolume):
+            found.append(r)
+        elif address := volume.address_of(home):
+            found.append(replace(r, log_host=home.host, log_incarnation=home.incarnation, log_address=address))
+        else:
+            away[r.range_id] = LogAwayError(f"log {r.file} lies on host {home.host}, which is away: start it")
+    return found, away
 
 
 def share_behind(volume: Volume, item: WorkItem, blocks: BlockRange) -> tuple[int, int]:

@@ -248,7 +248,9 @@ class World(Users):
     # ---- laws at the books
 
     def _judge_put(self, key: bytes, column: Column, rank: int) -> None:
-        """A worker says how far a target is, or a master that it may pass a range."""
+        """A worker says how far a target is, or a master that it may pass a range, or that a log is given up."""
+        if keys.is_lost(column):
+            self.ledger.note_given_up(keys.parse_tablet_row(key), keys.parse_lost(column))
         if column.family == "quar":
             self.ledger.set_aside.put(key, column)
         if column.family == "done":
