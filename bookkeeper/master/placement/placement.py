@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bookkeeper.clock import Clock
-from bookkeeper.errors import BookkeeperError, PermanentError, RefusedError, TransientError
+from bookkeeper.errors import BookkeeperError, NoSpaceError, PermanentError, RefusedError, TransientError
 from bookkeeper.master.books.tserver_recovery import RESTORE
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.index.snapshot import TabletView
@@ -170,6 +170,7 @@ class Placement:
         self._orders.retain(live)
         settled = self._order_all([tablets[tablet.row] for tablet in placeable], self.reports.served(live), live)
         self.moves.drop_dead(tablets, live)
+        self._leave_full_hosts(tablets, may_place)
         self._move(tablets, cluster, may_place, settled)
         self._ask(live)
         if any(tablet.replicas for tablet in tablets.values()):  # claimed ones too: the operation ends soon
@@ -259,7 +260,8 @@ class Placement:
             try:
                 report = self.calls.tservers.at(address).tablets()
                 problems = {row_of(problem.extent): problem.reason for problem in report.problems}
-                if self.reports.answer(session, set(map(row_of, report.extents)), problems):
+                full = list(map(row_of, report.without_room))
+                if self.reports.answer(session, set(map(row_of, report.extents)), problems, full):
                     self.changed(())
             finally:
                 self.reports.end_question(session)
@@ -317,7 +319,7 @@ class Placement:
                 if needs_help(error):
                     self.problems[tablet.row] = error.message
                     self._retries.failed(tablet.row)
-                elif tablet.replicas and isinstance(error, RefusedError):
+                elif tablet.replicas and isinstance(error, RefusedError | NoSpaceError):
                     self._pass_on(tablet, session)
                 LOG.warning("tablet %s is not loaded at %s yet: %s", tablet.extent, session, error.message)
                 return
@@ -334,8 +336,20 @@ class Placement:
         hosts = {info.session_id: info.host for info in sessions if info.alive and info.host is not None}
         other = self.leaders.choose(tablet, hosts, {}, besides=session)
         if other is not None:
+            self.moves.not_loaded(tablet.row, session)
             self.moves.request(Assignment(tablet, other, session))
             self.changed((tablet.row,))
+
+    def _leave_full_hosts(self, tablets: TabletIndex, may_move: Callable[[TabletView], bool]) -> None:
+        """A tablet for whose next segment its host has no room soon refuses writes: another host leads it, if any
+        can.
+        """
+        for session, row in self.reports.without_room():
+            tablet = tablets.get(row)
+            if tablet is None or tablet.session != session or not may_move(tablet) or self.moves.is_moving(row):
+                continue
+            LOG.info("tablet %s leaves %s, whose host has no room for its next segment", tablet.extent, session)
+            self._pass_on(tablet, session)
 
     def _unload(self, tablet: TabletView, session: str, address: str) -> Callable[[], None]:
         def unload() -> None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from bookkeeper.coordination.config_changes import set_draining, set_table_properties
-from bookkeeper.errors import NotFoundError, RefusedError
+from bookkeeper.errors import BookkeeperError, NoSpaceError, NotFoundError, RefusedError
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.index.snapshot import tablet_view
@@ -181,12 +181,40 @@ def test_without_the_named_state_a_tablet_waits_and_says_why_until_a_host_has_it
     assert ROW not in hosts.placement.problems
 
 
-def test_a_tablet_of_which_a_host_says_that_it_can_t_lead_goes_to_another_voter(hosts: Hosts) -> None:
+@pytest.mark.parametrize("error", [RefusedError("a file of state 7 is missing"), NoSpaceError("the disk is full")])
+def test_a_tablet_of_which_a_host_says_that_it_can_t_lead_goes_to_another_voter(
+    hosts: Hosts, error: BookkeeperError
+) -> None:
     hosts.name(7)
     for name in ("h1", "h2", "h3"):
         hosts.hold(name, 7, *([9] if name == "h1" else []))
-    hosts.tservers["h1"].refused[LAST] = RefusedError("a file of state 7 is missing")
+    hosts.tservers["h1"].refused[LAST] = error
     hosts.until("h2", "another voter")
+
+
+def test_a_tablet_whose_move_ends_at_a_host_that_can_t_lead_goes_on_to_another_voter(hosts: Hosts) -> None:
+    hosts.name(7)
+    for name in ("h1", "h2", "h3"):
+        hosts.hold(name, 7, *([9] if name != "h3" else []))
+    hosts.until("h1", "the newest voter")
+    hosts.tservers["h3"].refused[LAST] = NoSpaceError("the disk is full")
+    hosts.placement.request_leader(hosts.master.read_books().snapshot.tablets[ROW], "h3")
+
+    def is_asked() -> bool:
+        hosts.cycle()
+        return hosts.tservers["h3"].loads[LAST] > 0
+
+    wait_until(is_asked, "the end of the move")
+    hosts.until("h1", "the newest voter again")
+
+
+def test_a_tablet_leaves_a_host_without_room_for_its_next_segment(hosts: Hosts) -> None:
+    hosts.name(7)
+    for name in ("h1", "h2", "h3"):
+        hosts.hold(name, 7, *([9] if name == "h1" else []))
+    hosts.until("h1", "the newest voter")
+    hosts.tservers["h1"].without_room = (LAST,)
+    hosts.until("h2", "a host with room")
 
 
 def test_a_host_that_stays_away_is_replaced_in_the_books(hosts: Hosts) -> None:
