@@ -99,6 +99,7 @@ def segment_records(tablet: TabletReplicas) -> Iterator[Record]:
     for one in tablet.replicas:
         for held in () if one.held is None else one.held.segments:
             found.setdefault(held.segment.segment_id, {})[one.host] = held
+    damaged = {one.host: set(one.held.damaged) for one in tablet.replicas if one.held is not None}
     voters = {one.host for one in tablet.replicas if one.role == "voter"}
     through = tablet.extent.end_row
     for segment_id, holders in sorted(found.items()):
@@ -112,6 +113,11 @@ def segment_records(tablet: TabletReplicas) -> Iterator[Record]:
             "files": len(segment.files),
             "retained": len(segment.retained),
             "held_by": complete,
+            "damaged_on": sorted(
+                host
+                for host, held in holders.items()
+                if damaged[host].intersection((*held.segment.files, *held.segment.retained))
+            ),
             "waits_for": segment_note(segment_id, tablet, len(voters.intersection(complete))),
         }
 
@@ -130,7 +136,7 @@ def segments(session: Session, output: Output, table: str, row: bytes | None) ->
     tablets = session.client.hosts.replicas(table_id, with_segments=True)
     wanted = [tablet for tablet in tablets if row is None or tablet.extent.contains(row)]
     rows = [record for tablet in wanted for record in segment_records(tablet)]
-    columns = ("through", "segment", "base", "major", "files", "retained", "held_by", "waits_for")
+    columns = ("through", "segment", "base", "major", "files", "retained", "held_by", "damaged_on", "waits_for")
     output.records(rows, columns, "no segments on hosts")
 
 

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 from pydantic import Field, model_validator
 
 from bookkeeper.config.processes import MasterSettings, ReplaySettings, TServerSettings
-from bookkeeper.config.setting import KIB, MIB, Count, Millis, Name, Section, Unit, required, setting
+from bookkeeper.config.setting import KIB, MIB, Bytes, Count, Millis, Name, Section, Unit, required, setting
 
 
 class InstanceSettings(Section):
@@ -259,7 +259,7 @@ class HostSettings(Section):
 
 
 class ReplicasSettings(Section):
-    """The repair of tables with several replicas (``table.replicas``)."""
+    """The repair of tables with several replicas (``table.replicas``), and the check of their files."""
 
     repair_after_ms: Millis = setting(
         300_000,
@@ -270,6 +270,16 @@ class ReplicasSettings(Section):
         4,
         "Replicas that join at a time, in the whole cluster",
         "a copy of a tablet takes the disk and the network of its leader",
+    )
+    check_interval_ms: Millis = setting(
+        86_400_000,
+        "Time between two rounds in which a host compares all its segment files with their checksums",
+        "a damaged file is found while other hosts still have sound copies, also when nobody reads it",
+    )
+    check_bytes_max: Bytes = setting(
+        8 * MIB,
+        "Most bytes that such a round reads in a second",
+        "reads and writes do not notice it, and a disk of a terabyte takes a day and a half",
     )
 
 

@@ -91,13 +91,15 @@ class Cycles:
 @dataclass(frozen=True, slots=True)
 class ReplicaHealth:
     """The tablets with several replicas: how many have fewer live copies than ``table.replicas``, how many fewer than
-    ``table.copies_min``; the replicas that are being copied; the most segments that a host lacks of a tablet.
+    ``table.copies_min``; the replicas that are being copied; the most segments that a host lacks of a tablet; the files
+    that live hosts have found damaged and not got again yet.
     """
 
     under_replicated: int = 0
     in_danger: int = 0
     joining: int = 0
     lacking_segments: int = 0
+    damaged_files: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,28 @@ class Collect:
 
 
 @dataclass(frozen=True, slots=True)
+class FilesDamaged:
+    """Files that the replica held are not what they were: a checksum differs, or they are gone."""
+
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FilesMended:
+    """Sound copies of damaged files are durable under their names."""
+
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyDamaged:
+    """Another placement says that its copy of a file is damaged."""
+
+    placement: Placement
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
 class NameDue:
     """The leader's turn to name its newest state that may be named."""
 
@@ -183,6 +205,9 @@ Event = (
     | LeaderNamed
     | TargetsChanged
     | Collect
+    | FilesDamaged
+    | FilesMended
+    | CopyDamaged
     | NameDue
     | Restarted
 )

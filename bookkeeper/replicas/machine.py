@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bookkeeper.replicas.collecting import collect, leader_run
+from bookkeeper.replicas.damage import copy_damaged, damaged, mended
 from bookkeeper.replicas.events import (
     Adopted,
     Collect,
     Compacted,
     ContentArrived,
     ContentFailed,
+    CopyDamaged,
     Event,
+    FilesDamaged,
+    FilesMended,
     Flushed,
     FollowerRun,
     LeaderNamed,
@@ -51,6 +55,12 @@ def decide(replica: Replica, event: Event, rules: Rules) -> tuple[Replica, Decis
             return collect(replica, event, rules)
         case NameDue():
             return name_due(replica, event, rules)
+        case FilesDamaged():
+            return damaged(replica, event), ()
+        case FilesMended():
+            return mended(replica, event), ()
+        case CopyDamaged():
+            return copy_damaged(replica, event), ()
         case _:
             return _decide_alone(replica, event, rules)
 

@@ -162,6 +162,8 @@ class Replica:
     """The segment list, in the order of arrival."""
     files: frozenset[str] = frozenset()
     """The files on this host's disk."""
+    damaged: frozenset[str] = frozenset()
+    """The files of its list whose bytes on the disk are wrong: they are not held until they are mended."""
     leader: str | None = None
     """The host that this replica takes for the leader."""
     term: int = 0

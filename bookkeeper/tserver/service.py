@@ -25,6 +25,7 @@ from bookkeeper.rpc.contract.messages import (
 )
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, OfferAnswer, SegmentPart, SegmentsOffer
 from bookkeeper.rpc.contract.replica_messages import (
+    FileRequest,
     HeldReplicas,
     SegmentAck,
     SegmentAnswer,
@@ -185,6 +186,10 @@ class TServerService:
     def segment_transit(self, transit: SegmentTransit) -> SegmentAck:
         """See :meth:`ReplicaReceiver.transit`."""
         return self._replicas.receiver.transit(transit)
+
+    def replica_content(self, request: FileRequest) -> bytes:
+        """See :meth:`FileSource.content`."""
+        return self._replicas.source.content(request)
 
     @property
     def _replicas(self) -> ReplicaParts:

@@ -76,7 +76,7 @@ def books(*statuses: TargetStatus) -> Books:
         lags=(lag,),
         cycles=Cycles(full=3, quick=9, full_ms=12.34),
         files_outstanding=len(statuses),
-        replicas=ReplicaHealth(under_replicated=2, in_danger=1, joining=3, lacking_segments=4),
+        replicas=ReplicaHealth(under_replicated=2, in_danger=1, joining=3, lacking_segments=4, damaged_files=5),
         tablets_split=2,
     )
 

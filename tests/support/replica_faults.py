@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from bookkeeper.replicas import machine, receiving
+from bookkeeper.replicas import damage, machine, receiving
 from bookkeeper.replicas.chain import files_of
 from bookkeeper.replicas.events import Collect, ContentArrived
 from bookkeeper.replicas.instructions import Decision
+from bookkeeper.replicas.messages import Reason
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.values import Replica
 from bookkeeper.rpc.contract.replica_messages import SegmentOffer
@@ -67,6 +68,21 @@ REPLICA_FAULTS: dict[str, Fault] = {
         HostStore.link,
         symlinked,
         "E-56: a tablet that was split deletes files that another half needs",
+    ),
+    "damaged-file-is-held": Fault(
+        Binding(machine, damage.damaged),
+        lambda replica, event: replica,  # noqa: ARG005
+        "N3: a state is named on the strength of a copy whose file is damaged",
+    ),
+    "damaged-copy-stays-acknowledged": Fault(
+        Binding(machine, damage.copy_damaged),
+        lambda replica, event: replica,  # noqa: ARG005
+        "N3: a leader counts a copy that its host no longer has",
+    ),
+    "damaged-file-exists": Fault(
+        receiving.here,
+        lambda replica, segment: Reason.SEGMENT_EXISTS,  # noqa: ARG005
+        "N3: a host acknowledges a state of which a file is damaged on its disk",
     ),
     "incarnation-ignored": Fault(
         replica_receiver.must_read_row,

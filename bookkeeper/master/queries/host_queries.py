@@ -102,7 +102,9 @@ class HostQueries:
             held = self.tservers.at(info.address).replicas(table_id, with_segments)
         except BookkeeperError as error:
             return None, error.message
-        return held, "; ".join(held.damaged.values())
+        files = sum(len(one.damaged) for one in held.replicas)
+        problems = [f"{files} damaged files, which other hosts are asked for"] if files else []
+        return held, "; ".join([*held.damaged.values(), *problems])
 
 
 def standing(

@@ -18,6 +18,7 @@ from bookkeeper.master.index.tablet_replicas import TabletReplica
 class HeldState:
     """One replica on a host's disk. ``root`` is its newest state, 0 without one; ``complete`` are the states of which
     it has each file; ``lacking``: what a leader says about each other host, in segments that it has not acknowledged.
+    ``damaged``: files that it gets again from another host.
     """
 
     placement: str
@@ -28,6 +29,7 @@ class HeldState:
     size_bytes: int = 0
     files: int = 0
     lacking: Mapping[str, int] = field(default_factory=dict)
+    damaged: int = 0
 
     def has(self, state: int) -> bool:
         """Whether a tablet can be served from that state here; every replica has the empty state 0."""

@@ -87,5 +87,6 @@ def held_of(info: HeldReplicaInfo) -> tuple[TabletKey, HeldState]:
         size_bytes=info.bytes,
         files=info.files,
         lacking={lag.host: lag.lacking for lag in info.lags},
+        damaged=len(info.damaged),
     )
     return (info.extent.table_id, info.directory), held

@@ -215,4 +215,5 @@ def progress_of(states: Collection[TabletState], hosts: Mapping[str, HostState])
             (lacking for state in states for held in state.held.values() for lacking in held.lacking.values()),
             default=0,
         ),
+        damaged_files=sum(held.damaged for state in states for held in state.held.values()),
     )

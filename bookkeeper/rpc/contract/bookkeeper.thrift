@@ -475,6 +475,16 @@ struct SegmentAck {
   3: optional SegmentAnswer answer        // with the last byte of the last file: acked, or declined after all
 }
 
+struct FileRequest {                     // of a replica whose copy of a file is damaged
+  1: required string table_id
+  2: required string directory
+  3: required ReplicaPlacement receiver
+  4: required string file
+  5: required i64 size_bytes
+  6: required i64 crc32c
+  7: required i64 start                   // position of the content in the file
+}
+
 struct HeldSegment {
   1: required SegmentRecord segment
   2: required bool is_complete            // the host holds each file of its list
@@ -497,6 +507,7 @@ struct HeldReplicaInfo {
   11: required i64 bytes
   12: required list<ReplicaLag> lags      // of a leader
   13: required list<HeldSegment> segments // empty unless they were asked for
+  14: required list<string> damaged       // files that are to be replaced by sound copies
 }
 
 struct HeldReplicas {
@@ -626,6 +637,7 @@ service TServer extends Node {
   // other tservers of the cluster
   SegmentAnswer segment_offer(1: SegmentOffer offer) throws (1: Fault fault)
   SegmentAck segment_transit(1: SegmentTransit transit) throws (1: Fault fault)    // in order; bytes that are here already are skipped
+  binary replica_content(1: FileRequest request) throws (1: Fault fault)           // at most 1 MiB of a file that this host holds sound
   ReplicateResult apply_replicated(1: ApplyRequest request) throws (1: Fault fault)
 }
 

@@ -121,6 +121,21 @@ class SegmentAck:
 
 
 @dataclass(frozen=True, slots=True)
+class FileRequest:
+    """A part of a file of a replica, from position ``start`` on, for a replica whose copy is damaged. A host that holds
+    the file with this size and checksum answers.
+    """
+
+    table_id: str
+    directory: str
+    receiver: ReplicaPlacement
+    file: str
+    size_bytes: int
+    crc32c: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
 class HeldSegment:
     """A segment in a replica's list, whether each file of its state is here, and who else acknowledged it."""
 
@@ -140,7 +155,7 @@ class ReplicaLag:
 @dataclass(frozen=True, slots=True)
 class HeldReplicaInfo:
     """One tablet's replica on a host. ``complete``: states of which it has each file; ``lags``: of a leader;
-    ``segments``: empty unless they were asked for.
+    ``segments``: empty unless they were asked for; ``damaged``: files that are to be replaced by sound copies.
     """
 
     extent: Extent
@@ -156,6 +171,7 @@ class HeldReplicaInfo:
     bytes: int  # the name in the contract
     lags: tuple[ReplicaLag, ...] = ()
     segments: tuple[HeldSegment, ...] = ()
+    damaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ from bookkeeper.rpc.contract.messages import (
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, OfferAnswer, SegmentPart, SegmentsOffer
 from bookkeeper.rpc.contract.origin_messages import RootQuestion, RootStanding
 from bookkeeper.rpc.contract.replica_messages import (
+    FileRequest,
     HeldReplicas,
     SegmentAck,
     SegmentAnswer,
@@ -208,6 +209,8 @@ class TServer(Node, Protocol):
     def segment_offer(self, offer: SegmentOffer) -> SegmentAnswer: ...
 
     def segment_transit(self, transit: SegmentTransit) -> SegmentAck: ...
+
+    def replica_content(self, request: FileRequest) -> bytes: ...
 
     def apply_replicated(self, request: ApplyRequest) -> ReplicateResult: ...
 

@@ -41,6 +41,7 @@ STRUCTS: tuple[type, ...] = (
     origin_messages.RootStanding,
     model.RowRange,
     replica_messages.FileNeed,
+    replica_messages.FileRequest,
     replica_messages.HeldReplicaInfo,
     replica_messages.HeldReplicas,
     replica_messages.HeldSegment,

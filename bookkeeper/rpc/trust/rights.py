@@ -94,6 +94,7 @@ PROCESS_METHODS = {
             "divide_replica",
             "segment_offer",
             "segment_transit",
+            "replica_content",
         }
     ),
     "Replay": frozenset({"warm", "run"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import google_crc32c
@@ -25,6 +26,21 @@ def checksum_of(path: Path, length: int) -> int | None:
             checksum = extended(checksum, window)
             remaining -= len(window)
     return None if remaining else checksum
+
+
+def is_sound(volume: Volume, file: HeldFile) -> bool:
+    """Whether a file has its size and its checksum. One that is gone, or that its disk can't read, has not. Raises
+    OSError for other failures.
+    """
+    try:
+        found = held_file(volume, file.name, file.entry)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno == errno.EIO:
+            return False
+        raise
+    return (found.size_bytes, found.crc32c) == (file.size_bytes, file.crc32c)
 
 
 def held_file(volume: Volume, name: str, entry: bytes) -> HeldFile:

@@ -16,7 +16,7 @@ from functools import partial
 
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.coordination_protocol import Coordination
-from bookkeeper.errors import BookkeeperError, TransientError
+from bookkeeper.errors import BookkeeperError, CorruptionError, TransientError
 from bookkeeper.replicas.progress import progress
 from bookkeeper.replicas.rules import CORRECTED
 from bookkeeper.replicas.values import Target
@@ -34,6 +34,11 @@ TICK_MS = 250
 """ms between looks for tablets whose wait is over."""
 
 SENDING = "a copy to other hosts"
+
+Suspect = Callable[[CorruptionError], bool]
+"""Compares the file that an error names with its checksum; returns whether this host has marked it as damaged, and gets
+it from another one. Raises UnavailableError.
+"""
 
 
 class HostCalls:
@@ -90,8 +95,10 @@ class Lane:
         rng: random.Random,
         counters: SentCounters,
         has_lease: Callable[[], bool],
+        suspect: Suspect,
     ) -> None:
         self._host = host
+        self._suspect = suspect
         self._has_lease = has_lease
         self._confirmed_ns: dict[bytes, int] = {}
         self._led = led
@@ -150,6 +157,9 @@ class Lane:
             self._away(target, error.message)
             return False
         except BookkeeperError as error:
+            if isinstance(error, CorruptionError) and self._suspect(error):
+                self._plan.failed(tablet.row, self._clock.boot_ns(), self._rng.random())
+                return False
             LOG.error("tablet %s can't be copied to host %s for now: %s", tablet.extent, self._host, error)
             tablet.work_failed(SENDING, f"host {self._host} can't get a copy: {error.message}")
             self._plan.failed(tablet.row, self._clock.boot_ns(), self._rng.random())
@@ -180,8 +190,10 @@ class Senders:
         rng: random.Random,
         die: Die,
         has_lease: Callable[[], bool],
+        suspect: Suspect,
     ) -> None:
         """``has_lease``: whether this process has its session, so that no other one leads its tablets."""
+        self._suspect = suspect
         self._has_lease = has_lease
         self._led = led
         self._hosts = hosts
@@ -221,6 +233,8 @@ class Senders:
 
     def _started(self, host: str) -> BackgroundThread:
         thread = BackgroundThread(f"sender-{host}", self._clock, self._die)
-        lane = Lane(host, self._led, self._hosts, self._clock, self._rng, self._counters, self._has_lease)
+        lane = Lane(
+            host, self._led, self._hosts, self._clock, self._rng, self._counters, self._has_lease, self._suspect
+        )
         thread.start(lambda: lane.run(thread.closing.is_set), TICK_MS)
         return thread

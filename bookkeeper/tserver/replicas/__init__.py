@@ -4,5 +4,7 @@
 durable before its decision is known. ``held_replicas`` has all replicas of the host. ``replica_books`` reads rows of
 tablets. ``replica_receiver`` takes segments from other hosts; ``offer_checks`` decides what it believes of an offer,
 ``wire_forms`` turns messages into values of the machine and back. ``replica_collector`` deletes what the books no
-longer need here. ``replica_divider`` links the files of a tablet that was split for the new ones.
+longer need here. ``replica_divider`` links the files of a tablet that was split for the new ones. ``file_checker``
+compares files with their checksums, ``file_repair`` marks damaged ones and gets sound copies, which ``file_source`` of
+another host sends.
 """

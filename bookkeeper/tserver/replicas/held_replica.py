@@ -13,7 +13,7 @@ from dataclasses import replace
 from bookkeeper.errors import NotServingError
 from bookkeeper.model import Extent
 from bookkeeper.replicas.chain import files_of
-from bookkeeper.replicas.events import Collect, ContentArrived, Event
+from bookkeeper.replicas.events import Collect, ContentArrived, Event, FilesMended
 from bookkeeper.replicas.instructions import Answer, Decision, Delete
 from bookkeeper.replicas.machine import decide
 from bookkeeper.replicas.messages import Ack
@@ -138,6 +138,18 @@ class HeldReplica:
         with self._lock:
             self._save(replace(self._manifest, extent=extent, replica=change(self._replica_here())))
 
+    def mend(self, name: str, publish: Callable[[], None]) -> bool:
+        """Let a sound copy take the place of a damaged file. ``publish`` gives the copy the file's name, durable on
+        return; it is not called, and the answer is False, when the file is not damaged any more or not needed. Raises
+        as :meth:`apply`, and the errors of ``publish``.
+        """
+        with self._lock:
+            if name not in self._replica_here().damaged:
+                return False
+            publish()
+            self._apply(FilesMended((name,)), (), {})
+            return True
+
     def remove(self) -> None:
         """Remove the replica from this host: first the manifest, then the files. No later event happens. Raises
         UnavailableError, OSError; it may be called again.
@@ -157,7 +169,7 @@ class HeldReplica:
             if replica.is_leader:
                 return ()
             self._settle()
-            names = set(self._store.volume.list_names(self.key.prefix)) - replica.files
+            names = set(self._store.volume.list_names(self.key.prefix)) - replica.files - replica.damaged
             names -= {name for incoming in replica.incoming for name in incoming.segment.list}
             names -= {name for names_in_use in self._readers for name in names_in_use()}
             gone = tuple(sorted(names))

@@ -155,13 +155,19 @@ class ReplicaReceiver:
     """Thread-safe. Each call takes memory for one message."""
 
     def __init__(
-        self, replicas: HeldReplicas, read_row: ReadRow, clock: Clock, limits: ReceiveLimits, die: Die
+        self,
+        replicas: HeldReplicas,
+        incoming: IncomingFiles,
+        read_row: ReadRow,
+        clock: Clock,
+        limits: ReceiveLimits,
+        die: Die,
     ) -> None:
         self._replicas = replicas
         self._read_row = read_row
         self._clock = clock
         self._limits = limits
-        self._incoming = IncomingFiles(replicas.store)
+        self._incoming = incoming
         self._lock = threading.Lock()
         self._transfers: dict[_Name, _Transfer] = {}
         self._reserved = 0

@@ -110,6 +110,7 @@ def replica_info(manifest: Manifest, with_segments: bool) -> HeldReplicaInfo:
         bytes=sum(file.size_bytes for file in manifest.files.values()),
         lags=tuple(ReplicaLag(lag.host, len(lag.lacking)) for lag in lags),
         segments=_segments(replica) if with_segments else (),
+        damaged=tuple(sorted(replica.damaged)),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.host_messages import HostInfo, ReplicaStanding, TabletReplicas
 from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, HeldSegment, ReplicaPlacement, SegmentRecord
@@ -45,6 +47,15 @@ def test_each_segment_says_who_holds_it_and_what_it_waits_for() -> None:
         (7, ["h1", "h2"], "named by the books"),
         (9, ["h1", "h3"], "to be named: 1 of 2 copies are there"),
     ]
+
+
+def test_a_damaged_file_is_shown_at_the_segments_that_list_it() -> None:
+    (standing, *others) = TABLET.replicas
+    assert standing.held is not None
+    damaged = replace(standing, held=replace(standing.held, damaged=("f",)))
+    shown = list(segment_records(replace(TABLET, replicas=(damaged, *others))))
+    assert [found["damaged_on"] for found in segment_records(TABLET)] == [[], [], []]
+    assert [(found["segment"], found["damaged_on"]) for found in shown] == [(5, ["h1"]), (7, ["h1"]), (9, ["h1"])]
 
 
 def test_a_state_with_enough_copies_is_about_to_be_named() -> None:

@@ -42,7 +42,8 @@ def manifest_of(root: int = 2) -> Manifest:
         Stage.LIVE,
         root=root,
         entries=(Entry(first, acked), Entry(second)),
-        files=frozenset(NAMES[:2]),
+        files=frozenset(NAMES[:1]),
+        damaged=frozenset(NAMES[1:2]),
         leader="host2",
         term=4,
         led=2,
@@ -65,10 +66,10 @@ def test_its_bytes_are_these() -> None:
     """A change of the format needs another version, because a host may read what an older program wrote."""
     empty = Manifest(KEY, Extent("3a", None, b"\xff"), Replica("h", Placement("p", "i")), {}, {})
     assert encode_manifest(empty) == (
-        b"replica-manifest 1 4e5cb096\n"
-        b'{"directory":"t-0001","end_row":null,"files":[],"prev_row":"/w==","replica":{"entries":[],"given_up":[],'
-        b'"host":"h","leader":null,"led":0,"made":0,"placement":["p","i"],"root":null,"stage":"LIVE","targets":[],'
-        b'"term":0},"states":[],"table":"3a"}'
+        b"replica-manifest 2 050202c5\n"
+        b'{"directory":"t-0001","end_row":null,"files":[],"prev_row":"/w==","replica":{"damaged":[],"entries":[],'
+        b'"given_up":[],"host":"h","leader":null,"led":0,"made":0,"placement":["p","i"],"root":null,"stage":"LIVE",'
+        b'"targets":[],"term":0},"states":[],"table":"3a"}'
     )
 
 
@@ -113,8 +114,8 @@ def test_any_bytes_are_refused_in_words(raw: bytes) -> None:
 
 
 def test_another_version_is_refused_in_words() -> None:
-    raw = encode_manifest(manifest_of()).replace(b"replica-manifest 1", b"replica-manifest 2")
-    with pytest.raises(IncompatibleError, match="format 2, and this program writes 1"):
+    raw = encode_manifest(manifest_of()).replace(b"replica-manifest 2", b"replica-manifest 3")
+    with pytest.raises(IncompatibleError, match="format 3, and this program writes 2"):
         decode_manifest(raw)
 
 
@@ -130,7 +131,7 @@ def test_another_version_is_refused_in_words() -> None:
         (
             replace(
                 manifest_of(),
-                replica=replace(manifest_of().replica, files=frozenset(NAMES[1:2])),
+                replica=replace(manifest_of().replica, files=frozenset(NAMES[1:2]), damaged=frozenset()),
                 files={NAMES[1]: manifest_of().files[NAMES[1]]},
             ),
             "the host does not hold it",
