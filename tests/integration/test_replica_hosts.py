@@ -1,5 +1,5 @@
-"""Hosts of a cluster are killed, wiped, moved away, stopped, filled and drained under load, and no table with several
-replicas minds.
+"""Hosts of a cluster are killed, wiped, moved away, stopped, filled, damaged and drained under load, and no table with
+several replicas minds.
 
 Two clusters of three hosts each live through all the faults of this file, so later tests stand on what earlier ones
 left. `make soak` does the same at random.
@@ -66,6 +66,11 @@ def test_a_full_disk_of_one_host_loses_nothing(rounds: HostRounds) -> None:
     if rounds.trios.no_disk:
         pytest.skip(rounds.trios.no_disk)
     rounds.play([step(HostFault.FILL, "west", SMALL)])
+
+
+def test_damaged_files_of_one_host_are_mended(rounds: HostRounds) -> None:
+    leader = rounds.trios.hosted["west"].leader()
+    rounds.play([step(HostFault.FLIP, "west", leader, inner(HostFault.KILL, "west", MOVABLE))])
 
 
 def test_a_drained_host_leads_nothing_while_tablets_split(rounds: HostRounds) -> None:

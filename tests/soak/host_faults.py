@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from bookkeeper.errors import TransientError
+from tests.soak.host_files import REPLICAS, flip, named_tablets, still_damaged
 from tests.soak.host_plan import DESTRUCTIVE, LASTING, HostFault, HostStep
 from tests.soak.trace import Trace
+from tests.support.books import books_of
 from tests.support.workloads import LinkedList
+from tests.support.workloads_clusters import READY_S
 from tests.support.workloads_hosts import HostedCluster, Trios
 
 TABLETS_MAX = 6
@@ -45,6 +48,7 @@ class HostFaults:
             HostFault.DESTROY: hosted.destroyed,
             HostFault.FILL: lambda: self._full(hosted),
             HostFault.DRAIN: lambda: hosted.drained(step.host),
+            HostFault.FLIP: lambda: self._flipped(step, hosted),
         }
         momentary: dict[HostFault, Callable[[], None]] = {
             HostFault.KILL: lambda: hosted.kill(step.host),
@@ -68,6 +72,21 @@ class HostFaults:
             self.trace.say(f"not filled: {self.trios.no_disk}")
             return nullcontext()
         return hosted.full()
+
+    @contextmanager
+    def _flipped(self, step: HostStep, hosted: HostedCluster) -> Iterator[None]:
+        """After the block the host has mended each file, or needs it no longer."""
+        with closing(books_of(hosted.cluster.settings)) as table:
+            tablets = [tablet for tablet in named_tablets(table.scan()) if step.host in tablet.voters]
+        rng, root = random.Random(step.pick), hosted.home(step.host) / REPLICAS
+        sound = {}
+        for tablet in tablets:
+            path = root / rng.choice(sorted(tablet.files) or [""])
+            if (content := flip(path, rng)) is not None:
+                sound[path] = content
+        self.trace.say(f"{len(sound)} files are damaged")
+        yield
+        hosted.cluster.wait_until(lambda: not still_damaged(sound), f"sound files of {step.host}", READY_S)
 
     def _flush(self, hosted: HostedCluster) -> None:
         for table in hosted.replicas_of:

@@ -8,6 +8,7 @@ text. A file that a voter lacks, or that differs between two hosts, is a *proble
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,8 +88,31 @@ def compare(tablets: Iterable[NamedTablet], homes: Mapping[str, Path]) -> HostFi
     return looked
 
 
-def _digest(path: Path) -> bytes | None:
+def flip(path: Path, rng: random.Random) -> bytes | None:
+    """Flip one byte of a file; returns its content before, None when there is no such file."""
     try:
-        return hashlib.sha256(path.read_bytes()).digest()
+        with path.open("r+b") as file:
+            content = file.read()
+            at = rng.randrange(len(content))
+            file.seek(at)
+            file.write(bytes([content[at] ^ 1 << rng.randrange(8)]))
+    except (FileNotFoundError, IsADirectoryError):
+        return None
+    return content
+
+
+def still_damaged(sound: Mapping[Path, bytes]) -> list[Path]:
+    """Files that are there and have other bytes."""
+    return [path for path, content in sound.items() if _content(path) not in (None, content)]
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
     except FileNotFoundError:
         return None
+
+
+def _digest(path: Path) -> bytes | None:
+    content = _content(path)
+    return None if content is None else hashlib.sha256(content).digest()

@@ -35,11 +35,12 @@ class HostFault(Enum):
     DESTROY = "kill -9, and the directory of the host is lost"
     FILL = "fill the disk of the host"
     DRAIN = "drain the host"
+    FLIP = "flip a byte in a segment file of each tablet of the host"
 
 
-LASTING = (HostFault.STOP, HostFault.AWAY, HostFault.DESTROY, HostFault.FILL, HostFault.DRAIN)
-DESTRUCTIVE = (HostFault.WIPE, HostFault.DESTROY)
-"""These take a disk, so each tablet needs all its copies before."""
+LASTING = (HostFault.STOP, HostFault.AWAY, HostFault.DESTROY, HostFault.FILL, HostFault.DRAIN, HostFault.FLIP)
+DESTRUCTIVE = (HostFault.WIPE, HostFault.DESTROY, HostFault.FLIP)
+"""These take copies away, so each tablet needs all of them before."""
 INNER = (HostFault.KILL, HostFault.KILL_MASTER, HostFault.FLUSH, HostFault.SPLIT)
 """Momentary faults that may strike while a lasting one holds."""
 INNER_OF = {
@@ -74,6 +75,7 @@ WEIGHTS = {
     HostFault.DESTROY: 3,
     HostFault.FILL: 3,
     HostFault.DRAIN: 2,
+    HostFault.FLIP: 3,
 }
 
 

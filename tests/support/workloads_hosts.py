@@ -49,8 +49,11 @@ HOST_SETTINGS: dict[str, object] = {
     "master.scan_interval_ms": 500,
     "standalone.hosts": len(HOSTS),
     "replicas.repair_after_ms": 2_000,
+    "replicas.check_interval_ms": 1_000,
 }
-"""States are made, merged and named all the time; a host that is away is replaced soon, if there is one."""
+"""States are made, merged and named all the time; a host that is away is replaced soon, if there is one, and damaged
+files are found soon.
+"""
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, Row
 from bookkeeper.metadata.values import FlushState, ReplicaCell, ReplicaRole
-from tests.soak.host_files import REPLICAS, compare, lost_files, named_tablets
+from tests.soak.host_files import REPLICAS, compare, flip, lost_files, named_tablets, still_damaged
 from tests.soak.host_plan import INNER_OF, LASTING, STEPS_MAX, HostFault, plan_host_round
 from tests.soak.host_rounds import OVERDUE_S, Patience
 from tests.support.workloads_hosts import HOSTS
@@ -94,6 +95,18 @@ def test_a_file_that_is_on_no_host_is_lost(homes: dict[str, Path]) -> None:
 
 def test_a_tablet_with_one_replica_lies_on_no_host() -> None:
     assert named_tablets([row(FILE)]) == []
+
+
+def test_a_flipped_byte_is_seen_until_it_is_mended_or_the_file_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"sound")
+    assert flip(tmp_path / "none", random.Random(1)) is None
+    assert flip(path, random.Random(1)) == b"sound"
+    assert still_damaged({path: b"sound"}) == [path]
+    path.write_bytes(b"sound")
+    assert still_damaged({path: b"sound"}) == []
+    path.unlink()
+    assert still_damaged({path: b"sound"}) == []
 
 
 # ---- patience
