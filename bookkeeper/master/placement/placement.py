@@ -42,6 +42,11 @@ from bookkeeper.rpc.contract.messages import TabletAssignment
 
 LOG = logging.getLogger(__name__)
 
+LEADERLESS_MS = 60_000
+"""A tablet without a host that may lead waits so long before an operator has to act: a killed process is started again
+in less, and clients give up on a tablet that needs an operator.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
@@ -76,6 +81,8 @@ class Placement:
     moves: TabletMoves = field(init=False, default_factory=TabletMoves)
     reports: TabletReports = field(init=False, default_factory=TabletReports)
     return_wait: ReturnWait = field(init=False)
+    _leaderless: dict[bytes, tuple[int, str]] = field(init=False, default_factory=dict)
+    """Rows of the tablets without a host that may lead: since when (boot clock, ns), and the reason."""
     _orders: TabletOrders = field(init=False)
     _retries: LoadRetries = field(init=False)
     _placing: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -94,8 +101,10 @@ class Placement:
 
     @property
     def warnings(self) -> Mapping[bytes, str]:
-        """Rows of served tablets with a problem, and the problem; read by any thread."""
-        return self.reports.warnings
+        """Rows of served tablets with a problem, and of tablets that wait for a leader, and the problem; read by any
+        thread.
+        """
+        return {**self.reports.warnings, **{row: why for row, (_, why) in dict(self._leaderless).items()}}
 
     def place(self, tablets: TabletIndex, cluster: ClusterState) -> None:
         """Place all tablets: assign free ones, continue moves, order missing loads. Puts changed views into
@@ -104,6 +113,8 @@ class Placement:
         for row in dict(self.problems):
             if row not in tablets:
                 self._clear_problem(row)
+        for row in [row for row in self._leaderless if row not in tablets]:
+            del self._leaderless[row]
         with self._placing:
             self._place(tablets, cluster, self._may_place(cluster))
 
@@ -199,11 +210,19 @@ class Placement:
                 continue
             session = self.leaders.choose(tablet, cluster.hosts, tablets_of)
             if session is None:
-                self.problems[tablet.row] = self.leaders.why_nobody(tablet, cluster.hosts)
+                self._note_leaderless(tablet.row, self.leaders.why_nobody(tablet, cluster.hosts))
             else:
                 tablets_of[session] += 1
+                self._leaderless.pop(tablet.row, None)
                 self.problems.pop(tablet.row, None)
                 yield Assignment(tablet, session)
+
+    def _note_leaderless(self, row: bytes, reason: str) -> None:
+        now_ns = self.clock.boot_ns()
+        since_ns, _ = self._leaderless.get(row, (now_ns, ""))
+        self._leaderless[row] = since_ns, reason
+        if now_ns - since_ns >= LEADERLESS_MS * 1_000_000:
+            self.problems[row] = reason
 
     def _may_arrive(
         self, tablets: TabletIndex, moves: Collection[Assignment], cluster: ClusterState

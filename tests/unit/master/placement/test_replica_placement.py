@@ -14,7 +14,7 @@ from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.index.snapshot import tablet_view
 from bookkeeper.master.index.tablet_replicas import TabletReplica
-from bookkeeper.master.placement.placement import ClusterState, Placement
+from bookkeeper.master.placement.placement import LEADERLESS_MS, ClusterState, Placement
 from bookkeeper.master.queries.host_queries import HostQueries
 from bookkeeper.master.queries.queries import Queries
 from bookkeeper.master.replicas.leader_choice import LeaderChoice
@@ -172,13 +172,17 @@ def test_without_the_named_state_a_tablet_waits_and_says_why_until_a_host_has_it
 
     def is_said() -> bool:
         hosts.cycle()
-        return "h1 holds 5" in hosts.placement.problems.get(ROW, "")
+        return "h1 holds 5" in hosts.placement.warnings.get(ROW, "")
 
     wait_until(is_said, "a problem in words")
-    assert "no host that may lead holds state 7, which the books name" in hosts.placement.problems[ROW]
+    assert "no host that may lead holds state 7, which the books name" in hosts.placement.warnings[ROW]
+    assert ROW not in hosts.placement.problems, "clients give up while a host is started again"
+    hosts.world.clock.jump(LEADERLESS_MS)
+    hosts.cycle()
+    assert hosts.placement.problems[ROW] == hosts.placement.warnings[ROW]
     hosts.hold("h2", 5, 7)
     hosts.until("h2", "the host that got the state")
-    assert ROW not in hosts.placement.problems
+    assert ROW not in {*hosts.placement.problems, *hosts.placement.warnings}
 
 
 @pytest.mark.parametrize("error", [RefusedError("a file of state 7 is missing"), NoSpaceError("the disk is full")])
@@ -241,6 +245,8 @@ def test_a_drained_host_gives_its_leader_away_first(hosts: Hosts) -> None:
     hosts.hold("h3", 7)
     hosts.until("h1", "the newest voter")
     hosts.hold("h1", 7, 9, leads=True)
+    hosts.cycle()
+    hosts.wait_answers()
     set_draining(hosts.world.coordination, "h1", True)
     hosts.until("h3", "another voter")
     assert "unload None" in hosts.tservers["h1"].orders
