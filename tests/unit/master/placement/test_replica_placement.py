@@ -217,6 +217,8 @@ def test_a_tablet_leaves_a_host_without_room_for_its_next_segment(hosts: Hosts) 
     for name in ("h1", "h2", "h3"):
         hosts.hold(name, 7, *([9] if name == "h1" else []))
     hosts.until("h1", "the newest voter")
+    hosts.cycle()
+    hosts.wait_answers()
     hosts.tservers["h1"].without_room = (LAST,)
     hosts.until("h2", "a host with room")
 
