@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ MOVABLE = "host2"
 SMALL = "host3"
 """The host whose directory is a small disk, where this user may mount one."""
 DISK_BYTES = 256 << 20
+LOCKED_S = 2.0
+"""A running process has a lock of a store for less."""
 
 PROPERTIES = {
     "table.flush.memtable_bytes": "32768",
@@ -155,7 +158,7 @@ class HostedCluster:
         assert supervisor is not None
         supervisor.suspend()
         try:
-            victim.suspend()
+            self._suspend(victim)
             self.wait_live(set(HOSTS) - {host})
             yield
             victim.resume()
@@ -164,6 +167,17 @@ class HostedCluster:
             victim.resume()
             supervisor.resume()
         self.wait_live(set(HOSTS))
+
+    def _suspend(self, victim: psutil.Process) -> None:
+        """Stop a process that has no lock of a store: with one it would stop the cluster, until its supervisor, which
+        stands still here, kills it.
+        """
+        settings = self.cluster.settings
+        stores = (settings.directory / "metadata.db", settings.coordination_dir / "coordination.db")
+        victim.suspend()
+        while not all(map(_takes_writes, stores)):
+            victim.resume()
+            victim.suspend()
 
     @contextmanager
     def full(self) -> Iterator[None]:
@@ -305,6 +319,16 @@ class Trios(TwoClusters):
         """
         self.flush()
         self.wait_none(lambda: [f"{n}: {line}" for n, one in self.hosted.items() for line in one.lacking()], "unequal")
+
+
+def _takes_writes(store: Path) -> bool:
+    with closing(sqlite3.connect(store, timeout=LOCKED_S)) as database:
+        try:
+            database.execute("BEGIN IMMEDIATE")
+            database.rollback()
+        except sqlite3.OperationalError:
+            return False
+    return True
 
 
 def role_of(host: str) -> str:
