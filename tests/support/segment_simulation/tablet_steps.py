@@ -223,7 +223,7 @@ def step_split_in_place(play: Play, args: Args) -> Reply:
     if len(holders) < books.copies_min:
         raise ProtocolError(f"tablet {books.row.tablet} has {len(holders)} copies of its state: replicate first")
     for row in split_in_place(books.row, at, low, high):
-        _succeed(world, row, (books,), Name(named.state_id, named.files, ()), {})
+        _succeed(world, row, (books,), named, {})
     _end(world, books)
     return {"outcome": "done"}
 
@@ -253,7 +253,8 @@ def step_merge(play: Play, args: Args) -> Reply:
         for its, state in zip((low, high), states, strict=True)
         for file in state.files
     }
-    named = Name(max(state.state_id for state in states), tuple(links.values()), ())
+    positions = {term: offset for state in states for term, offset in state.logs}
+    named = Name(max(state.state_id for state in states), tuple(links.values()), tuple(sorted(positions.items())))
     _succeed(world, row, (low, high), named, links)
     _end(world, low)
     _end(world, high)
