@@ -79,4 +79,4 @@ def test_a_drained_host_leads_nothing_while_tablets_split(rounds: HostRounds) ->
 
 
 def test_afterwards_nothing_is_left_behind(rounds: HostRounds) -> None:
-    rounds.wait_settled()
+    rounds.trios.wait_tidy()

@@ -31,6 +31,8 @@ class HostFaults:
         """Write the batches before it, do it, write while it lasts, and heal it."""
         hosted = self.trios.hosted[step.side]
         self._write(step.before)
+        if step.fault in LASTING:
+            hosted.cluster.wait_ready(READY_S)  # a stopped supervisor starts nothing that was killed before
         if step.fault in DESTRUCTIVE:
             hosted.wait_voting()
         self.trace.say(f"{self.trios.written()}  {step}")

@@ -22,12 +22,14 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import TransientError
 from bookkeeper.master.status_report import NEEDS_HELP, WARNING
+from bookkeeper.metadata import keys
 from bookkeeper.rpc.contract.host_messages import ReplicaStanding, TabletReplicas
 from bookkeeper.standalone.joining import join_cluster, local_directory
 from tests.soak.takeover import has_ended
 from tests.support.cluster import Cluster
 from tests.support.small_disk import NoMountError, SmallDisk, small_disk
 from tests.support.workloads import LinkedList, Mix, Workload
+from tests.support.workloads_books import leftovers, look
 from tests.support.workloads_clusters import READY_S, SETTINGS, TwoClusters
 from tests.support.workloads_run import Loader
 
@@ -312,6 +314,22 @@ class Trios(TwoClusters):
         self.loaders = [Loader(self.west.client, workload, self.clock) for workload in workloads]
         for name, cluster in self.clusters.items():
             self.hosted[name] = HostedCluster(cluster, REPLICAS, self._disks.get(name))
+
+    def wait_tidy(self) -> None:
+        """Return when books and shared directories have nothing that is not needed, besides files that go after a time
+        which is longer than a test; raises AssertionError that names it. Nothing is being written.
+        """
+        self.wait_none(self._untidy, "left behind")
+
+    def _untidy(self) -> list[str]:
+        self.flush()
+        lines: list[str] = []
+        for cluster in self.clusters.values():
+            view = look(cluster.settings)
+            going = [row.key.removeprefix(keys.DEL_PREFIX) for row in view.rows if row.key.startswith(keys.DEL_PREFIX)]
+            names = [name.decode() for name in going]
+            lines += [line for line in leftovers(view) if not any(name in line for name in names)]
+        return lines
 
     def wait_equal(self) -> None:
         """Return when each replica has exactly the named state, after a flush; raises AssertionError that names the
