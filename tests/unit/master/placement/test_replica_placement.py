@@ -25,12 +25,15 @@ from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import JOINING, VOTER, FlushState, ReplicaCell
 from bookkeeper.model import Extent, HostIdentity
 from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaPlacement
+from tests.support.faults import fault
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import ScriptedTServer, scripted
 from tests.support.tservers import LIMIT_S, wait_until
 
 LAST = Extent("1", None, None)
 ROW = b"1<"
+CYCLES = 6
+"""Enough for a report, an unload and a load."""
 LIMITS = RepairLimits(repair_after_ms=1_000, joins_max=2, flight_ms=500)
 
 
@@ -213,6 +216,15 @@ def test_a_tablet_whose_move_ends_at_a_host_that_can_t_lead_goes_on_to_another_v
 
 
 def test_a_tablet_leaves_a_host_without_room_for_its_next_segment(hosts: Hosts) -> None:
+    check_a_tablet_leaves_a_full_host(hosts)
+
+
+def test_red_a_tablet_stays_with_a_host_without_room(hosts: Hosts) -> None:
+    with fault("full-hosts-keep-their-tablets"), pytest.raises(AssertionError, match="no room, and leads"):
+        check_a_tablet_leaves_a_full_host(hosts)
+
+
+def check_a_tablet_leaves_a_full_host(hosts: Hosts) -> None:
     hosts.name(7)
     for name in ("h1", "h2", "h3"):
         hosts.hold(name, 7, *([9] if name == "h1" else []))
@@ -220,7 +232,10 @@ def test_a_tablet_leaves_a_host_without_room_for_its_next_segment(hosts: Hosts) 
     hosts.cycle()
     hosts.wait_answers()
     hosts.tservers["h1"].without_room = (LAST,)
-    hosts.until("h2", "a host with room")
+    for _ in range(CYCLES):
+        hosts.cycle()
+        hosts.wait_answers()
+    assert hosts.leader() == "h2", f"{hosts.leader()} has no room, and leads the tablet"
 
 
 def test_a_host_that_stays_away_is_replaced_in_the_books(hosts: Hosts) -> None:
