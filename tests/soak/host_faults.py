@@ -1,11 +1,16 @@
-"""The faults of a plan at two clusters of three hosts each; each lasting fault is healed before its step ends."""
+"""The faults of a plan at two clusters of three hosts each; each lasting fault is healed before its step ends.
+
+Splits and flushes run beside the next faults, so a kill strikes them half-way; :meth:`HostFaults.finish` waits for
+them.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bookkeeper.errors import TransientError
 from tests.soak.host_files import REPLICAS, flip, named_tablets, still_damaged
@@ -26,6 +31,13 @@ class HostFaults:
 
     trios: Trios
     trace: Trace
+    pool: ThreadPoolExecutor
+    _running: list[Future[None]] = field(default_factory=list)
+
+    def finish(self) -> None:
+        """Return when all splits and flushes are over. Raises BookkeeperError."""
+        for running in self._running:
+            running.result()
 
     def do(self, step: HostStep) -> None:
         """Write the batches before it, do it, write while it lasts, and heal it."""
@@ -57,13 +69,16 @@ class HostFaults:
             HostFault.KILL_ALL: hosted.kill_all,
             HostFault.KILL_MASTER: hosted.kill_master,
             HostFault.WIPE: lambda: hosted.wipe(step.host),
-            HostFault.FLUSH: lambda: self._flush(hosted),
-            HostFault.SPLIT: lambda: self._split(step, hosted),
+            HostFault.FLUSH: lambda: self._begin(lambda: self._flush(hosted)),
+            HostFault.SPLIT: lambda: self._begin(lambda: self._split(step, hosted)),
         }
         if step.fault in lasting:
             return lasting[step.fault]()
         momentary[step.fault]()
         return nullcontext()
+
+    def _begin(self, work: Callable[[], None]) -> None:
+        self._running.append(self.pool.submit(work))
 
     def _write(self, batches: int) -> None:
         if batches:

@@ -8,6 +8,7 @@ may stay for :data:`OVERDUE_S`, and then a round fails by them. At the end of so
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -68,11 +69,13 @@ class HostRounds:
 
     def play(self, steps: Sequence[HostStep]) -> None:
         """One round. Raises InvariantError, AssertionError, BookkeeperError."""
-        faults = HostFaults(self.trios, self.trace)
         settings = {name: cluster.settings for name, cluster in self.trios.clusters.items()}
-        with watching(settings, self.trios.clock, self._broken) as watches, self.trios.load():
+        watch = watching(settings, self.trios.clock, self._broken)
+        with watch as watches, self.trios.load(), ThreadPoolExecutor(4, "host-faults") as pool:
+            faults = HostFaults(self.trios, self.trace, pool)
             for step in steps:
                 faults.do(step)
+            faults.finish()
             self.trios.wait_written(AFTERWARDS)
         lines = [line for watch in watches for line in watch.lines]
         if lines:
