@@ -281,6 +281,13 @@ class ReplicasSettings(Section):
         "Most bytes that such a round reads in a second",
         "reads and writes do not notice it, and a disk of a terabyte takes a day and a half",
     )
+    election: Literal["master", "coordination"] = setting(
+        "master",
+        "The election of a tablet's leader. master: the master asks the hosts and takes the newest state, then the "
+        "host with the fewest tablets; coordination: hosts stand in the coordination store, and the newest state wins, "
+        "then the host that came first. All hosts of a cluster need the same",
+        "leaders are spread at once, and no host writes to the coordination store",
+    )
 
 
 class StandaloneSettings(Section):

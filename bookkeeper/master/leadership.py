@@ -39,6 +39,7 @@ from bookkeeper.master.index.shipments import Shipments
 from bookkeeper.master.operation_kinds import all_operations
 from bookkeeper.master.operations.context import Context, MasterHooks, OperationSettings
 from bookkeeper.master.operations.quarantine import range_args
+from bookkeeper.master.operations.replica_moves import MOVE_KIND, move_args, moves_under_way
 from bookkeeper.master.operations.split_merge import claimed_rows
 from bookkeeper.master.origins.origin_parts import OriginParts
 from bookkeeper.master.placement.placement import Placement
@@ -105,7 +106,8 @@ class Leadership:
     @property
     def hosts(self) -> HostQueries:
         """The answers about hosts and replicas."""
-        return HostQueries(self.queries.table, self.tservers, self.queries.read_config)
+        problems = {} if self.queries.states is None else self.queries.states.problems
+        return HostQueries(self.queries.table, self.tservers, self.queries.read_config, problems)
 
     def start(self) -> None:
         """Start the threads."""
@@ -149,6 +151,7 @@ class Leadership:
         while not self.clock.wait(self._stop, SESSIONS_POLL_MS):
             with self._recorded("recovery"):
                 recovered = self.cycle.recovery.run_once()
+                self.cycle.placement.leaders.watch()
                 sessions = frozenset((info.session_id, info.alive) for info in self.tservers.sessions())
                 if recovered or sessions != known:
                     self.cycle.event_queue.ask_full()
@@ -227,12 +230,22 @@ def assemble(
         clock,
         changed=event_queue.ask_place,
         note_assigned=books.note_assigned,
-        leaders=LeaderChoice(table, calls, event_queue.ask_place),
+        leaders=leader_choice(settings, coordination, table, calls, event_queue),
         claimed=lambda: claimed_rows(fate.pending()),
         unrecoverable=recovery.problems,
     )
     limits = RepairLimits(settings.replicas.repair_after_ms, settings.replicas.joins_max, flight_ms)
-    repairer = Repairer(stores, clock, placement.leaders.held, limits, placement.request_leader)
+    repairer = Repairer(
+        stores,
+        clock,
+        placement.leaders.held,
+        limits,
+        placement.request_leader,
+        moves=lambda: moves_under_way(fate.pending()),
+        rewrite=lambda name, view: fate.submit(
+            MOVE_KIND, move_args(name, [view.extent.end_row], [one.host for one in view.replicas])
+        ),
+    )
     hooks = MasterHooks(
         wake=event_queue.ask_full,
         tablets_changed=event_queue.tablets_changed,
@@ -275,6 +288,15 @@ def assemble(
         origins=origins,
         splits=splits,
     )
+
+
+def leader_choice(
+    settings: Settings, coordination: Coordination, table: MetadataTable, calls: TServerCalls, event_queue: EventQueue
+) -> LeaderChoice:
+    """The elections that ``replicas.election`` names."""
+    if settings.replicas.election == "coordination":
+        return LeaderChoice.by_coordination(table, calls, event_queue.ask_place, coordination)
+    return LeaderChoice.by_master(table, calls, event_queue.ask_place)
 
 
 def administrative(records: list[FateRecord]) -> list[FateRecord]:

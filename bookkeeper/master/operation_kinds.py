@@ -12,6 +12,7 @@ from bookkeeper.master.operations.export import ExportTable, ImportTable
 from bookkeeper.master.operations.properties import ChangeProperties
 from bookkeeper.master.operations.quarantine import RetryRange, SkipRange
 from bookkeeper.master.operations.read_only import SetReadOnly
+from bookkeeper.master.operations.replica_moves import MOVE_KIND, MoveReplicas
 from bookkeeper.master.operations.replicated_tables import DisableReplication, EnableReplication
 from bookkeeper.master.operations.split_merge import MERGE_KIND, SPLIT_KIND, AddSplits, MergeTablets
 from bookkeeper.master.operations.streams import ForgetStreams, StreamDone
@@ -34,6 +35,7 @@ def all_operations(context: Context) -> Mapping[str, Operation]:
         "set_authorizations": SetAuthorizations(context),
         SPLIT_KIND: AddSplits(context),
         MERGE_KIND: MergeTablets(context),
+        MOVE_KIND: MoveReplicas(context),
         "define_cluster": DefineCluster(context),
         "delete_cluster": DeleteCluster(context),
         "enable_replication": EnableReplication(context),

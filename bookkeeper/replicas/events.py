@@ -108,14 +108,6 @@ class LeaderRun:
 
 
 @dataclass(frozen=True, slots=True)
-class UnloadRun:
-    """The turn of a replica in UNLOAD (E-65)."""
-
-    final: Name | None = None
-    """The last state that the books name of its tablet; without it, all that the replica has is handed on."""
-
-
-@dataclass(frozen=True, slots=True)
 class LeaderNamed:
     """The election names a leader (E-19); for the leader itself, with what its term begins from.
 
@@ -201,7 +193,6 @@ Event = (
     | ReplicateTo
     | FollowerRun
     | LeaderRun
-    | UnloadRun
     | LeaderNamed
     | TargetsChanged
     | Collect

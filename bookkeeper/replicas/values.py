@@ -186,8 +186,6 @@ class Replica:
     """What the term that it leads has replayed (N1)."""
     named: int | None = None
     """The newest named state that the leader knows of: the children of a split get nothing beyond it."""
-    final: int | None = None
-    """In UNLOAD: the state at which its tablet ended, as the books name it. This state is handed on."""
     given_up: Positions = ()
     """Logs that were given up: their terms, and the offset from which their records are missing (N6)."""
 

@@ -35,9 +35,10 @@ from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
 from bookkeeper.tserver.commit.wal_opener import WalOpener
 from bookkeeper.tserver.leading.chain_states import ChainStates
+from bookkeeper.tserver.leading.host_calls import HostCalls
 from bookkeeper.tserver.leading.led_tablets import LedTablets
 from bookkeeper.tserver.leading.namer import Namer
-from bookkeeper.tserver.leading.senders import HostCalls, Senders
+from bookkeeper.tserver.leading.senders import Senders
 from bookkeeper.tserver.leading.terms import Terms
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flush_schedule import FlushLimits, FlushSchedule
@@ -58,6 +59,7 @@ from bookkeeper.tserver.receive.receiver import LocalApply, Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
 from bookkeeper.tserver.receive.slice_delivery import SliceDelivery
 from bookkeeper.tserver.receive.slice_retry import SliceRetry
+from bookkeeper.tserver.replicas.candidacies import Candidacies
 from bookkeeper.tserver.replicas.file_checker import CheckLimits, FileChecker
 from bookkeeper.tserver.replicas.file_repair import FileRepair, unmarked, unresolved
 from bookkeeper.tserver.replicas.file_source import FileSource
@@ -113,7 +115,7 @@ def assemble(env: Environment) -> Parts:
     limits = request_limits(env.settings)
     peer_limits = PeerLimits(limits.batch, env.clock)
     writing = _writing(env, registry)
-    hosts = HostCalls(env.stores.coordination, env.pool.tserver)
+    hosts = HostCalls(env.stores.coordination, env.pool.tserver, env.clock)
     replicas = None if env.host is None else _replicas(env, env.host, hosts)
     held = None if replicas is None else replicas.held
     sorter = Sorter(env.clock, env.die)
@@ -268,7 +270,9 @@ def _replicas(env: Environment, host: HostStore, hosts: HostCalls) -> ReplicaPar
     )
     incoming = IncomingFiles(host)
     receiver = ReplicaReceiver(held, incoming, books.row, clock, limits, env.die)
-    collector = ReplicaCollector(held, books.rows, clock, env.die)
+    collector = ReplicaCollector(held, books, clock, env.die)
+    stands = settings.replicas.election == "coordination"
+    candidacies = Candidacies(held, env.stores.coordination, env.session, clock, env.die) if stands else None
     repair = FileRepair(held, incoming, hosts.find, limits.reserve_bytes, clock, env.die)
     check = CheckLimits(settings.replicas.check_interval_ms, settings.replicas.check_bytes_max)
     return ReplicaParts(
@@ -279,6 +283,7 @@ def _replicas(env: Environment, host: HostStore, hosts: HostCalls) -> ReplicaPar
         repair,
         FileSource(held, repair.suspect),
         FileChecker(held, repair.suspect, check, clock, env.die),
+        candidacies,
     )
 
 

@@ -66,6 +66,8 @@ class ScriptedTServer:
     lock: threading.Lock = field(default_factory=threading.Lock)
     holds: list[HeldReplicaInfo] = field(default_factory=list)
     """The replica on its host."""
+    compactions: set[Extent] = field(default_factory=set)
+    """Tablets whose compaction was ordered; each is done when it is asked for again."""
     divided: set[Extent] = field(default_factory=set)
     """Tablets for which its host has linked the files of another one."""
 
@@ -102,9 +104,20 @@ class ScriptedTServer:
                 raise NotServingError(f"tablet {extent} is not served here")
             return self.points[extent]
 
+    def compact_tablet(self, extent: Extent, ticket: int) -> int:
+        self._may("compact_tablet")
+        with self.lock:
+            self.compactions.add(extent)
+        return 0 if ticket else 7
+
     def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas:  # noqa: ARG002
         self._may("replicas")
         return HeldReplicas(tuple(info for info in self.holds if table_id in ("", info.extent.table_id)), {})
+
+    def tablet_replica(self, table_id: str, directory: str) -> HeldReplicas:
+        self._may("tablet_replica")
+        key = table_id, directory
+        return HeldReplicas(tuple(info for info in self.holds if (info.extent.table_id, info.directory) == key), {})
 
     def divide_replica(self, source: str, children: Sequence[Extent]) -> list[Extent]:
         self._may("divide_replica")

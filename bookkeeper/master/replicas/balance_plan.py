@@ -65,7 +65,8 @@ def _best_move(
         fitting = [
             tablet
             for tablet in tablets
-            if loads.weight(tablet) < gap - LEAST_GAIN
+            if not tablet.chosen
+            and loads.weight(tablet) < gap - LEAST_GAIN
             and replica_on(tablet.replicas, source) is not None
             and replica_on(tablet.replicas, target) is None
         ]

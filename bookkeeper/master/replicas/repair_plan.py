@@ -5,7 +5,7 @@ steps of a replacement are writes of one cell each, at most one for a tablet in 
 
 ========  ===========================================================================================================
 join      a new placement on another host, which gets the tablet's segments and does not count
-finalize  it holds the leader's newest state (E-54): it votes
+finalize  it holds the leader's newest state (E-54): it votes; if that state is about to be named, then after its name
 demote    a replica too many votes no more; enough others in sync are left
 leave     it goes, a time later: a state that its leader named while it still voted has arrived in the books by then
           (R4), and enough voters hold that state, too
@@ -82,13 +82,23 @@ def is_in_sync(replica: TabletReplica, tablet: TabletState, hosts: Mapping[str, 
 
 
 def has_newest(replica: TabletReplica, tablet: TabletState, hosts: Mapping[str, HostState]) -> bool:
-    """E-54: whether a live joiner holds the newest state of the leader. It need not hold the named one: with too few
-    voters no newer state could be named without it.
-    """
+    """E-54: whether a live joiner holds the newest state of the leader."""
     host, held = hosts.get(replica.host), tablet.held.get(replica.host)
     leader = tablet.held.get(tablet.leader or "")
     is_here = host is not None and host.incarnation == replica.cell.incarnation
     return is_here and held is not None and leader is not None and held.has(leader.root)
+
+
+def waits_for_name(replica: TabletReplica, tablet: TabletState, hosts: Mapping[str, HostState]) -> bool:
+    """Whether a joiner with the newest state lacks the named one, and the voters can name the newest without it. Its
+    vote waits for that name, because a voter without the named state may not lead if all others are lost. With too few
+    voters no newer state could be named without the joiner: then it votes at once.
+    """
+    held, leader = tablet.held.get(replica.host), tablet.held.get(tablet.leader or "")
+    if held is None or leader is None or held.has(tablet.named):
+        return False
+    newest = [one for one in tablet.replicas if one.is_voter and has_newest(one, tablet, hosts)]
+    return len(newest) >= tablet.copies_needed
 
 
 def others_suffice(replica: TabletReplica, tablet: TabletState, hosts: Mapping[str, HostState]) -> bool:
@@ -105,11 +115,18 @@ def has_settled(replica: TabletReplica, tablet: TabletState, limits: RepairLimit
 
 
 def kept(tablet: TabletState, hosts: Mapping[str, HostState], loads: Loads, limits: RepairLimits) -> set[str]:
-    """The hosts that are to have the tablet in the end: as many good ones as are wanted, the least loaded first, voters
-    before joiners.
+    """The hosts that are to have the tablet in the end: as many good ones as are wanted, chosen ones first, then the
+    least loaded, voters before joiners.
     """
     good = [replica for replica in tablet.replicas if why_bad(replica, hosts, limits) is None]
-    good.sort(key=lambda one: (round(loads.without(one.host, tablet), 9), not one.is_voter, one.host))
+    good.sort(
+        key=lambda one: (
+            one.host not in tablet.chosen,
+            round(loads.without(one.host, tablet), 9),
+            not one.is_voter,
+            one.host,
+        )
+    )
     return {replica.host for replica in good[: tablet.wanted]}
 
 
@@ -146,7 +163,8 @@ def _lead(tablet: TabletState, hosts: Mapping[str, HostState], limits: RepairLim
 
 def _finalize(tablet: TabletState, hosts: Mapping[str, HostState], keep: set[str]) -> Finalize | None:
     for replica in tablet.replicas:
-        if not replica.is_voter and replica.host in keep and has_newest(replica, tablet, hosts):
+        is_ready = has_newest(replica, tablet, hosts) and not waits_for_name(replica, tablet, hosts)
+        if not replica.is_voter and replica.host in keep and is_ready:
             return Finalize(tablet.row, replica, f"{replica.host} holds the newest state")
     return None
 
@@ -155,20 +173,27 @@ def _join(
     tablet: TabletState, hosts: Mapping[str, HostState], loads: Loads, limits: RepairLimits, may_join: bool
 ) -> Join | None:
     bad = [reason for one in tablet.replicas if (reason := why_bad(one, hosts, limits)) is not None]
-    if not may_join or len(tablet.replicas) - len(bad) >= tablet.wanted:
+    missing = missing_chosen(tablet, hosts)
+    if not may_join or (len(tablet.replicas) - len(bad) >= tablet.wanted and not missing):
         return None
     lost = [one.host for one in tablet.replicas if is_lost(one, hosts)]
-    used = {one.host for one in tablet.replicas}
-    able = [
-        host
-        for host in hosts.values()
-        if host.is_alive and not host.is_draining and (host.name in lost or host.name not in used)
-    ]
+    able = missing or [host for host in hosts.values() if may_get(host, tablet, hosts)]
     if not able:
         return None
     best = min(able, key=lambda host: (host.name not in lost, loads.score[host.name], host.name))
-    reason = "; ".join(bad) or f"table.replicas is {tablet.wanted}"
+    reason = "an operation moves the tablet" if missing else "; ".join(bad) or f"table.replicas is {tablet.wanted}"
     return Join(tablet.row, best.name, best.incarnation or "", reason)
+
+
+def may_get(host: HostState, tablet: TabletState, hosts: Mapping[str, HostState]) -> bool:
+    """Whether a host may get a new replica of a tablet: it has none, or lost the one that it had."""
+    held = replica_on(tablet.replicas, host.name)
+    return host.is_alive and not host.is_draining and (held is None or is_lost(held, hosts))
+
+
+def missing_chosen(tablet: TabletState, hosts: Mapping[str, HostState]) -> list[HostState]:
+    """The hosts to which an operation moves a tablet, and which may get a replica of it."""
+    return [host for name, host in hosts.items() if name in tablet.chosen and may_get(host, tablet, hosts)]
 
 
 def is_lost(replica: TabletReplica, hosts: Mapping[str, HostState]) -> bool:
@@ -211,8 +236,10 @@ def _worst_first(
 
 def is_healthy(tablet: TabletState, hosts: Mapping[str, HostState], limits: RepairLimits) -> bool:
     """Whether a tablet has exactly the replicas that it is to have, as far as its row tells: no step is due."""
-    return len(tablet.replicas) == tablet.wanted and all(
-        one.is_voter and why_bad(one, hosts, limits) is None for one in tablet.replicas
+    return (
+        len(tablet.replicas) == tablet.wanted
+        and all(one.is_voter and why_bad(one, hosts, limits) is None for one in tablet.replicas)
+        and not missing_chosen(tablet, hosts)
     )
 
 

@@ -134,6 +134,17 @@ def is_quiet(row: Row) -> bool:
     return not row.family("log")
 
 
+def shares_files(row: Row) -> bool:
+    """Whether the named state of a tablet has a file with rows of other tablets."""
+    flush = row.cells.get(keys.FLUSH)
+    named = set(() if flush is None else FlushState.decode(flush.value).segments)
+    return any(
+        SegmentEntry.decode(cell.value).ranges
+        for uri, cell in row.family("segment").items()
+        if keys.parse_file(uri) in named
+    )
+
+
 def stale_uses(rows: Iterable[Row]) -> list[CellKey]:
     """The `log:` cells of remnants whose rows become tablets again. They are void: a row that becomes a remnant has
     none, so a dead tserver wrote them late.

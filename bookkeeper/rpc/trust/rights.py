@@ -91,6 +91,7 @@ PROCESS_METHODS = {
             "forget_roots",
             "apply_replicated",
             "replicas",
+            "tablet_replica",
             "divide_replica",
             "segment_offer",
             "segment_transit",

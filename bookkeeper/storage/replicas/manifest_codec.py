@@ -43,7 +43,7 @@ from bookkeeper.strict_json import (
 MAGIC = b"replica-manifest"
 VERSION = 2
 
-PASSING_FIELDS = ("has_memory", "incoming", "incoming_max", "merged", "declined", "replayed", "named", "final")
+PASSING_FIELDS = ("has_memory", "incoming", "incoming_max", "merged", "declined", "replayed", "named")
 """Fields of a replica that end with the process."""
 
 REPLICA_FIELDS = (
@@ -73,7 +73,6 @@ def durable_part(replica: Replica) -> Replica:
         declined=(),
         replayed=(),
         named=None,
-        final=None,
     )
 
 

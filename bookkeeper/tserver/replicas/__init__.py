@@ -7,4 +7,5 @@ tablets. ``replica_receiver`` takes segments from other hosts; ``offer_checks`` 
 longer need here. ``replica_divider`` links the files of a tablet that was split for the new ones. ``file_checker``
 compares files with their checksums, ``file_repair`` marks damaged ones and gets sound copies, which ``file_source`` of
 another host sends.
+``candidacies`` stands for the lead of tablets in the coordination store.
 """

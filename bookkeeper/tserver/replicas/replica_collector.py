@@ -1,19 +1,23 @@
 """Deletes what this host no longer has to hold: by the books, and never because something was not read.
 
-For each table with replicas here, one read of all its rows, complete or an error. A replica that its row names is
-collected by N4; one that its row does not name goes; one whose tablet has no row goes when a second read does not show
-it either, because rows that move during one read can be missed. An error ends the turn, and nothing of that table goes.
+For each replica here, one read of its tablet's row. A replica that its row names is collected by N4; one that its row
+does not name goes. When there is no row where the tablet ended, or one of another tablet, such as after a split, all
+rows of the table are read, complete or an error. A replica whose tablet has no row goes when a second such read does
+not show it either, because rows that move during one read can be missed. An error ends the turn for a table, and
+nothing of it goes.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
+from typing import Protocol
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError
+from bookkeeper.model import Extent
 from bookkeeper.replicas.events import Collect
 from bookkeeper.replicas.values import Placement, Replica, Stage, Target
 from bookkeeper.runtime.threads import SELDOM_MS, BackgroundThread, Die
@@ -24,8 +28,15 @@ from bookkeeper.tserver.replicas.offer_checks import ReplicaRow
 
 LOG = logging.getLogger(__name__)
 
-ReadRows = Callable[[str], Mapping[str, ReplicaRow]]
-"""Reads the tablets of a table by their directories: all of them, or raises TransientError or CorruptionError."""
+
+class ReadBooks(Protocol):
+    """Reads rows of tablets. Both raise TransientError or CorruptionError."""
+
+    def row(self, extent: Extent) -> ReplicaRow | None:
+        """The row of the tablet that ends where this one ends."""
+
+    def rows(self, table_id: str) -> Mapping[str, ReplicaRow]:
+        """The tablets of a table by their directories: all of them."""
 
 
 class Verdict(Enum):
@@ -61,22 +72,23 @@ def collect_event(replica: Replica, row: ReplicaRow) -> Collect:
 class ReplicaCollector:
     """Works in a thread of its own; one turn at a time."""
 
-    def __init__(self, replicas: HeldReplicas, read_rows: ReadRows, clock: Clock, die: Die) -> None:
+    def __init__(self, replicas: HeldReplicas, books: ReadBooks, clock: Clock, die: Die) -> None:
         self._replicas = replicas
-        self._read_rows = read_rows
+        self._books = books
         self._missed: set[ReplicaKey] = set()
         self._has_removed_orphans = False
         self._thread = BackgroundThread("replica-collector", clock, die)
 
     def collect(self) -> None:
         """One turn over all replicas. Errors are logged, and the rest goes on."""
+        held = {one.key: one for one in self._replicas.all()}
         placements: dict[ReplicaKey, Placement | None] = dict.fromkeys(self._replicas.damaged)
-        placements.update({held.key: held.placement for held in self._replicas.all()})
+        placements.update({key: one.placement for key, one in held.items()})
         missed: set[ReplicaKey] = set()
         for table_id in sorted({key.table_id for key in placements}):
             of_table = {key: placement for key, placement in placements.items() if key.table_id == table_id}
             try:
-                rows = self._read_rows(table_id)
+                rows = self._rows(table_id, {key: held.get(key) for key in of_table})
             except BookkeeperError as error:
                 LOG.warning("replicas of table %s are not collected now: %s", table_id, error.message)
                 missed |= self._missed & of_table.keys()
@@ -89,6 +101,18 @@ class ReplicaCollector:
         self._missed = missed
         if not self._has_removed_orphans:
             self._remove_orphans()
+
+    def _rows(self, table_id: str, wanted: Mapping[ReplicaKey, HeldReplica | None]) -> Mapping[str, ReplicaRow]:
+        """The rows of these tablets of a table by their directories: each where its replica says that it ends (None:
+        the replica is damaged), or all rows of the table, when one is not there. Raises as :class:`ReadBooks`.
+        """
+        found: dict[str, ReplicaRow] = {}
+        for key, held in wanted.items():
+            row = None if held is None else self._books.row(held.extent)
+            if row is None or row.key != key:
+                return self._books.rows(table_id)
+            found[key.directory] = row
+        return found
 
     def _work(self, key: ReplicaKey, placement: Placement | None, row: ReplicaRow | None) -> None:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from bookkeeper.replicas.events import UnloadRun
 from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.naming import holders_of, settled
 from bookkeeper.replicas.placements import (
@@ -19,7 +18,11 @@ from bookkeeper.replicas.placements import (
     stage_of,
     voters_of,
 )
-from bookkeeper.replicas.splitting import (
+from bookkeeper.replicas.values import INCOMING_MAX, KeyRange, Placement, ProtocolError, Replica, Stage, Target
+from tests.support.segment_simulation.books import Books
+from tests.support.segment_simulation.codec import InputError, need, only, read_placement
+from tests.support.segment_simulation.play import Args, Play, Reply, is_queued, said, targets_anew
+from tests.support.segment_simulation.splitting import (
     closed_at,
     copies_together,
     is_handed_over,
@@ -31,10 +34,6 @@ from bookkeeper.replicas.splitting import (
     split_in_place,
     successor_replica,
 )
-from bookkeeper.replicas.values import INCOMING_MAX, KeyRange, Placement, ProtocolError, Replica, Stage, Target
-from tests.support.segment_simulation.books import Books
-from tests.support.segment_simulation.codec import InputError, need, only, read_placement
-from tests.support.segment_simulation.play import Args, Play, Reply, is_queued, said, targets_anew
 from tests.support.segment_simulation.world import Turn, World, host_of, key_of
 
 
@@ -70,8 +69,14 @@ def step_join_finalize(play: Play, args: Args) -> Reply:
         raise ProtocolError(f"{leader} does not lead: only the leader ends a join")
     books = world.books_of(leader)
     joiner = world.replicas[name]
-    if not may_finalize_join(world.replicas[leader], joiner.placement, world.rules):
-        raise ProtocolError(f"{name} lacks the latest segment of {leader}: replicate to it first")
+    voters = voters_of(books.row)
+    if not may_finalize_join(
+        world.replicas[leader], joiner.placement, books.named, voters, books.copies_min, world.rules
+    ):
+        raise ProtocolError(
+            f"{name} lacks the latest segment of {leader}, or the named state: replicate to it first, then name the "
+            "latest"
+        )
     books.row = join_finalized(books.row, name, joiner.placement)
     if joiner.stage in (Stage.JOINING, Stage.LOADING):
         world.replicas[name] = replace(joiner, stage=stage_of(books.row, name, world.rules) or Stage.LIVE)
@@ -206,7 +211,7 @@ def step_unload(play: Play, args: Args) -> Reply:
     turn = Turn(outcome="waits")
     books = play.world.books_of(name)
     _begin_unload(play.world, name)
-    play.world.happen(name, UnloadRun(books.named if play.world.rules.terms else None), turn, is_queued(args))
+    play.world.unload(name, books.named if play.world.rules.terms else None, turn, is_queued(args))
     return said(play, turn)
 
 

@@ -19,6 +19,7 @@ from bookkeeper.master.cycle.replicate_file import KIND, ReplicateFiles
 from bookkeeper.master.cycle.work_dispatch import RESEND_NS, DispatchSettings, WorkDispatcher
 from bookkeeper.master.fate.fate_store import FateStore
 from bookkeeper.master.index.shipments import Report, Shipments
+from bookkeeper.master.operations.replica_moves import Moves
 from bookkeeper.master.operations.table_lifecycle import as_deleted
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine, RangeKey
@@ -64,10 +65,10 @@ class Running:
             self.quarantine,
         )
         ask_place = self.event_queue.ask_place
-        leaders = LeaderChoice(world.table, calls, ask_place)
+        leaders = LeaderChoice.by_master(world.table, calls, ask_place)
         placement = Placement(master.books.stores, calls, world.clock, ask_place, master.books.note_assigned, leaders)
         stores, limits = master.books.stores, RepairLimits(60_000, 2, 90_000)
-        repairer = Repairer(stores, world.clock, leaders.held, limits, placement.request_leader)
+        repairer = Repairer(stores, world.clock, leaders.held, limits, placement.request_leader, Moves, lambda *_: None)
         self.cycle = Cycle(
             CycleTiming(world.clock, rng, settings),
             calls,

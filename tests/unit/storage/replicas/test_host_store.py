@@ -83,7 +83,6 @@ def test_each_field_of_a_replica_is_written_or_ends_with_the_process() -> None:
         declined=(("host2", 1),),
         replayed=((1, 1),),
         named=1,
-        final=1,
     )
     assert durable_part(changed) == manifest_of().replica
     assert decode_manifest(encode_manifest(replace(manifest_of(), replica=changed))).replica == durable_part(changed)
