@@ -40,6 +40,8 @@ MOVABLE = "host2"
 SMALL = "host3"
 """The host whose directory is a small disk, where this user may mount one."""
 DISK_BYTES = 256 << 20
+ROOM_LEFT_BYTES = 8 << 10
+"""Less than a segment. A host that tries to write one frees as much again and again."""
 LOCKED_S = 2.0
 """A running process has a lock of a store for less."""
 
@@ -183,9 +185,9 @@ class HostedCluster:
 
     @contextmanager
     def full(self) -> Iterator[None]:
-        """Inside the block the disk of :data:`SMALL` has no byte left."""
+        """Inside the block the disk of :data:`SMALL` has no room for a segment."""
         assert self.disk is not None, "there is no small disk"
-        self.disk.fill()
+        self.disk.fill(ROOM_LEFT_BYTES)
         try:
             yield
         finally:
