@@ -113,8 +113,9 @@ class Placement:
         for row in dict(self.problems):
             if row not in tablets:
                 self._clear_problem(row)
-        for row in [row for row in self._leaderless if row not in tablets]:
-            del self._leaderless[row]
+        for row in list(self._leaderless):
+            if row not in tablets:
+                self._leaderless.pop(row, None)
         with self._placing:
             self._place(tablets, cluster, self._may_place(cluster))
 
@@ -289,6 +290,7 @@ class Placement:
 
     def _clear_problem(self, row: bytes) -> None:
         self.problems.pop(row, None)
+        self._leaderless.pop(row, None)
         self._retries.over(row)
 
     # ---- orders
