@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -15,6 +16,8 @@ from tests.support.tservers import records, wait_until
 pytestmark = pytest.mark.integration
 
 DISK_BYTES = 32 << 20
+ROOM_LEFT_BYTES = 8 << 10
+"""Less than the segment of the test."""
 
 
 @pytest.fixture
@@ -40,8 +43,10 @@ def test_a_leader_without_room_says_so_and_leaves_without_a_flush(world: Hosts, 
     node = world.node("host2")
     parts = node.process.parts.tablets
     assert parts.served().without_room == ()
-    disk.fill()
-    rows = [(b"%04d" % number, b"v" * 1_000) for number in range(40)]
+    world.wait_named(extent, "host2")
+    disk.fill(ROOM_LEFT_BYTES)
+    rng = Random(1)
+    rows = [(b"%04d" % number, rng.randbytes(1_000)) for number in range(40)]
     assert world.ground.write(node, extent, records(rows)) == ()
     wait_until(lambda: parts.served().without_room == (extent,), "word of the full disk")
     world.unload(extent, "host2")
