@@ -51,6 +51,7 @@ struct TabletProblem {
 struct ServedTablets {
   1: required list<Extent> extents
   2: required list<TabletProblem> problems   // what fails repeatedly for some of them until an operator acts
+  3: required list<Extent> without_room      // those with several replicas whose next segment this host's disk has no room for
 }
 
 struct SplitPoint {
