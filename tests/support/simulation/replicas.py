@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.config.table_properties import TableProperties, parse_properties
 from bookkeeper.metadata import keys
+from bookkeeper.metadata.lost_logs import lost_cells
 from bookkeeper.metadata.metadata_table import Column, Row
 from bookkeeper.metadata.values import VOTER, FlushState, ReplicaCell, decode_dir
 from bookkeeper.replicas.values import Placement
@@ -209,6 +210,7 @@ class ReplicaLaws:
         replicas = {host.name: 0 for host in self.cluster.hosts}
         for tablet in self.tablets():
             held = self.held(tablet)
+            left += [f"{tablet} goes on without {log}" for log in lost_cells(tablet.row)]
             wanted = self._properties(tablet).replicas
             if len(tablet.cells) != wanted or len(tablet.voters) != wanted:
                 left.append(f"{tablet} has replicas {tablet.cells}: want {wanted} voters")
