@@ -70,6 +70,7 @@ def health(found: ReplicaHealth) -> View:
         "tablets_in_danger": found.in_danger,
         "replicas_joining": found.joining,
         "lacking_segments_max": found.lacking_segments,
+        "damaged_files": found.damaged_files,
         "lacking_bytes": found.lacking_bytes,
         "joining_bytes": found.joining_bytes,
         "joined_bytes": found.joined_bytes,
