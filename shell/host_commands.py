@@ -8,8 +8,13 @@ import click
 
 from bookkeeper.rpc.contract.host_messages import HostInfo, SegmentStanding, TabletReplicas, WaitingFiles
 from shell import parameters
-from shell.output import Output, Record, printable
+from shell.output import Output, Record, printable, utc
 from shell.shell_session import Session, in_session
+
+COLUMNS = (
+    *("host", "state", "zone", "away_since", "replicas", "joining", "joined", "serves", "bytes", "lacks"),
+    *("incarnation", "lost_logs", "problem"),
+)
 
 
 def host_state(host: HostInfo) -> str:
@@ -32,16 +37,18 @@ def joined_part(host: HostInfo) -> str | None:
 def hosts(session: Session, output: Output) -> None:
     """List the hosts: the replicas that each is to hold, how many of them join, the tablets that it serves, its bytes.
 
-    A host is "alive", "away" (no process of it runs), or "draining". Its bytes are those of its replicas; "-" when it
-    does not answer. Tablets of tables with one replica count as served, and have no replica here. LACKS: the segments
-    that leaders on other hosts have for it; JOINED: the part of the joining replicas that is here. LOST LOGS: those on
-    it that tablets go on without, one for each tablet; they come back with the host. With --json also the bytes of
-    these, and what other hosts lack of the tablets that it leads.
+    A host is "alive", "away" (no process of it runs), or "draining". Its zone is shown while it lives. Its bytes are
+    those of its replicas; "-" when it does not answer. Tablets of tables with one replica count as served, and have no
+    replica here. LACKS: the segments that leaders on other hosts have for it; JOINED: the part of the joining replicas
+    that is here. LOST LOGS: those on it that tablets go on without, one for each tablet; they come back with the host.
+    With --json also the bytes of these, and what other hosts lack of the tablets that it leads.
     """
     rows: list[Record] = [
         {
             "host": host.name,
             "state": host_state(host),
+            "zone": host.zone or None,
+            "away_since": utc(host.away_since_ms or 0),
             "replicas": host.replicas,
             "joining": host.joining,
             "serves": host.leads,
@@ -60,20 +67,7 @@ def hosts(session: Session, output: Output) -> None:
         }
         for host in session.client.hosts.list()
     ]
-    columns = (
-        "host",
-        "state",
-        "replicas",
-        "joining",
-        "joined",
-        "serves",
-        "bytes",
-        "lacks",
-        "incarnation",
-        "lost_logs",
-        "problem",
-    )
-    output.records(rows, columns, "no hosts")
+    output.records(rows, COLUMNS, "no hosts")
 
 
 @click.group()
@@ -134,7 +128,9 @@ def with_lost_logs(segment: SegmentStanding, tablet: TabletReplicas) -> str:
 
 
 def segment_records(tablet: TabletReplicas) -> Iterator[Record]:
-    """The segments that any host has of a tablet, oldest first; then the files that wait to be deleted, by reason."""
+    """The segments that any host has of a tablet, oldest first; then the files that wait to be deleted, by reason, and
+    those that are damaged.
+    """
     end_row = tablet.extent.end_row
     through = {"through": None if end_row is None else printable(end_row)}
     for one in tablet.segments:
@@ -164,6 +160,25 @@ def segment_records(tablet: TabletReplicas) -> Iterator[Record]:
             "held_by": sorted(hosts),
             "acked_by": [],
             "waits_for": f"deletion: {reason}",
+        }
+    yield from damage_records(tablet, through)
+
+
+def damage_records(tablet: TabletReplicas, through: Record) -> Iterator[Record]:
+    """The files that are damaged on hosts of a tablet, one record for all."""
+    damaged = {one.host: one.held.damaged for one in tablet.replicas if one.held is not None and one.held.damaged}
+    if damaged:
+        yield {
+            **through,
+            "segment": None,
+            "base": None,
+            "major": None,
+            "files": len({name for names in damaged.values() for name in names}),
+            "bytes": None,
+            "retained": None,
+            "held_by": sorted(damaged),
+            "acked_by": [],
+            "waits_for": "a sound copy of another host: the files are damaged",
         }
 
 

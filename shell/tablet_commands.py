@@ -60,12 +60,27 @@ def tablets(session: Session, output: Output, table: str) -> None:
 @click.command()
 @_TABLE
 @click.argument("rows", type=parameters.row, nargs=-1, required=True, metavar="ROW...")
+@click.option(
+    "--onto",
+    metavar="HOST,...",
+    default="",
+    help="Move the tablets that end at these rows to these hosts, as many as the table has replicas.",
+)
 @in_session
-def addsplits(session: Session, output: Output, table: str, rows: tuple[bytes, ...]) -> None:
-    """Split tablets of a table at these rows; the table stays in use, and its replication continues."""
-    session.client.tables.add_splits(table, rows)
+def addsplits(session: Session, output: Output, table: str, rows: tuple[bytes, ...], onto: str) -> None:
+    """Split tablets of a table at these rows; the table stays in use, and its replication continues.
+
+    With --onto, each tablet that ends at one of these rows first writes its rows into files of its own; then the chosen
+    hosts get these, and the other hosts let the tablet go. The command returns when the move has begun; `tablets` shows
+    the hosts, and `operations` the move.
+    """
+    hosts = [host for host in onto.split(",") if host]
+    session.client.tables.add_splits(table, rows, hosts)
     shown = [printable(row) for row in sorted(set(rows))]
-    output.result(f"tablets of table {table} end at {', '.join(shown)}", {"name": table, "splits": shown})
+    move = f"; those that end there move to {', '.join(hosts)}" if hosts else ""
+    output.result(
+        f"tablets of table {table} end at {', '.join(shown)}{move}", {"name": table, "splits": shown, "onto": hosts}
+    )
 
 
 @click.command()

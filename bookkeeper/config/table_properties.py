@@ -105,7 +105,7 @@ class TableProperties(BaseModel):
         default=1,
         alias="table.replicas",
         description="Hosts that hold the segments of each tablet. 1: they lie on the cluster's Volume. More: each of "
-        "these hosts has them on its own disk. 1 is right for one machine.",
+        "these hosts has them on its own disk. It may change while the table is written. 1 is right for one machine.",
     )
     copies_min: Annotated[int, Field(ge=0, le=REPLICAS_MAX)] = Field(
         default=0,

@@ -9,7 +9,7 @@ alone writes on its disk, so a log on another host can be read, listed, deleted 
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -154,10 +154,6 @@ class LogVolume:
         """See :class:`Volume`."""
         for part in _in_runs(names):
             self._here(part[0]).discard(part)
-
-    def share(self, names: Mapping[str, str]) -> None:
-        """See :class:`Volume`: both names on the cluster's Volume."""
-        self._shared.share(names)
 
     def remove_tree(self, directory: str) -> None:
         """See :class:`Volume`: on the cluster's Volume; the files of hosts go by name."""

@@ -40,7 +40,8 @@ from bookkeeper.master.index.shipments import Shipments
 from bookkeeper.master.operation_kinds import all_operations
 from bookkeeper.master.operations.context import Context, MasterHooks, OperationSettings
 from bookkeeper.master.operations.quarantine import range_args
-from bookkeeper.master.operations.split_merge import claimed_rows
+from bookkeeper.master.operations.replica_moves import MOVE_KIND, move_args, moves_under_way
+from bookkeeper.master.operations.split_merge import STORE_KIND, claimed_rows
 from bookkeeper.master.origins.origin_parts import OriginParts
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine
@@ -51,6 +52,8 @@ from bookkeeper.master.queries.target_states import Now
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.master.reign.reign_stores import ReignStores
+from bookkeeper.master.replicas.away_hosts import AwayHosts
+from bookkeeper.master.replicas.change_store import change_store_args
 from bookkeeper.master.replicas.failover import LogFailover
 from bookkeeper.master.replicas.leader_choice import LeaderChoice
 from bookkeeper.master.replicas.repair_state import RepairLimits
@@ -108,7 +111,9 @@ class Leadership:
     def hosts(self) -> HostQueries:
         """The answers about hosts and replicas."""
         problems = {} if self.queries.states is None else self.queries.states.problems
-        return HostQueries(self.queries.table, self.tservers, self.queries.read_config, problems)
+        return HostQueries(
+            self.queries.table, self.tservers, self.queries.read_config, self.cycle.repairer.away, problems
+        )
 
     def start(self) -> None:
         """Start the threads."""
@@ -241,7 +246,20 @@ def assemble(
         losses=lambda: failover.losses,
     )
     limits = RepairLimits(settings.replicas.repair_after_ms, settings.replicas.joins_max, flight_ms)
-    repairer = Repairer(stores, clock, placement.leaders.held, limits, placement.request_leader)
+    away = AwayHosts(coordination, clock)
+    repairer = Repairer(
+        stores,
+        clock,
+        placement.leaders.held,
+        limits,
+        placement.request_leader,
+        moves=lambda: moves_under_way(fate.pending()),
+        rewrite=lambda name, view: fate.submit(
+            MOVE_KIND, move_args(name, [view.extent.end_row], [one.host for one in view.replicas])
+        ),
+        away=away,
+        change_store=lambda table: begin_store_change(fate, table),
+    )
     hooks = MasterHooks(
         wake=event_queue.ask_full,
         tablets_changed=event_queue.tablets_changed,
@@ -284,6 +302,14 @@ def assemble(
         origins=origins,
         splits=splits,
     )
+
+
+def begin_store_change(fate: FateEngine, table: str) -> None:
+    """Begin to move the tablets of a table, unless an operation on the table runs: the next cycle asks again."""
+    args = change_store_args(table)
+    locks = set(fate.kinds[STORE_KIND].locks(args))
+    if not any(locks & set(running.locks) for running in fate.pending() if not running.ended):
+        fate.submit(STORE_KIND, args)
 
 
 def leader_choice(

@@ -2,7 +2,7 @@
 
 Arrives: a master process. Leaves: :class:`Observation` and :class:`RetainedFile` values for :mod:`bookkeeper.monitor`.
 It reads the same data as clients' calls, holds a lock of the master only for the time of a copy, and writes nothing.
-Runs in the monitor's thread.
+Runs in the monitor's threads: ``hosts``, ``tablets`` and ``tablet`` in one, the rest in the other.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class MasterSource:
             reasons.books(row)
         for key in scan_rows(collector.stores.table):
             reasons.quarantined(key)
-        for row in collector.stores.table.scan(*keys.section(keys.HOLD_PREFIX), ("fate",)):
+        for row in collector.stores.table.scan(*keys.section(keys.HOLD_PREFIX), keys.HOLD_FAMILIES):
             reasons.held(row)
         volume = lead.tservers.volume
         sizes = {

@@ -218,6 +218,13 @@ METRICS = (
         lambda _sample, books: _one(books.replicas.lacking_segments),
     ),
     Metric(
+        "replica_damaged_files",
+        "gauge",
+        (),
+        "Segment files that live hosts have found damaged and get again from other hosts; 0 is healthy",
+        lambda _sample, books: _one(books.replicas.damaged_files),
+    ),
+    Metric(
         "tablets_without_logs",
         "gauge",
         (),

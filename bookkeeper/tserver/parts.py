@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bookkeeper.coordination.coordination_protocol import Session
-from bookkeeper.errors import CorruptionError
+from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract import replica_messages
@@ -31,11 +31,15 @@ from bookkeeper.tserver.receive.receive_streams import Streams
 from bookkeeper.tserver.receive.receiver import Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
 from bookkeeper.tserver.replicas.candidacies import Candidacies
+from bookkeeper.tserver.replicas.file_checker import FileChecker
+from bookkeeper.tserver.replicas.file_repair import FileRepair, Resolve
+from bookkeeper.tserver.replicas.file_source import FileSource
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
 from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReplicaReceiver
+from bookkeeper.tserver.replicas.replica_stores import ReplicaStores
 from bookkeeper.tserver.replicas.served_logs import ServedLogs
 from bookkeeper.tserver.replicas.wire_forms import replica_info
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
@@ -107,6 +111,8 @@ class TabletParts:
     compactor: Compactor
     sorter: Sorter
     leading: LeadingParts
+    resolve: Resolve
+    """Deals with damaged segments on this host."""
 
     def served(self) -> ServedTablets:
         """The tablets served here, with the problems of some of them."""
@@ -116,7 +122,12 @@ class TabletParts:
 
     def split_point(self, extent: Extent, row_bytes_max: int) -> SplitPoint:
         """The row near the middle of a tablet's segments. Raises NotServingError, CorruptionError, UnavailableError."""
-        middle = self.registry.serving(extent).data.middle(row_bytes_max)
+        data = self.registry.serving(extent).data
+        try:
+            middle = data.middle(row_bytes_max)
+        except CorruptionError as error:
+            self.resolve(error, 0)
+            raise UnavailableError(f"a sound copy of a segment of tablet {extent} has just come: ask again") from error
         return SplitPoint(middle.size_bytes, middle.shared_bytes, middle.row, middle.reason)
 
 
@@ -140,7 +151,11 @@ class ReplicaParts:
     receiver: ReplicaReceiver
     collector: ReplicaCollector
     divider: ReplicaDivider
+    repair: FileRepair
+    source: FileSource
+    checker: FileChecker
     logs: ServedLogs
+    stores: ReplicaStores
     candidacies: Candidacies | None
     """None where the master asks (``replicas.election``)."""
 
@@ -148,6 +163,8 @@ class ReplicaParts:
         """Start the threads."""
         self.receiver.start()
         self.collector.start()
+        self.repair.start()
+        self.checker.start()
         if self.candidacies is not None:
             self.candidacies.start()
 
@@ -155,8 +172,14 @@ class ReplicaParts:
         """End the threads."""
         self.receiver.close()
         self.collector.close()
+        self.checker.close()
+        self.repair.close()
         if self.candidacies is not None:
             self.candidacies.close()
+
+    def status(self) -> Mapping[str, str]:
+        """Facts for operators."""
+        return {**self.receiver.status(), **self.checker.status(), **self.repair.status()}
 
     def infos(self, table_id: str, with_segments: bool) -> replica_messages.HeldReplicas:
         """The replicas on this host; ``table_id`` empty = of all tables."""
@@ -218,7 +241,7 @@ class Parts:
     def status(self) -> Mapping[str, str]:
         """Facts for operators: counts, bytes, offsets."""
         tablets = self.tablets.registry.all()
-        replicas = {} if self.replicas is None else self.replicas.receiver.status()
+        replicas = {} if self.replicas is None else self.replicas.status()
         return {
             **replicas,
             "session": self.session.session_id,

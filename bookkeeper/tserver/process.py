@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from dataclasses import replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
@@ -72,7 +73,7 @@ class TServerProcess:
         )
         self._pool = RpcPool(hello, settings.rpc, clock, process_credentials(settings))
         self._host = open_host(settings)
-        identity = None if self._host is None else self._host.identity
+        identity = None if self._host is None else replace(self._host.identity, zone=settings.host.zone)
         self._session = coordination.open_session(SESSION_KIND, self._server.address, identity)
         self._ended = threading.Event()
         self._retries = SessionRetries(self._session, clock, random.Random())

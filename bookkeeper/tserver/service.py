@@ -26,11 +26,13 @@ from bookkeeper.rpc.contract.messages import (
 )
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, OfferAnswer, SegmentPart, SegmentsOffer
 from bookkeeper.rpc.contract.replica_messages import (
+    FileRequest,
     HeldReplicas,
     SegmentAck,
     SegmentAnswer,
     SegmentOffer,
     SegmentTransit,
+    StateConfirmation,
 )
 from bookkeeper.rpc.dispatch import caller, secret_holder
 from bookkeeper.rpc.trust.table_rights import TableRights
@@ -172,6 +174,10 @@ class TServerService:
 
     # ---- other hosts of this cluster
 
+    def confirm_states(self, leader: str, confirmations: Sequence[StateConfirmation]) -> Sequence[bool]:
+        """See :meth:`ReplicaReceiver.confirm`."""
+        return self._replicas.receiver.confirm(leader, confirmations)
+
     def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas:
         """See :meth:`ReplicaParts.infos`."""
         return self._replicas.infos(table_id, with_segments)
@@ -184,6 +190,14 @@ class TServerService:
         """See :meth:`ReplicaDivider.divide`."""
         return self._replicas.divider.divide(source, children)
 
+    def take_replica(self, extent: Extent, files: Mapping[str, str]) -> bool:
+        """See :meth:`ReplicaStores.take`."""
+        return self._replicas.stores.take(extent, files)
+
+    def publish_replica(self, extent: Extent) -> bool:
+        """See :meth:`ReplicaStores.publish`."""
+        return self._replicas.stores.publish(extent)
+
     def segment_offer(self, offer: SegmentOffer) -> SegmentAnswer:
         """See :meth:`ReplicaReceiver.offer`."""
         return self._replicas.receiver.offer(offer)
@@ -191,6 +205,10 @@ class TServerService:
     def segment_transit(self, transit: SegmentTransit) -> SegmentAck:
         """See :meth:`ReplicaReceiver.transit`."""
         return self._replicas.receiver.transit(transit)
+
+    def replica_content(self, request: FileRequest) -> bytes:
+        """See :meth:`FileSource.content`."""
+        return self._replicas.source.content(request)
 
     def read_log(self, incarnation: str, name: str, position: int, length: int) -> LogPart:
         """See :meth:`ServedLogs.read`."""

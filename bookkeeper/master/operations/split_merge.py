@@ -57,9 +57,10 @@ AGAIN_MS = 20
 DIVIDE_AGAIN_MS = 200
 SERVE_AGAIN_MS = 500
 
-SPLIT_KIND, MERGE_KIND = "add_splits", "merge_tablets"
+SPLIT_KIND, MERGE_KIND, STORE_KIND = "add_splits", "merge_tablets", "change_store"
 
-CLAIMING_STEPS = ("hold", "write", "divide")
+CLAIMING_KINDS = (SPLIT_KIND, MERGE_KIND, STORE_KIND)
+CLAIMING_STEPS = ("hold", "write", "divide", "take")
 """While an operation is at one of these, placement leaves its tablets alone."""
 
 FACTS_FAMILIES = ("tablet", "location", "segment", "log", keys.REPLICA_FAMILY)
@@ -82,11 +83,11 @@ class PendingOperation(Protocol):
 
 
 def claimed_rows(operations: Iterable[PendingOperation]) -> set[bytes]:
-    """The rows that running splits and merges have claimed."""
+    """The rows that running splits, merges and changes of the store have claimed."""
     return {
         row
         for running in operations
-        if running.op.type in (SPLIT_KIND, MERGE_KIND) and running.step in CLAIMING_STEPS
+        if running.op.type in CLAIMING_KINDS and running.step in CLAIMING_STEPS
         for row in decode_bytes(cast("list[str]", running.state.get("rows", [])))
     }
 

@@ -13,6 +13,7 @@ from bookkeeper.errors import BookkeeperError, NotFoundError
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.index.snapshot import tablet_view
 from bookkeeper.master.queries.replica_report import Answer, HostSums, NamedFiles, answer_of, tablet_standing
+from bookkeeper.master.replicas.away_hosts import AwayHosts
 from bookkeeper.master.replicas.leader_choice import named_state
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.lost_logs import given_up
@@ -38,6 +39,7 @@ class HostQueries:
     table: MetadataTable
     tservers: TServers
     read_config: Callable[[], ClusterConfig]
+    away: AwayHosts
     problems: Mapping[bytes, str] = field(default_factory=dict)
     """By row, why a tablet can't be served."""
 
@@ -60,7 +62,11 @@ class HostQueries:
         sums = HostSums()
         for view in views:
             sums.add(view, of_session.get(view.session or ""), answers)
-        return [host_info(name, live.get(name), config, sums, answers[name], lost[name]) for name in names]
+        since_ms = self.away.since_ms
+        return [
+            host_info(name, live.get(name), config, sums, answers[name], lost[name], since_ms.get(name))
+            for name in names
+        ]
 
     def check_host(self, name: str) -> None:
         """Raises NotFoundError for a name that no host of the cluster has."""
@@ -140,8 +146,11 @@ def host_info(
     sums: HostSums,
     answer: Answer,
     lost_logs: int,
+    away_since_ms: int | None,
 ) -> HostInfo:
-    """One host: its session (None while it is away), its sums, its answer, and its logs that tablets go on without."""
+    """One host: its session (None while it is away), its sums, its answer, its logs that tablets go on without, and
+    since when it is away.
+    """
     held, problem = answer
     return HostInfo(
         name,
@@ -159,5 +168,7 @@ def host_info(
         sums.unsent_bytes[name],
         sums.joining_bytes[name],
         sums.joined_bytes[name],
+        None if info is None or info.host is None else info.host.zone,
+        away_since_ms if info is None else None,
         lost_logs,
     )

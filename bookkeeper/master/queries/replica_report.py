@@ -26,7 +26,9 @@ def key_of(view: TabletView) -> TabletKey:
 def answer_of(held: HeldReplicas) -> Answer:
     """The answer of a host."""
     found = {(info.extent.table_id, info.directory): info for info in held.replicas}
-    return found, "; ".join(held.damaged.values())
+    files = sum(len(info.damaged) for info in held.replicas)
+    problems = [f"{files} damaged files, which other hosts are asked for"] if files else []
+    return found, "; ".join([*held.damaged.values(), *problems])
 
 
 @dataclass(frozen=True, slots=True)

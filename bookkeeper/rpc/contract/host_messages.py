@@ -10,8 +10,9 @@ from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo
 
 @dataclass(frozen=True, slots=True)
 class HostInfo:
-    """A host of the cluster. ``incarnation`` and ``address``: None while it is away; ``bytes``: of what it holds, None
-    when it does not answer.
+    """A host of the cluster. ``incarnation``, ``address`` and ``zone``: None while it is away; ``bytes``: of what it
+    holds, None when it does not answer. ``away_since_ms``: wall clock when a master noticed that it was away; None
+    while it lives.
 
     ``lacking``: what leaders on other hosts have for it; ``unsent``: what other hosts lack of the tablets that it
     leads; ``joined_bytes`` of ``joining_bytes``: the part of the joining replicas that is here; ``lost_logs``: how many
@@ -33,6 +34,8 @@ class HostInfo:
     unsent_bytes: int = 0
     joining_bytes: int = 0
     joined_bytes: int = 0
+    zone: str | None = None
+    away_since_ms: int | None = None
     lost_logs: int = 0
 
 

@@ -6,6 +6,7 @@ Arrives: what a schedule wants of tablets and hosts. Leaves: the same in terms o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent
@@ -171,7 +172,7 @@ class HostedStage(Stage):
     more: Sequence[str] = ("away", "wipe")
     threads: Sequence[str] = ("compactor", "namer", "sender-", "rpc-segment_", "replica-collector")
     repeated: Sequence[str] = ("segment_offer", "segment_transit", "replicas")
-    without: Sequence[str] = ("move", "take_all", "split", "merge", "create_table", "delete_table")
+    without: Sequence[str] = ("move", "take_all", "merge", "create_table", "delete_table")
     takes: Mapping[str, object] = {}
 
     def _found(self, overrides: Mapping[str, object]) -> None:
@@ -180,6 +181,11 @@ class HostedStage(Stage):
         self.clusters = (self.west, self.east)
         self.east.create_table("t", "2", [b"g", b"t"], [GOLD])
         self.east.create_table("u", "4", [b"k"])
+
+    def hosts_for(self, cluster: Cluster, rng: Random) -> list[str]:
+        """Every other split on hosts moves its tablets to chosen ones."""
+        names = [host.name for host in cluster.hosts]
+        return sorted(rng.sample(names, 3)) if names and rng.random() < 0.5 else []
 
     def _join(self) -> None:
         self.west.define(self.east)
