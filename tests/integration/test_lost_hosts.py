@@ -16,7 +16,7 @@ from bookkeeper.client import Client, Mutation
 from bookkeeper.errors import NotFoundError, TransientError
 from bookkeeper.standalone.joining import join_cluster, local_directory
 from tests.support.cluster import Cluster
-from tests.support.workloads_pair import SETTINGS as PAIR
+from tests.support.workloads_clusters import SETTINGS as PAIR
 
 pytestmark = pytest.mark.integration
 
