@@ -118,14 +118,6 @@ def test_n6_a_leader_that_dies_before_the_name_leaves_the_tail_to_the_next_one(w
     assert fail_over(world) == 5, "N6: records of a tail are applied twice"
 
 
-def test_red_n6_a_tail_is_merged_again_and_again(world: Hosts) -> None:
-    with (
-        fault("tails-are-merged-again"),
-        pytest.raises(AssertionError, match="N6: records of a tail are applied twice"),
-    ):
-        fail_over(world)
-
-
 def check_deletes_stay(world: Hosts) -> None:
     """A record in the tail is deleted while its host is away, and a compaction comes before the host does."""
     extent, _, away = led_with_tail(world)

@@ -168,7 +168,7 @@ def host_info(
         sums.unsent_bytes[name],
         sums.joining_bytes[name],
         sums.joined_bytes[name],
-        lost_logs,
         None if info is None or info.host is None else info.host.zone,
         away_since_ms if info is None else None,
+        lost_logs,
     )

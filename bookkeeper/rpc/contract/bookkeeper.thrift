@@ -605,7 +605,7 @@ struct TabletReplicas {
   21: required i32 wanted                 // table.replicas
   22: required string problem             // why no host leads it; may be empty
   23: required list<SegmentStanding> segments   // old to new; empty unless they were asked for
-  5: required list<string> lost_logs      // logs that the tablet is served without
+  30: required list<string> lost_logs      // logs that the tablet is served without
 }
 
 service Node {

@@ -34,9 +34,9 @@ class HostInfo:
     unsent_bytes: int = 0
     joining_bytes: int = 0
     joined_bytes: int = 0
-    lost_logs: int = 0
     zone: str | None = None
     away_since_ms: int | None = None
+    lost_logs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
