@@ -26,10 +26,11 @@ from bookkeeper.master.index.shipments import Report, Shipment, Shipments
 from bookkeeper.master.operations import clusters, export, streams, table_lifecycle
 from bookkeeper.master.placement import placement, tablet_balance
 from bookkeeper.master.placement.load_retries import LoadRetries
+from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine import quarantined_ranges
 from bookkeeper.master.reign import books_proof, leader
 from bookkeeper.master.reign.reign_stores import ReignStores
-from bookkeeper.master.replicas import election, leader_balance, repair_plan
+from bookkeeper.master.replicas import balance_plan, change_store, election, leader_balance, repair_plan
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.keys import _utf8
 from bookkeeper.metadata.metadata_table import MAX_RANK, CellKey, Row
@@ -145,6 +146,16 @@ MASTER_FAULTS: dict[str, Fault] = {
         lambda replica, tablet, limits: True,  # noqa: ARG005
         "R4: a replica leaves while a state that counts on it may still arrive in the books",
     ),
+    "balance-takes-zones-away": Fault(
+        balance_plan.keeps_zones,
+        lambda tablet, source, target, hosts: True,  # noqa: ARG005
+        "the balance puts two replicas of a tablet into one zone",
+    ),
+    "a-move-needs-no-copies": Fault(
+        change_store.may_switch,
+        lambda problems: True,  # noqa: ARG005
+        "N3: a tablet moves between the Volume and hosts although its files are not there",
+    ),
     "leaders-move-at-any-time": Fault(
         leader_balance.may_move,
         lambda tablet, limits: True,  # noqa: ARG005
@@ -179,6 +190,11 @@ MASTER_FAULTS: dict[str, Fault] = {
         LoadRetries.may_try,
         lambda self, row: True,  # noqa: ARG005
         "a tablet that can't be loaded has its logs read again in each cycle",
+    ),
+    "full-hosts-keep-their-tablets": Fault(
+        Placement._leave_full_hosts,
+        lambda self, tablets, may_move: None,  # noqa: ARG005
+        "a tablet refuses writes because one host has no room, although others could lead it",
     ),
     "barriers-beyond-a-few-are-dropped": Fault(
         barriers.coarser_barriers,

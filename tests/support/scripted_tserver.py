@@ -52,6 +52,8 @@ class ScriptedTServer:
     """How often it was told to load each."""
     problems: list[TabletProblem] = field(default_factory=list)
     """The problems that it reports of its tablets."""
+    without_room: tuple[Extent, ...] = ()
+    """Tablets for whose next segment its host has no room."""
     points: dict[Extent, SplitPoint] = field(default_factory=dict)
     """The rows near the middle of its tablets."""
     marks: list[FileMark] = field(default_factory=list)
@@ -64,6 +66,10 @@ class ScriptedTServer:
     lock: threading.Lock = field(default_factory=threading.Lock)
     holds: list[HeldReplicaInfo] = field(default_factory=list)
     """The replica on its host."""
+    compactions: set[Extent] = field(default_factory=set)
+    """Tablets whose compaction was ordered; each is done when it is asked for again."""
+    copied: set[str] = field(default_factory=set)
+    """Copies that its host has made from the Volume and to it."""
     divided: set[Extent] = field(default_factory=set)
     """Tablets for which its host has linked the files of another one."""
 
@@ -89,7 +95,7 @@ class ScriptedTServer:
     def tablets(self) -> ServedTablets:
         self._may("tablets")
         with self.lock:
-            return ServedTablets(tuple(self.held), tuple(self.problems))
+            return ServedTablets(tuple(self.held), tuple(self.problems), self.without_room)
 
     def split_point(self, extent: Extent, row_bytes_max: int) -> SplitPoint:
         self._may("split_point")
@@ -99,6 +105,12 @@ class ScriptedTServer:
             if extent not in self.points:
                 raise NotServingError(f"tablet {extent} is not served here")
             return self.points[extent]
+
+    def compact_tablet(self, extent: Extent, ticket: int) -> int:
+        self._may("compact_tablet")
+        with self.lock:
+            self.compactions.add(extent)
+        return 0 if ticket else 7
 
     def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas:  # noqa: ARG002
         self._may("replicas")
@@ -115,6 +127,18 @@ class ScriptedTServer:
         with self.lock:
             self.divided |= set(children)
         return list(children)
+
+    def take_replica(self, extent: Extent, files: Mapping[str, str]) -> bool:
+        self._may("take_replica")
+        with self.lock:
+            self.copied |= {f"take {extent.end_row!r}: {new} of {old}" for new, old in files.items()}
+        return True
+
+    def publish_replica(self, extent: Extent) -> bool:
+        self._may("publish_replica")
+        with self.lock:
+            self.copied.add(f"publish {extent.end_row!r}")
+        return True
 
     def confirm_config(self, generation: int) -> int:
         self._may("confirm_config")

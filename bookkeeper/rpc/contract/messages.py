@@ -41,9 +41,10 @@ class Hello:
 class TabletLocation:
     """The location of a tablet: ``address`` is ``host:port``, None while no tserver has it. ``placed`` rises when the
     tablet moves to another tserver, splits or merges; None = it was never assigned. ``problem`` says why no tserver can
-    serve it until an operator acts, ``warning`` what fails while a tserver serves it; both are usually None.
-    ``loaded``: whether its tserver serves it, by that tserver's last report; None = unknown. ``replicas`` are the
-    addresses of the live hosts that hold a replica, for reads with ``stale_ms``; empty for a table with one replica.
+    serve it until an operator acts, ``warning`` what fails while a tserver serves it, or which host it waits for; both
+    are usually None. ``loaded``: whether its tserver serves it, by that tserver's last report; None = unknown.
+    ``replicas`` are the addresses of the live hosts that hold a replica, for reads with ``stale_ms``; empty for a table
+    with one replica.
     """
 
     extent: Extent
@@ -65,10 +66,13 @@ class TabletProblem:
 
 @dataclass(frozen=True, slots=True)
 class ServedTablets:
-    """The tablets that a tserver serves, and the problems of some of them."""
+    """The tablets that a tserver serves, and the problems of some of them. ``without_room``: tablets with several
+    replicas whose next segment finds no room on the disk of this host.
+    """
 
     extents: tuple[Extent, ...]
     problems: tuple[TabletProblem, ...] = ()
+    without_room: tuple[Extent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def files_of_child(named: NamedState, parent: HeldReplica | None, child: HeldRep
     """
     if parent is None:
         return {}
-    held = {name.rpartition("/")[2]: file for name, file in parent.manifest.files.items()}
+    held = {name.rpartition("/")[2]: file for name, file in parent.manifest.sound.items()}
     names = {name: held.get(name.rpartition("/")[2]) for name in named.entries if name not in child.manifest.files}
     return {name: file for name, file in names.items() if file is not None}
 

@@ -7,33 +7,40 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
 from bookkeeper.coordination.config_changes import set_draining, set_table_properties
 from bookkeeper.coordination.tablet_candidates import TabletCandidate, election_of
-from bookkeeper.errors import NotFoundError, RefusedError
+from bookkeeper.errors import BookkeeperError, NoSpaceError, NotFoundError, RefusedError
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.index.snapshot import tablet_view
 from bookkeeper.master.index.tablet_replicas import TabletReplica
-from bookkeeper.master.placement.placement import ClusterState, Placement
+from bookkeeper.master.operations.replica_moves import Moves
+from bookkeeper.master.placement.placement import LEADERLESS_MS, ClusterState, Placement
 from bookkeeper.master.queries.host_queries import HostQueries
 from bookkeeper.master.queries.queries import Queries
+from bookkeeper.master.replicas.away_hosts import AwayHosts
 from bookkeeper.master.replicas.leader_choice import LeaderChoice
-from bookkeeper.master.replicas.repair_state import RepairLimits
+from bookkeeper.master.replicas.repair_state import Join, RepairLimits
 from bookkeeper.master.replicas.repairer import Repairer
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import JOINING, VOTER, FlushState, ReplicaCell
-from bookkeeper.model import Extent, HostIdentity
+from bookkeeper.model import Extent, HostIdentity, RowRange
 from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaPlacement
+from tests.support.border_world import held_row, hold, segment
+from tests.support.faults import fault
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import ScriptedTServer, scripted
 from tests.support.tservers import LIMIT_S, wait_until
 
 LAST = Extent("1", None, None)
 ROW = b"1<"
+CYCLES = 6
+"""Enough for a report, an unload and a load."""
 LIMITS = RepairLimits(repair_after_ms=1_000, joins_max=2, flight_ms=500)
 
 
@@ -59,11 +66,23 @@ class Hosts:
             else LeaderChoice.by_master(table, calls, changed)
         )
         self.placement = Placement(stores, calls, world.clock, lambda _: None, self.master.books.note_assigned, leaders)
-        self.repairer = Repairer(stores, world.clock, leaders.held, LIMITS, self.placement.request_leader)
+        self.away = AwayHosts(world.coordination, world.clock)
+        self.moved: list[str] = []
+        self.repairer = Repairer(
+            stores,
+            world.clock,
+            leaders.held,
+            LIMITS,
+            self.placement.request_leader,
+            Moves,
+            lambda *_: None,
+            self.away,
+            self.moved.append,
+        )
 
-    def start(self, name: str, disk: str = "d1") -> ScriptedTServer:
+    def start(self, name: str, disk: str = "d1", zone: str = "") -> ScriptedTServer:
         """A host's live session."""
-        return self.stack.enter_context(scripted(self.world, HostIdentity(name, disk)))
+        return self.stack.enter_context(scripted(self.world, HostIdentity(name, disk, zone)))
 
     def hold(self, name: str, *states: int, placement: str = "p0", leads: bool = False) -> None:
         """The answer of a host from now on."""
@@ -101,7 +120,9 @@ class Hosts:
             assert answered.wait(LIMIT_S), f"{tserver.session} does not answer"
 
     def until(self, name: str, what: str) -> None:
-        """Cycles until the host serves the tablet."""
+        """Cycles until the host serves the tablet; the first choice is made when each host has answered."""
+        self.cycle()
+        self.wait_answers()
 
         def look() -> bool:
             self.cycle()
@@ -186,13 +207,17 @@ def test_without_the_named_state_a_tablet_waits_and_says_why_until_a_host_has_it
 
     def is_said() -> bool:
         hosts.cycle()
-        return "h1 holds 5" in hosts.placement.problems.get(ROW, "")
+        return "h1 holds 5" in hosts.placement.warnings.get(ROW, "")
 
     wait_until(is_said, "a problem in words")
-    assert "no host that may lead holds state 7, which the books name" in hosts.placement.problems[ROW]
+    assert "no host that may lead holds state 7, which the books name" in hosts.placement.warnings[ROW]
+    assert ROW not in hosts.placement.problems, "clients give up while a host is started again"
+    hosts.world.clock.jump(LEADERLESS_MS)
+    hosts.cycle()
+    assert hosts.placement.problems[ROW] == hosts.placement.warnings[ROW]
     hosts.hold("h2", 5, 7)
     hosts.until("h2", "the host that got the state")
-    assert ROW not in hosts.placement.problems
+    assert ROW not in {*hosts.placement.problems, *hosts.placement.warnings}
 
 
 @pytest.mark.parametrize("hosts", ["coordination"], indirect=True)
@@ -200,7 +225,7 @@ def test_a_placement_is_requested_when_a_host_stands_of_which_a_tablet_waits(hos
     leaders = hosts.placement.leaders
     hosts.name(7)
     hosts.cycle()
-    assert ROW in hosts.placement.problems
+    assert ROW in hosts.placement.warnings
     hosts.wait_answers()
     hosts.requests.clear()
     leaders.watch()
@@ -218,12 +243,54 @@ def test_a_placement_is_requested_when_a_host_stands_of_which_a_tablet_waits(hos
     assert not hosts.requests, "a placement is requested although no tablet waits"
 
 
-def test_a_tablet_of_which_a_host_says_that_it_can_t_lead_goes_to_another_voter(hosts: Hosts) -> None:
+@pytest.mark.parametrize("error", [RefusedError("a file of state 7 is missing"), NoSpaceError("the disk is full")])
+def test_a_tablet_of_which_a_host_says_that_it_can_t_lead_goes_to_another_voter(
+    hosts: Hosts, error: BookkeeperError
+) -> None:
     hosts.name(7)
     for name in ("h1", "h2", "h3"):
         hosts.hold(name, 7, *([9] if name == "h1" else []))
-    hosts.tservers["h1"].refused[LAST] = RefusedError("a file of state 7 is missing")
+    hosts.tservers["h1"].refused[LAST] = error
     hosts.until("h2", "another voter")
+
+
+def test_a_tablet_whose_move_ends_at_a_host_that_can_t_lead_goes_on_to_another_voter(hosts: Hosts) -> None:
+    hosts.name(7)
+    for name in ("h1", "h2", "h3"):
+        hosts.hold(name, 7, *([9] if name != "h3" else []))
+    hosts.until("h1", "the newest voter")
+    hosts.tservers["h3"].refused[LAST] = NoSpaceError("the disk is full")
+    hosts.placement.request_leader(hosts.master.read_books().snapshot.tablets[ROW], "h3")
+
+    def is_asked() -> bool:
+        hosts.cycle()
+        return hosts.tservers["h3"].loads[LAST] > 0
+
+    wait_until(is_asked, "the end of the move")
+    hosts.until("h1", "the newest voter again")
+
+
+def test_a_tablet_leaves_a_host_without_room_for_its_next_segment(hosts: Hosts) -> None:
+    check_a_tablet_leaves_a_full_host(hosts)
+
+
+def test_red_a_tablet_stays_with_a_host_without_room(hosts: Hosts) -> None:
+    with fault("full-hosts-keep-their-tablets"), pytest.raises(AssertionError, match="no room, and leads"):
+        check_a_tablet_leaves_a_full_host(hosts)
+
+
+def check_a_tablet_leaves_a_full_host(hosts: Hosts) -> None:
+    hosts.name(7)
+    for name in ("h1", "h2", "h3"):
+        hosts.hold(name, 7, *([9] if name == "h1" else []))
+    hosts.until("h1", "the newest voter")
+    hosts.cycle()
+    hosts.wait_answers()
+    hosts.tservers["h1"].without_room = (LAST,)
+    for _ in range(CYCLES):
+        hosts.cycle()
+        hosts.wait_answers()
+    assert hosts.leader() == "h2", f"{hosts.leader()} has no room, and leads the tablet"
 
 
 def test_a_host_that_stays_away_is_replaced_in_the_books(hosts: Hosts) -> None:
@@ -250,10 +317,37 @@ def test_a_drained_host_gives_its_leader_away_first(hosts: Hosts) -> None:
     hosts.hold("h3", 7)
     hosts.until("h1", "the newest voter")
     hosts.hold("h1", 7, 9, leads=True)
+    hosts.cycle()
+    hosts.wait_answers()
     set_draining(hosts.world.coordination, "h1", True)
     hosts.until("h3", "another voter")
     assert "unload None" in hosts.tservers["h1"].orders
     assert hosts.replicas().keys() == {"h1", "h2", "h3"}
+
+
+def test_the_balance_copies_no_rows_of_another_tablet(hosts: Hosts) -> None:
+    ordered: list[Extent] = []
+    hosts.repairer.rewrite = lambda _, view: ordered.append(view.extent)
+    join, config = Join(ROW, "h4", "d1", "h1 has more than its share"), hosts.world.config()
+    tablets = hosts.master.read_books().snapshot.tablets
+    shared = replace(segment(b"a", b"z"), ranges=(RowRange(b"m", None),))
+    for entry, joins in ((shared, []), (segment(b"n", b"z"), [join])):
+        hold(hosts.world.table, held_row(ROW, {"s/1": entry}, 1, ("wal/x/1", 1)))
+        assert hosts.repairer._unshared([join], tablets, config) == joins, "a host gets rows of another tablet"
+    assert ordered == [LAST]
+
+
+def test_a_tablet_whose_replicas_share_a_zone_gets_a_host_in_another_one(hosts: Hosts) -> None:
+    for name, zone in (("h1", "a"), ("h2", "a"), ("h3", "b"), ("h4", "c")):
+        hosts.world.kill(hosts.tservers[name].session)
+        hosts.tservers[name] = hosts.start(name, zone=zone)
+    hosts.name(7)
+    hosts.hold("h1", 7, 9, leads=True)
+    hosts.hold("h2", 7, 9)
+    hosts.hold("h3", 7, 9)
+    hosts.until_cells({"h1": VOTER, "h2": VOTER, "h3": VOTER, "h4": JOINING}, "a join in zone c")
+    hosts.hold("h4", 7, 9, placement=hosts.replicas()["h4"].placement)
+    hosts.until_cells({"h1": VOTER, "h3": VOTER, "h4": VOTER}, "one host of each zone")
 
 
 def test_r1_a_cell_of_a_deposed_master_loses(hosts: Hosts) -> None:
@@ -277,13 +371,15 @@ def test_hosts_and_replicas_are_shown_as_books_and_hosts_have_them(hosts: Hosts)
     hosts.until("h1", "a leader")
     hosts.world.kill(hosts.tservers["h4"].session)
     set_draining(hosts.world.coordination, "h2", True)
-    queries = HostQueries(hosts.world.table, hosts.master.tservers, hosts.world.config)
+    queries = HostQueries(hosts.world.table, hosts.master.tservers, hosts.world.config, hosts.away)
     found = [host for host in queries.hosts() if host.name != "host1"]  # the directory itself, without a process
     shown = [(host.name, host.draining, host.replicas, host.leads, host.bytes) for host in found]
     assert shown == [("h1", False, 1, 1, 200), ("h2", True, 1, 0, 100), ("h3", False, 1, 0, 100)]
     hosts.world.kill(hosts.tservers["h2"].session)
+    hosts.cycle()
     away = next(host for host in queries.hosts() if host.name == "h2")
     assert (away.incarnation, away.bytes, away.problem) == (None, None, "the host is away")
+    assert away.away_since_ms == hosts.away.since_ms["h2"]
     (tablet,) = queries.replicas("1", False)
     assert (tablet.named, tablet.copies_needed) == (7, 2)
     said = [(one.host, one.leads, one.held is not None, one.problem) for one in tablet.replicas]
