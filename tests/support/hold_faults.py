@@ -35,7 +35,7 @@ HOLD_FAULTS: dict[str, Fault] = {
     "files-go-with-their-maker": Fault(
         orphan_files.is_orphan_file,
         lambda name, named: True,  # noqa: ARG005
-        "R17: a file goes with the session or the import that made it, though a tablet names it",
+        "R17: a file that a tablet names is marked for deletion when the session or the import that made it is over",
     ),
     "files-need-no-holder": Fault(
         Binding(session_holds, file_holds.unheld),

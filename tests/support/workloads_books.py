@@ -104,6 +104,8 @@ class _Findings:
             pass  # which reign has taken over; it stays for ever
         elif row.key.startswith(keys.DEL_PREFIX):
             self.lines.append(f"a deletion candidate: {row.key!r}")
+        elif row.key.startswith(keys.HOLD_PREFIX):
+            self.lines.append(f"a file that something holds: {row.key!r}")
         else:
             self._tablet(row)
 

@@ -117,6 +117,7 @@ def test_whatever_nobody_needs_is_named() -> None:
         "~repl row with repl": Row(keys.repl_row(LOG), {keys.needed_column(target): Cell(1, b"")}),
         "~recv": Row(recv.key, {recv.column: Cell(1, values.Received(7).encode())}),
         "deletion candidate": Row(keys.del_row(LOG), {keys.DEL: Cell(1, b"")}),
+        "something holds": Row(keys.hold_row(LOG), {keys.hold_column("7"): Cell(1, b"")}),
         "operation": Row(keys.fate_row("7"), {keys.FATE_OP: Cell(1, values.FateOp("x", {}, 1).encode())}),
         "not given to a live tserver": Row(b"1<", {keys.LOCATION: Cell(1, Location("dead", "h:1").encode())}),
     }
