@@ -41,9 +41,10 @@ def tablets(session: Session, output: Output, table: str) -> None:
 
     A tablet has the rows after AFTER, up to and including THROUGH. Its state is "served"; "loading" while its tablet
     server reads its files; "unknown" before that server's first report; "unassigned" while it waits for the logs of a
-    dead tablet server; or "needs help" when it can't be read or written. The problem then names the next step, and the
-    cluster retries within a minute. A served tablet may have a problem, too; its tablet server retries the failed work
-    every half minute. A table with several replicas also shows the hosts of each tablet, "*" for the one that leads.
+    dead tablet server, and the problem says when these lie on a host that is away; or "needs help" when it can't be
+    read or written. The problem then names the next step, and the cluster retries within a minute. A served tablet
+    may have a problem, too; its tablet server retries the failed work every half minute. A table with several
+    replicas also shows the hosts of each tablet, "*" for the one that leads.
     """
     info = session.client.tables.get(table)
     found = session.client.tables.locate(info.table_id)

@@ -250,11 +250,28 @@ class HostSettings(Section):
         "Permanent name of this host, which no other host of the cluster ever gets; never change it",
         "the first host of a cluster",
     )
+    zone: Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9-]{0,30})?$")] = setting(
+        "",
+        "Zone of this host: a rack, a room or a disk that several hosts lose together. Replicas of a tablet go to "
+        "different zones while there are enough; empty: the host is a zone of its own",
+        "nothing is known of a machine until its owner says it",
+    )
     cluster: str = setting(
         "",
         "Directory of the cluster that this host has joined (relative to this directory), which holds books, logs, "
         "shared segments and secrets; empty: this directory",
         "the first host of a cluster holds them itself",
+    )
+
+
+class StorageSettings(Section):
+    """The place of new files."""
+
+    logs: Literal["shared", "host"] = setting(
+        "shared",
+        "Place of the logs of tservers that start from now on: shared = the cluster's Volume, host = the disk of the "
+        "tserver's own host (of the one tserver that holds the host's replicas; others use the Volume)",
+        "any host can read a log on the Volume, also when the host that wrote it is away",
     )
 
 
@@ -326,6 +343,7 @@ class Sections(Section):
     monitor: MonitorSettings = Field(default_factory=MonitorSettings)
     files: FilesSettings = Field(default_factory=FilesSettings)
     host: HostSettings = Field(default_factory=HostSettings)
+    storage: StorageSettings = Field(default_factory=StorageSettings)
     replicas: ReplicasSettings = Field(default_factory=ReplicasSettings)
     standalone: StandaloneSettings = Field(default_factory=StandaloneSettings)
 

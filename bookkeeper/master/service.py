@@ -23,6 +23,7 @@ from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.export import copy_args
+from bookkeeper.master.operations.lost_disks import FORGET_HOST_KIND, forget_host_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.read_only import read_only_args
 from bookkeeper.master.operations.replica_moves import MOVE_KIND, able_hosts, check_hosts, move_args
@@ -76,6 +77,7 @@ CONCURRENCY = {
     "set_authorizations": 4,
     "disk_usage": 4,
     "hosts": 2,
+    "forget_host": 2,
     "table_replicas": 2,
     "compact_table": 4,
     "add_splits": 4,
@@ -243,6 +245,13 @@ class MasterService:
         lead.reign.check()
         set_draining(self._coordination, name, draining)
         lead.cycle.event_queue.ask_full()
+
+    def forget_host(self, name: str) -> None:
+        """Returns when no tablet needs a log of the host's lost disk. Raises NotFoundError, RefusedError."""
+        tservers = self._lead.tservers
+        homes = {} if tservers.homes is None else tservers.homes.all()
+        args = forget_host_args(name, homes, tservers.sessions())
+        self._lead.fate.run(FORGET_HOST_KIND, args, FATE_WAIT_MS)
 
     def table_replicas(self, table_id: str, with_segments: bool) -> Sequence[TabletReplicas]:
         """See :meth:`HostQueries.replicas`."""

@@ -23,7 +23,13 @@ TABLETS_START, TABLETS_STOP = b"", b"~"
 REPL_PREFIX, RECV_PREFIX, FATE_PREFIX, DEL_PREFIX = b"~repl_", b"~recv_", b"~fate_", b"~del_"
 QUAR_PREFIX = b"~quar_"
 HOLD_PREFIX = b"~hold_"
+HOLD_FAMILIES = ("fate", "log", "recv", "location")
+"""Families of ``~hold`` rows: by the family of its cell, the holder is an operation, a log, a tserver that receives the
+file, or one that is about to name it.
+"""
+TAKING_FAMILY = "location"
 ROOT_PREFIX = b"~root_"
+HOME_PREFIX = b"~home_"
 
 PREV_ROW = Column("tablet", b"prev_row")
 DIR = Column("tablet", b"dir")
@@ -42,6 +48,12 @@ OWNER = Column(OWNER_FAMILY, b"instance")
 ROUND = Column(OWNER_FAMILY, b"round")
 ROOT_HERE = Column("recv", b"here")
 """``recv:here`` of a ``~root`` row: this cluster has records of the log, and more may arrive."""
+HOME = Column("location", b"home")
+"""``location:home`` of a ``~home`` row: the host whose disk has the logs of the session."""
+HOME_ENDED = Column("location", b"ended")
+"""``location:ended`` of a ``~home`` row: the session ended in order, and each of its logs is sealed."""
+_LOST = b"lost:"
+"""Prefix of the qualifier of :func:`lost_column`."""
 _BY = b"by:"
 """Prefix of the qualifier of :func:`sender_column`."""
 
@@ -121,6 +133,23 @@ def repl_column(wal: str) -> Column:
     return Column("repl", _file(wal))
 
 
+def lost_column(wal: str) -> Column:
+    """``tablet:lost:<wal>`` of a tablet row: the tablet is served without the log, whose host is away. It counts only
+    at the rank of the tablet's newest serial.
+    """
+    return Column("tablet", _LOST + _file(wal))
+
+
+def is_lost(column: Column) -> bool:
+    """Whether a column is one of :func:`lost_column`."""
+    return column.family == "tablet" and column.qualifier.startswith(_LOST)
+
+
+def parse_lost(column: Column) -> str:
+    """The log of :func:`lost_column`."""
+    return _text(column.qualifier.removeprefix(_LOST), "a lost log")
+
+
 def replica_column(host: str) -> Column:
     """``replica:<host>`` of a tablet row: the host has, or is to get, a replica of the tablet."""
     return Column(REPLICA_FAMILY, _host(host))
@@ -138,7 +167,7 @@ def parse_file(qualifier: bytes) -> str:
     return _text(qualifier, "a file column")
 
 
-# ---- ~repl, ~recv, ~fate, ~del, ~quar and ~hold rows
+# ---- ~repl, ~recv, ~fate, ~del, ~quar, ~hold and ~home rows
 
 
 def repl_row(file: str) -> bytes:
@@ -311,7 +340,7 @@ def parse_quar_column(qualifier: bytes) -> tuple[TargetKey, int]:
 
 
 def hold_row(file: str) -> bytes:
-    """``~hold_<file>``: operations read the file, though its tablets may give it up meanwhile."""
+    """``~hold_<file>``: the file stays, though no tablet may name it; each cell is a reason of its own, and empty."""
     return HOLD_PREFIX + _file(file)
 
 
@@ -321,13 +350,58 @@ def parse_hold_row(key: bytes) -> str:
 
 
 def hold_column(txid: str) -> Column:
-    """``fate:<txid>`` of a ``~hold`` row: an operation that reads the file; empty."""
+    """``fate:<txid>`` of a ``~hold`` row: an operation that reads or makes the file."""
     return Column("fate", _file(txid))
 
 
 def parse_hold_column(qualifier: bytes) -> str:
     """The transaction id of :func:`hold_column`."""
     return _text(qualifier, "a hold")
+
+
+def log_hold_column(file: str) -> Column:
+    """``log:<file>`` of a ``~hold`` row: a log with the records of the held file, which peers may take instead."""
+    return Column("log", _file(file))
+
+
+def parse_log_hold(qualifier: bytes) -> str:
+    """The log of :func:`log_hold_column`."""
+    return _text(qualifier, "a log's hold")
+
+
+def arrival_column(session_id: str) -> Column:
+    """``recv:<session>`` of a ``~hold`` row: the tserver to which another cluster sends the file."""
+    return Column("recv", _file(session_id))
+
+
+def parse_arrival(qualifier: bytes) -> str:
+    """The session of :func:`arrival_column`."""
+    return _text(qualifier, "an arrival")
+
+
+def taking_column(session_id: str, order: str) -> Column:
+    """``location:<session>/<order>`` of a ``~hold`` row: a tserver is about to name the file in a tablet."""
+    if not session_id or "/" in session_id:
+        raise InvalidInputError(f"not a session: {session_id!r}")
+    return Column(TAKING_FAMILY, _file(session_id) + b"/" + _file(order))
+
+
+def parse_taking(qualifier: bytes) -> str:
+    """The session of :func:`taking_column`."""
+    session_id, slash, order = _text(qualifier, "a taking").partition("/")
+    if not (session_id and slash and order):
+        raise CorruptionError(f"not a taking: {qualifier!r}")
+    return session_id
+
+
+def home_row(session: str) -> bytes:
+    """``~home_<session>``: the logs of the session lie on the disk of one host, not on the cluster's Volume."""
+    return HOME_PREFIX + _file(session)
+
+
+def parse_home_row(key: bytes) -> str:
+    """The session of :func:`home_row`."""
+    return _text(_after(key, HOME_PREFIX), "a ~home row")
 
 
 # ---- ranks

@@ -225,6 +225,13 @@ METRICS = (
         lambda _sample, books: _one(books.replicas.damaged_files),
     ),
     Metric(
+        "tablets_without_logs",
+        "gauge",
+        (),
+        "Tablets that are served without a log, because its host is away or its disk is lost; 0 is healthy",
+        lambda _sample, books: _one(books.tablets_without_logs),
+    ),
+    Metric(
         "replica_lacking_bytes",
         "gauge",
         (),

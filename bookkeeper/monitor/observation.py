@@ -128,6 +128,7 @@ class Books:
     operations: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     replicas: ReplicaHealth = ReplicaHealth()
+    tablets_without_logs: int = 0
 
 
 @dataclass(frozen=True, slots=True)

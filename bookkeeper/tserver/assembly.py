@@ -30,6 +30,7 @@ from bookkeeper.tserver.bulk.exclusive_tablets import ExclusiveTablets
 from bookkeeper.tserver.bulk.relay_log import RelayLogs
 from bookkeeper.tserver.bulk.segment_receiver import SegmentReceiver
 from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
+from bookkeeper.tserver.bulk.session_holds import SessionHolds
 from bookkeeper.tserver.client_requests import ClientRequests, RequestLimits
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
@@ -48,6 +49,7 @@ from bookkeeper.tserver.maintenance.sorter import Sorter
 from bookkeeper.tserver.maintenance.stale_reads import StaleReads
 from bookkeeper.tserver.maintenance.tablet_opener import TabletMaker, TabletOpener
 from bookkeeper.tserver.maintenance.tablet_states import NamedStates, StatesByTablet
+from bookkeeper.tserver.maintenance.tail_merger import TailMerger
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
 from bookkeeper.tserver.parts import LeadingParts, Parts, ReceiveParts, ReplicaParts, TabletParts, WriteParts
@@ -68,6 +70,8 @@ from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
 from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReceiveLimits, ReplicaReceiver
+from bookkeeper.tserver.replicas.replica_stores import ReplicaStores
+from bookkeeper.tserver.replicas.served_logs import ServedLogs
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.block_targets import view_of
 from bookkeeper.tserver.tablets.tablet_registry import Registry
@@ -83,9 +87,13 @@ MEMORY_MEMTABLES = 8
 
 @dataclass(frozen=True, slots=True)
 class SharedStores:
-    """The stores that all processes of a cluster share: files, configuration with sessions, books."""
+    """The stores that all processes of a cluster share: files, configuration with sessions, books. ``logs`` has those
+    of all hosts, ``own_logs`` is where this session makes its own: the cluster's Volume, or the disk of its host.
+    """
 
     volume: Volume
+    logs: Volume
+    own_logs: Volume
     coordination: Coordination
     metadata: MetadataTable
 
@@ -139,7 +147,7 @@ def assemble(env: Environment) -> Parts:
         bulk=_bulk(env, writing, tablets, receiving, peer_limits),
         worker=ReplicationWorker(
             env.settings,
-            env.stores.volume,
+            env.stores.logs,
             env.stores.metadata,
             env.stores.coordination,
             env.pool,
@@ -155,10 +163,10 @@ def _writing(env: Environment, registry: Registry) -> WriteParts:
     context = WriteContext(clock, view_of(read_config(env.stores.coordination)))
     interval_ms = settings.tserver.needed_interval_ms
     bookkeeper = WalBookkeeper(
-        env.stores.volume, env.stores.metadata, env.retries, clock, interval_ms, env.master.nudge, env.die
+        env.stores.own_logs, env.stores.metadata, env.retries, clock, interval_ms, env.master.nudge, env.die
     )
     opener = WalOpener(
-        env.stores.volume,
+        env.stores.own_logs,
         settings.instance.instance_id,
         session.session_id,
         clock,
@@ -199,7 +207,7 @@ def _tablets(
     resolve = unresolved if replicas is None else replicas.repair.resolve
     compactor = Compactor(registry, flusher, states, resolve, clock, env.die)
     terms = Terms(None if replicas is None else replicas.held, led)
-    opener = TabletOpener(env.stores.metadata, env.session, env.stores.volume, maker, terms)
+    opener = TabletOpener(env.stores.metadata, env.session, env.stores.logs, maker, terms)
     loader = Loader(registry, path, bookkeeper, flusher, opener, led, clock)
     senders = Senders(
         led,
@@ -220,7 +228,9 @@ def _leading(
     def copies_min(table_id: str) -> int:
         return writing.configuration.table(table_id).properties.copies_min
 
-    return LeadingParts(led, senders, Namer(led, books, copies_min, env.clock, env.die))
+    namer = Namer(led, books, copies_min, env.clock, env.die)
+    tails = TailMerger(led, books, writing.path, env.stores.logs, env.clock, env.die)
+    return LeadingParts(led, senders, namer, tails)
 
 
 def _receiving(env: Environment, writing: WriteParts, tablets: TabletParts, limits: PeerLimits) -> ReceiveParts:
@@ -242,12 +252,14 @@ def _bulk(
     env: Environment, writing: WriteParts, tablets: TabletParts, receiving: ReceiveParts, limits: PeerLimits
 ) -> BulkParts:
     settings, session_id = env.settings, env.session.session_id
-    relay_logs = RelayLogs(env.stores.volume, settings.instance.instance_id, session_id, env.clock)
+    holds = SessionHolds(env.stores.metadata, env.retries, session_id)
+    relay_logs = RelayLogs(env.stores.volume, holds, settings.instance.instance_id, session_id, env.clock)
     exclusive = ExclusiveTablets(tablets.registry, tablets.loader, tablets.flusher, writing.path)
     loader = BulkLoader(
         env.stores.volume,
         exclusive,
         receiving.index,
+        holds,
         relay_logs,
         env.stores.metadata,
         env.retries,
@@ -255,7 +267,7 @@ def _bulk(
         env.die,
     )
     directory, idle_timeout_ms = f"{INCOMING}/{session_id}", settings.tserver.stream_idle_timeout_ms
-    uploads = SegmentUploads(env.stores.volume, directory, env.clock, idle_timeout_ms, env.die)
+    uploads = SegmentUploads(env.stores.volume, holds, directory, env.clock, idle_timeout_ms, env.die)
     receiver = SegmentReceiver(
         env.stores.volume, receiving.admission, receiving.tablets, receiving.receiver, loader, uploads, limits
     )
@@ -273,6 +285,8 @@ def _replicas(env: Environment, host: HostStore, hosts: HostCalls) -> ReplicaPar
     collector = ReplicaCollector(held, books, clock, env.die)
     stands = settings.replicas.election == "coordination"
     candidacies = Candidacies(held, env.stores.coordination, env.session, clock, env.die) if stands else None
+    logs = ServedLogs(host)
+    logs.prune()
     repair = FileRepair(held, incoming, hosts.find, limits.reserve_bytes, clock, env.die)
     check = CheckLimits(settings.replicas.check_interval_ms, settings.replicas.check_bytes_max)
     return ReplicaParts(
@@ -283,6 +297,8 @@ def _replicas(env: Environment, host: HostStore, hosts: HostCalls) -> ReplicaPar
         repair,
         FileSource(held, repair.suspect),
         FileChecker(held, repair.suspect, check, clock, env.die),
+        logs,
+        ReplicaStores(held, books.named, env.stores.volume),
         candidacies,
     )
 

@@ -24,6 +24,7 @@ from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
+from bookkeeper.tserver.maintenance.tail_merger import TailMerger
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
 from bookkeeper.tserver.receive.message_admission import MessageAdmission
 from bookkeeper.tserver.receive.receive_streams import Streams
@@ -38,6 +39,8 @@ from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
 from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReplicaReceiver
+from bookkeeper.tserver.replicas.replica_stores import ReplicaStores
+from bookkeeper.tserver.replicas.served_logs import ServedLogs
 from bookkeeper.tserver.replicas.wire_forms import replica_info
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.tablet_registry import Registry
@@ -63,19 +66,24 @@ class WriteParts:
 
 @dataclass(frozen=True, slots=True)
 class LeadingParts:
-    """The tablets with replicas that this host leads: copies to other hosts, and names in the books."""
+    """The tablets with replicas that this host leads: copies to other hosts, names in the books, and the tails of logs
+    that were given up.
+    """
 
     led: LedTablets
     senders: Senders
     namer: Namer
+    tails: TailMerger
 
     def start(self) -> None:
         """Start the threads."""
         self.senders.start()
         self.namer.start()
+        self.tails.start()
 
     def close(self) -> None:
         """End the threads; the next leader continues."""
+        self.tails.close()
         self.senders.close()
         self.namer.close()
 
@@ -85,6 +93,7 @@ class LeadingParts:
         return {
             "led_tablets": str(len(self.led.all())),
             "names_put": str(self.namer.names_put),
+            "tails_merged": str(self.tails.tails_merged),
             "segments_sent": str(sent.segments),
             "segment_files_sent": str(sent.files),
             "segment_rows_sent": str(sent.rows),
@@ -146,6 +155,8 @@ class ReplicaParts:
     repair: FileRepair
     source: FileSource
     checker: FileChecker
+    logs: ServedLogs
+    stores: ReplicaStores
     candidacies: Candidacies | None
     """None where the master asks (``replicas.election``)."""
 

@@ -69,9 +69,14 @@ class Hosts:
 
     def kill(self, name: str) -> LocalNode:
         """End a host's tserver without an unload, and seal its logs, as a master does. Its disk stays."""
+        node = self.lose(name)
+        self.ground.recover_logs(node)
+        return node
+
+    def lose(self, name: str) -> LocalNode:
+        """End a host's tserver without an unload; its logs have no seal until ``ground.recover_logs`` of the node."""
         node = self._nodes.pop(name)
         node.crash()
-        self.ground.recover_logs(node)
         return node
 
     def wipe(self, name: str) -> None:

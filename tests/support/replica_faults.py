@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from bookkeeper.replicas import damage, machine, receiving
@@ -13,7 +13,7 @@ from bookkeeper.replicas.messages import Reason
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.values import Replica
 from bookkeeper.rpc.contract.replica_messages import SegmentOffer
-from bookkeeper.storage.replicas import HostStore, incoming_files
+from bookkeeper.storage.replicas import HostStore, Manifest, incoming_files
 from bookkeeper.tserver.replicas import replica_collector, replica_receiver
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.offer_checks import is_known
@@ -43,11 +43,26 @@ def symlinked(store: HostStore, names: Mapping[str, str]) -> None:
         (root / new).symlink_to(root / present)
 
 
+_save = HostStore.save
+
+
+def listed_first(store: HostStore, manifest: Manifest, publish: Callable[[], None] | None = None) -> None:
+    """The manifest counts, and then the files that it lists get their names."""
+    _save(store, manifest)
+    if publish is not None:
+        publish()
+
+
 REPLICA_FAULTS: dict[str, Fault] = {
     "ack-before-sync": Fault(
         incoming_files.make_durable,
         lambda fd, ops: None,  # noqa: ARG005
         "P5: a power failure behind the acknowledgement takes the file",
+    ),
+    "manifest-before-files": Fault(
+        HostStore.save,
+        listed_first,
+        "P5: a manifest lists files that a power failure takes",
     ),
     "segment-not-asked-again": Fault(
         Binding(machine, receiving.content_arrived),

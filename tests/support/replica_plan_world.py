@@ -26,6 +26,7 @@ from bookkeeper.master.replicas.repair_state import (
     Step,
     TabletState,
 )
+from bookkeeper.master.replicas.zone_plan import plan_zones
 from bookkeeper.metadata.values import JOINING, VOTER, ReplicaCell
 from bookkeeper.model import HostIdentity
 
@@ -40,6 +41,7 @@ class Host:
     disk: int = 1
     away_since: float | None = None
     draining: bool = False
+    zone: str = ""
     held: dict[tuple[bytes, str], set[int]] = field(default_factory=dict)
     """Tablet and placement to the states on this disk."""
 
@@ -237,6 +239,7 @@ class PlanWorld:
                 host.draining,
                 replicas[name],
                 size_bytes[name],
+                host.zone,
             )
             for name, host in self.hosts.items()
         }
@@ -268,7 +271,8 @@ class PlanWorld:
         """Plan, and write at most ``limit`` steps (a crash cuts the others); returns all steps of the plan."""
         states, hosts = self.states(), self.host_states()
         steps: list[Step] = list(repair_plan.plan_repair(states, hosts, LIMITS))
-        steps = steps or list(plan_balance(states, hosts, LIMITS)) or list(plan_leaders(states, hosts, LIMITS))
+        for plan in (plan_zones, plan_balance, plan_leaders):
+            steps = steps or [*plan(states, hosts, LIMITS)]
         for step in steps[:limit]:
             self.rank += 1
             self.apply(step, self.rank)

@@ -68,6 +68,8 @@ class ScriptedTServer:
     """The replica on its host."""
     compactions: set[Extent] = field(default_factory=set)
     """Tablets whose compaction was ordered; each is done when it is asked for again."""
+    copied: set[str] = field(default_factory=set)
+    """Copies that its host has made from the Volume and to it."""
     divided: set[Extent] = field(default_factory=set)
     """Tablets for which its host has linked the files of another one."""
 
@@ -125,6 +127,18 @@ class ScriptedTServer:
         with self.lock:
             self.divided |= set(children)
         return list(children)
+
+    def take_replica(self, extent: Extent, files: Mapping[str, str]) -> bool:
+        self._may("take_replica")
+        with self.lock:
+            self.copied |= {f"take {extent.end_row!r}: {new} of {old}" for new, old in files.items()}
+        return True
+
+    def publish_replica(self, extent: Extent) -> bool:
+        self._may("publish_replica")
+        with self.lock:
+            self.copied.add(f"publish {extent.end_row!r}")
+        return True
 
     def confirm_config(self, generation: int) -> int:
         self._may("confirm_config")

@@ -8,8 +8,8 @@ nothing, and a host that comes back late joins late.
 
 =======  ============================================================================================================
 rewrite  wait until the books name only files with all their rows in the tablet; order compactions for that
-settle   wait until the row names the chosen hosts alone, and all vote. It fails when a chosen host is away, and the
-         tablet is whole without it
+settle   wait until the row names the chosen hosts alone, and all vote. It fails when a chosen host is away for as long
+         as a host that the repair replaces, and the tablet is whole without it
 =======  ============================================================================================================
 """
 
@@ -114,13 +114,15 @@ class Standing(Enum):
 
 def standing_of(view: TabletView, chosen: Collection[str], able: Collection[str], wanted: int) -> Standing:
     """How far a tablet is. ``able``: hosts that may get replicas now; ``wanted``: replicas of a tablet. Pure."""
-    hosts = {one.host for one in view.replicas}
+    hosts, missing = {one.host for one in view.replicas}, set(chosen) - {one.host for one in view.replicas}
+    if not hosts:
+        return Standing.THERE  # the table has one replica by now, on the Volume
     if not all(one.is_voter for one in view.replicas) or len(hosts) < wanted:
         return Standing.MOVING
-    if hosts <= set(chosen):
+    if hosts <= set(chosen) or (not missing and len(hosts) == wanted):
         return Standing.THERE
     is_whole = len(hosts) == wanted and hosts <= set(able)
-    return Standing.WITHOUT if is_whole and not (set(chosen) - hosts) & set(able) else Standing.MOVING
+    return Standing.WITHOUT if is_whole and not missing & set(able) else Standing.MOVING
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ class MoveReplicas:
 
     context: Context
     first: str = "rewrite"
+    _without_ns: dict[str, int] = field(default_factory=dict)
+    """By operation: since when its tablets are whole without a chosen host; a new master begins anew."""
 
     @property
     def steps(self) -> Mapping[str, Step]:
@@ -158,7 +162,7 @@ class MoveReplicas:
 
     def _order(self, view: TabletView, tickets: dict[str, int]) -> None:
         """Order a compaction by its ticket: one that is done, and whose state the books do not name yet, is ordered
-        again from the next leader.
+        again from the next leader. A tserver that does not answer is asked again with the next look.
         """
         address = self.context.tservers.live().get(view.session or "")
         if address is None:
@@ -173,6 +177,8 @@ class MoveReplicas:
 
     def settle(self, call: Call) -> Outcome:
         """Wait for the repair. Raises NotFoundError when the table is gone."""
+        now_ns = self.context.clock.boot_ns()
+        without_ns = self._without_ns.pop(call.txid, now_ns)
         config = self.context.config()
         table, chosen = online_table(config, text(call.args, "name")), texts(call.args, "hosts")
         able = able_hosts(self.context.tservers.sessions(), config)
@@ -186,14 +192,20 @@ class MoveReplicas:
                 AGAIN_MS,
             )
         if Standing.WITHOUT in standings:
-            away = ", ".join(sorted(set(chosen) - able))
-            return Failed(
-                UnavailableError(
-                    f"{standings.count(Standing.WITHOUT)} tablets of table {table.name} have their replicas on other "
-                    f"hosts, because {away} can't take them: start these hosts, and repeat the command"
-                )
-            )
+            return self._without(call.txid, without_ns, now_ns, sorted(set(chosen) - able))
         return Done()
+
+    def _without(self, txid: str, without_ns: int, now_ns: int, away: Sequence[str]) -> Outcome:
+        """Wait for chosen hosts for as long as the repair waits for a host."""
+        if now_ns - without_ns < self.context.settings.repair_after_ms * 1_000_000:
+            self._without_ns[txid] = without_ns
+            return Wait(f"{', '.join(away)} can't take replicas now: start these hosts", AGAIN_MS)
+        return Failed(
+            UnavailableError(
+                f"tablets have their replicas on other hosts than the chosen ones, because {', '.join(away)} can't "
+                "take them: start these hosts, and repeat the command"
+            )
+        )
 
     def _tablets(self, table_id: str, args: Args) -> Sequence[Row]:
         found = (self.context.stores.table.get(row, FAMILIES) for row in moved_rows(table_id, args))

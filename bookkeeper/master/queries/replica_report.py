@@ -50,8 +50,11 @@ def tablet_standing(
     sessions: Mapping[str, str],
     answers: Mapping[str, Answer],
     problem: str,
+    lost_logs: tuple[str, ...] = (),
 ) -> TabletReplicas:
-    """The replicas of a row. ``sessions``: of live hosts, by name; ``problem``: why no host leads it."""
+    """The replicas of a row. ``sessions``: of live hosts, by name; ``problem``: why no host leads it; ``lost_logs``:
+    those that it is served without.
+    """
     standings = [standing(view, one, sessions, answers[one.host], named) for one in view.replicas]
     segments = segment_standings(standings, named.state_id, copies_needed)
     return TabletReplicas(
@@ -63,6 +66,7 @@ def tablet_standing(
         wanted,
         "" if any(one.leads for one in standings) else problem,
         tuple(segments),
+        lost_logs,
     )
 
 

@@ -115,19 +115,19 @@ def has_settled(replica: TabletReplica, tablet: TabletState, limits: RepairLimit
 
 
 def kept(tablet: TabletState, hosts: Mapping[str, HostState], loads: Loads, limits: RepairLimits) -> set[str]:
-    """The hosts that are to have the tablet in the end: as many good ones as are wanted, chosen ones first, then the
-    least loaded, voters before joiners.
+    """The hosts that are to have the tablet in the end: as many good ones as are wanted, chosen ones first, then one of
+    each zone, then the least loaded, voters before joiners.
     """
     good = [replica for replica in tablet.replicas if why_bad(replica, hosts, limits) is None]
-    good.sort(
-        key=lambda one: (
-            one.host not in tablet.chosen,
-            round(loads.without(one.host, tablet), 9),
-            not one.is_voter,
-            one.host,
-        )
-    )
+    good.sort(key=lambda one: (round(loads.without(one.host, tablet), 9), not one.is_voter, one.host))
+    firsts = {zone_of(one.host, hosts): one for one in reversed(good)}
+    good.sort(key=lambda one: (one.host not in tablet.chosen, firsts[zone_of(one.host, hosts)] is not one))  # stable
     return {replica.host for replica in good[: tablet.wanted]}
+
+
+def zone_of(name: str, hosts: Mapping[str, HostState]) -> str:
+    """The zone of a host, which is one of its own when nothing is known of it."""
+    return hosts[name].zone_key if name in hosts else f"host {name}"
 
 
 def next_step(
@@ -180,7 +180,10 @@ def _join(
     able = missing or [host for host in hosts.values() if may_get(host, tablet, hosts)]
     if not able:
         return None
-    best = min(able, key=lambda host: (host.name not in lost, loads.score[host.name], host.name))
+    zones = {zone_of(one.host, hosts) for one in tablet.replicas if why_bad(one, hosts, limits) is None}
+    best = min(
+        able, key=lambda host: (host.name not in lost, host.zone_key in zones, loads.score[host.name], host.name)
+    )
     reason = "an operation moves the tablet" if missing else "; ".join(bad) or f"table.replicas is {tablet.wanted}"
     return Join(tablet.row, best.name, best.incarnation or "", reason)
 

@@ -23,6 +23,12 @@ class HostState:
     is_draining: bool = False
     replicas: int = 0
     size_bytes: int = 0
+    zone: str = ""
+
+    @property
+    def zone_key(self) -> str:
+        """The zone; a host without one is a zone of its own."""
+        return f"zone {self.zone}" if self.zone else f"host {self.name}"
 
     @property
     def is_alive(self) -> bool:

@@ -99,7 +99,7 @@ class SegmentAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SegmentTransit:
-    """Content of a file of an accepted segment, from position ``start`` on."""
+    """Content of a file of an accepted segment, from position ``start`` on. The receiver has it until its answer."""
 
     table_id: str
     directory: str
@@ -198,3 +198,15 @@ class HeldReplicas:
 
     replicas: tuple[HeldReplicaInfo, ...]
     damaged: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StateConfirmation:
+    """A leader's word that a state, which the receiver has, lacks no write that was acknowledged until ``as_of_ms``."""
+
+    table_id: str
+    directory: str
+    receiver: ReplicaPlacement
+    term: int
+    state_id: int
+    as_of_ms: int

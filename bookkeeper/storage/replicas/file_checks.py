@@ -6,6 +6,7 @@ import errno
 from pathlib import Path
 
 import google_crc32c
+import numpy as np
 
 from bookkeeper.storage.replicas.manifest import HeldFile
 from bookkeeper.storage.volume import Volume
@@ -15,7 +16,9 @@ WINDOW_BYTES = 1 << 20
 
 def extended(checksum: int, content: bytes | memoryview) -> int:
     """The CRC-32C of bytes with this checksum (0 = none) and the content behind them."""
-    return int(google_crc32c.extend(checksum, bytes(content)))
+    if not content:
+        return checksum
+    return int(google_crc32c.extend(checksum, np.frombuffer(content, np.uint8)))  # the library takes no memoryview
 
 
 def checksum_of(path: Path, length: int) -> int | None:

@@ -164,8 +164,8 @@ class FileRepair:
             if problem and name not in self._told:
                 self._told.add(name)
                 LOG.warning("%s is damaged, and no other host has sent it yet: %s", name, problem)
-        with self._mended:
-            self._mended.notify_all()
+            with self._mended:
+                self._mended.notify_all()
 
     def _mend(self, held: HeldReplica, name: str) -> str:
         """Get a file from the first host that has it; returns why none has sent it. Raises UnavailableError."""

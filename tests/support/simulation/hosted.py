@@ -6,6 +6,7 @@ Arrives: what a schedule wants of tablets and hosts. Leaves: the same in terms o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent
@@ -171,7 +172,7 @@ class HostedStage(Stage):
     more: Sequence[str] = ("away", "wipe")
     threads: Sequence[str] = ("compactor", "namer", "sender-", "rpc-segment_", "replica-collector")
     repeated: Sequence[str] = ("segment_offer", "segment_transit", "replicas")
-    without: Sequence[str] = ("move", "take_all", "split", "merge", "create_table", "delete_table")
+    without: Sequence[str] = ("move", "take_all", "merge", "create_table", "delete_table")
     takes: Mapping[str, object] = {}
 
     def _found(self, overrides: Mapping[str, object]) -> None:
@@ -181,6 +182,11 @@ class HostedStage(Stage):
         self.east.create_table("t", "2", [b"g", b"t"], [GOLD])
         self.east.create_table("u", "4", [b"k"])
 
+    def hosts_for(self, cluster: Cluster, rng: Random) -> list[str]:
+        """Every other split on hosts moves its tablets to chosen ones."""
+        names = [host.name for host in cluster.hosts]
+        return sorted(rng.sample(names, 3)) if names and rng.random() < 0.5 else []
+
     def _join(self) -> None:
         self.west.define(self.east)
         self.east.define(self.west)
@@ -189,6 +195,17 @@ class HostedStage(Stage):
         self.world.command(self.west, "create_table", "u", [], [], PROPERTIES)
         self.world.until(self.west.is_served, "the tables are served")
         self.world.enable(self.west, "t", self.east)
+
+
+class HostLogsStage(HostedStage):
+    """The same with the logs of west on its hosts' own disks, none of which is destroyed: nobody gives up a log."""
+
+    more: Sequence[str] = ("away",)
+    threads: Sequence[str] = (*HostedStage.threads, "rpc-read_log", "rpc-list_logs", "rpc-seal_log", "rpc-drop_logs")
+    repeated: Sequence[str] = (*HostedStage.repeated, "read_log", "list_logs", "seal_log", "drop_logs")
+
+    def _found(self, overrides: Mapping[str, object]) -> None:
+        super()._found({**overrides, "storage.logs": "host"})
 
 
 class ElectedStage(HostedStage):

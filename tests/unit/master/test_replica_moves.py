@@ -55,10 +55,16 @@ def view(**roles: ReplicaRole) -> TabletView:
         (view(h1=VOTER, h3=VOTER), ("h1", "h2", "h3"), Standing.WITHOUT),
         (view(h1=VOTER, h3=VOTER), ("h2", "h3"), Standing.MOVING),
         (view(h1=VOTER, h3=JOINING), ("h1", "h3"), Standing.MOVING),
+        (view(h1=VOTER, h3=VOTER, h4=VOTER), EVERY_HOST, Standing.MOVING),
+        (view(), EVERY_HOST, Standing.THERE),
     ],
 )
 def test_how_far_a_tablet_is(tablet: TabletView, able: tuple[str, ...], standing: Standing) -> None:
     assert standing_of(tablet, CHOSEN, able, 2) is standing
+
+
+def test_more_replicas_than_chosen_hosts_are_no_reason_to_wait() -> None:
+    assert standing_of(view(h1=VOTER, h3=VOTER, h4=VOTER), CHOSEN, EVERY_HOST, 3) is Standing.THERE
 
 
 def test_hosts_are_refused_in_words() -> None:
@@ -105,10 +111,10 @@ def scene(tmp_path: Path, peer: LocalMaster) -> Iterator[Scene]:
         yield made
 
 
-def steps(scene: Scene, count: int = 6) -> None:
+def steps(scene: Scene, count: int = 6, pause_ms: int = LATE_MS) -> None:
     """Some steps of the master."""
     for _ in range(count):
-        scene.world.clock.jump(LATE_MS)
+        scene.world.clock.jump(pause_ms)
         scene.master.fate.step_once()
 
 
@@ -135,7 +141,9 @@ def test_it_ends_in_words_when_the_tablet_is_whole_without_a_chosen_host(scene: 
         hold(scene.world.table, put, serial=2)
         steps(scene, 1)
     assert moves_under_way([running]).chosen == {move_scenes.row_of(scene): frozenset({"h9"})}
-    steps(scene)
+    steps(scene, 3, 1_000)
+    assert not running.ended, "a host that is away for a moment is given up"
+    steps(scene, 2, scene.world.settings.replicas.repair_after_ms)
     assert isinstance(running.error, UnavailableError)
     assert "because h9 can't take them: start these hosts, and repeat the command" in running.error.message
 

@@ -63,6 +63,7 @@ def test_a_host_is_alive_away_or_draining() -> None:
     alive = HostInfo("h1", "d", "127.0.0.1:1", False, 1, 0, 1, 10)
     away = HostInfo("h1", None, None, True, 1, 0, 0, None, "the host is away")
     draining = HostInfo("h1", "d", "127.0.0.1:1", True, 1, 0, 1, 10)
+    assert alive.away_since_ms is None
     assert [host_state(host) for host in (alive, away, draining)] == ["alive", "away", "draining"]
 
 

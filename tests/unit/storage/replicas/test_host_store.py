@@ -24,6 +24,7 @@ from bookkeeper.storage.replicas.manifest_codec import (
     durable_part,
     encode_manifest,
 )
+from bookkeeper.storage.volume import LocalVolume
 from tests.support.replica_disks import PowerLostError, WatchedOps
 
 KEY = ReplicaKey("3a", "t-0001")
@@ -255,6 +256,29 @@ def test_a_manifest_is_synced_before_it_gets_its_name_and_its_directory_after(tm
     store.close()
 
 
+def test_p5_a_manifest_gets_its_name_behind_what_it_lists(tmp_path: Path) -> None:
+    ops = WatchedOps()
+    store = HostStore.open(tmp_path, "host1", ops)
+    store.save(manifest_of())
+    ops.calls.clear()
+
+    def publish() -> None:
+        assert store.load(KEY) == manifest_of(), "a manifest counts before the files that it lists"
+        ops.calls.append("published")
+
+    store.save(manifest_of(root=3), publish)
+    assert ops.calls[-2:] == ["rename", "sync directory"]
+    assert sorted(ops.calls[:-2]) == ["published", "sync", "write"]
+    assert store.load(KEY) == manifest_of(root=3)
+    ops.fail["sync"] = OSError(5, "broken")
+    with pytest.raises(UnavailableError, match="can't be written"):
+        store.save(manifest_of(root=4), lambda: None)
+    assert store.load(KEY) == manifest_of(root=3)
+    store.close()
+    with pytest.raises(UnavailableError, match="has left the replicas"):
+        store.save(manifest_of(root=4), lambda: None)
+
+
 def test_a_manifest_that_can_not_be_written_is_an_error(tmp_path: Path) -> None:
     store = HostStore.open(tmp_path, "host1")
     (tmp_path / "manifests" / "3a").write_bytes(b"in the way")
@@ -300,3 +324,17 @@ def test_a_second_close_closes_no_file_of_somebody_else(tmp_path: Path) -> None:
     os.close(other)
     with pytest.raises(UnavailableError, match="has left the replicas"):
         store.free_bytes()
+
+
+def test_a_linked_file_lives_as_long_as_one_of_its_names(tmp_path: Path) -> None:
+    volume = LocalVolume(tmp_path)
+    first, second, third = NAMES
+    volume.create(first, [b"content"]).close()
+    volume.link({second: first, third: first})
+    volume.delete([first, second])
+    assert volume.read(third, 9) == b"content"
+    with pytest.raises(FileNotFoundError):
+        volume.link({second: first})
+    volume.create(first, []).close()
+    with pytest.raises(FileExistsError):
+        volume.link({third: first})
