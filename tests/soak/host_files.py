@@ -2,7 +2,8 @@
 
 Arrives: the rows of the books and the directories of the hosts, read from outside while they run. Leaves: lines of
 text. A file that a voter lacks, or that differs between two hosts, is a *problem*; one that nothing names is a
-*surplus*, which the hosts' collectors delete within a few minutes.
+*surplus*, which the hosts' collectors delete within a few minutes. A part of a file under way stays for longer, because
+its sender may go on with it.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.storage.volume.names import TABLES
+from bookkeeper.tserver.replicas.replica_receiver import PARTS_KEPT_S
 
 REPLICAS = "replicas"
 
@@ -84,8 +87,16 @@ def compare(tablets: Iterable[NamedTablet], homes: Mapping[str, Path]) -> HostFi
         there = {path.relative_to(home / REPLICAS).as_posix() for path in (home / REPLICAS / TABLES).rglob("*.parquet")}
         looked.surplus += [f"{host} has {name}, which no state names" for name in sorted(there - wanted[host])]
         incoming = (home / REPLICAS / "incoming").rglob("*")
-        looked.surplus += [f"{host} has a part of {path.name}" for path in sorted(incoming) if path.is_file()]
+        looked.surplus += [f"{host} has a part of {path.name}" for path in sorted(incoming) if _is_forgotten(path)]
     return looked
+
+
+def _is_forgotten(path: Path) -> bool:
+    try:
+        age_s = SystemClock().wall_ms() / 1000 - path.stat().st_mtime
+    except FileNotFoundError:
+        return False
+    return path.is_file() and age_s > PARTS_KEPT_S
 
 
 def flip(path: Path, rng: random.Random) -> bytes | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -84,6 +85,15 @@ def test_a_host_that_does_not_vote_is_a_surplus(homes: dict[str, Path]) -> None:
     looked = compare(tablets, homes)
     assert looked.problems == []
     assert looked.surplus == ["host2 is not to keep b'1<'", f"host2 has {FILE}, which no state names"]
+
+
+def test_a_part_of_a_file_is_a_surplus_when_its_sender_will_not_go_on(homes: dict[str, Path]) -> None:
+    part = homes["host1"] / REPLICAS / "incoming" / "a.part"
+    part.parent.mkdir()
+    part.write_bytes(b"x")
+    assert compare([], homes).surplus == []
+    os.utime(part, (0, 0))
+    assert compare([], homes).surplus == ["host1 has a part of a.part"]
 
 
 def test_a_file_that_is_on_no_host_is_lost(homes: dict[str, Path]) -> None:
