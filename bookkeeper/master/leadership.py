@@ -39,7 +39,7 @@ from bookkeeper.master.index.shipments import Shipments
 from bookkeeper.master.operation_kinds import all_operations
 from bookkeeper.master.operations.context import Context, MasterHooks, OperationSettings
 from bookkeeper.master.operations.quarantine import range_args
-from bookkeeper.master.operations.split_merge import claimed_rows
+from bookkeeper.master.operations.split_merge import claimed_rows, merging_rows
 from bookkeeper.master.origins.origin_parts import OriginParts
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine
@@ -232,9 +232,17 @@ def assemble(
         unrecoverable=recovery.problems,
     )
     limits = RepairLimits(settings.replicas.repair_after_ms, settings.replicas.joins_max, flight_ms)
-    repairer = Repairer(stores, clock, placement.leaders.held, limits, placement.request_leader)
+    repairer = Repairer(
+        stores,
+        clock,
+        placement.leaders.held,
+        limits,
+        placement.request_leader,
+        meetings=lambda: merging_rows(fate.pending()),
+    )
     hooks = MasterHooks(
         wake=event_queue.ask_full,
+        repair=event_queue.ask_place,
         tablets_changed=event_queue.tablets_changed,
         let_go=placement.let_go,
         begin=lambda kind, args: fate.submit(kind, args),

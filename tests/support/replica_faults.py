@@ -68,6 +68,11 @@ REPLICA_FAULTS: dict[str, Fault] = {
         symlinked,
         "E-56: a tablet that was split deletes files that another half needs",
     ),
+    "merged-parts-go": Fault(
+        replica_collector.parts_in,
+        lambda rows: frozenset(),  # noqa: ARG005
+        "N4: a host deletes a part of a merged tablet before it has linked the files",
+    ),
     "incarnation-ignored": Fault(
         replica_receiver.must_read_row,
         read_row_for_any_disk,

@@ -14,6 +14,7 @@ from bookkeeper.master.replicas import repair_plan
 from bookkeeper.master.replicas.balance_plan import plan_balance
 from bookkeeper.master.replicas.election import NewestState, candidates
 from bookkeeper.master.replicas.held_states import HeldState
+from bookkeeper.master.replicas.meeting_plan import with_meetings
 from bookkeeper.master.replicas.repair_state import (
     Demote,
     Finalize,
@@ -83,6 +84,8 @@ class PlanWorld:
     steps: Counter[str] = field(default_factory=Counter)
     history: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
+    meetings: list[list[bytes]] = field(default_factory=list)
+    """The rows of tablets that are to merge."""
 
     @classmethod
     def of(
@@ -251,9 +254,12 @@ class PlanWorld:
 
     def plan(self, limit: int | None = None) -> list[Step]:
         """Plan, and write at most ``limit`` steps (a crash cuts the others); returns all steps of the plan."""
-        states, hosts = self.states(), self.host_states()
+        hosts = self.host_states()
+        by_row = {state.row: state for state in self.states()}
+        states = list(with_meetings(by_row, self.meetings, hosts, LIMITS).values())
         steps: list[Step] = list(repair_plan.plan_repair(states, hosts, LIMITS))
-        steps = steps or list(plan_balance(states, hosts, LIMITS))
+        if not self.meetings:
+            steps = steps or list(plan_balance(states, hosts, LIMITS))
         for step in steps[:limit]:
             self.rank += 1
             self.apply(step, self.rank)

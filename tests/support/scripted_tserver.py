@@ -63,7 +63,7 @@ class ScriptedTServer:
     look: Callable[[str], None] = lambda _method: None
     lock: threading.Lock = field(default_factory=threading.Lock)
     holds: list[HeldReplicaInfo] = field(default_factory=list)
-    """The replica on its host."""
+    """The replicas on its host."""
     divided: set[Extent] = field(default_factory=set)
     """Tablets for which its host has linked the files of another one."""
 

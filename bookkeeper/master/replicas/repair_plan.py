@@ -105,9 +105,11 @@ def has_settled(replica: TabletReplica, tablet: TabletState, limits: RepairLimit
 
 
 def kept(tablet: TabletState, hosts: Mapping[str, HostState], loads: Loads, limits: RepairLimits) -> set[str]:
-    """The hosts that are to have the tablet in the end: as many good ones as are wanted, the least loaded first, voters
-    before joiners.
+    """The hosts that are to have the tablet in the end: those on which it meets others, else as many good ones as are
+    wanted, the least loaded first, voters before joiners.
     """
+    if tablet.meeting:
+        return {*tablet.meeting}
     good = [replica for replica in tablet.replicas if why_bad(replica, hosts, limits) is None]
     good.sort(key=lambda one: (round(loads.without(one.host, tablet), 9), not one.is_voter, one.host))
     return {replica.host for replica in good[: tablet.wanted]}
@@ -155,7 +157,8 @@ def _join(
     tablet: TabletState, hosts: Mapping[str, HostState], loads: Loads, limits: RepairLimits, may_join: bool
 ) -> Join | None:
     bad = [reason for one in tablet.replicas if (reason := why_bad(one, hosts, limits)) is not None]
-    if not may_join or len(tablet.replicas) - len(bad) >= tablet.wanted:
+    has_all = not tablet.meeting and len(tablet.replicas) - len(bad) >= tablet.wanted
+    if not may_join or has_all:
         return None
     lost = [one.host for one in tablet.replicas if is_lost(one, hosts)]
     used = {one.host for one in tablet.replicas}
@@ -163,11 +166,13 @@ def _join(
         host
         for host in hosts.values()
         if host.is_alive and not host.is_draining and (host.name in lost or host.name not in used)
+        if host.name in tablet.meeting or not tablet.meeting
     ]
     if not able:
         return None
     best = min(able, key=lambda host: (host.name not in lost, loads.score[host.name], host.name))
-    reason = "; ".join(bad) or f"table.replicas is {tablet.wanted}"
+    usual = "it merges with others there" if tablet.meeting else f"table.replicas is {tablet.wanted}"
+    reason = "; ".join(bad) or usual
     return Join(tablet.row, best.name, best.incarnation or "", reason)
 
 
@@ -211,8 +216,11 @@ def _worst_first(
 
 def is_healthy(tablet: TabletState, hosts: Mapping[str, HostState], limits: RepairLimits) -> bool:
     """Whether a tablet has exactly the replicas that it is to have, as far as its row tells: no step is due."""
-    return len(tablet.replicas) == tablet.wanted and all(
-        one.is_voter and why_bad(one, hosts, limits) is None for one in tablet.replicas
+    in_place = not tablet.meeting or tablet.meeting == {one.host for one in tablet.replicas}
+    return (
+        in_place
+        and len(tablet.replicas) == tablet.wanted
+        and all(one.is_voter and why_bad(one, hosts, limits) is None for one in tablet.replicas)
     )
 
 

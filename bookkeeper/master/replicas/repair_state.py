@@ -33,7 +33,8 @@ class TabletState:
 
     ``named``: the state that the books name, 0 = none; ``leader``: the host that leads it, None while nobody does;
     ``held``: by host, what it holds of the placement of the row; ``joining_ms``: by host, how long this master has
-    known that a replica is joining.
+    known that a replica is joining; ``meeting``: the hosts on which the tablet meets others, to merge with them; empty
+    for a tablet that stays alone.
     """
 
     row: bytes
@@ -44,6 +45,7 @@ class TabletState:
     leader: str | None = None
     held: Mapping[str, HeldState] = field(default_factory=dict)
     joining_ms: Mapping[str, float] = field(default_factory=dict)
+    meeting: frozenset[str] = frozenset()
 
     @property
     def size_bytes(self) -> int:

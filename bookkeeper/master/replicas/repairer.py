@@ -24,6 +24,7 @@ from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.master.replicas.balance_plan import plan_balance
 from bookkeeper.master.replicas.held_states import HeldStates, tablet_key
 from bookkeeper.master.replicas.leader_choice import named_state
+from bookkeeper.master.replicas.meeting_plan import with_meetings
 from bookkeeper.master.replicas.repair_plan import is_healthy, plan_repair, spare_copies
 from bookkeeper.master.replicas.repair_state import (
     Demote,
@@ -59,6 +60,8 @@ class Repairer:
     limits: RepairLimits
     lead: Callable[[TabletView, str], None]
     """Requests that a tablet moves to the host of this name."""
+    meetings: Callable[[], Collection[Collection[bytes]]]
+    """The rows of tablets that are to be on the same hosts, because they merge."""
     progress: ReplicaHealth = field(init=False, default_factory=ReplicaHealth)
     _turns: int = field(init=False, default=0)
     _away_ns: dict[str, int] = field(init=False, default_factory=dict)
@@ -79,13 +82,15 @@ class Repairer:
         properties = {id_: parse_properties(table.properties) for id_, table in config.tables.items()}
         states = {view.row: self._state(view, properties[view.extent.table_id], leaders) for view in views}
         self._retain_joins(states.values())
+        meetings = self.meetings()
+        states = with_meetings(states, meetings, hosts, self.limits)
         ill = [row for row, state in states.items() if not is_healthy(state, hosts, self.limits)]
         read = self._turn(ill)
         states.update((row, self._read_again(states[row]) if row in read else _unread(states[row])) for row in ill)
         self.progress = progress_of(states.values(), hosts)
         ready = [state for row, state in states.items() if row not in skipped]
         steps: list[Step] = list(plan_repair(ready, hosts, self.limits))
-        if not steps and not skipped:
+        if not steps and not skipped and not meetings:
             steps = list(plan_balance(ready, hosts, self.limits))
         for step in steps:
             self._carry_out(step, tablets)

@@ -68,6 +68,7 @@ def parse_replica_row(row: Row) -> ReplicaRow | None:
     flush, serial = row.cells.get(keys.FLUSH), row.cells.get(keys.SERIAL)
     state = None if flush is None else FlushState.decode(flush.value)
     cells = {keys.parse_replica(host): ReplicaCell.decode(cell.value) for host, cell in row.family("replica").items()}
+    parts = row.cells.get(keys.PARTS)
     return ReplicaRow(
         extent=Extent(table_id, end_row, values.decode_prev_row(row.cells[keys.PREV_ROW].value)),
         directory=values.decode_dir(row.cells[keys.DIR].value),
@@ -78,4 +79,5 @@ def parse_replica_row(row: Row) -> ReplicaRow | None:
         },
         named_id=None if state is None else state.flush_id,
         named_files=() if state is None else state.segments,
+        parts=() if parts is None else values.decode_parts(parts.value),
     )

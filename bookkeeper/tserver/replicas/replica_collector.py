@@ -2,13 +2,14 @@
 
 For each table with replicas here, one read of all its rows, complete or an error. A replica that its row names is
 collected by N4; one that its row does not name goes; one whose tablet has no row goes when a second read does not show
-it either, because rows that move during one read can be missed. An error ends the turn, and nothing of that table goes.
+it either, because rows that move during one read can be missed. A part of a merged tablet stays while a row still names
+it, because its files are not linked yet. An error ends the turn, and nothing of that table goes.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 
@@ -52,6 +53,11 @@ def verdict_on(row: ReplicaRow | None, host: str, placement: Placement | None, m
     return Verdict.COLLECT if named.placement == placement else Verdict.REMOVE
 
 
+def parts_in(rows: Iterable[ReplicaRow]) -> frozenset[str]:
+    """The directories of tablets whose files hosts still link for a merged tablet."""
+    return frozenset(directory for row in rows for directory in row.parts)
+
+
 def collect_event(replica: Replica, row: ReplicaRow) -> Collect:
     """The files that the books allow to delete (N4): those that a named state has replaced."""
     given_up = frozenset(term for term, _ in replica.given_up)
@@ -81,8 +87,11 @@ class ReplicaCollector:
                 LOG.warning("replicas of table %s are not collected now: %s", table_id, error.message)
                 missed |= self._missed & of_table.keys()
                 continue
+            parts = parts_in(rows.values())
             for key, placement in of_table.items():
                 row = rows.get(key.directory)
+                if key.directory in parts:
+                    continue
                 if row is None:
                     missed.add(key)
                 self._work(key, placement, row)

@@ -49,7 +49,7 @@ class Hosts:
         stores = self.master.books.stores
         leaders = LeaderChoice(world.table, calls, lambda _: None)
         self.placement = Placement(stores, calls, world.clock, lambda _: None, self.master.books.note_assigned, leaders)
-        self.repairer = Repairer(stores, world.clock, leaders.held, LIMITS, self.placement.request_leader)
+        self.repairer = Repairer(stores, world.clock, leaders.held, LIMITS, self.placement.request_leader, tuple)
 
     def start(self, name: str, disk: str = "d1") -> ScriptedTServer:
         """A host's live session."""
