@@ -1,38 +1,48 @@
-"""Links: the files of an import get a second name in the tablet's directory.
+"""The files that tablets take as they are: those of an import, and those that another cluster sends.
 
-The names were never used before, and have the form of a compaction's names. So links of a crashed server are orphans
-once another server has the tablet, and the import may delete its own names at any time.
+A tablet names such a file by the name that the file was made with, and several tablets may name it. So the maker
+deletes no file that a tablet has been told of: the collector does, when no tablet names the file and no hold keeps it
+(``file_holds``). Rules: R4 and R17.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
+from bookkeeper.errors import NotFoundError
 from bookkeeper.storage.tablet import BlockCache, SegmentRef
-from bookkeeper.storage.tablet.segments.segment_format import ENDING, merged_prefix
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.names import tablet_directory
 
 INCOMING = "tables/_incoming"
-"""The directory of uploads from other clusters, with a directory for each tserver's session. No table has its name."""
+"""The directory of files from other clusters, with a directory for each tserver's session. No table has its name."""
+
+IMPORT_PREFIX = "import-"
+"""The beginning of the directory of an import, beside those of its table's tablets; each attempt has one below it."""
+
+_PARTS = 5
+"""Parts of the name of an imported file: ``tables/<table>/import-<request>/<attempt>/<file>``."""
 
 
-def link_segments(
-    volume: Volume, refs: Sequence[SegmentRef], directory: str, holder: int, unique_name: Callable[[], str]
-) -> list[SegmentRef]:
-    """The same segments under new names in ``directory``, durable on return and checked. ``holder``: first flush id of
-    the tablet's holder. Raises OSError, CorruptionError, and leaves no link then.
+def import_directory(table_id: str, request_id: str) -> str:
+    """The directory of an import."""
+    return tablet_directory(table_id, f"{IMPORT_PREFIX}{request_id}")
+
+
+def is_adoptable(name: str) -> bool:
+    """Whether a file has a name by which tablets take files."""
+    if name.startswith(f"{INCOMING}/"):
+        return True
+    parts = name.split("/")
+    return len(parts) == _PARTS and parts[2].startswith(IMPORT_PREFIX)
+
+
+def check_files(volume: Volume, refs: Sequence[SegmentRef]) -> None:
+    """Check that files are what their references say, before a tablet names them. Raises NotFoundError, OSError,
+    CorruptionError.
     """
-    linked: list[SegmentRef] = []
-    try:
-        named = {f"{directory}/{merged_prefix(holder)}-{unique_name()}{ENDING}": ref for ref in refs}
-        for name, ref in named.items():
-            linked.append(replace(ref, uri=name))
-        volume.share({name: ref.uri for name, ref in named.items()})
-        for ref in linked:
-            Segment(volume, ref, BlockCache(0, readers=0)).check()
-    except BaseException:
-        volume.discard([ref.uri for ref in linked])
-        raise
-    return linked
+    for ref in refs:
+        if not volume.exists(ref.uri):
+            raise NotFoundError(f"there is no segment {ref.uri}")
+        Segment(volume, ref, BlockCache(0, readers=0)).check()

@@ -1,35 +1,35 @@
-"""Segments beside the log of an import, for peers that take segments without rewriting.
+"""The segments with the records of an import's log, for peers that take segments without rewriting.
 
-Links to the segments with the log's records, and a manifest, are named after the log. They are deleted with the log, so
-the files exist as long as a target may need them. After a crash the manifest is complete or absent, and it is written
-after the files that it names; without it the log's records are shipped. The checksums are those of the files as they
-were written, so the receiver finds later damage. Law: L7.
+A manifest beside the log names them, and it is deleted with the log. Holds of the log (``file_holds``) keep the files
+for as long as the log exists, because a target may need them. After a crash the manifest is complete or absent, and it
+is written after the holds; without it the log's records are shipped. The checksums are those of the files as they were
+written, so the receiver finds later damage. Law: L7.
 """
 
 from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from bookkeeper.bulk.booked_segment import segment_entry
-from bookkeeper.errors import CorruptionError
+from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import LocalityGroup
 from bookkeeper.storage.columns import binary_offsets
 from bookkeeper.storage.tablet import GroupMap, SegmentRef
 from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.names import check_name
 from bookkeeper.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, tuples, typed
 
 MANIFEST_SUFFIX = ".segments"
-FILE_SUFFIX = ".segment-"
-"""Added to the name of the log; both begin like ``recovery.SEGMENT_SUFFIX``, so they are deleted with the log."""
+"""Added to the name of the log; begins like ``recovery.SEGMENT_SUFFIX``, so the manifest is deleted with the log."""
 
-VERSION = 1
+VERSION = 2
 READ_BYTES = 1 << 20
 MANIFEST_BYTES_MAX = 1 << 28
 
@@ -56,7 +56,7 @@ def longest(column: pa.Array) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LogSegment:
-    """One file by its name; ``entry`` describes all of its rows."""
+    """One file by its name on the Volume; ``entry`` describes all of its rows."""
 
     uri: str
     entry: SegmentEntry
@@ -81,7 +81,6 @@ class SegmentedLog:
 
     def encode(self, log: str) -> bytes:
         """The manifest beside the log of this name; raises InvalidInputError."""
-        names = [segment.uri.rpartition("/")[2] for segment in self.segments]
         return encode_json(
             lambda raw: self.decode(raw, log),
             {
@@ -90,8 +89,7 @@ class SegmentedLog:
                 "groups": {group.name: [b64encode(f).decode() for f in group.families] for group in self.groups},
                 "lengths": {"row": self.lengths.row, "column": self.lengths.column, "value": self.lengths.value},
                 "segments": [
-                    [name, segment.entry.encode().decode(), segment.sha256]
-                    for name, segment in zip(names, self.segments, strict=True)
+                    [segment.uri, segment.entry.encode().decode(), segment.sha256] for segment in self.segments
                 ],
             },
         )
@@ -108,7 +106,7 @@ class SegmentedLog:
             Lengths(*(number(lengths, name) for name in ("row", "column", "value"))),
             tuple(
                 LogSegment(
-                    _beside(log, text(part, 0)),
+                    _name_in(log, text(part, 0)),
                     SegmentEntry.decode(text(part, 1).encode()),
                     text(part, 2),
                 )
@@ -125,27 +123,31 @@ def _families(groups: Mapping[str, object], name: str) -> Iterable[bytes]:
     return (raw_bytes(listed, index) for index in listed)
 
 
-def link_log_segments(
-    volume: Volume, log: str, records: int, refs: Sequence[SegmentRef], groups: GroupMap, lengths: Lengths
+def name_log_segments(
+    volume: Volume,
+    hold: Callable[[str, Collection[str]], None],
+    log: str,
+    records: int,
+    refs: Sequence[SegmentRef],
+    groups: GroupMap,
+    lengths: Lengths,
 ) -> None:
-    """Link the segments with a log's records beside it, durable on return. Raises OSError; the links made before are
-    deleted with the log.
+    """Name the segments with a log's records beside it, durable on return; ``hold`` makes the log hold them first. They
+    have another holder meanwhile. Raises OSError, TransientError.
     """
-    shared = {f"{log}{FILE_SUFFIX}{index:05d}": ref.uri for index, ref in enumerate(refs)}
-    volume.share(shared)
-    linked = tuple(
-        LogSegment(name, segment_entry(ref), sha256_of(volume, name)) for name, ref in zip(shared, refs, strict=True)
-    )
+    hold(log, [ref.uri for ref in refs])
+    segments = tuple(LogSegment(ref.uri, segment_entry(ref), sha256_of(volume, ref.uri)) for ref in refs)
     named = tuple(LocalityGroup(name, tuple(sorted(families))) for name, families in sorted(groups.groups.items()))
-    segmented = SegmentedLog(records, named, lengths, linked)
+    segmented = SegmentedLog(records, named, lengths, segments)
     volume.create_once(log + MANIFEST_SUFFIX, segmented.encode(log))
 
 
-def _beside(log: str, name: str) -> str:
-    """The name of a file in the directory of a log. Raises CorruptionError."""
-    if name in ("", ".", "..") or "/" in name:
-        raise CorruptionError(f"the manifest of {log} names the file {name!r}")
-    return f"{log.rpartition('/')[0]}/{name}"
+def _name_in(log: str, name: str) -> str:
+    """The name of a file on the Volume. Raises CorruptionError."""
+    try:
+        return check_name(name)
+    except InvalidInputError as error:
+        raise CorruptionError(f"the manifest of {log} names a file: {error.message}") from error
 
 
 def sha256_of(volume: Volume, name: str) -> str:

@@ -1,8 +1,8 @@
 """Conversion of records into segments: sorted, divided by tablet and locality group, durable under final names.
 
-The books do not name the segments yet. A crash leaves files, and the next attempt of the import removes them. Memory is
-bounded by a chunk of input. Each chunk makes a segment for each tablet and group of its records; compactions merge
-them.
+The books do not name the segments yet: holds keep them (``file_holds``), and after a crash the collector deletes them
+when the import is over. Memory is bounded by a chunk of input. Each chunk makes a segment for each tablet and group of
+its records; compactions merge them.
 
 Records are numbered from 1 in the order of the input. A tablet that takes a segment shifts these numbers behind all
 that it has assigned (``SegmentEntry.shift``). So an import has one position in the order of each tablet: of versions of
@@ -11,7 +11,7 @@ a cell with one timestamp, it wins over earlier ones, and later ones win over it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -43,6 +43,8 @@ class SegmentDirectory:
     volume: Volume
     directory: str
     settings: TabletSettings
+    hold: Callable[[Collection[str]], None] = lambda files: None  # noqa: ARG005
+    """Holds files before they exist; may raise."""
 
 
 def convert(
@@ -58,7 +60,7 @@ def convert(
     the chunk in the order of the input. Raises OSError, InvalidInputError; then the caller removes the written files.
     """
     written: list[SegmentRef] = []
-    names = count()
+    numbers = count()
     done = 0
     for chunk in _chunks(batches):
         check_continue()
@@ -72,17 +74,18 @@ def convert(
         ]
         if len(written) + len(parts) > SEGMENTS_MAX:
             raise InvalidInputError(f"more than {SEGMENTS_MAX} segments are needed; import the files in parts")
-        written += _write(parts, target, names)
+        written += _write(parts, target, numbers)
     return written
 
 
 def _write(
-    parts: Iterable[tuple[str, pa.RecordBatch]], target: SegmentDirectory, names: Iterator[int]
+    parts: Sequence[tuple[str, pa.RecordBatch]], target: SegmentDirectory, numbers: Iterator[int]
 ) -> list[SegmentRef]:
     writers: list[SegmentWriter] = []
     written = []
-    for group, part in parts:
-        name = f"{target.directory}/{next(names):06d}{ENDING}"
+    names = [f"{target.directory}/{next(numbers):06d}{ENDING}" for _ in parts]
+    target.hold(names)
+    for name, (group, part) in zip(names, parts, strict=True):
         writer = SegmentWriter(target.volume, name, group, target.settings)
         writers.append(writer)
         writer.add(part)

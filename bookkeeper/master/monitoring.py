@@ -154,7 +154,7 @@ class MasterSource:
             reasons.books(row)
         for key in scan_rows(collector.stores.table):
             reasons.quarantined(key)
-        for row in collector.stores.table.scan(*keys.section(keys.HOLD_PREFIX), ("fate",)):
+        for row in collector.stores.table.scan(*keys.section(keys.HOLD_PREFIX), keys.HOLD_FAMILIES):
             reasons.held(row)
         volume = lead.tservers.volume
         sizes = {

@@ -23,6 +23,11 @@ TABLETS_START, TABLETS_STOP = b"", b"~"
 REPL_PREFIX, RECV_PREFIX, FATE_PREFIX, DEL_PREFIX = b"~repl_", b"~recv_", b"~fate_", b"~del_"
 QUAR_PREFIX = b"~quar_"
 HOLD_PREFIX = b"~hold_"
+HOLD_FAMILIES = ("fate", "log", "recv", "location")
+"""Families of ``~hold`` rows: by the family of its cell, the holder is an operation, a log, a tserver that receives the
+file, or one that is about to name it.
+"""
+TAKING_FAMILY = "location"
 ROOT_PREFIX = b"~root_"
 
 PREV_ROW = Column("tablet", b"prev_row")
@@ -313,7 +318,7 @@ def parse_quar_column(qualifier: bytes) -> tuple[TargetKey, int]:
 
 
 def hold_row(file: str) -> bytes:
-    """``~hold_<file>``: operations read the file, though its tablets may give it up meanwhile."""
+    """``~hold_<file>``: the file stays, though no tablet may name it; each cell is a reason of its own, and empty."""
     return HOLD_PREFIX + _file(file)
 
 
@@ -323,13 +328,48 @@ def parse_hold_row(key: bytes) -> str:
 
 
 def hold_column(txid: str) -> Column:
-    """``fate:<txid>`` of a ``~hold`` row: an operation that reads the file; empty."""
+    """``fate:<txid>`` of a ``~hold`` row: an operation that reads or makes the file."""
     return Column("fate", _file(txid))
 
 
 def parse_hold_column(qualifier: bytes) -> str:
     """The transaction id of :func:`hold_column`."""
     return _text(qualifier, "a hold")
+
+
+def log_hold_column(file: str) -> Column:
+    """``log:<file>`` of a ``~hold`` row: a log with the records of the held file, which peers may take instead."""
+    return Column("log", _file(file))
+
+
+def parse_log_hold(qualifier: bytes) -> str:
+    """The log of :func:`log_hold_column`."""
+    return _text(qualifier, "a log's hold")
+
+
+def arrival_column(session_id: str) -> Column:
+    """``recv:<session>`` of a ``~hold`` row: the tserver to which another cluster sends the file."""
+    return Column("recv", _file(session_id))
+
+
+def parse_arrival(qualifier: bytes) -> str:
+    """The session of :func:`arrival_column`."""
+    return _text(qualifier, "an arrival")
+
+
+def taking_column(session_id: str, order: str) -> Column:
+    """``location:<session>/<order>`` of a ``~hold`` row: a tserver is about to name the file in a tablet."""
+    if not session_id or "/" in session_id:
+        raise InvalidInputError(f"not a session: {session_id!r}")
+    return Column(TAKING_FAMILY, _file(session_id) + b"/" + _file(order))
+
+
+def parse_taking(qualifier: bytes) -> str:
+    """The session of :func:`taking_column`."""
+    session_id, slash, order = _text(qualifier, "a taking").partition("/")
+    if not (session_id and slash and order):
+        raise CorruptionError(f"not a taking: {qualifier!r}")
+    return session_id
 
 
 # ---- ranks

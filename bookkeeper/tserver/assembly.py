@@ -30,6 +30,7 @@ from bookkeeper.tserver.bulk.exclusive_tablets import ExclusiveTablets
 from bookkeeper.tserver.bulk.relay_log import RelayLogs
 from bookkeeper.tserver.bulk.segment_receiver import SegmentReceiver
 from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
+from bookkeeper.tserver.bulk.session_holds import SessionHolds
 from bookkeeper.tserver.client_requests import ClientRequests, RequestLimits
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
@@ -218,12 +219,14 @@ def _bulk(
     env: Environment, writing: WriteParts, tablets: TabletParts, receiving: ReceiveParts, limits: PeerLimits
 ) -> BulkParts:
     settings, session_id = env.settings, env.session.session_id
-    relay_logs = RelayLogs(env.stores.volume, settings.instance.instance_id, session_id, env.clock)
+    holds = SessionHolds(env.stores.metadata, env.retries, session_id)
+    relay_logs = RelayLogs(env.stores.volume, holds, settings.instance.instance_id, session_id, env.clock)
     exclusive = ExclusiveTablets(tablets.registry, tablets.loader, tablets.flusher, writing.path)
     loader = BulkLoader(
         env.stores.volume,
         exclusive,
         receiving.index,
+        holds,
         relay_logs,
         env.stores.metadata,
         env.retries,
@@ -231,7 +234,7 @@ def _bulk(
         env.die,
     )
     directory, idle_timeout_ms = f"{INCOMING}/{session_id}", settings.tserver.stream_idle_timeout_ms
-    uploads = SegmentUploads(env.stores.volume, directory, env.clock, idle_timeout_ms, env.die)
+    uploads = SegmentUploads(env.stores.volume, holds, directory, env.clock, idle_timeout_ms, env.die)
     receiver = SegmentReceiver(
         env.stores.volume, receiving.admission, receiving.tablets, receiving.receiver, loader, uploads, limits
     )

@@ -34,6 +34,8 @@ SAMPLES: Mapping[str, object] = {
     "source_instance_id": "ff9fae57",
     "stream": _STREAM,
     "txid": "00c0ffee00c0ffee",
+    "session_id": "tserver-3-e41aed3c",
+    "order": "9f86d081884c7d65",
     "host": "host2",
     "offset": 100,
     "needed": 100,

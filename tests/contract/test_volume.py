@@ -215,18 +215,6 @@ def test_a_range_of_a_file_is_read(volume: Volume) -> None:
             act("tables/none")
 
 
-def test_a_shared_file_lives_as_long_as_one_of_its_names(volume: Volume) -> None:
-    volume.create(SEGMENT, [b"content"]).close()
-    volume.share({"tables/1/t-0001/a": SEGMENT, "tables/1/t-0001/b": SEGMENT})
-    volume.delete([SEGMENT, "tables/1/t-0001/a"])
-    assert content(volume, "tables/1/t-0001/b") == b"content"
-    with pytest.raises(FileNotFoundError):
-        volume.share({"tables/2": SEGMENT})
-    with must_raise(FileExistsError, "a second name replaces another file"):
-        volume.create(SEGMENT, []).close()
-        volume.share({"tables/1/t-0001/b": SEGMENT})
-
-
 # ---- fences
 
 

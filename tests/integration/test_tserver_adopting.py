@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from bookkeeper.bulk import segment_entry
+from bookkeeper.bulk.file_holds import end_holds, put_holds
 from bookkeeper.bulk.import_log import ImportLogs
 from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
-from bookkeeper.errors import InvalidInputError, NotServingError, RefusedError
+from bookkeeper.errors import InvalidInputError, NotServingError, RefusedError, UnavailableError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import Received
@@ -23,8 +24,20 @@ from bookkeeper.storage.volume import open_volume
 from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.wal import FileHeader, block_target_from_pb
 from combiners import CLOSED
-from tests.support.compactions import QUIET, CrashError, DyingMetadata, files_of, move, named_in, parts_of, quiet_tablet
+from tests.support.compactions import (
+    QUIET,
+    CrashError,
+    DyingMetadata,
+    files_of,
+    marks_in,
+    move,
+    named_in,
+    parts_of,
+    quiet_tablet,
+)
+from tests.support.faults import fault
 from tests.support.must_raise import must_raise
+from tests.support.session_holds import held_files, holders_of
 from tests.support.tservers import (
     Ground,
     LocalNode,
@@ -38,6 +51,9 @@ from tests.support.tservers import (
 from tests.support.volumes import name_at
 
 pytestmark = pytest.mark.integration
+
+HOLD = keys.hold_column("0c")
+"""Of the import, on its files."""
 
 IMPORTED = {(b"a", b"f", b"q"): b"1", (b"b", b"f", b"q"): b"2"}
 BATCH = records([(b"a", b"1"), (b"b", b"2")], timestamp=5)
@@ -59,6 +75,7 @@ def _import(west: Ground, extent: Extent, batch: pa.RecordBatch = BATCH, target:
     stream = StreamKey(own_id, name_at(directory, west.settings.directory), extent.table_id, extent.table_id, 0)
     cell = keys.recv_cell(stream)
     west.metadata.put([RowPut(cell.key, {cell.column: Received(0).encode()})], keys.recv_rank(0, False))
+    put_holds(west.metadata, HOLD, [ref.uri for ref in refs])
     segments = tuple(ImportedSegment(ref.uri, segment_entry(ref).encode()) for ref in refs)
     if target is None:
         return AdoptRequest(extent, stream, segments)
@@ -79,9 +96,8 @@ def _import(west: Ground, extent: Extent, batch: pa.RecordBatch = BATCH, target:
 
 
 def _end(west: Ground, request: AdoptRequest) -> None:
-    """The import's own names for its files go."""
-    for segment in request.segments:
-        west.path(segment.uri).unlink()
+    """The import holds its files no more."""
+    end_holds(west.metadata, HOLD, [segment.uri for segment in request.segments])
 
 
 def test_imported_records_show_and_survive_the_server(west: Ground) -> None:
@@ -130,7 +146,7 @@ def _dies(west: Ground, *, behind: bool) -> None:
     node = west.local(metadata)
     west.assign(node, extent)
     request = _import(west, extent)
-    metadata.die_at(0, behind)
+    metadata.die_at(0, behind, b"segment:")
     with pytest.raises(CrashError):
         node.process.parts.bulk.loader.adopt(request)
     metadata.die_at(10**6, False)
@@ -227,10 +243,16 @@ def test_r24_the_place_of_an_import_is_known_to_the_next_holder(west: Ground) ->
     other.stop()
 
 
+def _missing(west: Ground, request: AdoptRequest) -> ImportedSegment:
+    """A file that is held and not there."""
+    put_holds(west.metadata, HOLD, ["not/there.parquet"])
+    return ImportedSegment("not/there.parquet", request.segments[0].entry)
+
+
 def test_writes_go_on_when_an_import_was_taken_or_could_not_be(west: Ground) -> None:
     node, extent = quiet_tablet(west)
     request = _import(west, extent)
-    missing = ImportedSegment("not/there.parquet", request.segments[0].entry)
+    missing = _missing(west, request)
     with pytest.raises(InvalidInputError):
         west.tserver(node).adopt_segments(AdoptRequest(extent, request.stream, (missing,)))
     assert west.write(node, extent, records([(b"c", b"1")])) == ()
@@ -242,7 +264,7 @@ def test_writes_go_on_when_an_import_was_taken_or_could_not_be(west: Ground) -> 
 def test_what_can_t_be_taken_changes_nothing(west: Ground) -> None:
     node, extent = quiet_tablet(west)
     request = _import(west, extent)
-    missing = ImportedSegment("not/there.parquet", request.segments[0].entry)
+    missing = _missing(west, request)
     with pytest.raises(InvalidInputError, match="is not there"):
         west.tserver(node).adopt_segments(AdoptRequest(extent, request.stream, (*request.segments, missing)))
     low = Extent("1", b"a", None)
@@ -257,13 +279,64 @@ def test_what_can_t_be_taken_changes_nothing(west: Ground) -> None:
     assert west.scan(node, extent) == IMPORTED
 
 
-def test_links_of_a_holder_that_died_are_found_as_strays(west: Ground) -> None:
+def test_a_tablet_names_files_where_they_were_made_and_the_collector_alone_deletes_them(west: Ground) -> None:
     node, extent = quiet_tablet(west)
     request = _import(west, extent)
     west.tserver(node).adopt_segments(request)
     _end(west, request)
+    given = {segment.uri for segment in request.segments}
+    assert named_in(west, extent) == given
+    assert not held_files(west.metadata), "a file is held when its tablet names it"
     compactor, tablet = parts_of(node, extent)
     compactor.compact(tablet)
     wait_until(lambda: compactor.clear(tablet), "no dead cells")
-    names = {west.path(name).name for name in files_of(west, extent)}
-    assert all(name.startswith("c") for name in names), "named as what a compaction writes"
+    assert given <= files_of(west, extent)
+    assert given <= marks_in(west)
+
+
+# ---- holds
+
+
+def ordered_when_the_import_is_over(west: Ground) -> None:
+    """The import ends, and with it its holds, before a slow tserver takes its files; another one is as slow."""
+    node, extent = quiet_tablet(west)
+    request = _import(west, extent)
+    _end(west, request)
+    put_holds(west.metadata, keys.taking_column("other", "order"), [segment.uri for segment in request.segments])
+    with must_raise(UnavailableError, "R17: a tablet takes a file that nothing held", match="nothing holds"):
+        west.tserver(node).adopt_segments(request)
+    assert named_in(west, extent) == set()
+    for segment in request.segments:
+        assert holders_of(west.metadata, segment.uri) == {"location"}, "a refused order leaves a hold"
+
+
+def test_r17_a_file_whose_holders_are_gone_is_not_taken(west: Ground) -> None:
+    ordered_when_the_import_is_over(west)
+
+
+@pytest.mark.parametrize("switch", ["files-need-no-holder", "takers-vouch-for-each-other"])
+def test_r17_red_a_tablet_takes_a_file_that_the_collector_may_delete(west: Ground, switch: str) -> None:
+    with fault(switch), pytest.raises(AssertionError, match="R17: a tablet takes a file that nothing held"):
+        ordered_when_the_import_is_over(west)
+
+
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("write", ["hold", "put", "end of the hold"])
+def test_r4_a_server_that_dies_keeps_its_hold_while_its_put_may_be_in_flight(
+    west: Ground, write: str, behind: bool
+) -> None:
+    (extent,) = west.create_table("1")
+    west.set_properties("1", QUIET)
+    metadata = DyingMetadata(west.metadata)
+    node = west.local(metadata)
+    west.assign(node, extent)
+    request = _import(west, extent)
+    metadata.die_at(["hold", "put", "end of the hold"].index(write), behind)
+    with pytest.raises(CrashError):
+        node.process.parts.bulk.loader.adopt(request)
+    metadata.die_at(10**6, False)
+    (name,) = (segment.uri for segment in request.segments)
+    is_named = name in named_in(west, extent)
+    assert is_named is (write != "hold" and (behind or write != "put"))
+    holds = (write != "hold" or behind) and (write != "end of the hold" or not behind)
+    assert holders_of(west.metadata, name) == ({"fate", "location"} if holds else {"fate"})

@@ -10,7 +10,7 @@ import pytest
 
 from bookkeeper.bulk.import_log import is_relay_log
 from bookkeeper.bulk.log_segments import read_segmented_log
-from bookkeeper.errors import BookkeeperError, CorruptionError, DeclinedError
+from bookkeeper.errors import BookkeeperError, DeclinedError, UnavailableError
 from bookkeeper.master.gc.gc_rules import is_collectable_log
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.metadata import keys
@@ -165,7 +165,7 @@ def _dies_at_the_put(west: Ground, given: Given, behind: bool) -> tuple[LocalNod
     node = west.local(metadata)
     west.assign(node, WHOLE)
     order = given.order(west, node, WHOLE)
-    metadata.die_at(0, behind)
+    metadata.die_at(0, behind, b"segment:")
     with pytest.raises(CrashError):
         node.process.parts.bulk.loader.adopt(order)
     metadata.die_at(10**6, False)
@@ -207,7 +207,7 @@ def test_what_is_not_taken_leaves_no_log(west: Ground, given: Given) -> None:
     order = given.order(west, node, WHOLE)
     for segment in order.segments[:1]:
         west.path(segment.uri).unlink()
-    with pytest.raises(CorruptionError):
+    with pytest.raises(UnavailableError, match="a received file is gone"):
         west.tserver(node).adopt_segments(order)
     assert _taken_logs(west, node) == []
     assert given.send_records(west, node).records_applied == 5

@@ -30,10 +30,11 @@ from bookkeeper.storage.tablet import GroupMap
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, block_origins_to_pb, exact_claims
 from bookkeeper.tserver.bulk.segment_offers import FILE_SEQ_MAX
 from tests.integration.test_tserver_borders import let_go, merge, split
-from tests.support.compactions import QUIET, CrashError, DyingMetadata, files_of, move, parts_of
+from tests.support.compactions import QUIET, CrashError, DyingMetadata, files_of, marks_in, move, named_in, parts_of
 from tests.support.faults import fault
 from tests.support.given_files import SOURCE, Given, given_files
 from tests.support.must_raise import must_raise
+from tests.support.session_holds import held_files
 from tests.support.tservers import (
     Cells,
     Ground,
@@ -47,7 +48,7 @@ from tests.support.tservers import (
     source_block,
     wait_until,
 )
-from tests.support.volumes import path_of
+from tests.support.volumes import name_at, path_of
 
 pytestmark = pytest.mark.integration
 
@@ -81,6 +82,12 @@ def _spool(west: Ground) -> list[Path]:
     return [path for path in west.path(INCOMING).rglob("*") if path.is_file()]
 
 
+def _incoming(west: Ground) -> set[str]:
+    """Files of other clusters, by name; nothing holds them any more."""
+    assert not held_files(west.metadata), "a file is held when tablets have it"
+    return {name_at(path, west.settings.directory) for path in _spool(west)}
+
+
 def _high_water(west: Ground, given: Given, *extents: Extent) -> list[int]:
     return [flush_of(west, extent).high_water.get(given.stream, 0) for extent in extents]
 
@@ -97,7 +104,8 @@ def test_tablets_on_several_servers_take_their_rows_of_a_file(west: Ground, give
     assert own_blocks(west, near) == [], "nothing was logged of it"
     usage = usage_of("t", west.metadata.scan(*keys.table_section("1"), FAMILIES))
     assert usage.records == 5, "a file that two tablets share is counted once"
-    assert _spool(west) == []
+    shared = _incoming(west)
+    assert shared == named_in(west, LEFT) | (named_in(west, RIGHT) & shared), "a tablet renames a file"
     west.write(far, RIGHT, records([(b"z", b"after")], timestamp=5))
     for node, extent in ((near, LEFT), (far, RIGHT)):
         compactor, tablet = parts_of(node, extent)
@@ -107,6 +115,8 @@ def test_tablets_on_several_servers_take_their_rows_of_a_file(west: Ground, give
     assert west.scan(far, RIGHT) == {(b"z", b"f", b"q"): b"after"}
     usage = usage_of("t", west.metadata.scan(*keys.table_section("1"), FAMILIES))
     assert usage.records == 3
+    assert shared <= marks_in(west), "no tablet needs it, and the collector does not know"
+    assert _incoming(west) == shared, "the collector alone deletes files that a tablet was told of"
 
 
 def test_a_file_has_a_local_name_that_nobody_else_has_before_its_first_byte_comes(
@@ -127,10 +137,7 @@ def test_a_file_has_a_local_name_that_nobody_else_has_before_its_first_byte_come
     assert sorted(_spool(west)) == sorted(names)
     for one, token, _ in tokens:
         assert west.tserver(node).take_segments(token, one.stream).state == "taken"
-    mine = {west.path(name).name for name in files_of(west, WHOLE)}
-    assert len(mine) == 4
-    assert not mine & theirs
-    assert _spool(west) == []
+    assert named_in(west, WHOLE) == _incoming(west) == {name_at(path, west.settings.directory) for path in names}
 
 
 def _comes_again(west: Ground, given: Given) -> None:
@@ -188,7 +195,7 @@ def test_a_server_dies_when_one_of_two_tablets_has_its_rows(
     node = west.local(metadata)
     west.assign(node, LEFT, RIGHT)
     west.tserver(node).adopt_segments(given.order(west, node, LEFT))
-    metadata.die_at(0, behind)
+    metadata.die_at(0, behind, b"segment:")
     with pytest.raises(CrashError):
         node.process.parts.bulk.loader.adopt(given.order(west, node, RIGHT))
     metadata.die_at(10**6, False)
@@ -336,7 +343,7 @@ def test_what_came_before_a_tablet_was_unloaded_need_not_come_again(west: Ground
     assert answer.received_bytes == tuple(segment.entry.size_bytes for segment in given.whole.segments)
     assert west.tserver(node).take_segments(token, given.stream).state == "taken"
     assert west.scan(node, RIGHT) == IN_RIGHT
-    assert _spool(west) == []
+    assert _incoming(west) == named_in(west, LEFT) | named_in(west, RIGHT)
 
 
 def test_r18_of_merged_tablets_one_had_its_file(west: Ground, given: Given) -> None:

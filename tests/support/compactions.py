@@ -24,17 +24,18 @@ class CrashError(BaseException):
 class DyingMetadata(FailingMetadata):
     """Lets one thread die at one of its writes, before it or behind it."""
 
-    def die_at(self, write: int, behind: bool) -> None:
-        """The calling thread, counting from now."""
-        self._thread, self._left, self._behind = threading.get_ident(), write, behind
+    def die_at(self, write: int, behind: bool, family: bytes = b"") -> None:
+        """The calling thread, counting its writes of this column family from now; b"" counts all."""
+        self._thread, self._left, self._behind, self._family = threading.get_ident(), write, behind, family
 
     def _around(self, name: str, columns: Sequence[bytes], act: Callable[[], None]) -> None:
-        if getattr(self, "_thread", None) != threading.get_ident():
+        is_counted = getattr(self, "_thread", None) == threading.get_ident()
+        if not is_counted or not any(column.startswith(self._family) for column in columns):
             super()._around(name, columns, act)
             return
         self._left -= 1
-        if self._left < 0 and not self._behind:
-            raise CrashError
+        if self._left < -1 or (self._left < 0 and not self._behind):
+            raise CrashError  # a dead thread writes nothing more
         act()
         if self._left < 0:
             raise CrashError

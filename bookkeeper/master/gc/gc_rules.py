@@ -12,13 +12,15 @@ be in flight (rule R4). Rules: R3, R4, R7, R12 and R17; law L2.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
+from bookkeeper.bulk.adoption import is_adoptable
 from bookkeeper.errors import CorruptionError
 from bookkeeper.master.gc.file_flags import LISTED, MARKED, REFERENCED, SEALED, FileFlags
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.metadata_table import CellKey, Row
+from bookkeeper.metadata.metadata_table import CellKey, Column, Row
 
 IMPORT_KIND = "import_directory"
 """Kind of the operation that imports."""
@@ -34,14 +36,18 @@ def references(
     books_rows: Iterable[Row],
     quarantine_rows: Iterable[Row] = (),
     hold_rows: Iterable[Row] = (),
+    first_holds: Iterable[Row] = (),
 ) -> Iterator[bytes]:
     """Every file that a `log:`, `segment:` or `repl:` cell of a tablet, a needed cell of a `~repl_` row, a range in
-    quarantine or a hold names; a file may come several times. Read in this order: a range and a hold have their row
-    before the other references to their file end.
+    quarantine or a hold names; a file may come several times. Read in this order, ``first_holds`` before all: a hold
+    may end when a tablet names its file, and a range and a hold have their row before the other references to their
+    file end.
 
     Of a remnant only `repl:` cells count: a tablet was merged when it needed no log, and its segments are in the row of
     the merged tablet. Rule R3: done cells don't count.
     """
+    for file in held_files(first_holds):
+        yield file.encode()
     for row in tablet_rows:
         families = ("log", "segment", "repl") if keys.is_tablet(row) else ("repl",)
         for column in row.cells:
@@ -57,21 +63,53 @@ def references(
 
 
 def held_files(rows: Iterable[Row]) -> Iterator[str]:
-    """The files of `~hold_` rows: they stay while an operation reads them."""
+    """The files of `~hold_` rows."""
     for row in rows:
         yield keys.parse_hold_row(row.key)
 
 
-def ended_holds(rows: Iterable[Row], running: Collection[str]) -> list[CellKey]:
-    """The cells of `~hold_` rows whose operation does not run. ``running`` was read after the rows: an operation runs
-    before it holds a file. A late put of one is hidden by the purge, or seen by the next run (R4).
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """The possible holders of files, read after the holds, because each one is there before it holds a file: the
+    operations that run, live tservers, and whether a log is there. ``leaving``: sessions of tservers that are over, and
+    whose puts may still be in flight.
     """
-    return [
-        CellKey(row.key, column)
-        for row in rows
-        for column in row.cells
-        if keys.parse_hold_column(column.qualifier) not in running
-    ]
+
+    operations: Collection[str]
+    live: Collection[str]
+    leaving: Collection[str]
+    has_log: Callable[[str], bool]
+
+    def keep(self, column: Column) -> bool:
+        """Rule R4: whether the holder of a cell of a `~hold_` row needs it still. A tserver that names a file holds it
+        until its put can't be in flight any more; the others protect a file from what comes after them.
+        """
+        if column.family == keys.TAKING_FAMILY:
+            session = keys.parse_taking(column.qualifier)
+            return session in self.live or session in self.leaving
+        if column.family == "recv":
+            return keys.parse_arrival(column.qualifier) in self.live
+        if column.family == "log":
+            return self.has_log(keys.parse_log_hold(column.qualifier))
+        return keys.parse_hold_column(column.qualifier) in self.operations
+
+
+def ended_holds(rows: Iterable[Row], holders: Holders) -> list[CellKey]:
+    """The cells of `~hold_` rows whose holder is over. A late put of one is hidden by the purge, or seen by the next
+    run (R4).
+    """
+    return [CellKey(row.key, column) for row in rows for column in row.cells if not holders.keep(column)]
+
+
+def is_leaving(since_ns: int, now_ns: int, flight_ns: int) -> bool:
+    """Rule R4: whether a put of a session that is over may still be in flight."""
+    return now_ns - since_ns <= flight_ns
+
+
+def dead_takers(rows: Iterable[Row], live: Collection[str]) -> set[str]:
+    """The sessions that are over and hold a file that a tablet was to name."""
+    columns = (column for row in rows for column in row.cells if column.family == keys.TAKING_FAMILY)
+    return {session for column in columns if (session := keys.parse_taking(column.qualifier)) not in live}
 
 
 def quarantined_files(rows: Iterable[Row]) -> set[str]:
@@ -104,14 +142,27 @@ def late_uses(row: Row, files: FileFlags) -> list[CellKey]:
 
 
 def to_delete(files: FileFlags, live: Collection[str]) -> Iterator[str]:
-    """Marked files without a reference, which may be deleted now. Logs were listed before the references were read.
+    """Marked files without a reference. Logs were listed before the references were read.
 
     Besides logs these are segments, which tservers and deletions of tables mark when no tablet names them any more, and
-    files that do not exist any more.
+    files that do not exist any more. A segment that several tablets may take stays for longer: see :func:`idle_files`.
     """
     for file, flags in files:
         if flags & MARKED and not flags & REFERENCED and may_delete(file, flags, live):
             yield file.decode()
+
+
+def idle_files(known: Mapping[str, int], files: FileFlags, live: Collection[str], now_ns: int) -> dict[str, int]:
+    """Rule R4: of the files that tablets take by name, those that could be deleted, with the time when nothing needed
+    them first (boot clock, ns). A compaction of one tablet marks a file that another one may name late: by a put in
+    flight, or on the word of a hold in flight.
+    """
+    return {file: known.get(file, now_ns) for file in filter(is_adoptable, to_delete(files, live))}
+
+
+def is_idle_for_long(file: str, idle: Mapping[str, int], now_ns: int, flight_ns: int) -> bool:
+    """Rule R4: whether no write can be in flight that names a file which may be deleted otherwise."""
+    return file not in idle or now_ns - idle[file] > flight_ns
 
 
 def may_delete(file: bytes, flags: int, live: Collection[str]) -> bool:

@@ -2,9 +2,10 @@
 files.
 
 Arrives: logs on disk, all references in the books, `~del_` rows. Leaves: marks, deleted files, operations that notify
-peers of ended streams, no holds of operations that are over. A mark stays until its file is deleted, that operation is
-in the books, and no write can be in flight that names the file. So the next run continues after a crash. Runs in its
-own thread at its own interval. Rules: R3, R4, R11, R16 and R17.
+peers of ended streams, no holds of holders that are over. A mark stays until its file is deleted, that operation is in
+the books, and no write can be in flight that names the file. So the next run continues after a crash. Holds are read
+before all other references and again behind them: see ``bulk.file_holds``. Runs in its own thread at its own interval.
+Rules: R3, R4, R11, R16 and R17.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.fate.engine import FateEngine, Running
 from bookkeeper.master.gc import gc_rules
 from bookkeeper.master.gc.file_flags import LISTED, MARKED, REFERENCED, SEALED, FileFlags
-from bookkeeper.master.gc.gc_rules import IMPORT_KIND
-from bookkeeper.master.gc.orphan_files import is_over
+from bookkeeper.master.gc.gc_rules import IMPORT_KIND, Holders
+from bookkeeper.master.gc.orphan_files import is_over, note_orphans
 from bookkeeper.master.index.log_files import IMPORT_SESSION
 from bookkeeper.master.index.snapshot import BrokenChainError, chained, online_tables
 from bookkeeper.master.operations.streams import STREAMS_MAX, cells_of, stream_done_args
@@ -53,7 +54,8 @@ BATCH_ROWS = 2_000
 class Inventory:
     """The input of one run. Logs were listed first, then sessions, then references: see :meth:`GcRunner.observe`.
     ``late`` are uses of marked logs, ``going`` the files that may be deleted now and the targets that have them,
-    ``absent`` logs of this cluster that books name and that were not listed, ``holds`` all `~hold_` rows.
+    ``absent`` logs of this cluster that books name and that were not listed, ``holds`` all `~hold_` rows, ``idle`` see
+    :func:`gc_rules.idle_files`.
     """
 
     files: FileFlags
@@ -62,6 +64,7 @@ class Inventory:
     going: Mapping[str, tuple[TargetKey, ...]]
     absent: frozenset[str]
     holds: tuple[Row, ...]
+    idle: Mapping[str, int]
 
     def __contains__(self, uri: object) -> bool:
         """Whether a log was listed."""
@@ -82,6 +85,10 @@ class GcRunner:
     missing: dict[bytes, MissingFile] = field(init=False, default_factory=dict)
     unnamed: dict[str, int] = field(init=False, default_factory=dict)
     """Relay logs that no cell names, and the time of this reign's first notice (boot clock, ns)."""
+    idle: Mapping[str, int] = field(init=False, default_factory=dict)
+    """Marked files that a tablet may still name, and the time since when nothing needs them (boot clock, ns)."""
+    takers: dict[str, int] = field(init=False, default_factory=dict)
+    """Sessions that are over and hold files, and the time of this reign's first notice (boot clock, ns)."""
     gone: dict[str, int] = field(init=False, default_factory=dict)
     """Deleted files that still have a mark, and the time of their deletion (boot clock, ns)."""
     deleted: int = field(init=False, default=0)
@@ -89,6 +96,7 @@ class GcRunner:
     def run_once(self) -> list[str]:
         """Mark and delete files, and notify peers; returns the deleted files. Raises TransientError; may be cut."""
         seen = self.rounds.read_with_proof(self.observe)
+        self.idle = seen.idle
         self.mark(seen)
         gone = self.delete(seen)
         self.finish(seen, gone)
@@ -120,14 +128,24 @@ class GcRunner:
             files.add(uri.encode(), MARKED)
         absent: set[str] = set()
         late: list[CellKey] = []
+        first_holds = list(self._hold_rows())
         tablets = self._noted(reference_rows(self.stores.table, online), files, absent, late)
         books, holds = self._books_rows(files, absent), list[Row]()
-        for file in gc_rules.references(tablets, books, self._quarantine_rows(), self._hold_rows(holds)):
+        last_holds = self._noted_holds(holds)
+        for file in gc_rules.references(tablets, books, self._quarantine_rows(), last_holds, first_holds):
             files.add_known(file, REFERENCED)
         self.origin_gc.read_rows()
-        going = islice((uri for uri in gc_rules.to_delete(files, live) if uri not in self.gone), DELETIONS_MAX)
+        idle = gc_rules.idle_files(self.idle, files, live, self.clock.boot_ns())
+        going = islice((uri for uri in self._due(files, live, idle) if uri not in self.gone), DELETIONS_MAX)
         finished = {uri: self._finished(uri) for uri in going}
-        return Inventory(files, live, tuple(late), finished, frozenset(absent), tuple(holds))
+        return Inventory(files, live, tuple(late), finished, frozenset(absent), tuple(holds), idle)
+
+    def _due(self, files: FileFlags, live: frozenset[str], idle: Mapping[str, int]) -> Iterator[str]:
+        """The files that may be deleted now."""
+        now_ns, flight_ns = self.clock.boot_ns(), self.flight_ms * 1_000_000
+        for uri in gc_rules.to_delete(files, live):
+            if gc_rules.is_idle_for_long(uri, idle, now_ns, flight_ns):
+                yield uri
 
     def _noted(self, rows: Iterable[Row], files: FileFlags, absent: set[str], late: list[CellKey]) -> Iterator[Row]:
         """The same rows; adds unlisted files of `repl:` columns to ``absent``, and late uses of marked logs to
@@ -162,9 +180,12 @@ class GcRunner:
     def _quarantine_rows(self) -> Iterator[Row]:
         yield from self.stores.table.scan(*keys.section(keys.QUAR_PREFIX), ("quar",))  # not before it is asked for
 
-    def _hold_rows(self, found: list[Row]) -> Iterator[Row]:
-        """All holds; adds them to ``found``."""
-        for row in self.stores.table.scan(*keys.section(keys.HOLD_PREFIX), ("fate",)):
+    def _hold_rows(self) -> Iterator[Row]:
+        return self.stores.table.scan(*keys.section(keys.HOLD_PREFIX), keys.HOLD_FAMILIES)
+
+    def _noted_holds(self, found: list[Row]) -> Iterator[Row]:
+        """All holds, read when they are asked for; adds them to ``found``."""
+        for row in self._hold_rows():
             found.append(row)
             yield row
 
@@ -207,12 +228,12 @@ class GcRunner:
         return gone
 
     def finish(self, seen: Inventory, gone: Iterable[str]) -> None:
-        """Notify peers of deleted files (rule R3). Then purge late uses of marked logs, and holds of operations that do
-        not run; and the marks, once no write can be in flight that names their files (rule R4).
+        """Notify peers of deleted files (rule R3). Then purge late uses of marked logs, and holds whose holders are
+        over; and the marks, once no write can be in flight that names their files (rule R4).
         """
         self._tell([(file, target) for file in gone for target in seen.going[file]])
         self.stores.reign.check()
-        ended = gc_rules.ended_holds(seen.holds, {run.txid for run in self.fate.pending() if not run.ended})
+        ended = gc_rules.ended_holds(seen.holds, self._holders(seen))
         if seen.late or ended:
             self.stores.table.purge([*seen.late, *ended])
         now_ns = self.clock.boot_ns()
@@ -220,6 +241,17 @@ class GcRunner:
         if over:
             self.stores.table.purge([CellKey(keys.del_row(uri), keys.DEL) for uri in over])
             self.gone = {uri: since_ns for uri, since_ns in self.gone.items() if uri not in set(over)}
+
+    def _holders(self, seen: Inventory) -> Holders:
+        """The holders of files, as of now."""
+        operations = {run.txid for run in self.fate.pending() if not run.ended}
+        live, now_ns = self.tservers.live(), self.clock.boot_ns()
+        self.takers = note_orphans(self.takers, gc_rules.dead_takers(seen.holds, live), now_ns)
+        flight_ns = self.flight_ms * 1_000_000
+        leaving = {session for session, at in self.takers.items() if gc_rules.is_leaving(at, now_ns, flight_ns)}
+        is_there = self._storage_is_there(seen)
+        has_log = lambda log: log in seen or not is_there or self.tservers.volume.exists(log)  # noqa: E731
+        return Holders(operations, live, leaving, has_log)
 
     def void(self, seen: Inventory) -> None:
         """Rule R4: books that name a log which does not exist are purged, after longer than any write is in flight."""

@@ -1,4 +1,4 @@
-"""Orphan files: segments that no tablet names, left by flushes and compactions that a crash cut before their put.
+"""Orphan files: segments that no tablet names, left by flushes, compactions and imports that a crash cut.
 
 Arrives: files on disk; all tablet rows, read within a proven round and in complete chains (R16). Leaves: `~del_` marks;
 the collector deletes marked files that are still unreferenced. Each reign counts the age of an orphan anew, which only
@@ -8,19 +8,20 @@ The name of a file has the id of its flush, and flush ids rise. So a file is an 
 or the id is of an earlier holder, no row names the file, and no write can be in flight any more (rule R4). The name of
 a compaction's file has the id of its holder. The search skips files that a present holder may be writing.
 
-Files that other clusters send to a tserver lie in a directory of its session and are deleted with the session: tablets
-that took them have names of their own. Segments beside a log are deleted with the log, and alone when a stopped process
-put them there after it. Rules: R1, R4 and R17; law L2.
+Files that tablets take as they are, of imports and from other clusters, have no flush id: such a file is an orphan when
+no row names it, and nothing holds it (``bulk.file_holds``). A manifest beside a log is deleted with the log, and alone
+when a stopped process put it there after it. Rules: R1, R4 and R17; law L2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from bookkeeper.bulk import INCOMING
+from bookkeeper.bulk.adoption import IMPORT_PREFIX, INCOMING
 from bookkeeper.clock import Clock
 from bookkeeper.errors import unavailable
+from bookkeeper.master.gc.gc_rules import held_files
 from bookkeeper.master.index.log_files import LOG_SUFFIX
 from bookkeeper.master.index.snapshot import chained, online_tables
 from bookkeeper.master.reign.books_proof import Rounds
@@ -29,7 +30,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.storage.tablet import leftovers, parse_name
 from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.volume.names import LOGS, TABLES, log_directory, tablet_directory
+from bookkeeper.storage.volume.names import LOGS, SCRATCH_SUFFIX, TABLES, log_directory, tablet_directory
 from bookkeeper.storage.wal.reading.wal_recovery import SEGMENT_SUFFIX
 
 SCAN_INTERVAL_MS = 60_000
@@ -51,10 +52,13 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The segments in the books: names of files, and the holding for each directory below that of tables."""
+    """The segments in the books: names of files, and the holding for each directory below that of tables; and the files
+    that something holds.
+    """
 
     segments: frozenset[str]
     holdings: Mapping[str, Holding]
+    held: frozenset[str] = frozenset()
 
 
 def read_named(rows: Iterable[Row]) -> Named:
@@ -88,6 +92,12 @@ def is_orphan_segment(name: str, holding: Holding | None) -> bool:
     return is_passed_flush(flush_id, holding)
 
 
+def is_orphan_file(name: str, named: Named) -> bool:
+    """Rule R17: whether nothing needs a file that tablets take as it is. Its scratch file counts as the file."""
+    file = name.removesuffix(SCRATCH_SUFFIX)
+    return file not in named.segments and file not in named.held
+
+
 def is_passed_flush(flush_id: int, holding: Holding | None) -> bool:
     """Whether no present holder can still name an unnamed file of this flush; None: there is no such tablet."""
     return holding is None or flush_id < holding.first_flush_id or flush_id <= holding.last_flush_id
@@ -101,13 +111,6 @@ def note_orphans(known: Mapping[str, int], found: Iterable[str], now_ns: int) ->
 def is_over(since_ns: int, now_ns: int, flight_ns: int) -> bool:
     """Rule R4: whether the first notice is longer ago than any write to the books can be in flight."""
     return now_ns - since_ns > flight_ns
-
-
-def of_dead_sessions(sessions: Iterable[str], live: Collection[str]) -> list[str]:
-    """The sessions that are dead. ``live`` was read after the sessions' directories: a session exists before its
-    directory.
-    """
-    return [session for session in sessions if session not in live]
 
 
 def without_log(volume: Volume, directory: str) -> list[str]:
@@ -139,6 +142,8 @@ class OrphanFiles:
     live: Callable[[], Collection[str]]
     flight_ms: int
     known: dict[str, int] = field(init=False, default_factory=dict)
+    empty: dict[str, int] = field(init=False, default_factory=dict)
+    """Directories of such files without any file, and the time when they were first seen (boot clock, ns)."""
     _next_scan_ns: int = field(init=False, default=0)
 
     def run_once(self) -> list[str]:
@@ -152,11 +157,11 @@ class OrphanFiles:
             self._remove_unlisted()
             named = self.rounds.read_with_proof(self._named)
             found = list(self._find(named))
+            self._prune(now_ns)
         except OSError as error:
             raise unavailable("the directories of files can't be listed or cleared", error) from error
         self.known = note_orphans(self.known, found, now_ns)
-        over = sorted(file for file, since in self.known.items() if is_over(since, now_ns, self.flight_ms * 1_000_000))
-        marked = over[:MARKS_MAX]
+        marked = self._over(self.known, now_ns)[:MARKS_MAX]
         if marked:
             self.stores.reign.check()
             self.stores.table.put(
@@ -165,19 +170,48 @@ class OrphanFiles:
         self._next_scan_ns = now_ns + SCAN_INTERVAL_MS * 1_000_000
         return marked
 
+    def _over(self, since: Mapping[str, int], now_ns: int) -> list[str]:
+        return sorted(name for name, at in since.items() if is_over(at, now_ns, self.flight_ms * 1_000_000))
+
     def _named(self) -> Named:
-        online = online_tables(self.stores.config())
-        return read_named(chained(self.stores.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, FAMILIES), online))
+        """The holds are read before the tablets and after them: see ``bulk.file_holds``."""
+        online, held = online_tables(self.stores.config()), self._held()
+        rows = chained(self.stores.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, FAMILIES), online)
+        return replace(read_named(rows), held=held | self._held())
+
+    def _held(self) -> frozenset[str]:
+        return frozenset(held_files(self.stores.table.scan(*keys.section(keys.HOLD_PREFIX), keys.HOLD_FAMILIES)))
 
     def _remove_unlisted(self) -> None:
-        """Delete files that no tablet can name: those of dead sessions' uploads, and segments beside a missing log."""
-        incoming = self.volume.list_directories(INCOMING)
-        live = self.live()
+        """Delete manifests beside a missing log."""
         self.stores.reign.check()
-        for session in of_dead_sessions(incoming, live):
-            self.volume.remove_tree(f"{INCOMING}/{session}")
         for session in self.volume.list_directories(LOGS.rstrip("/")):
             self.volume.discard(without_log(self.volume, log_directory(session)))
+
+    def _adopted(self) -> Iterator[str]:
+        """The directories of files that tablets take as they are: of sessions, and of attempts of imports."""
+        for session in self.volume.list_directories(INCOMING):
+            yield f"{INCOMING}/{session}"
+        for table_id in self.volume.list_directories(TABLES.rstrip("/")):
+            for directory in self.volume.list_directories(TABLES + table_id):
+                if directory.startswith(IMPORT_PREFIX):
+                    place = tablet_directory(table_id, directory)
+                    yield from (f"{place}/{attempt}" for attempt in self.volume.list_directories(place))
+
+    def _prune(self, now_ns: int) -> None:
+        """Free directories that have been empty for long: of sessions that are over, and of attempts of imports."""
+        live = self.live()
+        found = [
+            directory
+            for directory in self._adopted()
+            if directory.rpartition("/")[2] not in live and not any(True for _ in self.volume.entries(directory))
+        ]
+        self.empty = note_orphans(self.empty, found, now_ns)
+        for directory in self._over(self.empty, now_ns):
+            self.stores.reign.check()
+            self.volume.prune(directory)
+            if not directory.startswith(f"{INCOMING}/"):
+                self.volume.prune(directory.rpartition("/")[0])
 
     def _find(self, named: Named) -> Iterator[str]:
         for table_id in self.volume.list_directories(TABLES.rstrip("/")):
@@ -186,3 +220,5 @@ class OrphanFiles:
                 for file in leftovers(self.volume.entries(tablet_directory(table_id, directory)), named.segments):
                     if is_orphan_segment(file.rpartition("/")[2], holding):
                         yield file
+        for directory in self._adopted():
+            yield from (file for file in self.volume.entries(directory) if is_orphan_file(file, named))

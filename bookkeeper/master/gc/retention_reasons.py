@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.metadata_table import Row
+from bookkeeper.metadata.metadata_table import Column, Row
 from bookkeeper.monitor.observation import Reason, RetainedFile
 
 RETAINED_MAX = 20_000
@@ -28,8 +28,8 @@ class _Needs:
     """Table and cluster of needed cells."""
     ranges: dict[tuple[str, str], int] = field(default_factory=dict)
     """Table and cluster of ranges in quarantine."""
-    operations: set[str] = field(default_factory=set)
-    """Operations that hold the file."""
+    holders: set[Reason] = field(default_factory=set)
+    """Of holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,8 @@ class RetentionReasons:
         ranges[holder] = ranges.get(holder, 0) + 1
 
     def held(self, row: Row) -> None:
-        """A `~hold_` row: the operations that read the file."""
-        self._of(keys.parse_hold_row(row.key)).operations.update(
-            keys.parse_hold_column(column.qualifier) for column in row.cells
-        )
+        """A `~hold_` row: the operations, logs and tservers that hold the file."""
+        self._of(keys.parse_hold_row(row.key)).holders.update(map(reason_of_hold, row.cells))
 
     def reasons(self, file: str) -> list[Reason]:
         """The reasons why the books need a file, sorted; empty when they do not."""
@@ -85,7 +83,7 @@ class RetentionReasons:
             Reason("quarantine", cluster, f"table {table}, {_count(number, 'range')}")
             for (table, cluster), number in needs.ranges.items()
         ]
-        found += [Reason("operation", txid, "it reads the file") for txid in needs.operations]
+        found += needs.holders
         for (kind, table), count in needs.tablets.items():
             if kind == "recovery":
                 found.append(Reason(kind, f"table {table}", f"{_count(count, 'tablet')} not flushed beyond it"))
@@ -111,6 +109,17 @@ class RetentionReasons:
             reasons = [*self.reasons(uri), Reason("deletion", "collector", "marked; goes with one of its next runs")]
             found.append(RetainedFile(uri, sizes.get(uri, 0), True, "", tuple(reasons)))
         return sorted(found, key=lambda file: (-file.bytes, file.file))[:RETAINED_MAX]
+
+
+def reason_of_hold(column: Column) -> Reason:
+    """The reason that a cell of a `~hold_` row gives. Raises CorruptionError."""
+    if column.family == "log":
+        return Reason("replication", keys.parse_log_hold(column.qualifier), "peers may take the file for this log")
+    if column.family == "recv":
+        return Reason("receiver", keys.parse_arrival(column.qualifier), "another cluster sends it the file")
+    if column.family == keys.TAKING_FAMILY:
+        return Reason("receiver", keys.parse_taking(column.qualifier), "it adds the file to a tablet")
+    return Reason("operation", keys.parse_hold_column(column.qualifier), "it uses the file")
 
 
 def _count(number: int, noun: str) -> str:

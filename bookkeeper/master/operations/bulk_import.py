@@ -10,8 +10,12 @@ and the wait for tservers takes a thread.
 
 For a replicated table the operation also writes each tablet's records into a log with the block targets (R13). Workers
 ship this log, and the collector deletes it, like a tserver's. While an import runs, the collector spares these logs,
-because no tablet refers to them yet. Beside each log are links to the segments with its records,
-for peers that accept segment files (:mod:`bookkeeper.bulk.log_segments`). Rules: R13, R17, R18 and R20.
+because no tablet refers to them yet. Beside each log are the names of the segments with its records, for peers that
+accept segment files (:mod:`bookkeeper.bulk.log_segments`).
+
+Tablets name the segments where they were made. The operation holds each file from before it exists, until it ends; then
+the collector deletes those that no tablet and no log needs (:mod:`bookkeeper.bulk.file_holds`). Rules: R13, R17, R18
+and R20.
 """
 
 from __future__ import annotations
@@ -20,20 +24,23 @@ import contextlib
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Semaphore
 
 from bookkeeper.bulk import part_of_segment, read_inputs, segment_entry
+from bookkeeper.bulk.adoption import import_directory
 from bookkeeper.bulk.import_log import ImportLogs
-from bookkeeper.bulk.log_segments import link_log_segments
-from bookkeeper.bulk.manifest import Imported
+from bookkeeper.bulk.log_segments import name_log_segments
+from bookkeeper.bulk.manifest import NAME, Imported
 from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.errors import PermanentError, TransientError, UnavailableError
 from bookkeeper.master.fate.engine import Args, Call, Done, Failed, Next, Outcome, Step, Wait, shared
 from bookkeeper.master.index.log_files import IMPORT_SESSION
 from bookkeeper.master.index.snapshot import TabletView
-from bookkeeper.master.operations.context import Context, drop_files, number, online_table, remove_files, text
+from bookkeeper.master.operations.context import Context, drop_files, number, online_table, text
+from bookkeeper.master.operations.holds import put_holds, put_log_holds, release_holds
 from bookkeeper.master.operations.read_only import refuse_if_read_only
 from bookkeeper.master.operations.replica_hosts import refuse_several_replicas
 from bookkeeper.master.operations.requests import (
@@ -49,7 +56,7 @@ from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import ImportRequest
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
-from bookkeeper.storage.volume.names import log_directory, tablet_directory
+from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.wal import FileHeader
 
 ADOPT_AGAIN_MS = 200
@@ -117,14 +124,16 @@ class ImportDirectory:
 
     def convert(self, call: Call) -> Outcome:
         """Write the segments into a directory of this attempt, so that a deposed master can't change another attempt.
-        Input that can't be imported ends the operation.
+        Input that can't be imported ends the operation; no tablet was told of these files.
         """
         attempt = uuid.uuid4().hex
         directory = f"{self._directory(text(call.state, 'table_id'), call)}/{attempt}"
         volume = self.context.tservers.volume
         try:
-            place = SegmentDirectory(volume, directory, self._settings(call))
+            hold = partial(put_holds, self.context.stores, call.txid)
+            place = SegmentDirectory(volume, directory, self._settings(call), hold)
             imported = self._converted(call, place)
+            hold([f"{directory}/{NAME}"])
             imported.write(volume, directory)
         except PermanentError:
             self._drop_attempt(directory)
@@ -167,9 +176,10 @@ class ImportDirectory:
             by_extent = logs.finish()
         finally:
             logs.abandon()
+        hold = partial(put_log_holds, self.context.stores)
         for extent, log in by_extent.items():
             within = [ref for ref in segments if extent.contains(ref.min_row)]
-            link_log_segments(place.volume, log.uri, log.offset, within, groups, logs.lengths)
+            name_log_segments(place.volume, hold, log.uri, log.offset, within, groups, logs.lengths)
         return Imported(tuple(segments), {extent.rows: log for extent, log in by_extent.items()})
 
     def _now_ms(self) -> int:
@@ -222,16 +232,15 @@ class ImportDirectory:
         return Next("clear", call.state)
 
     def clear(self, call: Call) -> Outcome:
-        """Delete the converted segments (the tablets have links of their own), and close the request."""
-        table_id = text(call.state, "table_id")
-        remove_files(self.context.tservers.volume, self._directory(table_id, call))
-        close_request(self.context, self._stream(table_id, call))
+        """End the holds, so that tablets and logs alone decide about the files, and close the request."""
+        release_holds(self.context.stores, call.txid)
+        close_request(self.context, self._stream(text(call.state, "table_id"), call))
         return Done(number(call.state, "records"))
 
     # ---- inside
 
     def _directory(self, table_id: str, call: Call) -> str:
-        return tablet_directory(table_id, f"import-{text(call.args, 'request_id')}")
+        return import_directory(table_id, text(call.args, "request_id"))
 
     def _stream(self, table_id: str, call: Call) -> StreamKey:
         """The import's stream; a tablet that stores a high-water of it has added its segments."""

@@ -1,8 +1,9 @@
-"""Holds: an operation keeps segments that it reads, though their tablets give them up meanwhile.
+"""Holds of operations: segments that an export reads, though their tablets give them up, and files of an import.
 
 Arrives: the segments that tablets name. Leaves: a row `~hold_<file>` for each, with a cell of the operation. The
 collector reads the holds after the tablets. So a file that a tablet still names *after* the hold was put has a
-reference in every later run: until its tablet gives it up that of the tablet, and then the hold.
+reference in every later run: until its tablet gives it up that of the tablet, and then the hold. ``bulk.file_holds``
+tells about files on their way into a tablet.
 
 A hold ends with its operation. The collector removes the holds of operations that failed, and those that a deposed
 master puts late. Rules: R4 and R17.
@@ -12,16 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from bookkeeper.bulk import file_holds
 from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.master.splits.split_rules import TabletFacts
-from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.metadata_table import CellKey, RowPut
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_table import CellKey
 
 READS_MAX = 5
 """Reads of the tablets in one step, while compactions replace segments."""
-
-BATCH_ROWS = 2_000
-"""Holds in one put."""
 
 
 def are_held(named: Collection[str], held: Collection[str]) -> bool:
@@ -47,12 +46,13 @@ def hold_named(
 
 
 def put_holds(stores: ReignStores, txid: str, files: Iterable[str]) -> None:
-    """Put a hold of each file. Raises TransientError."""
-    column, names = keys.hold_column(txid), sorted(files)
-    for first in range(0, len(names), BATCH_ROWS):
-        stores.reign.check()
-        batch = names[first : first + BATCH_ROWS]
-        stores.table.put([RowPut(keys.hold_row(name), {column: values.EMPTY}) for name in batch], keys.ONCE_RANK)
+    """Put an operation's hold of each file. Raises TransientError."""
+    file_holds.put_holds(stores.table, keys.hold_column(txid), set(files), stores.reign.check)
+
+
+def put_log_holds(stores: ReignStores, log: str, files: Collection[str]) -> None:
+    """Put a log's hold of each file; it ends when the log is deleted. Raises TransientError."""
+    file_holds.put_holds(stores.table, keys.log_hold_column(log), files, stores.reign.check)
 
 
 def release_holds(stores: ReignStores, txid: str) -> None:

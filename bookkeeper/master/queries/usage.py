@@ -1,8 +1,7 @@
 """The disk usage of tables, from tablet rows in the books. Pure.
 
 Segments in the tablets' flush state count; memtables and replaced segments do not. A segment that several tablets share
-counts once and completely, also if each tablet has a name of its own for it (these names end alike). The count of
-records includes older versions and deletes.
+counts once and completely. The count of records includes older versions and deletes.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.rpc.contract.messages import TableUsage
-from bookkeeper.storage.tablet import unique_part
 
 FAMILIES = ("tablet", "segment")
 """The column families that :func:`usage_of` reads."""
@@ -32,7 +30,7 @@ def usage_of(table: str, rows: Iterable[Row]) -> TableUsage:
         for uri in current:
             cell = row.cells.get(keys.segment_column(uri))
             if cell is not None:
-                segments[unique_part(uri)] = SegmentEntry.decode(cell.value)
+                segments[uri] = SegmentEntry.decode(cell.value)
     return TableUsage(
         table=table,
         tablets=tablets,

@@ -168,7 +168,7 @@ class HostStore:
         that is there already is fine, because the names of segment files are unique for ever. Raises OSError:
         FileNotFoundError for a file that is gone, with some names given, perhaps.
         """
-        self._volume.share({new: present for new, present in names.items() if not self._volume.exists(new)})
+        self._volume.link({new: present for new, present in names.items() if not self._volume.exists(new)})
         for directory in {(self._directory / new).parent: None for new in names}:
             sync_directory(directory, self._ops)  # also of names that a process gave before it died
 

@@ -20,7 +20,7 @@ from bookkeeper.storage.tablet.scans.scan import ScanPage
 from bookkeeper.storage.tablet.scans.visibility import Authorizations, authorizations_of, check_label, check_labels
 from bookkeeper.storage.tablet.segments.block_cache import BlockCache
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap, mask_for_groups
-from bookkeeper.storage.tablet.segments.segment_format import NewSegment, SegmentRef, parse_name, unique_part
+from bookkeeper.storage.tablet.segments.segment_format import NewSegment, SegmentRef, parse_name
 from bookkeeper.storage.tablet.segments.segment_writer import leftovers
 from bookkeeper.storage.tablet.tablet_data import TabletData
 from bookkeeper.storage.tablet.tablet_resources import TabletResources
@@ -54,6 +54,5 @@ __all__ = [
     "smallest",
     "split_by_tablets",
     "take_sorted",
-    "unique_part",
     "validate_batch",
 ]

@@ -163,8 +163,11 @@ class LocalVolume:
             beside(path, SCRATCH_SUFFIX).unlink(missing_ok=True)
             path.unlink(missing_ok=True)
 
-    def share(self, names: Mapping[str, str]) -> None:
-        """See :class:`Volume`: hard links."""
+    def link(self, names: Mapping[str, str]) -> None:
+        """Give files second names by hard links, ``names`` from new to present ones; durable on return. No other Volume
+        can, so only a host's own disk is used so. Raises FileNotFoundError, FileExistsError, OSError with some of them
+        made, perhaps.
+        """
         paths = {self._path(name): self._path(present) for name, present in names.items()}
         for path, present in paths.items():
             make_directory(path.parent, self._ops)

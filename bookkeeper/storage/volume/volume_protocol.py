@@ -9,7 +9,7 @@ has failed. Reads raise the project's errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,11 +117,6 @@ class Volume(ReadableVolume, Protocol):
     def discard(self, names: Sequence[str]) -> None:
         """Remove files that nothing refers to, published or not, and their scratch files; they may come back after a
         crash. Raises OSError.
-        """
-
-    def share(self, names: Mapping[str, str]) -> None:
-        """Give files second names, ``names`` from new to present ones; durable on return. Raises FileNotFoundError,
-        FileExistsError, OSError with some of them made, perhaps.
         """
 
     def size(self, name: str) -> int:

@@ -1,12 +1,12 @@
 """The bulk loader: imported segments become part of a tablet, atomically and once.
 
 The master's order names files on disk, the stream that stands for their import and, for a replicated table, a log of
-the same records. The loader links the files into the tablet's directory. Then it makes one row put: the segments'
-cells, a state that names them and has the stream (R18: the put applies and remembers in one durable step), and the
-log's `repl:` cell, which is CLOSED from the start. So readers see no imported record that is not on its way to the
-peers. A crash leaves the put, or only links without a reference. A repeated order finds the stream and changes nothing,
-even after a compaction of the segments. The books refuse an order that comes when the import is over, as they refuse a
-message of a stream that is over (R20).
+the same records. The loader holds the files (``session_holds``) and checks them. Then it makes one row put: the
+segments' cells, a state that names them and has the stream (R18: the put applies and remembers in one durable step),
+and the log's `repl:` cell, which is CLOSED from the start. So readers see no imported record that is not on its way to
+the peers. A crash leaves the put, or only a hold, which ends with the session. A repeated order finds the stream and
+changes nothing, even after a compaction of the segments. The books refuse an order that comes when the import is over,
+as they refuse a message of a stream that is over (R20).
 
 The files of another cluster's import (``segment_receiver``) come the same way, as all of a stream whose records may
 come instead: only a tablet without any record of the stream takes them. Where the table has targets of its own, this
@@ -14,18 +14,19 @@ cluster makes a log that stands for the files (``relay_log``), as if they had be
 
 The tablet takes no writes meanwhile, and is flushed first. So the import comes behind all earlier writes and in front
 of all later ones, in sequence numbers as well as for the peers (R24: its log waits for the tablet's last log, and the
-tablet's next record waits for the import's). Clients retry, as when a tablet moves. Rules: R1, R13, R18, R20 and R24.
+tablet's next record waits for the import's). Clients retry, as when a tablet moves. Rules: R1, R13, R17, R18, R20 and
+R24.
 """
 
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import combiners
-from bookkeeper.bulk import link_segments, segment_ref
+from bookkeeper.bulk import segment_ref
+from bookkeeper.bulk.adoption import check_files
 from bookkeeper.bulk.booked_segment import SEQ_MAX
 from bookkeeper.errors import (
     BookkeeperError,
@@ -53,10 +54,10 @@ from bookkeeper.tserver.books.wal_cells import Reach, open_status
 from bookkeeper.tserver.bulk.exclusive_tablets import ExclusiveTablets
 from bookkeeper.tserver.bulk.relay_log import OwnLog, RelayLogs
 from bookkeeper.tserver.bulk.segment_offers import Standing, first_root, leaves_numbers, standing_of, targets_reason
+from bookkeeper.tserver.bulk.session_holds import SessionHolds, Taking
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.receive.receiver import may_be_forgotten
 from bookkeeper.tserver.tablets.block_targets import TableView
-from bookkeeper.tserver.tablets.load_plan import first_flush_id
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.tablets.tablet_segments import merged_state, segments_put
 from bookkeeper.tserver.tablets.wal_order import WalPosition, barrier_at
@@ -225,6 +226,7 @@ class BulkLoader:
         volume: Volume,
         tablets: ExclusiveTablets,
         index: ReceivedIndex,
+        holds: SessionHolds,
         relay_logs: RelayLogs,
         metadata: MetadataTable,
         persistence: SessionRetries,
@@ -235,6 +237,7 @@ class BulkLoader:
         self._volume = volume
         self._tablets = tablets
         self._index = index
+        self._holds = holds
         self._relay_logs = relay_logs
         self._metadata = metadata
         self._persistence = persistence
@@ -268,11 +271,13 @@ class BulkLoader:
             refuse_mixture(tablet, request)
             if not self._index.is_open(request.stream):
                 raise RefusedError(f"the import {request.stream.file} is over: nothing more of it is taken")
-            self._tablets.flush(tablet)
-            with self._relay_logs.log_of(request, wanted, view) as own:
-                shares = target_shares_of(self._volume, own.log, request.extent.table_id)
-                with self._tablets.closed(tablet):
-                    self._take(tablet, wanted, replace(request, log=own.log), forgotten_count, own, shares)
+            with self._holds.taking([ref.uri for ref in wanted]) as taking:
+                self._check(wanted, is_received=request.through is not None)
+                self._tablets.flush(tablet)
+                with self._relay_logs.log_of(request, wanted, view) as own:
+                    shares = target_shares_of(self._volume, own.log, request.extent.table_id)
+                    with self._tablets.closed(tablet):
+                        self._take(tablet, wanted, replace(request, log=own.log), forgotten_count, taking, own, shares)
         LOG.info("tablet %s took %d imported segments of %s", tablet.extent, len(wanted), request.stream.file)
         self._nudge()
 
@@ -282,6 +287,7 @@ class BulkLoader:
         wanted: Sequence[SegmentRef],
         request: AdoptRequest,
         forgotten_count: int,
+        taking: Taking,
         own: OwnLog,
         shares: Sequence[TargetShare],
     ) -> None:
@@ -291,39 +297,37 @@ class BulkLoader:
         families = frozenset() if request.through is None else families_in(self._volume, wanted)
         last_seq = max(ref.last_seq + ref.shift for ref in shifted(wanted, tablet.next_seq, 0))
         refuse_exhaustion(tablet, request, last_seq)
-        linked = self._link(tablet, wanted, is_received=request.through is not None)
         if may_be_forgotten(
             tablet.received.has_stream(request.stream), forgotten_count, tablet.received.forgotten_count
         ):
-            tablet.data.discard(linked)
             raise UnavailableError(f"the import {request.stream.file} may be over by now: ask again")
         flush_id = tablet.flushes.take_flush_id()
-        new = shifted(linked, tablet.next_seq, flush_id)
+        new = shifted(wanted, tablet.next_seq, flush_id)
         state = adopted_state(tablet.flushes.state, flush_id, [*tablet.data.segments, *new], last_seq, request)
         state = with_origins(state, request, families)
         put = with_log(segments_put(tablet.row, state, new), request.log, tablet.last_wals, shares)
         check_puts([put], flush_id)
         own.may_be_named()
+        taking.is_in_doubt = True
         try:
             self._persistence.retry("an import", lambda: self._metadata.put([put], flush_id))
+            taking.is_in_doubt = False
             tablet.segments_replaced((), new, state)
             self._tablets.commit(Follow(tablet, state, request))
         except BookkeeperError as error:  # as for a compaction: the books may have the put or not
             self._die(f"the state of a tablet behind an import is not known: {error}")
             raise
 
-    def _link(self, tablet: ServedTablet, wanted: Sequence[SegmentRef], *, is_received: bool) -> list[SegmentRef]:
-        """Names of the tablet's own; links of one received file end alike, so that it is counted once."""
-        holder = first_flush_id(tablet.serial)
-        names = iter([ref.uri.rpartition("/")[2] if is_received else uuid.uuid4().hex for ref in wanted])
+    def _check(self, wanted: Sequence[SegmentRef], *, is_received: bool) -> None:
+        """Raise when a file is not there, or is not what its reference says."""
         try:
-            return link_segments(self._volume, wanted, tablet.data.directory, holder, lambda: next(names))
-        except (FileNotFoundError, NotFoundError) as error:
+            check_files(self._volume, wanted)
+        except NotFoundError as error:
             if is_received:
-                raise UnavailableError(f"a received file is gone: {error}") from error
-            raise InvalidInputError(f"an imported segment is not there: {error}") from error
+                raise UnavailableError(f"a received file is gone: {error.message}") from error
+            raise InvalidInputError(f"an imported segment is not there: {error.message}") from error
         except OSError as error:
-            raise UnavailableError(f"imported segments can't be linked: {error}") from error
+            raise UnavailableError(f"imported segments can't be read: {error}") from error
 
 
 def check_rows(extent: Extent, segments: Sequence[SegmentRef]) -> None:

@@ -2,14 +2,15 @@
 
 Arrives: an order to take all files of a log, and the table's configuration. Leaves: a log with the same records at the
 offsets that they have where they were first written, with the targets in force (R13), the instances that the records
-have passed (R21) and their origins (R22); beside it the files, for targets that take segments. So the files are like an
-import of this cluster: their tablet's put brings the log's `repl:` cell, which is CLOSED from the start.
+have passed (R21) and their origins (R22); beside it the names of the files, for targets that take segments. So the
+files are like an import of this cluster: their tablet's put brings the log's `repl:` cell, which is CLOSED from the
+start.
 
 Order of writes, and the state after a crash behind each:
 
 1. the log, synced, in the directory of this session, and not sealed: the collector takes it for a new log (R17);
-2. the files and their manifest beside it: no cell names the log; recovery seals it, and it goes when the session is
-   dead and no put can be in flight any more (R4);
+2. the log's holds of the files, and their manifest beside it: no cell names the log; recovery seals it, and it goes
+   when the session is dead and no put can be in flight any more (R4); its holds end when it is gone;
 3. the tablet's put (``bulk_loader``): the tablet has the files, and the log goes to the peers; recovery seals it;
 4. the seal: from now on the log goes as soon as no target needs it.
 
@@ -28,7 +29,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from bookkeeper.bulk.import_log import TAKEN_PREFIX, ImportLogs
-from bookkeeper.bulk.log_segments import link_log_segments
+from bookkeeper.bulk.log_segments import name_log_segments
 from bookkeeper.bulk.replayed_records import in_written_order
 from bookkeeper.clock import Clock
 from bookkeeper.errors import DeclinedError, UnavailableError
@@ -42,6 +43,7 @@ from bookkeeper.storage.wal import BlockHeader, FileHeader, Seal, block_target_f
 from bookkeeper.storage.wal.blocks.block_origins import EVERY_ROW, BlockOrigins, Claim, block_origins_to_pb
 from bookkeeper.storage.wal.writing.seal import write_seal
 from bookkeeper.tserver.bulk.segment_offers import first_root
+from bookkeeper.tserver.bulk.session_holds import SessionHolds
 from bookkeeper.tserver.tablets.block_targets import TableView
 
 LOG = logging.getLogger(__name__)
@@ -84,8 +86,9 @@ def describe(header: BlockHeader, request: AdoptRequest, root: Root) -> None:
 class RelayLogs:
     """Makes relay logs, among this session's logs. Thread-safe."""
 
-    def __init__(self, volume: Volume, instance_id: str, session_id: str, clock: Clock) -> None:
+    def __init__(self, volume: Volume, holds: SessionHolds, instance_id: str, session_id: str, clock: Clock) -> None:
         self._volume = volume
+        self._holds = holds
         self._instance_id = instance_id
         self._session_id = session_id
         self._clock = clock
@@ -127,14 +130,15 @@ class RelayLogs:
             for records in in_written_order(self._volume, files):
                 logs.add(records)
             (log,) = logs.finish().values()
-            link_log_segments(self._volume, log.uri, log.offset, files, view.groups, logs.lengths)
+            hold = self._holds.beside
+            name_log_segments(self._volume, hold, log.uri, log.offset, files, view.groups, logs.lengths)
         except BaseException as error:
             logs.abandon()
             for found in self._volume.list_names(f"{directory}/{name}"):
                 if found.endswith(".wal"):
                     remove(self._volume, found)
             if isinstance(error, OSError):
-                raise DeclinedError(f"its files can't be linked for its targets: {error}") from error
+                raise DeclinedError(f"its files can't be named for its targets: {error}") from error
             raise
         return log
 

@@ -1,9 +1,9 @@
 """The receiving side of a segment transfer: tablets take another cluster's segments, checked, without rewriting them.
 
-The input is offers, parts of files, and the order to take them. One row put for each tablet refers to the files under
-names of its own, with the high-water of the complete stream (R18; see ``bulk_loader``). A crash may leave some tablets
-with their files and others without. The others take theirs when the sender offers the file again, or get its records:
-a tablet drops repeated records, and the sender's fact stays where it was until all tablets have them (R19).
+The input is offers, parts of files, and the order to take them. One row put for each tablet refers to the files, with
+the high-water of the complete stream (R18; see ``bulk_loader``). A crash may leave some tablets with their files and
+others without. The others take theirs when the sender offers the file again, or get its records: a tablet drops
+repeated records, and the sender's fact stays where it was until all tablets have them (R19).
 
 A file that crosses the borders of tablets is taken by each of them, which reads its own rows. The tserver that receives
 a file decodes it once, before any tablet takes it (``storage.tablet.segments.segment_check``): so the file has the

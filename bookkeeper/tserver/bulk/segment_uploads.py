@@ -1,8 +1,9 @@
-"""Uploads: the files of segment transfers, until tablets have names of their own for them.
+"""Uploads: the files of segment transfers, until tablets name them.
 
 The parts of offered files come in order. The complete files are compared with the offer, in a directory of this
-session. The files of a crashed tserver have no reference; the master removes the directory when the session is
-over (``master.gc.orphan_files``). Memory is one part, disk is bounded, and an idle upload goes after a while. Law: L7.
+session, which holds each file from before it exists. Once a tablet may have been told of a file, only the collector
+deletes it, after the hold (``master.gc.orphan_files``). Memory is one part, disk is bounded, and an idle
+upload goes after a while. Rules: R4 and R17; law L7.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from bookkeeper.errors import (
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.offer_messages import RelayFacts, SegmentPart
 from bookkeeper.runtime.threads import BackgroundThread, Die
+from bookkeeper.storage.tablet.segments.segment_format import ENDING
 from bookkeeper.storage.volume import Volume
 from bookkeeper.tserver.bulk.segment_offers import OfferedFile
+from bookkeeper.tserver.bulk.session_holds import SessionHolds
 
 LOG = logging.getLogger(__name__)
 
@@ -93,15 +96,19 @@ class Upload:
     used_ns: int
     lock: threading.Lock = field(default_factory=threading.Lock)
     is_over: bool = False
+    may_be_named: bool = False
+    """Whether a tablet may have been told of the files."""
 
     def use(self, now_ns: int) -> None:
         """The sender used it."""
         self.used_ns = now_ns
 
-    def end(self, volume: Volume) -> None:
-        """No later call uses it; its files are removed."""
+    def end(self, volume: Volume, holds: SessionHolds) -> None:
+        """No later call uses it; rule R17: its files are removed unless a tablet may name them."""
         self.is_over = True
-        volume.discard(self.names)
+        if is_own(self.may_be_named):
+            volume.discard(self.names)
+        holds.arrived(self.names)
 
     @property
     def offered(self) -> tuple[OfferedFile, ...]:
@@ -119,6 +126,13 @@ class Upload:
         return sum(file.offered.entry.size_bytes for file in self.files)
 
 
+def is_own(may_be_named: bool) -> bool:
+    """Rule R17: whether the uploader alone decides about its files. A tablet that was told of them, also by a call that
+    failed, may name them now or later.
+    """
+    return not may_be_named
+
+
 def is_intact(digest: str, offered: OfferedFile) -> bool:
     """Whether the received file has the checksum that the import computed (L7)."""
     return digest == offered.sha256
@@ -127,9 +141,12 @@ def is_intact(digest: str, offered: OfferedFile) -> bool:
 class SegmentUploads:
     """Thread-safe. One upload a stream."""
 
-    def __init__(self, volume: Volume, directory: str, clock: Clock, idle_timeout_ms: int, die: Die) -> None:
+    def __init__(
+        self, volume: Volume, holds: SessionHolds, directory: str, clock: Clock, idle_timeout_ms: int, die: Die
+    ) -> None:
         """``directory`` is of this session alone."""
         self._volume = volume
+        self._holds = holds
         self._directory = directory
         self._clock = clock
         self._idle_timeout_ms = idle_timeout_ms
@@ -158,11 +175,11 @@ class SegmentUploads:
                 return tuple(file.received_bytes for file in current.files)
             if current is not None:
                 raise OverloadedError(f"other files of {stream.file} are on their way: try again")
-            name = uuid.uuid4().hex
+            name = f"{self._directory}/{uuid.uuid4().hex}"
             fresh = Upload(
                 stream,
                 to_offset,
-                tuple(_File(f"{self._directory}/{name}.{number:05d}", file) for number, file in enumerate(files)),
+                tuple(_File(f"{name}-{number:05d}{ENDING}", file) for number, file in enumerate(files)),
                 relay,
                 check,
                 self._clock.boot_ns(),
@@ -207,6 +224,8 @@ class SegmentUploads:
 
     def _write(self, file: _File, content: memoryview, is_last: bool) -> None:
         length = file.received_bytes
+        if not length:
+            self._holds.arrives(file.name)
         appender = self._volume.reopen(file.name, length) if length else self._volume.create(file.name, ())
         try:
             appender.write([content])
@@ -217,13 +236,14 @@ class SegmentUploads:
 
     @contextmanager
     def complete(self, stream: StreamKey) -> Iterator[Upload]:
-        """The complete upload, while tablets take its files; the files are removed afterwards, unless the block raises.
-        Raises StreamExpiredError, InvalidInputError.
+        """The complete upload, while tablets take its files; it is over afterwards, unless the block raises. Raises
+        StreamExpiredError, InvalidInputError.
         """
         with self._in_use(stream) as upload:
             missing = [file for file in upload.files if not file.is_checked]
             if missing:
                 raise InvalidInputError(f"{len(missing)} of {len(upload.files)} files of {stream.file} are not here")
+            upload.may_be_named = True
             yield upload
             self._end(upload)
 
@@ -243,14 +263,14 @@ class SegmentUploads:
                 upload.use(self._clock.boot_ns())
 
     def _end(self, upload: Upload) -> None:
-        """Forget an upload and remove its files; the caller has its lock."""
+        """Forget an upload; the caller has its lock."""
         with self._lock:
             if self._uploads.get(upload.stream) is upload:
                 del self._uploads[upload.stream]
-        upload.end(self._volume)
+        upload.end(self._volume, self._holds)
 
     def expire(self) -> None:
-        """Remove idle uploads; one that is in use stays."""
+        """End idle uploads; one that is in use stays."""
         now_ns = self._clock.boot_ns()
         with self._lock:
             idle = [u for u in self._uploads.values() if now_ns - u.used_ns > self._idle_timeout_ms * 1_000_000]
@@ -264,13 +284,15 @@ class SegmentUploads:
     # ---- the thread
 
     def start(self) -> None:
-        """Begin to remove idle uploads."""
+        """Begin to end idle uploads."""
         self._thread.start(self.expire, EXPIRE_INTERVAL_MS)
 
     def close(self) -> None:
-        """End the thread and remove everything."""
+        """End the thread, and remove the files that no tablet was told of. The holds end with the session."""
         self._thread.close()
+        with self._lock:
+            own = [name for upload in self._uploads.values() if is_own(upload.may_be_named) for name in upload.names]
         try:
-            self._volume.remove_tree(self._directory)
+            self._volume.discard(own)
         except OSError as error:
-            LOG.warning("%s stays until this session is over: %s", self._directory, error)
+            LOG.warning("%d files in %s stay until this session is over: %s", len(own), self._directory, error)

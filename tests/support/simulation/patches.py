@@ -60,7 +60,7 @@ from bookkeeper.tserver import assembly
 from bookkeeper.tserver import process as tserver_process
 from bookkeeper.tserver import service as tserver_service
 from bookkeeper.tserver.assembly import commit_limits
-from bookkeeper.tserver.bulk import bulk_loader, relay_log, segment_receiver, segment_uploads
+from bookkeeper.tserver.bulk import bulk_loader, relay_log, segment_receiver, segment_uploads, session_holds
 from bookkeeper.tserver.bulk.bulk_loader import Follow
 from bookkeeper.tserver.bulk.segment_uploads import Upload
 from bookkeeper.tserver.commit import submission_queue, wal_opener
@@ -173,7 +173,7 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(slice_retry, "WAIT_MS"), 400),
     (Binding(receive_streams, Future), SimFuture),
     (Binding(bulk_loader, Follow), NotedFollow),
-    (Binding(bulk_loader, uuid), SimUuid),
+    (Binding(session_holds, uuid), SimUuid),
     (Binding(segment_uploads, Upload), SimUpload),
     (Binding(segment_uploads, uuid), SimUuid),
     (Binding(relay_log, uuid), SimUuid),

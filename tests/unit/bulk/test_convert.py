@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -9,10 +10,11 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from bookkeeper.bulk import link_segments, segment_entry, segment_ref
+from bookkeeper.bulk import segment_entry, segment_ref
+from bookkeeper.bulk.adoption import check_files
 from bookkeeper.bulk.segment_conversion import SegmentDirectory
 from bookkeeper.bulk.segment_conversion import convert as run_convert
-from bookkeeper.errors import InvalidInputError
+from bookkeeper.errors import CorruptionError, InvalidInputError, NotFoundError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletData, TabletSettings, VersionFilter
@@ -84,13 +86,25 @@ def test_an_import_of_too_many_segments_is_refused(tmp_path: Path) -> None:
         _convert(tmp_path / "i", [batch])
 
 
-def test_links_that_can_t_all_be_made_leave_nothing(tmp_path: Path) -> None:
+def test_a_file_that_is_not_what_its_reference_says_is_found_before_a_tablet_names_it(tmp_path: Path) -> None:
     refs = _convert(tmp_path / "i", [to_batch([_put(b"a", b"1"), _put(b"z", b"1")])])
+    check_files(MACHINE, refs)
     path_of(refs[1].uri).write_bytes(b"damaged")
-    names = iter("abcd")
-    with pytest.raises(Exception, match="corrupt"):
-        link_segments(MACHINE, refs, name_at(tmp_path / "t"), 1, lambda: next(names))
-    assert list((tmp_path / "t").iterdir()) == []
-    (linked,) = link_segments(MACHINE, refs[:1], name_at(tmp_path / "t"), 1, lambda: next(names))
-    path_of(refs[0].uri).unlink()
-    assert _shown(EXTENTS[0], [linked]) == [(b"a", b"1")]
+    with pytest.raises(CorruptionError):
+        check_files(MACHINE, refs)
+    path_of(refs[1].uri).unlink()
+    with pytest.raises(NotFoundError):
+        check_files(MACHINE, refs)
+
+
+def test_files_are_held_before_they_exist(tmp_path: Path) -> None:
+    held: list[str] = []
+
+    def hold(files: Collection[str]) -> None:
+        assert not [name for name in files if path_of(name).exists()]
+        held.extend(files)
+
+    where = SegmentDirectory(MACHINE, name_at(tmp_path), TabletSettings(), hold)
+    batch = to_batch([_put(b"a", b"1"), _put(b"z", b"1")])
+    refs = run_convert([batch], EXTENTS, GROUPS, where, lambda: None)
+    assert held == [ref.uri for ref in refs]

@@ -70,6 +70,17 @@ def test_file_names_round_trip(name: str) -> None:
     assert keys.parse_quar_row(keys.quar_row(name)) == name
     assert keys.parse_hold_row(keys.hold_row(name)) == name
     assert keys.parse_hold_column(keys.hold_column(name).qualifier) == name
+    assert keys.parse_log_hold(keys.log_hold_column(name).qualifier) == name
+    assert keys.parse_arrival(keys.arrival_column(name).qualifier) == name
+    assert keys.parse_taking(keys.taking_column("tserver-1", name).qualifier) == "tserver-1"
+
+
+@pytest.mark.parametrize("session", ["", "a/b"])
+def test_a_taking_needs_a_session(session: str) -> None:
+    with pytest.raises(InvalidInputError):
+        keys.taking_column(session, "order")
+    with pytest.raises(CorruptionError):
+        keys.parse_taking(b"tserver-1/")
 
 
 @given(st.from_regex(r"[a-z0-9][a-z0-9-]{0,30}", fullmatch=True))

@@ -55,12 +55,6 @@ def parse_name(name: str) -> tuple[int, bool] | None:
     return int(number), name.startswith(_MERGED)
 
 
-def unique_part(segment: str) -> str:
-    """The end of a file's name, which no other file has; links to the file from several tablets have it, too."""
-    name = segment.rpartition("/")[2]
-    return name.partition("-")[2] or name
-
-
 DICTIONARY_COLUMNS = ["family", "qualifier", "visibility"]
 
 

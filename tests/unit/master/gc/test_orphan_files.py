@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from bookkeeper.bulk import INCOMING
+from bookkeeper.bulk.adoption import INCOMING, import_directory
+from bookkeeper.bulk.file_holds import end_holds, put_holds
 from bookkeeper.master.gc.orphan_files import (
     SCAN_INTERVAL_MS,
     Holding,
@@ -15,11 +17,12 @@ from bookkeeper.master.gc.orphan_files import (
     is_passed_flush,
 )
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.metadata_table import RowPut
+from bookkeeper.metadata.metadata_table import Column, Row, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.storage.tablet import parse_name
 from bookkeeper.storage.volume import LocalVolume, Volume
-from tests.support.master_world import Master, World
+from tests.support.faults import fault
+from tests.support.master_world import LATE_MS, Master, World
 from tests.support.volumes import name_at
 
 FLIGHT_MS = 100_000
@@ -171,21 +174,113 @@ def test_no_directory_of_tables_is_no_error(world: World, master: Master) -> Non
     assert made(world, master, LocalVolume(Path("/nowhere"))).run_once() == []
 
 
-def test_files_that_peers_sent_to_a_dead_tserver_are_deleted(world: World, orphans: OrphanFiles) -> None:
-    living = world.tserver()
-    incoming = world.path(INCOMING)
-    for session in (living, "dead"):
-        (incoming / session).mkdir(parents=True)
-        (incoming / session / "part").write_bytes(b"segment")
+# ---- files that tablets take as they are
+
+
+@pytest.fixture(params=["incoming", "import"])
+def adoptable(world: World, request: pytest.FixtureRequest) -> str:
+    """A file of another cluster or of an import; its maker is gone."""
+    directory = f"{INCOMING}/dead" if request.param == "incoming" else f"{import_directory('1', 'a' * 32)}/attempt"
+    name = f"{directory}/000000.parquet"
+    world.path(name).parent.mkdir(parents=True)
+    world.path(name).write_bytes(b"segment")
+    return name
+
+
+def hold_it(world: World, file: str, column: Column) -> None:
+    put_holds(world.table, column, [file])
+
+
+def test_a_file_that_nothing_needs_goes_when_no_write_can_be_in_flight(
+    world: World, master: Master, orphans: OrphanFiles, adoptable: str
+) -> None:
+    scratch = f"{adoptable}.tmp"
+    world.path(scratch).write_bytes(b"")
+    assert orphans.run_once() == []
+    assert look_later(world, orphans) == [adoptable, scratch]
+    assert master.collect() == []
+    world.clock.jump(LATE_MS)
+    assert master.collect() == [adoptable, scratch]
+    look_later(world, orphans)
+    look_later(world, orphans)
+    assert not world.path(adoptable).parent.exists(), "an empty directory stays"
+
+
+def named_file(world: World, orphans: OrphanFiles, file: str) -> None:
+    name_it(world, file, FIRST)
     orphans.run_once()
-    assert [path.name for path in incoming.iterdir()] == [living]
-    assert (incoming / living / "part").exists()
+    assert look_later(world, orphans) == [], "R17: a file that a tablet names is an orphan"
 
 
-def test_segments_beside_a_deleted_log_are_deleted_and_others_stay(world: World, orphans: OrphanFiles) -> None:
+def test_r17_a_file_of_a_dead_session_or_an_ended_import_stays_while_a_tablet_names_it(
+    world: World, orphans: OrphanFiles, adoptable: str
+) -> None:
+    named_file(world, orphans, adoptable)
+
+
+def test_r17_red_the_end_of_its_maker_takes_a_file_from_a_tablet(
+    world: World, orphans: OrphanFiles, adoptable: str
+) -> None:
+    with fault("files-go-with-their-maker"), pytest.raises(AssertionError, match="that a tablet names is an orphan"):
+        named_file(world, orphans, adoptable)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        keys.hold_column("0c"),
+        keys.log_hold_column("wal/import/a.wal"),
+        keys.arrival_column("s"),
+        keys.taking_column("s", "o"),
+    ],
+    ids=["operation", "log", "arrival", "taking"],
+)
+def test_r17_a_file_that_is_held_is_no_orphan(
+    world: World, orphans: OrphanFiles, adoptable: str, column: Column
+) -> None:
+    hold_it(world, adoptable, column)
+    world.path(f"{adoptable}.tmp").write_bytes(b"")
+    orphans.run_once()
+    assert look_later(world, orphans) == []
+
+
+def handed_to_a_tablet(world: World, orphans: OrphanFiles, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tablet names a file, and its hold ends, while the search reads the books."""
+    hold_it(world, file, keys.hold_column("0c"))
+    scan, handed = world.table.scan, list[bool]()
+
+    def scan_and_hand_over(start: bytes, stop: bytes | None, families: Sequence[str]) -> list[Row]:
+        rows = list(scan(start, stop, families))
+        if start == keys.TABLETS_START and not handed:
+            handed.append(True)
+            name_it(world, file, FIRST)
+            end_holds(world.table, keys.hold_column("0c"), [file])
+        return rows
+
+    monkeypatch.setattr(world.table, "scan", scan_and_hand_over)
+    orphans.run_once()
+    assert orphans.known == {}, "R17: a file is an orphan between its hold and its name"
+
+
+def test_r17_holds_are_read_before_the_tablets_too(
+    world: World, orphans: OrphanFiles, adoptable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed_to_a_tablet(world, orphans, adoptable, monkeypatch)
+
+
+def test_empty_directories_of_live_tservers_stay(world: World, orphans: OrphanFiles) -> None:
+    living = world.tserver()
+    world.path(f"{INCOMING}/{living}").mkdir(parents=True)
+    world.path(f"{INCOMING}/dead").mkdir()
+    for _ in range(3):
+        look_later(world, orphans)
+    assert [path.name for path in world.path(INCOMING).iterdir()] == [living]
+
+
+def test_the_manifest_beside_a_deleted_log_is_deleted_and_others_stay(world: World, orphans: OrphanFiles) -> None:
     directory = world.settings.wal_dir / "import"
     directory.mkdir(parents=True)
-    for name in ("a.wal", "a.wal.segments", "a.wal.segment-00000", "b.wal.segments", "b.wal.segment-00000"):
+    for name in ("a.wal", "a.wal.segments", "b.wal.segments"):
         (directory / name).write_bytes(b"")
     orphans.run_once()
-    assert sorted(path.name for path in directory.iterdir()) == ["a.wal", "a.wal.segment-00000", "a.wal.segments"]
+    assert sorted(path.name for path in directory.iterdir()) == ["a.wal", "a.wal.segments"]

@@ -112,8 +112,25 @@ def test_reasons_say_for_whom() -> None:
     ]
     assert [(found.kind, found.who) for found in reasons.reasons(second)] == [("replication", "table cities")]
     assert [(found.kind, found.detail) for found in reasons.reasons(third)] == [
-        ("operation", "it reads the file"),
+        ("operation", "it uses the file"),
         ("quarantine", "table cities, 1 range"),
+    ]
+
+
+def test_each_holder_of_a_file_is_named() -> None:
+    columns = [
+        keys.hold_column("0c"),
+        keys.log_hold_column(FILES[0]),
+        keys.arrival_column("tserver-1"),
+        keys.taking_column("tserver-2", "order"),
+    ]
+    reasons = RetentionReasons(NAMES)
+    reasons.held(Row(keys.hold_row("f"), dict.fromkeys(columns, Cell(1, values.EMPTY))))
+    assert [(found.kind, found.who, found.detail) for found in reasons.reasons("f")] == [
+        ("operation", "0c", "it uses the file"),
+        ("receiver", "tserver-1", "another cluster sends it the file"),
+        ("receiver", "tserver-2", "it adds the file to a tablet"),
+        ("replication", FILES[0], "peers may take the file for this log"),
     ]
 
 

@@ -39,13 +39,6 @@ def test_segments_that_count_are_summed_and_shared_ones_count_once(world: World)
     assert usage(world) == TableUsage("t", tablets=2, segments=3, records=12, bytes=170)
 
 
-def test_a_received_file_is_counted_once_though_each_tablet_has_a_name_for_it(world: World) -> None:
-    half = entry(5, 100, (RowRange(None, b"m"),))
-    tablet(world, b"m", ("/1/t-0/c01-ab.0.parquet",), **{"/1/t-0/c01-ab.0.parquet": half})
-    tablet(world, None, ("/1/t-1/c02-ab.0.parquet",), **{"/1/t-1/c02-ab.0.parquet": half})
-    assert usage(world) == TableUsage("t", tablets=2, segments=1, records=5, bytes=100)
-
-
 def test_a_tablet_that_was_never_flushed_has_nothing_and_a_remnant_is_none(world: World) -> None:
     row = keys.tablet_row(TABLE, None)
     world.table.put([RowPut(row, {keys.PREV_ROW: values.encode_prev_row(None)})], 1)

@@ -24,6 +24,7 @@ from bookkeeper.storage.replicas.manifest_codec import (
     durable_part,
     encode_manifest,
 )
+from bookkeeper.storage.volume import LocalVolume
 from tests.support.replica_disks import PowerLostError, WatchedOps
 
 KEY = ReplicaKey("3a", "t-0001")
@@ -300,3 +301,17 @@ def test_a_second_close_closes_no_file_of_somebody_else(tmp_path: Path) -> None:
     os.close(other)
     with pytest.raises(UnavailableError, match="has left the replicas"):
         store.free_bytes()
+
+
+def test_a_linked_file_lives_as_long_as_one_of_its_names(tmp_path: Path) -> None:
+    volume = LocalVolume(tmp_path)
+    first, second, third = NAMES
+    volume.create(first, [b"content"]).close()
+    volume.link({second: first, third: first})
+    volume.delete([first, second])
+    assert volume.read(third, 9) == b"content"
+    with pytest.raises(FileNotFoundError):
+        volume.link({second: first})
+    volume.create(first, []).close()
+    with pytest.raises(FileExistsError):
+        volume.link({third: first})

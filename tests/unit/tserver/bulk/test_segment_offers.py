@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -26,11 +26,13 @@ from bookkeeper.errors import (
     StreamExpiredError,
     UnavailableError,
 )
+from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import BlockTarget, Extent, LocalityGroup, RowRange, StreamKey, TargetKey
 from bookkeeper.origins import Root, root_of
 from bookkeeper.rpc.contract.offer_messages import OfferedSegment, SegmentPart, SegmentsOffer
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
+from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.storage.wal import block_target_to_pb
 from bookkeeper.tserver.bulk import segment_offers
@@ -48,8 +50,11 @@ from bookkeeper.tserver.bulk.segment_receiver import declined_or_raise
 from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
 from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.write.config_barrier import ConfigBarrier
+from tests.support.books import sqlite_books
+from tests.support.faults import fault
 from tests.support.jumping_clock import TestClock
 from tests.support.must_raise import must_raise
+from tests.support.session_holds import held_files, session_holds
 from tests.support.volumes import MACHINE, name_at, path_of, rooted
 
 STREAM = StreamKey("east", "import/1.wal", "7", "1", 1)
@@ -139,8 +144,21 @@ def clock() -> TestClock:
 
 
 @pytest.fixture
-def incoming(tmp_path: Path, clock: TestClock) -> SegmentUploads:
-    return SegmentUploads(MACHINE, name_at(tmp_path / "incoming"), clock, 600_000, pytest.fail)
+def books(tmp_path: Path) -> Iterator[MetadataTable]:
+    made = sqlite_books(tmp_path / "books.db")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def incoming(tmp_path: Path, clock: TestClock, books: MetadataTable) -> SegmentUploads:
+    return uploads(tmp_path, clock, books)
+
+
+def uploads(tmp_path: Path, clock: TestClock, books: MetadataTable, volume: Volume = MACHINE) -> SegmentUploads:
+    """Of a session; its directory is ``incoming``."""
+    holds = session_holds(books, clock)
+    return SegmentUploads(volume, holds, name_at(tmp_path / "incoming"), clock, 600_000, pytest.fail)
 
 
 def _file(tmp_path: Path) -> OfferedFile:
@@ -168,7 +186,6 @@ def test_parts_that_come_again_are_passed_over(tmp_path: Path, incoming: Segment
     with incoming.complete(STREAM) as upload:
         (name,) = upload.names
         assert path_of(name).read_bytes() == CONTENT
-    assert list((tmp_path / "incoming").iterdir()) == []
     with pytest.raises(StreamExpiredError):
         incoming.put(_part(0, CONTENT))
 
@@ -197,6 +214,7 @@ def test_what_nobody_sends_any_more_goes_and_what_is_used_stays(
         clock.jump(700_000)
         incoming.expire()
         assert not upload.is_over
+    taken = set((tmp_path / "incoming").iterdir())
     incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked)
     incoming.put(_part(0, CONTENT[:4]))
     clock.jump(300_000)
@@ -204,7 +222,7 @@ def test_what_nobody_sends_any_more_goes_and_what_is_used_stays(
     incoming.put(_part(4, b""))
     clock.jump(700_000)
     incoming.expire()
-    assert list((tmp_path / "incoming").iterdir()) == []
+    assert set((tmp_path / "incoming").iterdir()) == taken
     with pytest.raises(StreamExpiredError):
         incoming.put(_part(4, CONTENT[4:]))
 
@@ -226,13 +244,56 @@ class _FullDisk(FileOps):
         return os.write(fd, memoryview(buffers[0])[:1])
 
 
-def test_a_full_disk_is_said_and_nothing_stays(tmp_path: Path, clock: TestClock) -> None:
-    incoming = SegmentUploads(rooted(_FullDisk()), name_at(tmp_path / "incoming"), clock, 600_000, pytest.fail)
+def test_a_full_disk_is_said_and_nothing_stays(tmp_path: Path, clock: TestClock, books: MetadataTable) -> None:
+    incoming = uploads(tmp_path, clock, books, rooted(_FullDisk()))
     incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked)
     with pytest.raises(NoSpaceError, match="no space"):
         incoming.put(_part(0, CONTENT))
     assert list((tmp_path / "incoming").iterdir()) == []
+    assert not held_files(books)
     assert incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked) == (0,)
+
+
+def told_of_a_file(tmp_path: Path, incoming: SegmentUploads, clock: TestClock, books: MetadataTable) -> None:
+    """A tablet was told of a file, and its answer was lost; then nobody sends the file again."""
+    incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked)
+    incoming.put(_part(0, CONTENT[:4]))
+    assert held_files(books), "R17: a file that arrives is not held"
+    incoming.put(_part(4, CONTENT[4:]))
+    with pytest.raises(UnavailableError), incoming.complete(STREAM) as upload:
+        raise UnavailableError("the answer of a tablet is lost")
+    (name,) = upload.names
+    assert held_files(books) == {name}
+    clock.jump(700_000)
+    incoming.expire()
+    incoming.close()
+    assert path_of(name).exists(), "R17: the uploader deletes a file that a tablet may name"
+    assert not held_files(books)
+
+
+def test_r17_a_file_that_a_tablet_was_told_of_is_the_collectors(
+    tmp_path: Path, incoming: SegmentUploads, clock: TestClock, books: MetadataTable
+) -> None:
+    told_of_a_file(tmp_path, incoming, clock, books)
+
+
+def test_r17_red_the_end_of_an_upload_takes_a_file_from_a_tablet(
+    tmp_path: Path, incoming: SegmentUploads, clock: TestClock, books: MetadataTable
+) -> None:
+    with (
+        fault("uploads-own-their-files"),
+        pytest.raises(AssertionError, match="R17: the uploader deletes a file that a tablet may name"),
+    ):
+        told_of_a_file(tmp_path, incoming, clock, books)
+
+
+def test_the_end_of_a_session_removes_the_files_that_no_tablet_was_told_of(
+    tmp_path: Path, incoming: SegmentUploads
+) -> None:
+    incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked)
+    incoming.put(_part(0, CONTENT[:4]))
+    incoming.close()
+    assert list((tmp_path / "incoming").iterdir()) == []
 
 
 # ---- the gate
