@@ -27,6 +27,7 @@ from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
 from bookkeeper.tserver.bulk.bulk_parts import BulkParts
 from bookkeeper.tserver.bulk.exclusive_tablets import ExclusiveTablets
+from bookkeeper.tserver.bulk.hosted_files import HostedImports
 from bookkeeper.tserver.bulk.relay_log import RelayLogs
 from bookkeeper.tserver.bulk.segment_receiver import SegmentReceiver
 from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
@@ -228,6 +229,7 @@ def _bulk(
         receiving.index,
         holds,
         relay_logs,
+        HostedImports(env.stores.volume, tablets.leading.led, env.retries),
         env.stores.metadata,
         env.retries,
         env.master.nudge,

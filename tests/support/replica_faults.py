@@ -12,7 +12,7 @@ from bookkeeper.replicas.instructions import Decision
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.values import Replica
 from bookkeeper.rpc.contract.replica_messages import SegmentOffer
-from bookkeeper.storage.replicas import HostStore, incoming_files
+from bookkeeper.storage.replicas import HostStore, file_checks, incoming_files
 from bookkeeper.tserver.replicas import replica_collector, replica_receiver
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.offer_checks import is_known
@@ -72,6 +72,11 @@ REPLICA_FAULTS: dict[str, Fault] = {
         replica_collector.parts_in,
         lambda rows: frozenset(),  # noqa: ARG005
         "N4: a host deletes a part of a merged tablet before it has linked the files",
+    ),
+    "copies-unchecked": Fault(
+        file_checks.is_same_content,
+        lambda copy, original: True,  # noqa: ARG005
+        "L7: a copy of an imported file with other bytes becomes a part of the tablet",
     ),
     "incarnation-ignored": Fault(
         replica_receiver.must_read_row,
