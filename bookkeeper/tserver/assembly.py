@@ -63,6 +63,7 @@ from bookkeeper.tserver.receive.slice_retry import SliceRetry
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
+from bookkeeper.tserver.replicas.replica_contents import ReplicaContents
 from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReceiveLimits, ReplicaReceiver
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
@@ -250,8 +251,8 @@ def _replicas(env: Environment, host: HostStore) -> ReplicaParts:
         replicate_calls(settings), settings.tserver.disk_reserve_bytes, settings.tserver.stream_idle_timeout_ms
     )
     receiver = ReplicaReceiver(held, books.row, clock, limits, env.die)
-    collector = ReplicaCollector(held, books.rows, clock, env.die)
-    return ReplicaParts(held, receiver, collector, ReplicaDivider(held, books.named))
+    collector = ReplicaCollector(held, books.rows, books.held_files, clock, env.die)
+    return ReplicaParts(held, receiver, collector, ReplicaDivider(held, books.named), ReplicaContents(held))
 
 
 def commit_limits(settings: Settings) -> CommitLimits:

@@ -29,6 +29,7 @@ from bookkeeper.tserver.receive.receiver import Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
+from bookkeeper.tserver.replicas.replica_contents import ReplicaContents
 from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReplicaReceiver
 from bookkeeper.tserver.replicas.wire_forms import replica_info
@@ -128,6 +129,7 @@ class ReplicaParts:
     receiver: ReplicaReceiver
     collector: ReplicaCollector
     divider: ReplicaDivider
+    contents: ReplicaContents
 
     def infos(self, table_id: str, with_segments: bool) -> replica_messages.HeldReplicas:
         """The replicas on this host; ``table_id`` empty = of all tables."""

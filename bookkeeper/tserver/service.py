@@ -26,6 +26,7 @@ from bookkeeper.rpc.contract.messages import (
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, OfferAnswer, SegmentPart, SegmentsOffer
 from bookkeeper.rpc.contract.replica_messages import (
     HeldReplicas,
+    ReplicaContent,
     SegmentAck,
     SegmentAnswer,
     SegmentOffer,
@@ -177,6 +178,10 @@ class TServerService:
     def divide_replica(self, source: str, children: Sequence[Extent]) -> Sequence[Extent]:
         """See :meth:`ReplicaDivider.divide`."""
         return self._replicas.divider.divide(source, children)
+
+    def replica_content(self, table_id: str, directory: str, file: str, start: int) -> ReplicaContent:
+        """See :meth:`ReplicaContents.read`."""
+        return self._replicas.contents.read(table_id, directory, file, start)
 
     def segment_offer(self, offer: SegmentOffer) -> SegmentAnswer:
         """See :meth:`ReplicaReceiver.offer`."""

@@ -1,4 +1,4 @@
-"""Imports into a table with replicas on three hosts, with real processes, of which some are killed."""
+"""Imports into a table with replicas on three hosts, and exports of it: real processes, of which some are killed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bookkeeper.client import Client
+from bookkeeper.client import Client, Mutation
 from tests.support.cluster import Cluster
 
 pytestmark = pytest.mark.integration
@@ -57,3 +57,25 @@ def test_an_import_is_there_once_and_outlives_a_host(killed: tuple[str, ...], cl
     assert usage.records == len(expected), "an import counts twice"
     cluster.kill9("host3.tserver1")
     assert cells(client, "t") == expected, "imported cells are lost with a host"
+
+
+@pytest.mark.parametrize("killed", ["", "tserver1", "master"])
+def test_an_export_is_complete_and_like_that_of_any_table(killed: str, cluster: Cluster, tmp_path: Path) -> None:
+    client, expected = cluster.client, given(tmp_path / "given")
+    client.tables.create("t", SPLITS, properties={"table.replicas": "3"})
+    client.tables.import_directory("t", tmp_path / "given")
+    with client.writer("t") as writer:
+        for row in ROWS[::7]:
+            writer.add(Mutation(row).put(b"f", b"q", b"new"))
+            expected[row] = b"new"
+    found: list[int] = []
+    asking = threading.Thread(target=lambda: found.append(client.tables.export("t", tmp_path / "out")))
+    asking.start()
+    if killed:
+        cluster.kill9(killed)
+    client.tables.compact("t")
+    asking.join(90)
+    assert found, "the export has not ended"
+    assert client.tables.import_exported("u", tmp_path / "out") == found[0]
+    assert cells(client, "u") == expected
+    assert cells(client, "t") == expected

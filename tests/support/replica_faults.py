@@ -73,6 +73,11 @@ REPLICA_FAULTS: dict[str, Fault] = {
         lambda rows: frozenset(),  # noqa: ARG005
         "N4: a host deletes a part of a merged tablet before it has linked the files",
     ),
+    "holds-ignored-on-hosts": Fault(
+        replica_collector.sparing,
+        lambda event, held: event,  # noqa: ARG005
+        "R17: a host deletes a file that an export still reads",
+    ),
     "copies-unchecked": Fault(
         file_checks.is_same_content,
         lambda copy, original: True,  # noqa: ARG005

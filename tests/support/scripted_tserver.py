@@ -25,7 +25,7 @@ from bookkeeper.rpc.contract.messages import (
     WorkReport,
 )
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, HeldReplicas
+from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, HeldReplicas, ReplicaContent
 from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_server import RpcServer
 from tests.support.master_world import World
@@ -64,6 +64,8 @@ class ScriptedTServer:
     lock: threading.Lock = field(default_factory=threading.Lock)
     holds: list[HeldReplicaInfo] = field(default_factory=list)
     """The replicas on its host."""
+    contents: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    """The files on its host, each with the checksum of its manifest."""
     divided: set[Extent] = field(default_factory=set)
     """Tablets for which its host has linked the files of another one."""
 
@@ -110,6 +112,14 @@ class ScriptedTServer:
         with self.lock:
             self.divided |= set(children)
         return list(children)
+
+    def replica_content(self, table_id: str, directory: str, file: str, start: int) -> ReplicaContent:
+        self._may("replica_content")
+        assert file.startswith(f"tables/{table_id}/{directory}/")
+        if file not in self.contents:
+            raise NotFoundError(f"this host does not hold {file}")
+        content, checksum = self.contents[file]
+        return ReplicaContent(len(content), checksum, content[start : start + 4])
 
     def confirm_config(self, generation: int) -> int:
         self._may("confirm_config")

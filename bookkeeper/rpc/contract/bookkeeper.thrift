@@ -474,6 +474,12 @@ struct SegmentAck {
   3: optional SegmentAnswer answer        // with the last byte of the last file: acked, or declined after all
 }
 
+struct ReplicaContent {
+  1: required i64 size_bytes              // of the complete file
+  2: required i64 crc32c
+  3: required binary content              // from the position that was asked for, at most 1 MiB
+}
+
 struct HeldSegment {
   1: required SegmentRecord segment
   2: required bool is_complete            // the host holds each file of its list
@@ -614,6 +620,7 @@ service TServer extends Node {
   void forget_roots(1: list<RootLog> logs) throws (1: Fault fault)
   HeldReplicas replicas(1: string table_id, 2: bool with_segments) throws (1: Fault fault)   // on this host; empty = of all tables
   list<Extent> divide_replica(1: string source, 2: list<Extent> children) throws (1: Fault fault)   // after a split of the tablet in this directory; answers the children that this host has completely
+  ReplicaContent replica_content(1: string table_id, 2: string directory, 3: string file, 4: i64 start) throws (1: Fault fault)   // of a file on this host
 
   // other clusters
   string open_stream(1: StreamKey stream) throws (1: Fault fault)                  // session token, expires when idle

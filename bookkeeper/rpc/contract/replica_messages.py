@@ -121,6 +121,15 @@ class SegmentAck:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaContent:
+    """Content of a file on a host, with the size and the CRC-32C of the complete file."""
+
+    size_bytes: int
+    crc32c: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class HeldSegment:
     """A segment in a replica's list, whether each file of its state is here, and who else acknowledged it."""
 

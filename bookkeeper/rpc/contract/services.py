@@ -47,6 +47,7 @@ from bookkeeper.rpc.contract.offer_messages import AdoptRequest, OfferAnswer, Se
 from bookkeeper.rpc.contract.origin_messages import RootQuestion, RootStanding
 from bookkeeper.rpc.contract.replica_messages import (
     HeldReplicas,
+    ReplicaContent,
     SegmentAck,
     SegmentAnswer,
     SegmentOffer,
@@ -204,6 +205,8 @@ class TServer(Node, Protocol):
     def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas: ...
 
     def divide_replica(self, source: str, children: Sequence[Extent]) -> Sequence[Extent]: ...
+
+    def replica_content(self, table_id: str, directory: str, file: str, start: int) -> ReplicaContent: ...
 
     def segment_offer(self, offer: SegmentOffer) -> SegmentAnswer: ...
 

@@ -92,6 +92,7 @@ PROCESS_METHODS = {
             "apply_replicated",
             "replicas",
             "divide_replica",
+            "replica_content",
             "segment_offer",
             "segment_transit",
         }

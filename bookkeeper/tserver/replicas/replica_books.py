@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.metadata_table import MetadataTable, Row
+from bookkeeper.metadata.metadata_table import MetadataTable, Row, prefix_stop
 from bookkeeper.metadata.values import FlushState, ReplicaCell
 from bookkeeper.model import Extent
 from bookkeeper.replicas.values import Placement, Stage
+from bookkeeper.storage.volume.names import TABLES
 from bookkeeper.tserver.replicas.offer_checks import ReplicaRow, RowReplica
 
 FAMILIES = ("tablet", "replica")
@@ -58,6 +59,14 @@ class ReplicaBooks:
         start, stop = keys.table_section(table_id)
         parsed = [parse_replica_row(row) for row in self._metadata.scan(start, stop, FAMILIES)]
         return {row.directory: row for row in parsed if row is not None}
+
+    def held_files(self, table_id: str) -> frozenset[str]:
+        """The files of a table that something holds, though no tablet may name them. Raises CorruptionError,
+        TransientError: never a part of them.
+        """
+        start = keys.hold_row(f"{TABLES}{table_id}/")
+        rows = self._metadata.scan(start, prefix_stop(start), keys.HOLD_FAMILIES)
+        return frozenset(keys.parse_hold_row(row.key) for row in rows)
 
 
 def parse_replica_row(row: Row) -> ReplicaRow | None:

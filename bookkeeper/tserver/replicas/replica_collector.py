@@ -2,14 +2,16 @@
 
 For each table with replicas here, one read of all its rows, complete or an error. A replica that its row names is
 collected by N4; one that its row does not name goes; one whose tablet has no row goes when a second read does not show
-it either, because rows that move during one read can be missed. A part of a merged tablet stays while a row still names
-it, because its files are not linked yet. An error ends the turn, and nothing of that table goes.
+it either, because rows that move during one read can be missed. A file that an export reads stays: its hold is in the
+books before the read that found its name, and the holds are read here after the rows (R17). A part of a merged tablet
+stays while a row still names it, because its files are not linked yet. An error ends the turn, and nothing of that
+table goes.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 
@@ -27,6 +29,10 @@ LOG = logging.getLogger(__name__)
 
 ReadRows = Callable[[str], Mapping[str, ReplicaRow]]
 """Reads the tablets of a table by their directories: all of them, or raises TransientError or CorruptionError."""
+
+
+ReadHeld = Callable[[str], Collection[str]]
+"""Reads the files of a table that something holds: all of them, or raises TransientError or CorruptionError."""
 
 
 class Verdict(Enum):
@@ -64,12 +70,20 @@ def collect_event(replica: Replica, row: ReplicaRow) -> Collect:
     return Collect(row.named_id, row.named_files, given_up=given_up)
 
 
+def sparing(event: Collect, held: Collection[str]) -> Collect:
+    """The same, and files that something holds count as read (P15, R17)."""
+    return replace(event, read=event.read | frozenset(held))
+
+
 class ReplicaCollector:
     """Works in a thread of its own; one turn at a time."""
 
-    def __init__(self, replicas: HeldReplicas, read_rows: ReadRows, clock: Clock, die: Die) -> None:
+    def __init__(
+        self, replicas: HeldReplicas, read_rows: ReadRows, read_held: ReadHeld, clock: Clock, die: Die
+    ) -> None:
         self._replicas = replicas
         self._read_rows = read_rows
+        self._read_held = read_held
         self._missed: set[ReplicaKey] = set()
         self._has_removed_orphans = False
         self._thread = BackgroundThread("replica-collector", clock, die)
@@ -83,6 +97,7 @@ class ReplicaCollector:
             of_table = {key: placement for key, placement in placements.items() if key.table_id == table_id}
             try:
                 rows = self._read_rows(table_id)
+                held_files = self._read_held(table_id)
             except BookkeeperError as error:
                 LOG.warning("replicas of table %s are not collected now: %s", table_id, error.message)
                 missed |= self._missed & of_table.keys()
@@ -94,12 +109,14 @@ class ReplicaCollector:
                     continue
                 if row is None:
                     missed.add(key)
-                self._work(key, placement, row)
+                self._work(key, placement, row, held_files)
         self._missed = missed
         if not self._has_removed_orphans:
             self._remove_orphans()
 
-    def _work(self, key: ReplicaKey, placement: Placement | None, row: ReplicaRow | None) -> None:
+    def _work(
+        self, key: ReplicaKey, placement: Placement | None, row: ReplicaRow | None, held_files: Collection[str]
+    ) -> None:
         try:
             verdict = verdict_on(row, self._replicas.host.name, placement, key in self._missed)
             if verdict is Verdict.REMOVE:
@@ -107,7 +124,7 @@ class ReplicaCollector:
                 LOG.info("the replica of %s is removed: the books do not name it on this host", key)
             held = self._replicas.find(key) if verdict is Verdict.COLLECT else None
             if held is not None and row is not None and held.placement == placement:
-                collect_replica(held, row)
+                collect_replica(held, row, held_files)
         except (BookkeeperError, OSError) as error:
             LOG.warning("the replica of %s is not collected now: %s", key, error)
 
@@ -132,14 +149,15 @@ class ReplicaCollector:
         self._thread.close()
 
 
-def collect_replica(held: HeldReplica, row: ReplicaRow) -> None:
-    """Note what the row says about a replica, and delete the files that nothing needs. Raises as
-    :meth:`HeldReplica.collect`.
+def collect_replica(held: HeldReplica, row: ReplicaRow, held_files: Collection[str]) -> None:
+    """Note what the row says about a replica, and delete the files that nothing needs, none of ``held_files``. Raises
+    as :meth:`HeldReplica.collect`.
     """
     own = row.replicas[held.replica.host]
     if not held.replica.is_leader:
         held.placed(row.extent, lambda replica: noted(replica, own.stage, row.targets_of(replica.host)))
-    gone = (*held.collect(collect_event(held.replica, row)), *held.delete_unlisted())
+    event = sparing(collect_event(held.replica, row), held_files)
+    gone = (*held.collect(event), *held.delete_unlisted())
     if gone:
         LOG.info("%s: %d files are deleted, the books name state %s", held.key, len(gone), row.named_id)
 

@@ -10,7 +10,7 @@ import pytest
 
 from bookkeeper.errors import UnavailableError
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.metadata_table import CellKey
+from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.replicas.values import Placement, Stage
 from bookkeeper.tserver.replicas.offer_checks import ReplicaRow, RowReplica
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
@@ -43,7 +43,8 @@ def world(tmp_path: Path) -> Iterator[ReplicaWorld]:
 
 def collector(world: ReplicaWorld, name: str = "host2") -> ReplicaCollector:
     """The collector of a host."""
-    return ReplicaCollector(world.host(name).disk.replicas, ReplicaBooks(world.books).rows, world.clock, DIE)
+    books = ReplicaBooks(world.books)
+    return ReplicaCollector(world.host(name).disk.replicas, books.rows, books.held_files, world.clock, DIE)
 
 
 def names(world: ReplicaWorld, name: str = "host2") -> list[str]:
@@ -60,6 +61,42 @@ def compacted(world: ReplicaWorld) -> tuple[int, int]:
     world.send(world.offer_of("host1", "host2", new))
     assert world.host("host2").held.replica.root == new
     return old, new
+
+
+def a_held_file(world: ReplicaWorld) -> None:
+    """An export holds the first file, and a state without it is named."""
+    _, new = compacted(world)
+    hold = CellKey(keys.hold_row(FIRST), keys.hold_column("0c"))
+    world.books.put([RowPut(hold.key, {hold.column: b""})], keys.ONCE_RANK)
+    world.name_state(new, [SECOND])
+    for name in ("host1", "host2"):
+        collector(world, name).collect()
+        assert names(world, name) == [FIRST, SECOND], "a file goes that an export reads"
+    world.books.purge([hold])
+    for name in ("host1", "host2"):
+        collector(world, name).collect()
+        assert names(world, name) == [SECOND]
+
+
+def test_r17_a_file_stays_while_an_operation_holds_it(world: ReplicaWorld) -> None:
+    a_held_file(world)
+
+
+def test_r17_red_a_host_deletes_a_file_that_an_export_reads(world: ReplicaWorld) -> None:
+    with fault("holds-ignored-on-hosts"), pytest.raises(AssertionError, match="that an export reads"):
+        a_held_file(world)
+
+
+def test_nothing_is_deleted_while_the_holds_can_t_be_read(world: ReplicaWorld) -> None:
+    _, new = compacted(world)
+    world.name_state(new, [SECOND])
+
+    def unreadable(table_id: str) -> frozenset[str]:
+        raise UnavailableError(f"the holds of table {table_id} can't be read")
+
+    rows = ReplicaBooks(world.books).rows
+    ReplicaCollector(world.host("host2").disk.replicas, rows, unreadable, world.clock, DIE).collect()
+    assert names(world) == [FIRST, SECOND]
 
 
 def test_n4_a_file_stays_until_a_higher_state_is_named_without_it(world: ReplicaWorld) -> None:
@@ -104,7 +141,7 @@ def test_nothing_goes_because_of_books_that_can_not_be_read(world: ReplicaWorld)
     def unreadable(table_id: str) -> Mapping[str, ReplicaRow]:
         raise UnavailableError(f"the rows of {table_id} are away")
 
-    broken = ReplicaCollector(world.host("host2").disk.replicas, unreadable, world.clock, DIE)
+    broken = ReplicaCollector(world.host("host2").disk.replicas, unreadable, lambda _: (), world.clock, DIE)
     for _ in range(3):
         broken.collect()
     assert names(world) == [FIRST, SECOND]
