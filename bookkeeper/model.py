@@ -31,10 +31,13 @@ MUTATION_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class HostIdentity:
-    """A host of the cluster: its name, and the incarnation of its disk; a wiped disk gets a new incarnation."""
+    """A host of the cluster: its name, and the incarnation of its disk; a wiped disk gets a new incarnation. ``zone``:
+    hosts with the same one may be lost together; empty: nothing is known.
+    """
 
     name: str
     incarnation: str
+    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)

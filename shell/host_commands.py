@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
-from bookkeeper.rpc.contract.replica_messages import HeldSegment
+from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas, WaitingFiles
 from shell import parameters
 from shell.output import Output, Record, printable
 from shell.shell_session import Session, in_session
@@ -20,13 +19,23 @@ def host_state(host: HostInfo) -> str:
     return "draining" if host.draining else "alive"
 
 
+def joined_part(host: HostInfo) -> str | None:
+    """How much of the joining replicas is here, in percent; None while none joins."""
+    if not host.joining:
+        return None
+    part = host.joined_bytes / host.joining_bytes if host.joining_bytes else 0.0
+    return f"{100 * part:.0f} %"
+
+
 @click.command()
 @in_session
 def hosts(session: Session, output: Output) -> None:
     """List the hosts: the replicas that each is to hold, how many of them join, the tablets that it serves, its bytes.
 
     A host is "alive", "away" (no process of it runs), or "draining". Its bytes are those of its replicas; "-" when it
-    does not answer. Tablets of tables with one replica count as served, and have no replica here.
+    does not answer. Tablets of tables with one replica count as served, and have no replica here. LACKS: the segments
+    that leaders on other hosts have for it; JOINED: the part of the joining replicas that is here. With --json also
+    the bytes of these, and what other hosts lack of the tablets that it leads.
     """
     rows: list[Record] = [
         {
@@ -36,13 +45,31 @@ def hosts(session: Session, output: Output) -> None:
             "joining": host.joining,
             "serves": host.leads,
             "bytes": host.bytes,
+            "lacks": host.lacking_segments,
+            "lacking_bytes": host.lacking_bytes,
+            "unsent_segments": host.unsent_segments,
+            "unsent_bytes": host.unsent_bytes,
+            "joined": joined_part(host),
+            "joining_bytes": host.joining_bytes,
+            "joined_bytes": host.joined_bytes,
             "address": host.address,
             "incarnation": host.incarnation,
             "problem": host.problem or None,
         }
         for host in session.client.hosts.list()
     ]
-    columns = ("host", "state", "replicas", "joining", "serves", "bytes", "incarnation", "problem")
+    columns = (
+        "host",
+        "state",
+        "replicas",
+        "joining",
+        "joined",
+        "serves",
+        "bytes",
+        "lacks",
+        "incarnation",
+        "problem",
+    )
     output.records(rows, columns, "no hosts")
 
 
@@ -82,37 +109,37 @@ def replicas_text(tablet: TabletReplicas) -> str:
     return ", ".join(words)
 
 
-def segment_note(segment_id: int, tablet: TabletReplicas, holders: int) -> str:
-    """The reason why a segment waits."""
-    if segment_id == tablet.named:
-        return "named by the books"
-    if segment_id < tablet.named:
-        return "older than the named state: its files go when no newer state lists them"
-    if holders < tablet.copies_needed:
-        return f"to be named: {holders} of {tablet.copies_needed} copies are there"
-    return "to be named"
-
-
 def segment_records(tablet: TabletReplicas) -> Iterator[Record]:
-    """The segments that any host has of a tablet, oldest first."""
-    found: dict[int, dict[str, HeldSegment]] = {}
-    for one in tablet.replicas:
-        for held in () if one.held is None else one.held.segments:
-            found.setdefault(held.segment.segment_id, {})[one.host] = held
-    voters = {one.host for one in tablet.replicas if one.role == "voter"}
-    through = tablet.extent.end_row
-    for segment_id, holders in sorted(found.items()):
-        complete = sorted(host for host, held in holders.items() if held.is_complete)
-        segment = next(iter(holders.values())).segment
-        yield {
-            "through": None if through is None else printable(through),
-            "segment": segment_id,
-            "base": segment.base,
-            "major": segment.is_major,
-            "files": len(segment.files),
-            "retained": len(segment.retained),
-            "held_by": complete,
-            "waits_for": segment_note(segment_id, tablet, len(voters.intersection(complete))),
+    """The segments that any host has of a tablet, oldest first; then the files that wait to be deleted, by reason."""
+    end_row = tablet.extent.end_row
+    through = {"through": None if end_row is None else printable(end_row)}
+    for one in tablet.segments:
+        yield through | {
+            "segment": one.segment_id,
+            "base": one.base,
+            "major": one.is_major,
+            "files": one.files,
+            "bytes": one.bytes,
+            "retained": one.retained,
+            "held_by": list(one.held_by),
+            "acked_by": list(one.acked_by),
+            "waits_for": one.waits_for,
+        }
+    reasons: dict[str, dict[str, WaitingFiles]] = {}
+    for replica in tablet.replicas:
+        for waiting in replica.waiting:
+            reasons.setdefault(waiting.reason, {})[replica.host] = waiting
+    for reason, hosts in sorted(reasons.items()):
+        yield through | {
+            "segment": None,
+            "base": None,
+            "major": None,
+            "files": len({name for waiting in hosts.values() for name in waiting.names}),
+            "bytes": sum(waiting.bytes for waiting in hosts.values()),
+            "retained": None,
+            "held_by": sorted(hosts),
+            "acked_by": [],
+            "waits_for": f"deletion: {reason}",
         }
 
 
@@ -122,15 +149,27 @@ def segment_records(tablet: TabletReplicas) -> Iterator[Record]:
 @in_session
 def segments(session: Session, output: Output, table: str, row: bytes | None) -> None:
     """List the segments of a table's tablets on hosts: the chain of each tablet, the hosts that hold each state with
-    all its files, and what it waits for.
+    all its files, those that told the leader so, and what it waits for.
 
-    Tables with one replica have none: their segments lie on the cluster's Volume.
+    Rows without a segment are files that wait to be deleted on these hosts, and the reason. Tables with one replica
+    have no segments here: theirs lie on the cluster's Volume.
     """
     table_id = session.client.tables.get(table).table_id
     tablets = session.client.hosts.replicas(table_id, with_segments=True)
     wanted = [tablet for tablet in tablets if row is None or tablet.extent.contains(row)]
     rows = [record for tablet in wanted for record in segment_records(tablet)]
-    columns = ("through", "segment", "base", "major", "files", "retained", "held_by", "waits_for")
+    columns = (
+        "through",
+        "segment",
+        "base",
+        "major",
+        "files",
+        "bytes",
+        "retained",
+        "held_by",
+        "acked_by",
+        "waits_for",
+    )
     output.records(rows, columns, "no segments on hosts")
 
 

@@ -271,6 +271,13 @@ class ReplicasSettings(Section):
         "Replicas that join at a time, in the whole cluster",
         "a copy of a tablet takes the disk and the network of its leader",
     )
+    election: Literal["master", "coordination"] = setting(
+        "master",
+        "The election of a tablet's leader. master: the master asks the hosts and takes the newest state, then the "
+        "host with the fewest tablets; coordination: hosts stand in the coordination store, and the newest state wins, "
+        "then the host that came first. All hosts of a cluster need the same",
+        "leaders are spread at once, and no host writes to the coordination store",
+    )
 
 
 class StandaloneSettings(Section):

@@ -1,1 +1,1 @@
-"""The coordination of the processes of one cluster: sessions, the leader and the shared configuration."""
+"""The coordination of the processes of one cluster: sessions, the leader, elections and the shared configuration."""

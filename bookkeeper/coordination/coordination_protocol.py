@@ -1,12 +1,13 @@
-"""The protocol of the coordination store: sessions, the leader, and the shared configuration tree.
+"""The protocol of the coordination store: sessions, the leader, elections, and the shared configuration tree.
 
 A session has a lease, a reign has an epoch, and a configuration value has a version. The tree and the epoch survive a
-crash. The session of a dead process ends with its lease, or earlier when the store detects that the process is gone.
-``embedded`` implements the protocol. Rules: R6, R8, R14 and R15.
+crash. The session of a dead process ends with its lease, or earlier when the store detects that the process is gone;
+its candidacies end with it. ``embedded`` implements the protocol. Rules: R6, R8, R14 and R15.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,6 +41,15 @@ class Versioned:
 
     value: bytes
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidacy:
+    """A live session that stands in an election. ``order`` is higher for each later candidacy of the store."""
+
+    session_id: str
+    order: int
+    value: bytes
 
 
 class Session(Protocol):
@@ -81,6 +91,17 @@ class Coordination(Protocol):
 
     def raise_epoch(self, session: Session, above: int) -> Leader:
         """Raise the epoch of this reign above ``above`` (rule R8); raises LeaseLostError unless this session leads."""
+
+    def campaign(self, session: Session, candidacies: Mapping[str, bytes]) -> None:
+        """Stand in exactly these elections, with these values, until the session ends. A candidacy that stays keeps its
+        place in the order, also with another value. Raises LeaseLostError.
+        """
+
+    def candidates(self) -> dict[str, list[Candidacy]]:
+        """The candidacies of live sessions by election, each in their order, read at one moment."""
+
+    def candidates_version(self) -> int:
+        """Counts the changes of candidacies that were noticed; equal versions mean equal candidacies."""
 
     def get(self, path: str) -> Versioned | None:
         """A value of the configuration tree, or None."""

@@ -12,13 +12,19 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import CoordinationSettings
-from bookkeeper.coordination.coordination_protocol import Leader, Session, SessionInfo, Versioned
+from bookkeeper.coordination.coordination_protocol import Candidacy, Leader, Session, SessionInfo, Versioned
+from bookkeeper.coordination.embedded_candidacies import (
+    end_candidacies,
+    read_candidacies,
+    read_version,
+    set_candidacies,
+)
 from bookkeeper.coordination.embedded_session import EmbeddedSession, read_lease
 from bookkeeper.coordination.embedded_store import EmbeddedStore, increment
 from bookkeeper.coordination.lease import is_dead
@@ -97,9 +103,9 @@ class EmbeddedCoordination:
                 self._sweep(db)
                 session_id = f"{kind}-{increment(db, _SESSION_SERIAL)}-{self._suffix()}"
                 pid = os.getpid()
-                identity = (None, None) if host is None else (host.name, host.incarnation)
+                identity = (None, None, None) if host is None else (host.name, host.incarnation, host.zone)
                 row = (session_id, kind, address, pid, process_started(pid), *identity)
-                db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, 0, ?, ?)", row)
+                db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?)", row)
                 session = EmbeddedSession(
                     session_id, self._path(session_id), self._clock, self._boot_id, self._settings
                 )
@@ -149,6 +155,7 @@ class EmbeddedCoordination:
         if info.alive:
             raise RefusedError(f"session {session_id} is alive and can't be forgotten; end its process first")
         with self._store.writing() as db:
+            end_candidacies(db, session_id)
             db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
         self._path(session_id).unlink(missing_ok=True)
 
@@ -168,16 +175,17 @@ class EmbeddedCoordination:
         """The current state of a session; its death is durable before this returns it."""
         with self._store.reading() as db:
             row = db.execute(
-                "SELECT kind, address, pid, pid_started, dead, host, incarnation FROM sessions WHERE session_id = ?",
+                "SELECT kind, address, pid, pid_started, dead, host, incarnation, zone FROM sessions"
+                " WHERE session_id = ?",
                 (session_id,),
             ).fetchone()
         if row is None:
             return None
-        kind, address, pid, pid_started, dead, name, incarnation = row
+        kind, address, pid, pid_started, dead, name, incarnation, zone = row
         if not dead and self._seems_dead(session_id, pid, pid_started):
             self._write_dead(session_id)
             dead = True
-        host = None if name is None else HostIdentity(name, incarnation)
+        host = None if name is None else HostIdentity(name, incarnation, zone)
         return SessionInfo(session_id, kind, address, not dead, host)
 
     def _seems_dead(self, session_id: str, pid: int, pid_started: str) -> bool:
@@ -190,6 +198,7 @@ class EmbeddedCoordination:
     def _write_dead(self, session_id: str) -> None:
         with self._store.writing() as db:
             db.execute("UPDATE sessions SET dead = 1 WHERE session_id = ?", (session_id,))
+            end_candidacies(db, session_id)
 
     # ---- leadership
 
@@ -239,6 +248,34 @@ class EmbeddedCoordination:
     def _was_dead(self, db: sqlite3.Connection, session_id: str) -> bool:
         row = db.execute("SELECT dead FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
         return row is None or bool(row[0])
+
+    # ---- elections
+
+    def campaign(self, session: Session, candidacies: Mapping[str, bytes]) -> None:
+        """See the protocol."""
+        session.check()
+        with self._store.writing() as db:
+            self._own_address(db, session)
+            session.check()
+            set_candidacies(db, session.session_id, candidacies)
+
+    def candidates(self) -> dict[str, list[Candidacy]]:
+        """See the protocol; notes the deaths of sessions first."""
+        with self._store.reading() as db:
+            ids = [row[0] for row in db.execute("SELECT DISTINCT session_id FROM candidacies")]
+        dead = {id_ for id_ in ids if (info := self._judge(id_)) is None or not info.alive}
+        with self._store.reading() as db:
+            found = read_candidacies(db)
+        return {
+            election: live
+            for election, all_ in found.items()
+            if (live := [one for one in all_ if one.session_id not in dead])
+        }
+
+    def candidates_version(self) -> int:
+        """See the protocol."""
+        with self._store.reading() as db:
+            return read_version(db)
 
     # ---- configuration tree
 

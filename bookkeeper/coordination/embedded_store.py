@@ -28,28 +28,35 @@ from bookkeeper.sqlite_file import (
 KIND = FileKind(
     title="coordination store",
     application_id=0x424B434F,
-    version=3,
+    version=4,
     schema=(
         "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
         """CREATE TABLE sessions (
     session_id TEXT PRIMARY KEY, kind TEXT NOT NULL, address TEXT NOT NULL, pid INTEGER NOT NULL,
-    pid_started TEXT NOT NULL, dead INTEGER NOT NULL DEFAULT 0, host TEXT, incarnation TEXT
+    pid_started TEXT NOT NULL, dead INTEGER NOT NULL DEFAULT 0, host TEXT, incarnation TEXT,
+    zone TEXT
 ) WITHOUT ROWID""",
         """CREATE TABLE leader (
     one INTEGER PRIMARY KEY CHECK (one = 1), session_id TEXT NOT NULL, address TEXT NOT NULL, epoch INTEGER NOT NULL
 )""",
         "CREATE TABLE tree (path TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID",
+        """CREATE TABLE candidacies (
+    session_id TEXT NOT NULL, election TEXT NOT NULL, place INTEGER NOT NULL, value BLOB NOT NULL, sum INTEGER NOT NULL,
+    PRIMARY KEY (session_id, election)
+) WITHOUT ROWID""",
         "CREATE TABLE digest (one INTEGER PRIMARY KEY CHECK (one = 1), value INTEGER NOT NULL)",
     ),
 )
 
 _CONTENT = (
     "SELECT name, value FROM counters ORDER BY 1",
-    "SELECT session_id, kind, address, pid, pid_started, dead, host, incarnation FROM sessions ORDER BY 1",
+    "SELECT session_id, kind, address, pid, pid_started, dead, host, incarnation, zone FROM sessions ORDER BY 1",
     "SELECT session_id, address, epoch FROM leader",
     "SELECT path, value, version FROM tree ORDER BY 1",
 )
-"""Queries of the content under the digest, which is small and changes rarely."""
+"""Queries of the content under the digest, which is small and changes rarely. A candidacy has a sum of its own: there
+are as many as replicas, and they change with each new state.
+"""
 
 
 class EmbeddedStore:

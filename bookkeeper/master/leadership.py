@@ -105,7 +105,8 @@ class Leadership:
     @property
     def hosts(self) -> HostQueries:
         """The answers about hosts and replicas."""
-        return HostQueries(self.queries.table, self.tservers, self.queries.read_config)
+        problems = {} if self.queries.states is None else self.queries.states.problems
+        return HostQueries(self.queries.table, self.tservers, self.queries.read_config, problems)
 
     def start(self) -> None:
         """Start the threads."""
@@ -149,6 +150,7 @@ class Leadership:
         while not self.clock.wait(self._stop, SESSIONS_POLL_MS):
             with self._recorded("recovery"):
                 recovered = self.cycle.recovery.run_once()
+                self.cycle.placement.leaders.watch()
                 sessions = frozenset((info.session_id, info.alive) for info in self.tservers.sessions())
                 if recovered or sessions != known:
                     self.cycle.event_queue.ask_full()
@@ -227,7 +229,7 @@ def assemble(
         clock,
         changed=event_queue.ask_place,
         note_assigned=books.note_assigned,
-        leaders=LeaderChoice(table, calls, event_queue.ask_place),
+        leaders=leader_choice(settings, coordination, table, calls, event_queue),
         claimed=lambda: claimed_rows(fate.pending()),
         unrecoverable=recovery.problems,
     )
@@ -283,6 +285,15 @@ def assemble(
         origins=origins,
         splits=splits,
     )
+
+
+def leader_choice(
+    settings: Settings, coordination: Coordination, table: MetadataTable, calls: TServerCalls, event_queue: EventQueue
+) -> LeaderChoice:
+    """The elections that ``replicas.election`` names."""
+    if settings.replicas.election == "coordination":
+        return LeaderChoice.by_coordination(table, calls, event_queue.ask_place, coordination)
+    return LeaderChoice.by_master(table, calls, event_queue.ask_place)
 
 
 def administrative(records: list[FateRecord]) -> list[FateRecord]:

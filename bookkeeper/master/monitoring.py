@@ -16,7 +16,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
 from bookkeeper.coordination.coordination_protocol import Coordination, Leader
-from bookkeeper.errors import BookkeeperError, TransientError
+from bookkeeper.errors import BookkeeperError, TransientError, UnavailableError
 from bookkeeper.master.gc import gc_rules
 from bookkeeper.master.gc.retention_reasons import RetentionReasons
 from bookkeeper.master.index.shipments import Retry, Shipments, Shipped
@@ -42,6 +42,7 @@ from bookkeeper.monitor.observation import (
     TableInfo,
     TServerInfo,
 )
+from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
 from bookkeeper.rpc.contract.messages import TargetStatus
 from bookkeeper.storage.volume import Volume
 
@@ -162,6 +163,27 @@ class MasterSource:
         }
         there = [log for log in logs if log.uri in sizes]
         return tuple(reasons.retained(there, sizes, live, [uri for uri in marked if uri in sizes]))
+
+    def hosts(self) -> tuple[HostInfo, ...]:
+        """See :class:`bookkeeper.monitor.observation.Source`."""
+        return tuple(self._lead().hosts.hosts())
+
+    def tablets(self, table: str) -> tuple[TabletReplicas, ...]:
+        """See :class:`bookkeeper.monitor.observation.Source`."""
+        return tuple(self._lead().hosts.replicas(self._table_id(table), False))
+
+    def tablet(self, table: str, directory: str) -> TabletReplicas:
+        """See :class:`bookkeeper.monitor.observation.Source`."""
+        return self._lead().hosts.tablet(self._table_id(table), directory)
+
+    def _lead(self) -> Leadership:
+        lead = self.process.leadership
+        if lead is None or not lead.reign.is_valid():
+            raise UnavailableError("this master does not lead: ask the one that does")
+        return lead
+
+    def _table_id(self, name: str) -> str:
+        return read_config(self.coordination).table_named(name).table_id
 
 
 def configured(config: ClusterConfig) -> Iterator[TargetKey]:

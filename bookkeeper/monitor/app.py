@@ -1,6 +1,6 @@
 """The monitor's HTTP interface: health, readiness, JSON, metrics and pages, behind :class:`AuthMiddleware`.
 
-Answers come from the latest sample; no request calls the master, and none changes anything. Data of the cluster comes
+Answers come from the latest samples; no request calls the master, and none changes anything. Data of the cluster comes
 from its leader: a master that stands by answers 503 and names the leader. Known third party: starlette, here and in
 the pages.
 """
@@ -19,11 +19,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from bookkeeper.clock import Clock
-from bookkeeper.monitor import views
+from bookkeeper.monitor import replica_views, views
 from bookkeeper.monitor.auth_middleware import IS_AUTHENTICATED, AuthMiddleware
 from bookkeeper.monitor.metrics import CONTENT_TYPE, exposition
 from bookkeeper.monitor.observation import Books
-from bookkeeper.monitor.pages import PAGES, Pages
+from bookkeeper.monitor.pages import PAGES, TABLE_PAGES, Pages
+from bookkeeper.monitor.replica_sampler import HOSTS, ReplicaSample, ReplicaSampler, Subject, read_in_time
 from bookkeeper.monitor.sampler import PAUSE_MAX_MS, Sampler
 from bookkeeper.monitor.views import Selection
 from bookkeeper.rpc.trust.admission import RefusalLog
@@ -60,11 +61,19 @@ def selection(request: Request) -> Selection:
     return Selection(query.get("table", ""), query.get("cluster", ""), query.get("phase", ""), page, rows)
 
 
+def subject_of(request: Request) -> Subject:
+    """The table, and perhaps the tablet, that a request names. Raises HTTPException (400) when it names none."""
+    table = request.query_params.get("table", "")
+    if not table:
+        raise HTTPException(400, "table is the name of a table")
+    return Subject(table, request.query_params.get("tablet", ""))
+
+
 class Api:
     """The endpoints beside the pages."""
 
-    def __init__(self, sampler: Sampler, clock: Clock) -> None:
-        self._sampler, self._clock = sampler, clock
+    def __init__(self, sampler: Sampler, replicas: ReplicaSampler, clock: Clock) -> None:
+        self._sampler, self._replicas, self._clock = sampler, replicas, clock
 
     def routes(self) -> list[Route]:
         """The paths with their endpoints."""
@@ -81,6 +90,9 @@ class Api:
             Route("/health", self._health),
             Route("/ready", self._ready),
             Route("/metrics", self._metrics),
+            Route("/api/hosts", self._hosts),
+            Route("/api/tablets", self._tablets),
+            Route("/api/tablet", self._tablet),
             *(Route(path, _endpoint(answer)) for path, answer in answers.items()),
         ]
 
@@ -93,6 +105,26 @@ class Api:
     def _retained(self, request: Request) -> Any:
         self._books()
         return views.retained(self._sampler.latest, selection(request))
+
+    async def _hosts(self, _request: Request) -> Response:
+        return json_answer({"hosts": replica_views.hosts(await self._read(HOSTS))})
+
+    async def _tablets(self, request: Request) -> Response:
+        return json_answer(replica_views.tablets(await self._read(subject_of(request)), selection(request)))
+
+    async def _tablet(self, request: Request) -> Response:
+        subject = subject_of(request)
+        if not subject.directory:
+            raise HTTPException(400, "tablet is the directory of a tablet, as api/tablets has it")
+        return json_answer(replica_views.tablet(await self._read(subject), selection(request)))
+
+    async def _read(self, subject: Subject) -> ReplicaSample:
+        """The latest sample. Raises HTTPException: 503 while it can't be read, 404 when there is no such table."""
+        self._books()
+        sample = await read_in_time(self._replicas.look(subject))
+        if sample.problem:
+            raise HTTPException(404 if sample.is_missing else 503, sample.problem)
+        return sample
 
     async def _health(self, request: Request) -> Response:
         healthy, view = views.health(self._sampler.latest, self._clock.boot_ns(), STALE_AFTER_MS)
@@ -127,14 +159,17 @@ def _endpoint(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
     return endpoint
 
 
-def build_app(sampler: Sampler, clock: Clock, interval_ms: int, viewers: Viewers) -> AuthMiddleware:
+def build_app(
+    sampler: Sampler, replicas: ReplicaSampler, clock: Clock, interval_ms: int, viewers: Viewers
+) -> AuthMiddleware:
     """The application behind :class:`AuthMiddleware`. It has no state; open pages reload every ``interval_ms``."""
-    api, pages = Api(sampler, clock), Pages(sampler, interval_ms, selection)
+    api, pages = Api(sampler, replicas, clock), Pages(sampler, replicas, interval_ms, selection)
     app = Starlette(routes=[*api.routes(), *pages.routes()], exception_handlers={HTTPException: api.refused})
 
     def refused(request: Request, reason: str) -> Response:
-        if request.url.path in PAGES:
-            return pages.refused(request.url.path, viewers.cluster, reason)
+        path = request.url.path
+        if path in PAGES or path in TABLE_PAGES:
+            return pages.refused(path if path in PAGES else "/tables", viewers.cluster, reason)
         return json_answer({"error": f"{reason}: {TOKEN_HINT}", "path": request.url.path}, 401)
 
     return AuthMiddleware(app, viewers, RefusalLog(clock, LOG.warning), refused)

@@ -218,6 +218,27 @@ METRICS = (
         lambda _sample, books: _one(books.replicas.lacking_segments),
     ),
     Metric(
+        "replica_lacking_bytes",
+        "gauge",
+        (),
+        "Replication delay on hosts: bytes of segments that hosts have not acknowledged, over all tablets",
+        lambda _sample, books: _one(books.replicas.lacking_bytes),
+    ),
+    Metric(
+        "replicas_joining_bytes",
+        "gauge",
+        (),
+        "Size of the replicas that are being copied to another host, when they are complete",
+        lambda _sample, books: _one(books.replicas.joining_bytes),
+    ),
+    Metric(
+        "replicas_joined_bytes",
+        "gauge",
+        (),
+        "Progress of a repair: the part of replicas_joining_bytes that has arrived",
+        lambda _sample, books: _one(books.replicas.joined_bytes),
+    ),
+    Metric(
         "problems",
         "gauge",
         (),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
 from bookkeeper.rpc.contract.messages import QuarantinedRange, ReplicationConfig, TargetStatus
 
 
@@ -91,13 +92,17 @@ class Cycles:
 @dataclass(frozen=True, slots=True)
 class ReplicaHealth:
     """The tablets with several replicas: how many have fewer live copies than ``table.replicas``, how many fewer than
-    ``table.copies_min``; the replicas that are being copied; the most segments that a host lacks of a tablet.
+    ``table.copies_min``; the replicas that are being copied; the most segments that a host lacks of a tablet, and the
+    bytes that hosts lack of all tablets; the bytes of joining replicas, and of these the part that is there.
     """
 
     under_replicated: int = 0
     in_danger: int = 0
     joining: int = 0
     lacking_segments: int = 0
+    lacking_bytes: int = 0
+    joining_bytes: int = 0
+    joined_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +169,24 @@ class RetainedFile:
 
 
 class Source(Protocol):
-    """A master, read by one thread of the monitor. Both methods raise TransientError when the stores can't be read."""
+    """A master, read by two threads of the monitor: one for hosts and replicas, which waits for hosts, and one for all
+    else. The methods raise TransientError when the stores can't be read.
+    """
 
     def observe(self) -> Observation:
         """Observe this master now; with books only when it leads."""
 
     def retained(self) -> tuple[RetainedFile, ...]:
         """Retained files with their reasons, the largest first; none when this master does not lead."""
+
+    def hosts(self) -> tuple[HostInfo, ...]:
+        """Each host, by name. Raises TransientError also when this master does not lead."""
+
+    def tablets(self, table: str) -> tuple[TabletReplicas, ...]:
+        """The tablets of a table, without their segments. Raises as :meth:`hosts`, and NotFoundError."""
+
+    def tablet(self, table: str, directory: str) -> TabletReplicas:
+        """The tablet in a directory, with its segments. Raises as :meth:`tablets`."""
 
 
 @dataclass(slots=True)

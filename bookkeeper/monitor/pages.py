@@ -19,11 +19,22 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from bookkeeper.monitor import views
+from bookkeeper.monitor import replica_views, views
+from bookkeeper.monitor.replica_sampler import HOSTS, ReplicaSample, ReplicaSampler, Subject, read_in_time
 from bookkeeper.monitor.sampler import Sample, Sampler
 from bookkeeper.monitor.views import Selection, View
 
-PAGES = {"/": "Overview", "/tables": "Tables", "/peers": "Peers", "/files": "Files", "/kept": "Kept"}
+PAGES = {
+    "/": "Overview",
+    "/tables": "Tables",
+    "/peers": "Peers",
+    "/files": "Files",
+    "/kept": "Kept",
+    "/hosts": "Hosts",
+}
+
+TABLE_PAGES = {"/tablets": "Tablets", "/tablet": "Tablet"}
+"""Pages of one table, linked from Tables: what they show is named in their query."""
 
 PHASES = ("waiting", "shipping", "blocked", "backing_off", "failing", "quarantined", "unsealed", "done")
 
@@ -50,8 +61,14 @@ def plotly_file() -> Path | None:
 class Pages:
     """The pages' endpoints. ``select`` reads the filter and page from a request."""
 
-    def __init__(self, sampler: Sampler, interval_ms: int, select: Callable[[Request], Selection]) -> None:
-        self._sampler, self._interval_ms, self._select = sampler, interval_ms, select
+    def __init__(
+        self,
+        sampler: Sampler,
+        replicas: ReplicaSampler,
+        interval_ms: int,
+        select: Callable[[Request], Selection],
+    ) -> None:
+        self._sampler, self._replicas, self._interval_ms, self._select = sampler, replicas, interval_ms, select
         self._plotly = plotly_file()
         self._templates = Environment(
             loader=PackageLoader("bookkeeper.monitor"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -62,6 +79,7 @@ class Pages:
         """The paths with their endpoints."""
         return [
             *(Route(path, self._page) for path in PAGES),
+            *(Route(path, self._page) for path in TABLE_PAGES),
             Route("/static/plotly.min.js", self._plots),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
@@ -78,24 +96,40 @@ class Pages:
 
     async def _page(self, request: Request) -> Response:
         sample, path = self._sampler.latest, request.url.path
-        selection = self._select(request)
-        has_books = sample.observation.books is not None
-        facts = view_of(path, sample, selection) if has_books else {}
+        selection, directory = self._select(request), request.query_params.get("tablet", "")
+        name, code, facts = page_name(path), 200, {}
+        if sample.observation.books is None:
+            name, code = "standby", 200 if path == "/" else 503
+        elif path == "/hosts" or path in TABLE_PAGES:
+            replicas = await self._look(path, selection.table, directory)
+            facts = replica_view_of(path, sample, replicas, selection) if replicas.has_values else {}
+            facts |= {"problem": replicas.problem, "directory": directory}
+            if not replicas.has_values:
+                name, code = "unread", 404 if replicas.is_missing else 503
+        else:
+            facts = view_of(path, sample, selection)
         context = {
             "overview": views.overview(sample),
             "selection": selection,
             "pages": PAGES,
-            "path": path,
-            "title": PAGES[path],
+            "path": path if path in PAGES else "/tables",
+            "title": title_of(path, selection.table),
             "phases": PHASES,
             "interval_ms": self._interval_ms,
-            "link": lambda page: "?" + urlencode(query_of(selection, page)),
+            "link": lambda page: "?" + urlencode(query_of(selection, page, directory)),
             **facts,
         }
-        name = f"{PAGES[path].lower()}.html" if has_books else "standby.html"
-        code = 200 if has_books or path == "/" else 503
-        text = self._filled(name, context, "fragment" in request.query_params)
+        text = self._filled(f"{name}.html", context, "fragment" in request.query_params)
         return Response(text, code, HEADERS, "text/html; charset=utf-8")
+
+    async def _look(self, path: str, table: str, directory: str) -> ReplicaSample:
+        """The latest sample of the page's subject."""
+        if path == "/hosts":
+            return await read_in_time(self._replicas.look(HOSTS))
+        if not table or (path == "/tablet" and not directory):
+            problem = "this address lacks the name of a table or a tablet: choose one from the page Tables"
+            return ReplicaSample(0, problem=problem, is_missing=True)
+        return await read_in_time(self._replicas.look(Subject(table, directory if path == "/tablet" else "")))
 
     def _filled(self, name: str, context: dict[str, Any], is_fragment: bool) -> str:
         template = self._templates.get_template(name)
@@ -118,9 +152,35 @@ def view_of(path: str, sample: Sample, selection: Selection) -> View:
     return {"peers": views.peers(books)}
 
 
-def query_of(selection: Selection, page: int) -> dict[str, str | int]:
+def replica_view_of(path: str, sample: Sample, replicas: ReplicaSample, selection: Selection) -> View:
+    """The values of a page about hosts or replicas beside the overview."""
+    books = sample.observation.books
+    assert books is not None
+    if path == "/hosts":
+        return {"hosts": replica_views.hosts(replicas), "health": replica_views.health(books.replicas)}
+    if path == "/tablets":
+        return {"view": replica_views.tablets(replicas, selection)}
+    return {"view": replica_views.tablet(replicas, selection)}
+
+
+def page_name(path: str) -> str:
+    """The template of a page."""
+    return (PAGES | TABLE_PAGES)[path].lower()
+
+
+def title_of(path: str, table: str) -> str:
+    """The title of a page."""
+    return f"{TABLE_PAGES[path]} of {table or 'a table'}" if path in TABLE_PAGES else PAGES[path]
+
+
+def query_of(selection: Selection, page: int, directory: str) -> dict[str, str | int]:
     """The query of another page of the same rows."""
-    chosen = {"table": selection.table, "cluster": selection.cluster, "phase": selection.phase}
+    chosen = {
+        "table": selection.table,
+        "tablet": directory,
+        "cluster": selection.cluster,
+        "phase": selection.phase,
+    }
     return {**{name: text for name, text in chosen.items() if text}, "page": page, "rows": selection.rows}
 
 

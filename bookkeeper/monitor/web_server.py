@@ -1,8 +1,8 @@
 """The monitor's listening socket and its threads, inside the master's process.
 
 It listens at once, but loads its libraries and samples the master only after the first connection. Then one thread
-samples and one answers, behind :mod:`bookkeeper.monitor.connection_limiter`. A failure in the monitor is logged, and it
-restarts after a pause; the master goes on without it.
+samples the master, one the hosts, and one answers, behind :mod:`bookkeeper.monitor.connection_limiter`. A failure in
+the monitor is logged, and it restarts after a pause; the master goes on without it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from bookkeeper.security.viewers import Viewers
 if TYPE_CHECKING:
     import uvicorn
 
+    from bookkeeper.monitor.replica_sampler import ReplicaSampler
     from bookkeeper.monitor.sampler import Sampler
 
 LOG = logging.getLogger(__name__)
@@ -130,12 +131,14 @@ class Monitor:
 
         from bookkeeper.monitor import connection_limiter
         from bookkeeper.monitor.app import build_app
+        from bookkeeper.monitor.replica_sampler import ReplicaSampler
         from bookkeeper.monitor.sampler import Sampler
 
         sampler = Sampler(self._source, self._clock, self._settings.sample_interval_ms)
         sampler.sample()
+        replicas = ReplicaSampler(self._source, self._clock, self._settings.sample_interval_ms)
         config = uvicorn.Config(
-            build_app(sampler, self._clock, self._settings.sample_interval_ms, self._viewers),
+            build_app(sampler, replicas, self._clock, self._settings.sample_interval_ms, self._viewers),
             log_config=None,
             log_level="error",
             access_log=False,
@@ -148,10 +151,12 @@ class Monitor:
         )
         server = self._server = uvicorn.Server(config)
         stop = threading.Event()
-        sampling = threading.Thread(
-            target=self._run_sampler, args=(sampler, server, stop), name="monitor-sampler", daemon=True
-        )
-        sampling.start()
+        threads = [
+            threading.Thread(target=self._run_sampler, args=(one, server, stop), name=name, daemon=True)
+            for one, name in ((sampler, "monitor-sampler"), (replicas, "monitor-replicas"))
+        ]
+        for thread in threads:
+            thread.start()
         try:
             if not self._stop.is_set():
                 asyncio.run(
@@ -159,10 +164,12 @@ class Monitor:
                 )
         finally:
             stop.set()
-            sampling.join()
+            replicas.wake()
+            for thread in threads:
+                thread.join()
             self._server = None
 
-    def _run_sampler(self, sampler: Sampler, server: uvicorn.Server, stop: threading.Event) -> None:
+    def _run_sampler(self, sampler: Sampler | ReplicaSampler, server: uvicorn.Server, stop: threading.Event) -> None:
         try:
             sampler.run(stop)
         except BaseException:

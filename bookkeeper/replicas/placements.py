@@ -5,6 +5,7 @@ The operations change a row and may be repeated: a second time they change nothi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -148,10 +149,31 @@ def join(row: TabletRow, host: str, placement: Placement) -> TabletRow:
     return replace(row, replicas=(*row.replicas, RowReplica(host, placement, Role.JOINING)))
 
 
-def may_finalize_join(leader: Replica, placement: Placement, rules: Rules) -> bool:
-    """Whether a joiner has the leader's latest segment (E-54)."""
+def may_finalize_join(
+    leader: Replica,
+    placement: Placement,
+    named: Name | None,
+    voters: Sequence[Placement],
+    copies_min: int,
+    rules: Rules,
+) -> bool:
+    """Whether a joiner has the leader's latest segment (E-54). If it lacks the named state, from which it would have to
+    lead, it waits while the voters can name the latest state without it.
+    """
     entry = leader.entry(leader.root)
-    return entry is None or is_acked(entry, placement, rules.p10_incarnation)
+    if entry is None:
+        return True
+    if not is_acked(entry, placement, rules.p10_incarnation):
+        return False
+    copies = sum(one == leader.placement or is_acked(entry, one, rules.p10_incarnation) for one in voters)
+    return _has_named(leader, placement, named, rules) or copies < copies_min or not rules.n6_named_start
+
+
+def _has_named(leader: Replica, placement: Placement, named: Name | None, rules: Rules) -> bool:
+    if named is None:
+        return True
+    entry = leader.entry(named.state_id)
+    return entry is not None and is_acked(entry, placement, rules.p10_incarnation)
 
 
 def join_finalized(row: TabletRow, host: str, placement: Placement) -> TabletRow:

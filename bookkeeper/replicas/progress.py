@@ -6,16 +6,21 @@ from dataclasses import dataclass
 
 from bookkeeper.replicas.chain import entries_to_send
 from bookkeeper.replicas.rules import Rules
-from bookkeeper.replicas.values import Replica, is_acked
+from bookkeeper.replicas.values import Replica, Target, is_acked
 
 
 @dataclass(frozen=True, slots=True)
 class TargetProgress:
     """What one target lacks."""
 
-    host: str
+    target: Target
     lacking: tuple[int, ...]
     """Segments that the target has not acknowledged, old to new."""
+
+    @property
+    def host(self) -> str:
+        """The target's host."""
+        return self.target.host
 
     @property
     def is_in_sync(self) -> bool:
@@ -28,10 +33,25 @@ def progress(replica: Replica, rules: Rules) -> tuple[TargetProgress, ...]:
     entries = entries_to_send(replica, rules)
     return tuple(
         TargetProgress(
-            target.host,
+            target,
             tuple(
                 entry.segment.id for entry in entries if not is_acked(entry, target.placement, rules.p10_incarnation)
             ),
         )
         for target in replica.targets
     )
+
+
+def files_to_send(replica: Replica, target: Target, rules: Rules) -> frozenset[str]:
+    """The files that a target may still have to get: those of the segments that it lacks, without those of the states
+    that it has acknowledged. It may have some of them from an earlier term.
+    """
+    wanted: set[str] = set()
+    there: set[str] = set()
+    for entry in entries_to_send(replica, rules):
+        if not is_acked(entry, target.placement, rules.p10_incarnation):
+            wanted.update(entry.segment.list)
+    for entry in replica.entries if wanted else ():
+        if is_acked(entry, target.placement, rules.p10_incarnation):
+            there.update(entry.segment.list)
+    return frozenset(wanted - there)

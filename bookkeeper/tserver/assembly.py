@@ -37,9 +37,10 @@ from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
 from bookkeeper.tserver.commit.wal_opener import WalOpener
 from bookkeeper.tserver.leading.chain_states import ChainStates
+from bookkeeper.tserver.leading.host_calls import HostCalls
 from bookkeeper.tserver.leading.led_tablets import LedTablets
 from bookkeeper.tserver.leading.namer import Namer
-from bookkeeper.tserver.leading.senders import HostCalls, Senders
+from bookkeeper.tserver.leading.senders import Senders
 from bookkeeper.tserver.leading.terms import Terms
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flush_schedule import FlushLimits, FlushSchedule
@@ -60,6 +61,7 @@ from bookkeeper.tserver.receive.receiver import LocalApply, Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
 from bookkeeper.tserver.receive.slice_delivery import SliceDelivery
 from bookkeeper.tserver.receive.slice_retry import SliceRetry
+from bookkeeper.tserver.replicas.candidacies import Candidacies
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
@@ -197,7 +199,7 @@ def _leading(env: Environment, writing: WriteParts, led: LedTablets, books: Tabl
     def copies_min(table_id: str) -> int:
         return writing.configuration.table(table_id).properties.copies_min
 
-    hosts = HostCalls(env.stores.coordination, env.pool.tserver)
+    hosts = HostCalls(env.stores.coordination, env.pool.tserver, env.clock)
     senders = Senders(led, hosts, env.clock, random.Random(), env.die, env.session.is_valid)
     return LeadingParts(led, senders, Namer(led, books, copies_min, env.clock, env.die))
 
@@ -251,8 +253,11 @@ def _replicas(env: Environment, host: HostStore) -> ReplicaParts:
         replicate_calls(settings), settings.tserver.disk_reserve_bytes, settings.tserver.stream_idle_timeout_ms
     )
     receiver = ReplicaReceiver(held, books.row, clock, limits, env.die)
-    collector = ReplicaCollector(held, books.rows, books.held_files, clock, env.die)
-    return ReplicaParts(held, receiver, collector, ReplicaDivider(held, books.named), ReplicaContents(held))
+    collector = ReplicaCollector(held, books, clock, env.die)
+    stands = settings.replicas.election == "coordination"
+    candidacies = Candidacies(held, env.stores.coordination, env.session, clock, env.die) if stands else None
+    divider = ReplicaDivider(held, books.named)
+    return ReplicaParts(held, receiver, collector, divider, ReplicaContents(held), candidacies)
 
 
 def commit_limits(settings: Settings) -> CommitLimits:

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bookkeeper.coordination.coordination_protocol import Session
+from bookkeeper.errors import CorruptionError
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract import replica_messages
 from bookkeeper.rpc.contract.messages import FileMark, ServedTablets, SplitPoint, TabletProblem
+from bookkeeper.storage.replicas import ReplicaKey
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_parts import BulkParts
@@ -27,6 +29,8 @@ from bookkeeper.tserver.receive.message_admission import MessageAdmission
 from bookkeeper.tserver.receive.receive_streams import Streams
 from bookkeeper.tserver.receive.receiver import Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
+from bookkeeper.tserver.replicas.candidacies import Candidacies
+from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
 from bookkeeper.tserver.replicas.replica_contents import ReplicaContents
@@ -130,14 +134,50 @@ class ReplicaParts:
     collector: ReplicaCollector
     divider: ReplicaDivider
     contents: ReplicaContents
+    candidacies: Candidacies | None
+    """None where the master asks (``replicas.election``)."""
+
+    def start(self) -> None:
+        """Start the threads."""
+        self.receiver.start()
+        self.collector.start()
+        if self.candidacies is not None:
+            self.candidacies.start()
+
+    def close(self) -> None:
+        """End the threads."""
+        self.receiver.close()
+        self.collector.close()
+        if self.candidacies is not None:
+            self.candidacies.close()
 
     def infos(self, table_id: str, with_segments: bool) -> replica_messages.HeldReplicas:
         """The replicas on this host; ``table_id`` empty = of all tables."""
-        manifests = [held.manifest for held in self.held.all() if table_id in ("", held.key.table_id)]
-        damaged = {str(key): error.message for key, error in self.held.damaged.items()}
-        return replica_messages.HeldReplicas(
-            tuple(replica_info(manifest, with_segments) for manifest in manifests), damaged
+        return self._infos(
+            [held for held in self.held.all() if table_id in ("", held.key.table_id)], with_segments, self.held.damaged
         )
+
+    def tablet_info(self, table_id: str, directory: str) -> replica_messages.HeldReplicas:
+        """The replica of the tablet in this directory, with its segments; none is fine. Raises InvalidInputError."""
+        key = ReplicaKey(table_id, directory).check()
+        damaged = {one: error for one, error in self.held.damaged.items() if one == key}
+        held = None if damaged else self.held.find(key)
+        return self._infos([] if held is None else [held], True, damaged)
+
+    def _infos(
+        self, replicas: Sequence[HeldReplica], with_segments: bool, damaged: Mapping[ReplicaKey, CorruptionError]
+    ) -> replica_messages.HeldReplicas:
+        incoming = self.receiver.received_bytes()
+        found = tuple(
+            replica_info(
+                held.manifest,
+                with_segments,
+                incoming.get(held.key, 0),
+                held.names_in_use() if with_segments else (),
+            )
+            for held in replicas
+        )
+        return replica_messages.HeldReplicas(found, {str(key): error.message for key, error in damaged.items()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,8 +122,7 @@ class TServerProcess:
         parts.receiving.index.start()
         parts.bulk.uploads.start()
         if parts.replicas is not None:
-            parts.replicas.receiver.start()
-            parts.replicas.collector.start()
+            parts.replicas.start()
         parts.writing.configuration.start()
         self._service.attach(parts)
         LOG.info("session %s serves at %s", self.session_id, self.address)
@@ -144,8 +143,7 @@ class TServerProcess:
         parts.receiving.receiver.close()
         parts.bulk.uploads.close()
         if parts.replicas is not None:
-            parts.replicas.receiver.close()
-            parts.replicas.collector.close()
+            parts.replicas.close()
         parts.tablets.loader.unload_all()
         parts.tablets.leading.close()
         parts.writing.committer.close()

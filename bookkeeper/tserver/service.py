@@ -175,6 +175,10 @@ class TServerService:
         """See :meth:`ReplicaParts.infos`."""
         return self._replicas.infos(table_id, with_segments)
 
+    def tablet_replica(self, table_id: str, directory: str) -> HeldReplicas:
+        """See :meth:`ReplicaParts.tablet_info`."""
+        return self._replicas.tablet_info(table_id, directory)
+
     def divide_replica(self, source: str, children: Sequence[Extent]) -> Sequence[Extent]:
         """See :meth:`ReplicaDivider.divide`."""
         return self._replicas.divider.divide(source, children)

@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 ROWS = 30
-PATHS = ("", "tables", "peers", "files", "kept")
+PATHS = ("", "tables", "peers", "files", "kept", "hosts", "tablets?table=watched")
 PHONE = 360, 740
 WIDE = f"""return [...document.querySelectorAll('body *')].filter((found) => !found.parentElement.closest('.scroll'))
     .filter((found) => found.getBoundingClientRect().right > {PHONE[0]})

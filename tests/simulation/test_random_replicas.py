@@ -1,7 +1,8 @@
 """Random events in a cluster whose tablets have replicas on hosts: the laws of replicas hold beside L1 to L8.
 
 West runs on four hosts, three of which hold each tablet; east is its peer. Besides all other accidents, hosts are away,
-lose their power, and lose their disks. ``BOOKKEEPER_SIMULATION_EXAMPLES=2000 BOOKKEEPER_SIMULATION_SEED=7`` searches
+lose their power, and lose their disks. A third of the schedules elects leaders through coordination.
+``BOOKKEEPER_SIMULATION_EXAMPLES=2000 BOOKKEEPER_SIMULATION_SEED=7`` searches
 on.
 """
 
@@ -14,7 +15,7 @@ import pytest
 
 from tests.simulation.test_random_schedules import explained
 from tests.support.simulation.chaos import run_schedule
-from tests.support.simulation.hosted import HostedStage
+from tests.support.simulation.hosted import ElectedStage, HostedStage
 from tests.support.simulation.world import simulation
 
 SEEDS = int(os.environ.get("BOOKKEEPER_SIMULATION_EXAMPLES", "60"))
@@ -26,5 +27,6 @@ LENGTH = 10
 @pytest.mark.timeout(7_200 if SEEDS > 100 else 900)
 def test_no_schedule_breaks_a_law_of_replicas(tmp_path: Path) -> None:
     for seed in range(FIRST, FIRST + SEEDS):
-        with simulation(tmp_path / str(seed), seed) as world, explained(world, f"seed {seed}"):
-            run_schedule(world, seed, LENGTH, HostedStage)
+        stage = ElectedStage if seed % 3 == 2 else HostedStage
+        with simulation(tmp_path / str(seed), seed) as world, explained(world, f"seed {seed} of {stage.__name__}"):
+            run_schedule(world, seed, LENGTH, stage)

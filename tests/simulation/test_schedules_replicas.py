@@ -6,15 +6,18 @@ Rules: N1, N3, N4, N5, N6, P1, P5 and P10 of the page *The machine of replicas*.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.support.faults import fault
-from tests.support.simulation.hosted import Hosted, node_of
+from tests.support.simulation.hosted import ELECTED, Hosted, node_of
 from tests.support.simulation.network import Net, once
 from tests.support.simulation.world import LawBrokenError, World, simulation
+
+Settings = Mapping[str, object] | None
+"""Settings of a cluster beside those of each simulation."""
 
 
 def all_replicas_become_the_named_state(world: World) -> None:
@@ -28,9 +31,9 @@ def all_replicas_become_the_named_state(world: World) -> None:
     hosted.rest_with(values)
 
 
-def the_leader_dies(world: World) -> None:
+def the_leader_dies(world: World, settings: Settings = None) -> None:
     """It has records in memory, and states that no other host has."""
-    hosted = Hosted(world)
+    hosted = Hosted(world, settings=settings)
     values = hosted.put(b"a")
     hosted.flush()
     hosted.until_same()
@@ -43,9 +46,9 @@ def the_leader_dies(world: World) -> None:
     hosted.rest_with(values)
 
 
-def a_name_comes_late(world: World) -> None:
+def a_name_comes_late(world: World, settings: Settings = None) -> None:
     """A leader is stopped in front of its name; the next leader has replayed its logs and leads when it goes on."""
-    hosted = Hosted(world)
+    hosted = Hosted(world, settings=settings)
     values = hosted.put(b"a")
     hosted.flush()
     hosted.until_same()
@@ -80,9 +83,9 @@ def a_flush_comes_late(world: World) -> None:
     hosted.rest_with(values)
 
 
-def two_hosts_lead(world: World) -> None:
+def two_hosts_lead(world: World, settings: Settings = None) -> None:
     """A leader goes on although its session is over, beside the next one; both send to the third host."""
-    hosted = Hosted(world)
+    hosted = Hosted(world, settings=settings)
     values = hosted.put(b"a")
     hosted.flush()
     hosted.until_same()
@@ -114,9 +117,9 @@ def a_host_is_away_for_many_changes(world: World) -> None:
     hosted.rest_with(values)
 
 
-def a_disk_is_wiped(world: World) -> None:
+def a_disk_is_wiped(world: World, settings: Settings = None) -> None:
     """A follower loses its disk; the host gets a new replica, or another host does."""
-    hosted = Hosted(world, hosts=4)
+    hosted = Hosted(world, hosts=4, settings=settings)
     values = hosted.put(b"a")
     hosted.flush()
     hosted.until_same()
@@ -260,6 +263,14 @@ SCHEDULES: Sequence[Callable[[World], None]] = (
 def test_no_record_is_lost_or_twice_and_replicas_are_equal(tmp_path: Path, schedule: Callable[[World], None]) -> None:
     with simulation(tmp_path / "world") as world:
         schedule(world)
+
+
+@pytest.mark.parametrize("schedule", [the_leader_dies, two_hosts_lead, a_disk_is_wiped, a_name_comes_late])
+def test_e19_leaders_that_are_elected_through_coordination_break_no_law(
+    tmp_path: Path, schedule: Callable[[World, Settings], None]
+) -> None:
+    with simulation(tmp_path / "world") as world:
+        schedule(world, ELECTED)
 
 
 RED: Sequence[tuple[str, Callable[[World], None], str]] = (

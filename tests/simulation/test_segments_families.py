@@ -119,6 +119,31 @@ def test_a_split_in_place_and_a_merge_move_no_file() -> None:
     assert tablets_of(schedule) == ["t3"]
 
 
+def test_p7_a_tablet_from_a_split_in_place_goes_when_its_children_have_its_first_state_too() -> None:
+    schedule = played([*BEGIN, *IN_PLACE[:4], step("elect", leader="b/t1")])
+    away = [
+        step(
+            "split",
+            "b/t1",
+            at="k2",
+            low={"tablet": "t3", "replicas": ["d/t3", "a/t3"]},
+            high={"tablet": "t4", "replicas": ["c/t4", "d/t4"]},
+        ),
+        step("write", "d/t3", rows=["k0=9"]),
+        step("write", "c/t4", rows=["k3=9"]),
+        *closing("d/t3", "a/t3"),
+        *closing("c/t4", "d/t4"),
+        *closing("b/t1", "a/t1"),
+        *closing("b/t1", "d/t3", "c/t4"),
+    ]
+    ending = [step("split_finalize", "b/t1"), step("unload", "b/t1"), step("retire", "b/t1")]
+    played(away + ending, schedule)
+    assert "t1" in tablets_of(schedule), "the children have in memory alone what their parent had"
+    played([*closing("d/t3", "a/t3"), *closing("c/t4", "d/t4"), *ending], schedule)
+    assert "t1" not in tablets_of(schedule)
+    schedule.rest()
+
+
 @pytest.mark.parametrize("accident", ACCIDENTS.values(), ids=list(ACCIDENTS))
 @pytest.mark.parametrize("way", [AWAY, IN_PLACE], ids=["to other hosts", "in place"])
 def test_e55_e56_an_accident_at_each_step_loses_nothing_and_blocks_nothing(

@@ -29,7 +29,7 @@ from bookkeeper.master.placement.load_retries import LoadRetries
 from bookkeeper.master.quarantine import quarantined_ranges
 from bookkeeper.master.reign import books_proof, leader
 from bookkeeper.master.reign.reign_stores import ReignStores
-from bookkeeper.master.replicas import election, repair_plan
+from bookkeeper.master.replicas import election, leader_balance, repair_plan
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.keys import _utf8
 from bookkeeper.metadata.metadata_table import MAX_RANK, CellKey, Row
@@ -149,6 +149,16 @@ MASTER_FAULTS: dict[str, Fault] = {
         repair_plan.has_settled,
         lambda replica, tablet, limits: True,  # noqa: ARG005
         "R4: a replica leaves while a state that counts on it may still arrive in the books",
+    ),
+    "leaders-move-at-any-time": Fault(
+        leader_balance.may_move,
+        lambda tablet, limits: True,  # noqa: ARG005
+        "a tablet whose new host refuses it moves again in each cycle",
+    ),
+    "joiner-votes-before-the-name": Fault(
+        repair_plan.waits_for_name,
+        lambda replica, tablet, hosts: False,  # noqa: ARG005
+        "E-22: a joiner votes that lacks the named state, from which it would have to lead",
     ),
     "any-replica-leads": Fault(
         election.may_lead,

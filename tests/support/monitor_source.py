@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from bookkeeper.errors import BookkeeperError
-from bookkeeper.model import BlockRange, TargetKey
+from bookkeeper.errors import BookkeeperError, NotFoundError
+from bookkeeper.model import BlockRange, Extent, TargetKey
 from bookkeeper.monitor.observation import (
     Books,
     Cycles,
@@ -19,7 +19,15 @@ from bookkeeper.monitor.observation import (
     TableInfo,
     TServerInfo,
 )
+from bookkeeper.rpc.contract.host_messages import (
+    HostInfo,
+    ReplicaStanding,
+    SegmentStanding,
+    TabletReplicas,
+    WaitingFiles,
+)
 from bookkeeper.rpc.contract.messages import QuarantinedRange, ReplicationConfig, TargetStatus
+from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaLag, ReplicaPlacement
 from bookkeeper.security.viewers import Viewers
 
 EAST = TargetKey("east", "7", "1", 1)
@@ -76,10 +84,51 @@ def books(*statuses: TargetStatus) -> Books:
         lags=(lag,),
         cycles=Cycles(full=3, quick=9, full_ms=12.34),
         files_outstanding=len(statuses),
-        replicas=ReplicaHealth(under_replicated=2, in_danger=1, joining=3, lacking_segments=4),
+        replicas=ReplicaHealth(
+            under_replicated=2,
+            in_danger=1,
+            joining=3,
+            lacking_segments=4,
+            lacking_bytes=50,
+            joining_bytes=200,
+            joined_bytes=60,
+        ),
         tablets_split=2,
     )
 
+
+def replica(host: str, *lags: ReplicaLag, role: str = "voter", problem: str = "") -> ReplicaStanding:
+    """A replica that leads when it has lags; with a problem, its host says nothing."""
+    placed = ReplicaPlacement(host, "p1", f"disk-{host}")
+    held = HeldReplicaInfo(
+        Extent("1", None, None), "t0", placed, "LIVE", 1, "host1", bool(lags), 9, (7, 9), 2, 90, lags
+    )
+    waiting = (WaitingFiles("a <page> reads them", tuple(f"tables/1/t0/{n}.parquet" for n in range(30)), 300),)
+    return ReplicaStanding(host, "p1", role, bool(lags), None if problem else held, problem, waiting if lags else ())
+
+
+def tablet(number: int, segments: int = 3) -> TabletReplicas:
+    """A tablet with three replicas, of which one joins and one is away."""
+    joiner = replica("host2", role="joining")
+    lags = ReplicaLag("host2", 2, 50), ReplicaLag("host3", 1, 20)
+    return TabletReplicas(
+        Extent("1", b"%04d" % number, b"%04d" % (number - 1) if number else None),
+        7,
+        2,
+        (replica("host1", *lags), joiner, replica("host3", problem="the host is <away>")),
+        f"t{number}",
+        3,
+        "",
+        tuple(
+            SegmentStanding(number, None, True, 1, 10, 0, ("host1",), ("host2",), "to be <named>")
+            for number in range(1, segments + 1)
+        ),
+    )
+
+
+HOST = HostInfo("host1", "disk-host1", "127.0.0.1:9001", False, 4, 0, 3, 90, "", 0, 0, 3, 70)
+JOINER = HostInfo("host2", "disk-host2", "127.0.0.1:9002", True, 4, 2, 0, 40, "", 2, 50, 0, 0, 200, 50)
+AWAY = HostInfo("host3", None, None, False, 4, 0, 0, None, "the host is <away>", 1, 20)
 
 QUARANTINED = QuarantinedRange(
     "0123456789", "cities", EAST, "w/1.wal", BlockRange(3, 5, 10, 90), "held", "invalid", "too <large>", 1, 0
@@ -97,6 +146,8 @@ class SetSource:
     files: tuple[RetainedFile, ...] = ()
     error: BookkeeperError | None = None
     calls: list[str] = field(default_factory=list)
+    found_hosts: tuple[HostInfo, ...] = (HOST, JOINER, AWAY)
+    found_tablets: tuple[TabletReplicas, ...] = (tablet(0), tablet(1))
 
     def observe(self) -> Observation:
         """As set."""
@@ -109,3 +160,28 @@ class SetSource:
         if self.error is not None:
             raise self.error
         return self.files
+
+    def hosts(self) -> tuple[HostInfo, ...]:
+        """As set."""
+        self._called("hosts")
+        return self.found_hosts
+
+    def tablets(self, table: str) -> tuple[TabletReplicas, ...]:
+        """As set, of the table ``cities``."""
+        self._called(f"tablets {table}")
+        if table != "cities":
+            raise NotFoundError(f"no table {table}")
+        return tuple(replace(one, segments=()) for one in self.found_tablets)
+
+    def tablet(self, table: str, directory: str) -> TabletReplicas:
+        """As set."""
+        self._called(f"tablet {table} {directory}")
+        for one in self.found_tablets:
+            if one.directory == directory:
+                return one
+        raise NotFoundError(f"no tablet {directory}")
+
+    def _called(self, what: str) -> None:
+        self.calls.append(what)
+        if self.error is not None:
+            raise self.error

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.replicas import repair_plan
 from bookkeeper.master.replicas.balance_plan import plan_balance
-from bookkeeper.master.replicas.election import NewestState, candidates
+from bookkeeper.master.replicas.election import Candidate, candidates, newest, newest_in_order
 from bookkeeper.master.replicas.held_states import HeldState
+from bookkeeper.master.replicas.leader_balance import plan_leaders
 from bookkeeper.master.replicas.meeting_plan import with_meetings
 from bookkeeper.master.replicas.repair_state import (
     Demote,
@@ -29,7 +30,7 @@ from bookkeeper.master.replicas.repair_state import (
 from bookkeeper.metadata.values import JOINING, VOTER, ReplicaCell
 from bookkeeper.model import HostIdentity
 
-LIMITS = RepairLimits(repair_after_ms=300, joins_max=2, flight_ms=100)
+LIMITS = RepairLimits(repair_after_ms=300, joins_max=2, flight_ms=100, lead_min_ms=150)
 TICK_MS = 60.0
 
 
@@ -62,6 +63,7 @@ class Tablet:
     newest: int = 0
     leader: str | None = None
     joining_since: dict[tuple[str, str], float] = field(default_factory=dict)
+    led_since: float = 0.0
 
     def replicas(self) -> tuple[TabletReplica, ...]:
         """The visible cells."""
@@ -86,6 +88,8 @@ class PlanWorld:
     broken: list[str] = field(default_factory=list)
     meetings: list[list[bytes]] = field(default_factory=list)
     """The rows of tablets that are to merge."""
+    in_order: bool = False
+    """Whether leaders are elected through coordination."""
 
     @classmethod
     def of(
@@ -133,11 +137,18 @@ class PlanWorld:
             if tablet.leader is None:
                 able = candidates(tablet.replicas(), self.sessions(), self.held(tablet), tablet.named, {})
                 if able:
-                    self.take_over(tablet, NewestState().choose(able).host)
+                    self.take_over(tablet, self.elected(able).host)
+
+    def elected(self, able: list[Candidate]) -> Candidate:
+        """The choice of the master, or that of the coordination: hosts stand in the order of their names, backwards."""
+        if not self.in_order:
+            return newest(able)
+        places = {f"s-{name}": place for place, name in enumerate(sorted(self.hosts, reverse=True))}
+        return newest_in_order(able, places)
 
     def take_over(self, tablet: Tablet, host: str) -> None:
         """A host leads from the named state: its term begins with a new state (N5)."""
-        tablet.leader = host
+        tablet.leader, tablet.led_since = host, self.now_ms
         self.make_state(tablet)
 
     def make_state(self, tablet: Tablet) -> None:
@@ -248,6 +259,7 @@ class PlanWorld:
                     tablet.leader,
                     self.held(tablet),
                     {host: self.now_ms - begun for (host, _), begun in since.items()},
+                    self.now_ms - tablet.led_since,
                 )
             )
         return found
@@ -259,7 +271,7 @@ class PlanWorld:
         states = list(with_meetings(by_row, self.meetings, hosts, LIMITS).values())
         steps: list[Step] = list(repair_plan.plan_repair(states, hosts, LIMITS))
         if not self.meetings:
-            steps = steps or list(plan_balance(states, hosts, LIMITS))
+            steps = steps or list(plan_balance(states, hosts, LIMITS)) or list(plan_leaders(states, hosts, LIMITS))
         for step in steps[:limit]:
             self.rank += 1
             self.apply(step, self.rank)

@@ -106,6 +106,11 @@ class ScriptedTServer:
         self._may("replicas")
         return HeldReplicas(tuple(info for info in self.holds if table_id in ("", info.extent.table_id)), {})
 
+    def tablet_replica(self, table_id: str, directory: str) -> HeldReplicas:
+        self._may("tablet_replica")
+        key = table_id, directory
+        return HeldReplicas(tuple(info for info in self.holds if (info.extent.table_id, info.directory) == key), {})
+
     def divide_replica(self, source: str, children: Sequence[Extent]) -> list[Extent]:
         self._may("divide_replica")
         assert source

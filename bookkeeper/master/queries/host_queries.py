@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from bookkeeper.config.table_properties import parse_properties
-from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import BookkeeperError, NotFoundError
 from bookkeeper.master.calls.tservers import TServers
-from bookkeeper.master.index.snapshot import TabletView, tablet_view
-from bookkeeper.master.index.tablet_replicas import TabletReplica
+from bookkeeper.master.index.snapshot import tablet_view
+from bookkeeper.master.queries.replica_report import Answer, HostSums, NamedFiles, answer_of, tablet_standing
 from bookkeeper.master.replicas.leader_choice import named_state
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.metadata_table import MetadataTable
-from bookkeeper.rpc.contract.host_messages import HostInfo, ReplicaStanding, TabletReplicas
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, HeldReplicas
+from bookkeeper.metadata.metadata_table import MetadataTable, Row
+from bookkeeper.metadata.values import FlushState
+from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
+from bookkeeper.rpc.contract.replica_messages import HeldReplicas
+from bookkeeper.rpc.contract.services import TServer
 
 FAMILIES = ("tablet", "location", keys.REPLICA_FAMILY)
 
 AWAY = "the host is away"
+WAITS_FOR_A_HOST = "the next cycle of the master chooses a host for it"
+
+Question = Callable[[TServer], HeldReplicas]
+"""The call with which a host is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,40 +36,21 @@ class HostQueries:
     table: MetadataTable
     tservers: TServers
     read_config: Callable[[], ClusterConfig]
+    problems: Mapping[bytes, str] = field(default_factory=dict)
+    """By row, why a tablet can't be served."""
 
     def hosts(self) -> list[HostInfo]:
         """Every host that has joined, has a session or is named by a row; by name."""
         config, live = self.read_config(), self._live()
-        replicas: Counter[str] = Counter()
-        joining: Counter[str] = Counter()
-        leads: Counter[str] = Counter()
         of_session = {info.session_id: name for name, info in live.items()}
-        for row in self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, FAMILIES):
-            if not keys.is_tablet(row):
-                continue
-            view = tablet_view(row)
-            replicas.update(one.host for one in view.replicas)
-            joining.update(one.host for one in view.replicas if not one.is_voter)
-            if view.session in of_session:
-                leads[of_session[view.session]] += 1
-        found = []
-        for name in sorted({*config.hosts, *live, *replicas}):
-            held, problem = self._ask(live.get(name), "", False)
-            info = live.get(name)
-            found.append(
-                HostInfo(
-                    name,
-                    None if info is None or info.host is None else info.host.incarnation,
-                    None if info is None else info.address,
-                    name in config.draining,
-                    replicas[name],
-                    joining[name],
-                    leads[name],
-                    None if held is None else sum(one.bytes for one in held.replicas),
-                    problem,
-                )
-            )
-        return found
+        scanned = self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, FAMILIES)
+        views = [tablet_view(row) for row in scanned if keys.is_tablet(row)]
+        names = sorted({*config.hosts, *live, *(one.host for view in views for one in view.replicas)})
+        answers = {name: self._ask(live.get(name), _whole_host) for name in names}
+        sums = HostSums()
+        for view in views:
+            sums.add(view, of_session.get(view.session or ""), answers)
+        return [host_info(name, live.get(name), config, sums, answers[name]) for name in names]
 
     def check_host(self, name: str) -> None:
         """Raises NotFoundError for a name that no host of the cluster has."""
@@ -74,19 +60,35 @@ class HostQueries:
 
     def replicas(self, table_id: str, with_segments: bool) -> list[TabletReplicas]:
         """The replicas of each tablet of a table, in order; none of a tablet with one. Raises NotFoundError."""
-        table, live = self.read_config().table(table_id), self._live()
-        copies_needed = parse_properties(table.properties).copies_needed
+        table = self.read_config().table(table_id)
         rows = [row for row in self.table.scan(*keys.table_section(table_id), FAMILIES) if keys.is_tablet(row)]
+        return self._standings(table, rows, lambda host: host.replicas(table_id, with_segments))
+
+    def tablet(self, table_id: str, directory: str) -> TabletReplicas:
+        """The replicas and segments of the tablet in this directory. Raises NotFoundError."""
+        table = self.read_config().table(table_id)
+        rows = [row for row in self.table.scan(*keys.table_section(table_id), FAMILIES) if keys.is_tablet(row)]
+        rows = [row for row in rows if tablet_view(row).directory == directory]
+        if not rows:
+            raise NotFoundError(f"table {table.name} has no tablet {directory} (any more): list its tablets again")
+        (found,) = self._standings(table, rows, lambda host: host.tablet_replica(table_id, directory))
+        return found
+
+    def _standings(self, table: TableConfig, rows: Sequence[Row], ask: Question) -> list[TabletReplicas]:
+        properties, live = parse_properties(table.properties), self._live()
         views = [tablet_view(row) for row in rows]
         names = {one.host for view in views for one in view.replicas}
-        answers = {name: self._ask(live.get(name), table_id, with_segments) for name in sorted(names)}
+        answers = {name: self._ask(live.get(name), ask) for name in sorted(names)}
         sessions = {name: info.session_id for name, info in live.items()}
         return [
-            TabletReplicas(
-                view.extent,
-                named_state(row),
-                copies_needed,
-                tuple(standing(view, one, sessions, answers[one.host]) for one in view.replicas),
+            tablet_standing(
+                view,
+                named_files(row),
+                properties.copies_needed,
+                properties.replicas,
+                sessions,
+                answers,
+                self.problems.get(row.key, WAITS_FOR_A_HOST),
             )
             for view, row in zip(views, rows, strict=True)
         ]
@@ -94,40 +96,52 @@ class HostQueries:
     def _live(self) -> dict[str, SessionInfo]:
         return {info.host.name: info for info in self.tservers.sessions() if info.alive and info.host is not None}
 
-    def _ask(self, info: SessionInfo | None, table_id: str, with_segments: bool) -> tuple[HeldReplicas | None, str]:
+    def _ask(self, info: SessionInfo | None, ask: Question) -> Answer:
         """The answer of a host, or the reason why there is none."""
         if info is None:
             return None, AWAY
         try:
-            held = self.tservers.at(info.address).replicas(table_id, with_segments)
+            held = ask(self.tservers.at(info.address))
         except BookkeeperError as error:
             return None, error.message
-        return held, "; ".join(held.damaged.values())
+        return answer_of(held)
 
 
-def standing(
-    view: TabletView,
-    replica: TabletReplica,
-    sessions: Mapping[str, str],
-    answer: tuple[HeldReplicas | None, str],
-) -> ReplicaStanding:
-    """A replica of a row, beside what its host says."""
+def _whole_host(host: TServer) -> HeldReplicas:
+    return host.replicas("", False)
+
+
+def named_files(row: Row) -> NamedFiles:
+    """The state that a row names, with its files."""
+    cell = row.cells.get(keys.FLUSH)
+    if cell is None:
+        return NamedFiles()
+    return NamedFiles(named_state(row), frozenset(FlushState.decode(cell.value).segments))
+
+
+def host_info(
+    name: str,
+    info: SessionInfo | None,
+    config: ClusterConfig,
+    sums: HostSums,
+    answer: Answer,
+) -> HostInfo:
+    """One host: its session (None while it is away), its sums, and its answer."""
     held, problem = answer
-    leads = view.session is not None and sessions.get(replica.host) == view.session
-    cell = replica.cell
-    found = None if held is None else held_in(view, replica, held.replicas)
-    if held is not None and found is None and not problem:
-        problem = "the host holds nothing of it"
-    return ReplicaStanding(replica.host, cell.placement, cell.role, leads, found, problem)
-
-
-def held_in(view: TabletView, replica: TabletReplica, held: Collection[HeldReplicaInfo]) -> HeldReplicaInfo | None:
-    """The state of the row's placement on a host; None for nothing, or for another placement or disk."""
-    for info in held:
-        placed = info.placement
-        if (info.extent.table_id, info.directory) == (view.extent.table_id, view.directory) and (
-            placed.placement,
-            placed.incarnation,
-        ) == (replica.cell.placement, replica.cell.incarnation):
-            return info
-    return None
+    return HostInfo(
+        name,
+        None if info is None or info.host is None else info.host.incarnation,
+        None if info is None else info.address,
+        name in config.draining,
+        sums.replicas[name],
+        sums.joining[name],
+        sums.leads[name],
+        None if held is None else sum(one.bytes for one in held.values()),
+        problem,
+        sums.lacking_segments[name],
+        sums.lacking_bytes[name],
+        sums.unsent_segments[name],
+        sums.unsent_bytes[name],
+        sums.joining_bytes[name],
+        sums.joined_bytes[name],
+    )

@@ -1,8 +1,12 @@
-"""The choice of the session that leads a tablet with several replicas (E-19, E-22, E-23). Pure.
+"""The election of the session that leads a tablet with several replicas (E-19, E-22, E-23).
 
 A candidate is a live session whose host is a voter of the row, on the disk that the row names, and holds the state that
 the books name. Every other record is in logs, which the leader replays, so any candidate is right; the one with the
-newest state has the least to do.
+newest state has the least to do. The term is the serial of the tablet's row, whichever election chose the leader: two
+leaders corrupt nothing (E-20).
+
+There are two elections. In :class:`NewestState` hosts answer the master's questions. In
+``coordinated_election`` hosts stand in the coordination store.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bookkeeper.master.index.tablet_replicas import TabletReplica, voters
-from bookkeeper.master.replicas.held_states import HeldState
+from bookkeeper.master.replicas.held_states import HeldState, HeldStates, TabletKey
 from bookkeeper.model import HostIdentity
 
 
@@ -27,18 +31,47 @@ class Candidate:
 
 
 class LeaderElection(Protocol):
-    """Chooses the leader of a tablet. A choice is safe whichever candidate it is."""
+    """Knows the hosts that hold a tablet, and chooses its leader. A choice is safe whichever candidate it is.
+    Thread-safe.
+    """
 
-    def choose(self, candidates: Sequence[Candidate]) -> Candidate:
-        """One of the candidates, of which there is at least one."""
+    def version(self) -> int:
+        """Counts the news: equal versions, equal states of all hosts. Raises TransientError."""
+
+    def states_of(self, key: TabletKey, replicas: Sequence[TabletReplica]) -> Mapping[str, HeldState]:
+        """By host, what it has said that it holds of the placements of a row. Raises TransientError."""
+
+    def choose(self, key: TabletKey, candidates: Sequence[Candidate]) -> Candidate:
+        """One of the candidates for a tablet, of which there is at least one."""
 
 
+@dataclass(frozen=True, slots=True)
 class NewestState:
-    """The default: the newest state, then the fewest tablets, then the name of the host."""
+    """The default: the master asks, and elects the newest state, then the fewest tablets, then the name of the host."""
 
-    def choose(self, candidates: Sequence[Candidate]) -> Candidate:
+    held: HeldStates
+
+    def version(self) -> int:
         """See the protocol."""
-        return min(candidates, key=lambda one: (-one.root, one.tablets, one.host))
+        return self.held.version
+
+    def states_of(self, key: TabletKey, replicas: Sequence[TabletReplica]) -> Mapping[str, HeldState]:
+        """See the protocol."""
+        return self.held.of_tablet(key, replicas)
+
+    def choose(self, key: TabletKey, candidates: Sequence[Candidate]) -> Candidate:  # noqa: ARG002 - every tablet alike
+        """See the protocol."""
+        return newest(candidates)
+
+
+def newest(candidates: Sequence[Candidate]) -> Candidate:
+    """The newest state, then the fewest tablets, then the name of the host."""
+    return min(candidates, key=lambda one: (-one.root, one.tablets, one.host))
+
+
+def newest_in_order(candidates: Sequence[Candidate], order: Mapping[str, int]) -> Candidate:
+    """The newest state, then the first in ``order`` (session to place); one without a place comes last."""
+    return min(candidates, key=lambda one: (-one.root, order.get(one.session, 2**63), one.tablets, one.host))
 
 
 def may_lead(replica: TabletReplica, host: HostIdentity, held: HeldState | None, named: int) -> bool:

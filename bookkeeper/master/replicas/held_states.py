@@ -17,7 +17,9 @@ from bookkeeper.master.index.tablet_replicas import TabletReplica
 @dataclass(frozen=True, slots=True)
 class HeldState:
     """One replica on a host's disk. ``root`` is its newest state, 0 without one; ``complete`` are the states of which
-    it has each file; ``lacking``: what a leader says about each other host, in segments that it has not acknowledged.
+    it has each file; ``lacking``: what a leader says about each other host, in segments that it has not acknowledged,
+    and ``lacking_bytes`` in bytes; ``incoming_bytes``: of segments under way to it. A change of bytes alone changes no
+    plan.
     """
 
     placement: str
@@ -28,6 +30,8 @@ class HeldState:
     size_bytes: int = 0
     files: int = 0
     lacking: Mapping[str, int] = field(default_factory=dict)
+    lacking_bytes: Mapping[str, int] = field(default_factory=dict, compare=False)
+    incoming_bytes: int = field(default=0, compare=False)
 
     def has(self, state: int) -> bool:
         """Whether a tablet can be served from that state here; every replica has the empty state 0."""
@@ -50,6 +54,12 @@ class HeldStates:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _answers: dict[str, Mapping[TabletKey, HeldState]] = field(init=False, default_factory=dict)
     _asking: set[str] = field(init=False, default_factory=set)
+    _version: int = field(init=False, default=0)
+
+    @property
+    def version(self) -> int:
+        """Counts the answers that differed from the one before."""
+        return self._version
 
     def begin_questions(self, hosts: Collection[str]) -> list[str]:
         """Forget hosts that live no more; returns the live ones without an open question, which the caller asks now."""
@@ -70,6 +80,7 @@ class HeldStates:
         with self._lock:
             before = self._answers.get(host)
             self._answers[host] = dict(held)
+            self._version += before != held
         return before != held
 
     def of_host(self, host: str) -> Mapping[TabletKey, HeldState] | None:

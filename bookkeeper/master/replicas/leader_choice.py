@@ -1,7 +1,8 @@
-"""The leaders of tablets with several replicas: questions to hosts about their states, and elections with the answers.
+"""The leaders of tablets with several replicas: questions to hosts about their states, and elections.
 
 Arrives: live sessions with their hosts; tablets without a leader. Leaves: a session for each tablet that a host can
-serve, and a problem in words for each other one. Questions go through the lanes of tservers, one at a time for a host.
+serve, and a problem in words for each other one. Questions go through the lanes of tservers, one at a time for a host;
+the repair needs the answers whichever election chooses.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.index.snapshot import TabletView
+from bookkeeper.master.replicas.coordinated_election import CoordinatedElection
 from bookkeeper.master.replicas.election import LeaderElection, NewestState, candidates, why_nobody
 from bookkeeper.master.replicas.held_states import HeldState, HeldStates, TabletKey, tablet_key
 from bookkeeper.metadata import keys
@@ -27,8 +30,29 @@ class LeaderChoice:
     calls: TServerCalls
     changed: Callable[[Collection[bytes]], None]
     """Requests the placement of all tablets: a host has said something new."""
-    election: LeaderElection = field(default_factory=NewestState)
-    held: HeldStates = field(init=False, default_factory=HeldStates)
+    held: HeldStates
+    election: LeaderElection
+    _version: int | None = field(init=False, default=None)
+    """The news with which no host could lead a tablet; None when no tablet waits."""
+
+    @classmethod
+    def by_master(
+        cls, table: MetadataTable, calls: TServerCalls, changed: Callable[[Collection[bytes]], None]
+    ) -> LeaderChoice:
+        """The master elects among the answers to its questions."""
+        held = HeldStates()
+        return cls(table, calls, changed, held, NewestState(held))
+
+    @classmethod
+    def by_coordination(
+        cls,
+        table: MetadataTable,
+        calls: TServerCalls,
+        changed: Callable[[Collection[bytes]], None],
+        coordination: Coordination,
+    ) -> LeaderChoice:
+        """Hosts stand in the coordination store."""
+        return cls(table, calls, changed, HeldStates(), CoordinatedElection(coordination))
 
     def ask(self, live: Mapping[str, str], hosts: Mapping[str, HostIdentity]) -> None:
         """Ask each live host what it holds. ``live``: session to address; ``hosts``: session to host."""
@@ -56,14 +80,27 @@ class LeaderChoice:
         session to host. Raises TransientError.
         """
         sessions = {host.name: (session, host) for session, host in hosts.items() if session != besides}
-        held = self.held.of_tablet(tablet_key(tablet), tablet.replicas)
+        key, version = tablet_key(tablet), self.election.version()
+        held = self.election.states_of(key, tablet.replicas)
         able = candidates(tablet.replicas, sessions, held, self._named(tablet), tablets_of)
-        return self.election.choose(able).session if able else None
+        if able:
+            return self.election.choose(key, able).session
+        self._version = version
+        return None
+
+    def watch(self) -> None:
+        """Request a placement when hosts have said something new since no host could lead a tablet. Raises
+        TransientError.
+        """
+        before = self._version
+        if before is not None and self.election.version() != before:
+            self._version = None
+            self.changed(())
 
     def why_nobody(self, tablet: TabletView, hosts: Mapping[str, HostIdentity]) -> str:
         """Why no live host can lead a tablet. Raises TransientError."""
         sessions = {host.name: (session, host) for session, host in hosts.items()}
-        held = self.held.of_tablet(tablet_key(tablet), tablet.replicas)
+        held = self.election.states_of(tablet_key(tablet), tablet.replicas)
         return why_nobody(tablet.replicas, sessions, held, self._named(tablet))
 
     def _named(self, tablet: TabletView) -> int:
@@ -87,5 +124,7 @@ def held_of(info: HeldReplicaInfo) -> tuple[TabletKey, HeldState]:
         size_bytes=info.bytes,
         files=info.files,
         lacking={lag.host: lag.lacking for lag in info.lags},
+        lacking_bytes={lag.host: lag.bytes for lag in info.lags},
+        incoming_bytes=info.incoming_bytes,
     )
     return (info.extent.table_id, info.directory), held

@@ -5,7 +5,7 @@ steps of a replacement are writes of one cell each, at most one for a tablet in 
 
 ========  ===========================================================================================================
 join      a new placement on another host, which gets the tablet's segments and does not count
-finalize  it holds the leader's newest state (E-54): it votes
+finalize  it holds the leader's newest state (E-54): it votes; if that state is about to be named, then after its name
 demote    a replica too many votes no more; enough others in sync are left
 leave     it goes, a time later: a state that its leader named while it still voted has arrived in the books by then
           (R4), and enough voters hold that state, too
@@ -82,13 +82,23 @@ def is_in_sync(replica: TabletReplica, tablet: TabletState, hosts: Mapping[str, 
 
 
 def has_newest(replica: TabletReplica, tablet: TabletState, hosts: Mapping[str, HostState]) -> bool:
-    """E-54: whether a live joiner holds the newest state of the leader. It need not hold the named one: with too few
-    voters no newer state could be named without it.
-    """
+    """E-54: whether a live joiner holds the newest state of the leader."""
     host, held = hosts.get(replica.host), tablet.held.get(replica.host)
     leader = tablet.held.get(tablet.leader or "")
     is_here = host is not None and host.incarnation == replica.cell.incarnation
     return is_here and held is not None and leader is not None and held.has(leader.root)
+
+
+def waits_for_name(replica: TabletReplica, tablet: TabletState, hosts: Mapping[str, HostState]) -> bool:
+    """Whether a joiner with the newest state lacks the named one, and the voters can name the newest without it. Its
+    vote waits for that name, because a voter without the named state may not lead if all others are lost. With too few
+    voters no newer state could be named without the joiner: then it votes at once.
+    """
+    held, leader = tablet.held.get(replica.host), tablet.held.get(tablet.leader or "")
+    if held is None or leader is None or held.has(tablet.named):
+        return False
+    newest = [one for one in tablet.replicas if one.is_voter and has_newest(one, tablet, hosts)]
+    return len(newest) >= tablet.copies_needed
 
 
 def others_suffice(replica: TabletReplica, tablet: TabletState, hosts: Mapping[str, HostState]) -> bool:
@@ -148,7 +158,8 @@ def _lead(tablet: TabletState, hosts: Mapping[str, HostState], limits: RepairLim
 
 def _finalize(tablet: TabletState, hosts: Mapping[str, HostState], keep: set[str]) -> Finalize | None:
     for replica in tablet.replicas:
-        if not replica.is_voter and replica.host in keep and has_newest(replica, tablet, hosts):
+        is_ready = has_newest(replica, tablet, hosts) and not waits_for_name(replica, tablet, hosts)
+        if not replica.is_voter and replica.host in keep and is_ready:
             return Finalize(tablet.row, replica, f"{replica.host} holds the newest state")
     return None
 

@@ -9,6 +9,9 @@ from typing import TypeAlias
 from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.replicas.held_states import HeldState
 
+LEAD_MIN_MS = 10_000
+"""ms for which a tablet has a leader at least before another one leads it for the balance alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostState:
@@ -33,8 +36,8 @@ class TabletState:
 
     ``named``: the state that the books name, 0 = none; ``leader``: the host that leads it, None while nobody does;
     ``held``: by host, what it holds of the placement of the row; ``joining_ms``: by host, how long this master has
-    known that a replica is joining; ``meeting``: the hosts on which the tablet meets others, to merge with them; empty
-    for a tablet that stays alone.
+    known that a replica is joining; ``led_ms``: how long it has known the leader; ``meeting``: the hosts on which the
+    tablet meets others, to merge with them, empty for a tablet that stays alone.
     """
 
     row: bytes
@@ -45,6 +48,7 @@ class TabletState:
     leader: str | None = None
     held: Mapping[str, HeldState] = field(default_factory=dict)
     joining_ms: Mapping[str, float] = field(default_factory=dict)
+    led_ms: float = 0
     meeting: frozenset[str] = frozenset()
 
     @property
@@ -56,12 +60,14 @@ class TabletState:
 @dataclass(frozen=True, slots=True)
 class RepairLimits:
     """``repair_after_ms``: a host that is away for longer is replaced; ``joins_max``: replicas that join at once;
-    ``flight_ms``: a write of the books arrives within it (R4).
+    ``flight_ms``: a write of the books arrives within it (R4); ``lead_min_ms``: a leader moves for the balance only
+    after it.
     """
 
     repair_after_ms: float
     joins_max: int
     flight_ms: float
+    lead_min_ms: float = LEAD_MIN_MS
 
 
 # ---- steps: each but the last is the write of one cell

@@ -1,4 +1,4 @@
-"""Carries out the plans of repair and balance, a few steps in each full cycle.
+"""Carries out the plans of repair, of balance and of the balance of leaders, a few steps in each full cycle.
 
 Arrives: tablets with several replicas, sessions, the configuration, what hosts hold. Leaves: one cell for each step, at
 ranks of this reign, and requests to move a leader. Before each step the tablet's row is read again, so a plan never
@@ -23,6 +23,7 @@ from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.master.replicas.balance_plan import plan_balance
 from bookkeeper.master.replicas.held_states import HeldStates, tablet_key
+from bookkeeper.master.replicas.leader_balance import plan_leaders
 from bookkeeper.master.replicas.leader_choice import named_state
 from bookkeeper.master.replicas.meeting_plan import with_meetings
 from bookkeeper.master.replicas.repair_plan import is_healthy, plan_repair, spare_copies
@@ -66,6 +67,8 @@ class Repairer:
     _turns: int = field(init=False, default=0)
     _away_ns: dict[str, int] = field(init=False, default_factory=dict)
     _joining_ns: dict[tuple[bytes, str, str], int] = field(init=False, default_factory=dict)
+    _led_ns: dict[bytes, tuple[str | None, int]] = field(init=False, default_factory=dict)
+    """Row to its leader, and since when this master knows it."""
 
     def run(
         self, tablets: TabletIndex, config: ClusterConfig, sessions: Collection[SessionInfo], skipped: Collection[bytes]
@@ -81,7 +84,7 @@ class Repairer:
         leaders = {info.session_id: info.host.name for info in sessions if info.alive and info.host is not None}
         properties = {id_: parse_properties(table.properties) for id_, table in config.tables.items()}
         states = {view.row: self._state(view, properties[view.extent.table_id], leaders) for view in views}
-        self._retain_joins(states.values())
+        self._retain_times(states)
         meetings = self.meetings()
         states = with_meetings(states, meetings, hosts, self.limits)
         ill = [row for row, state in states.items() if not is_healthy(state, hosts, self.limits)]
@@ -91,7 +94,7 @@ class Repairer:
         ready = [state for row, state in states.items() if row not in skipped]
         steps: list[Step] = list(plan_repair(ready, hosts, self.limits))
         if not steps and not skipped and not meetings:
-            steps = list(plan_balance(ready, hosts, self.limits))
+            steps = [*plan_balance(ready, hosts, self.limits)] or [*plan_leaders(ready, hosts, self.limits)]
         for step in steps:
             self._carry_out(step, tablets)
         return len(steps)
@@ -131,19 +134,21 @@ class Repairer:
         """A tablet as the snapshot has it."""
         held = self.held.of_tablet(tablet_key(view), view.replicas)
         leader = leaders.get(view.session or "")
+        leader = leader if leader in held and held[leader].is_leader else None
         return TabletState(
             row=view.row,
             replicas=view.replicas,
             wanted=table.replicas,
             copies_needed=table.copies_needed,
             named=view.flush_rank,
-            leader=leader if leader in held and held[leader].is_leader else None,
+            leader=leader,
             held=held,
             joining_ms={
                 one.host: (self.clock.boot_ns() - self._joining_since(view.row, one.host, one.cell.placement)) / 1e6
                 for one in view.replicas
                 if not one.is_voter
             },
+            led_ms=(self.clock.boot_ns() - self._led_since(view.row, leader)) / 1e6,
         )
 
     def _read_again(self, state: TabletState) -> TabletState:
@@ -164,9 +169,21 @@ class Repairer:
     def _joining_since(self, row: bytes, host: str, placement: str) -> int:
         return self._joining_ns.setdefault((row, host, placement), self.clock.boot_ns())
 
-    def _retain_joins(self, states: Collection[TabletState]) -> None:
+    def _led_since(self, row: bytes, leader: str | None) -> int:
+        """Since when a tablet has this leader; a tablet without one begins anew."""
+        known, since = self._led_ns.get(row, (None, 0))
+        if known is None or known != leader:
+            since = self.clock.boot_ns()
+            self._led_ns[row] = leader, since
+        return since
+
+    def _retain_times(self, states: Mapping[bytes, TabletState]) -> None:
+        self._led_ns = {row: known for row, known in self._led_ns.items() if row in states}
         joining = {
-            (state.row, one.host, one.cell.placement) for state in states for one in state.replicas if not one.is_voter
+            (row, one.host, one.cell.placement)
+            for row, state in states.items()
+            for one in state.replicas
+            if not one.is_voter
         }
         for key in self._joining_ns.keys() - joining:
             del self._joining_ns[key]
@@ -212,6 +229,7 @@ def replica_after(step: Join | Finalize | Demote, rank: int) -> TabletReplica:
 def progress_of(states: Collection[TabletState], hosts: Mapping[str, HostState]) -> ReplicaHealth:
     """The progress of the repair, for operators. Pure."""
     spare = {state.row: spare_copies(state, hosts) for state in states}
+    joins = [join_bytes(state) for state in states]
     return ReplicaHealth(
         under_replicated=sum(spare[state.row] + state.copies_needed < state.wanted for state in states),
         in_danger=sum(value < 0 for value in spare.values()),
@@ -220,4 +238,23 @@ def progress_of(states: Collection[TabletState], hosts: Mapping[str, HostState])
             (lacking for state in states for held in state.held.values() for lacking in held.lacking.values()),
             default=0,
         ),
+        lacking_bytes=sum(sum(held.lacking_bytes.values()) for state in states for held in state.held.values()),
+        joining_bytes=sum(wanted for wanted, _ in joins),
+        joined_bytes=sum(there for _, there in joins),
     )
+
+
+def join_bytes(tablet: TabletState) -> tuple[int, int]:
+    """The bytes that the joining replicas of a tablet will have, as far as its leader says so, and those that are
+    there.
+    """
+    leader = tablet.held.get(tablet.leader or "")
+    wanted = there = 0
+    for one in tablet.replicas:
+        if one.is_voter or leader is None or one.host not in leader.lacking_bytes:
+            continue
+        to_come, held = leader.lacking_bytes[one.host], tablet.held.get(one.host)
+        durable, incoming = (0, 0) if held is None else (held.size_bytes, held.incoming_bytes)
+        wanted += durable + to_come
+        there += durable + min(incoming, to_come)
+    return wanted, there

@@ -13,7 +13,7 @@ function setStatus(text) {
 async function fetchAnswer(address) {
   const answer = await fetch(address, { cache: "no-store", signal: AbortSignal.timeout(10000) });
   if (answer.status === 401) location.reload();  // its page has a form for the token
-  if (!answer.ok && answer.status !== 503) throw new Error(`${answer.status}`);
+  if (!answer.ok && answer.status !== 404 && answer.status !== 503) throw new Error(`${answer.status}`);
   return answer;
 }
 

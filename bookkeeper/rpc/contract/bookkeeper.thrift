@@ -484,9 +484,20 @@ struct HeldSegment {
   1: required SegmentRecord segment
   2: required bool is_complete            // the host holds each file of its list
   3: required list<ReplicaPlacement> acked   // who else said so; without hosts that the replica does not know
+  4: required i64 bytes                   // of the files that it brings, as far as they are here
 }
 
-struct ReplicaLag { 1: required string host  2: required i32 lacking }   // segments that the host has not acknowledged
+struct ReplicaLag {                       // segments that a host has not acknowledged
+  1: required string host
+  2: required i32 lacking
+  3: required i64 bytes                   // of the files that have to go there, at most
+}
+
+struct UnlistedFile {                     // a file on a host that the newest state there does not list
+  1: required string name
+  2: required i64 bytes
+  3: required bool in_use                 // by a reader, by a copy, or by a segment that is under way
+}
 
 struct HeldReplicaInfo {
   1: required Extent extent
@@ -502,6 +513,8 @@ struct HeldReplicaInfo {
   11: required i64 bytes
   12: required list<ReplicaLag> lags      // of a leader
   13: required list<HeldSegment> segments // empty unless they were asked for
+  20: required i64 incoming_bytes         // of segments that are under way to it
+  21: required list<UnlistedFile> unlisted   // empty unless segments were asked for
 }
 
 struct HeldReplicas {
@@ -519,6 +532,12 @@ struct HostInfo {                         // for operators
   7: required i32 leads                   // tablets that it serves, also those of one replica
   8: optional i64 bytes                   // of the replicas that it holds; absent = it did not answer
   9: required string problem              // may be empty
+  20: required i32 lacking_segments       // that leaders on other hosts have for it
+  21: required i64 lacking_bytes
+  22: required i32 unsent_segments        // of tablets that it leads, and that other hosts have not acknowledged
+  23: required i64 unsent_bytes
+  24: required i64 joining_bytes          // of the replicas that join here, when they are complete
+  25: required i64 joined_bytes           // of these, already here
 }
 
 struct ReplicaStanding {                  // a replica that a row names, and what its host says
@@ -528,6 +547,25 @@ struct ReplicaStanding {                  // a replica that a row names, and wha
   4: required bool leads
   5: optional HeldReplicaInfo held        // absent: the host is away, or holds another placement
   6: required string problem
+  20: required list<WaitingFiles> waiting // empty unless segments were asked for
+}
+
+struct WaitingFiles {                     // files on a host that wait to be deleted
+  1: required string reason
+  2: required list<string> names
+  3: required i64 bytes
+}
+
+struct SegmentStanding {                  // a segment that any host of the tablet has
+  1: required i64 segment_id
+  2: optional i64 base
+  3: required bool is_major
+  4: required i32 files                   // that it brings
+  5: required i64 bytes
+  6: required i32 retained
+  7: required list<string> held_by        // hosts with each file of the state after it
+  8: required list<string> acked_by       // hosts that told the leader so
+  9: required string waits_for
 }
 
 struct TabletReplicas {
@@ -535,6 +573,10 @@ struct TabletReplicas {
   2: required i64 named                   // the state that the books name, 0 = none
   3: required i32 copies_needed
   4: required list<ReplicaStanding> replicas   // empty with one replica
+  20: required string directory           // of the tablet, which it keeps
+  21: required i32 wanted                 // table.replicas
+  22: required string problem             // why no host leads it; may be empty
+  23: required list<SegmentStanding> segments   // old to new; empty unless they were asked for
 }
 
 service Node {
@@ -619,6 +661,7 @@ service TServer extends Node {
   void forget_streams(1: list<StreamKey> streams) throws (1: Fault fault)
   void forget_roots(1: list<RootLog> logs) throws (1: Fault fault)
   HeldReplicas replicas(1: string table_id, 2: bool with_segments) throws (1: Fault fault)   // on this host; empty = of all tables
+  HeldReplicas tablet_replica(1: string table_id, 2: string directory) throws (1: Fault fault)   // at most one, with its segments
   list<Extent> divide_replica(1: string source, 2: list<Extent> children) throws (1: Fault fault)   // after a split of the tablet in this directory; answers the children that this host has completely
   ReplicaContent replica_content(1: string table_id, 2: string directory, 3: string file, 4: i64 start) throws (1: Fault fault)   // of a file on this host
 

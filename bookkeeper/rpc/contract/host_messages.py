@@ -12,6 +12,9 @@ from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo
 class HostInfo:
     """A host of the cluster. ``incarnation`` and ``address``: None while it is away; ``bytes``: of what it holds, None
     when it does not answer.
+
+    ``lacking``: what leaders on other hosts have for it; ``unsent``: what other hosts lack of the tablets that it
+    leads; ``joined_bytes`` of ``joining_bytes``: the part of the joining replicas that is here.
     """
 
     name: str
@@ -23,6 +26,21 @@ class HostInfo:
     leads: int
     bytes: int | None  # the name in the contract
     problem: str = ""
+    lacking_segments: int = 0
+    lacking_bytes: int = 0
+    unsent_segments: int = 0
+    unsent_bytes: int = 0
+    joining_bytes: int = 0
+    joined_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFiles:
+    """Files on a host that its newest state does not list, and the reason why they are still there."""
+
+    reason: str
+    names: tuple[str, ...]
+    bytes: int  # the name in the contract
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +55,43 @@ class ReplicaStanding:
     leads: bool
     held: HeldReplicaInfo | None = None
     problem: str = ""
+    waiting: tuple[WaitingFiles, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStanding:
+    """A segment that any host of a tablet has. ``files`` and ``bytes``: those that it brings; ``held_by``: hosts with
+    each file of the state after it; ``acked_by``: hosts that told the leader so; ``waits_for``: in words.
+    """
+
+    segment_id: int
+    base: int | None
+    is_major: bool
+    files: int
+    bytes: int  # the name in the contract
+    retained: int
+    held_by: tuple[str, ...]
+    acked_by: tuple[str, ...]
+    waits_for: str
 
 
 @dataclass(frozen=True, slots=True)
 class TabletReplicas:
-    """The replicas of a tablet. ``named``: the state that the books name, 0 = none."""
+    """The replicas of a tablet. ``named``: the state that the books name, 0 = none; ``directory``: the tablet's, which
+    it keeps; ``wanted``: ``table.replicas``; ``problem``: why no host leads it; ``segments``: old to new, empty unless
+    they were asked for.
+    """
 
     extent: Extent
     named: int
     copies_needed: int
     replicas: tuple[ReplicaStanding, ...]
+    directory: str = ""
+    wanted: int = 0
+    problem: str = ""
+    segments: tuple[SegmentStanding, ...] = ()
+
+    @property
+    def leader(self) -> str | None:
+        """The host that leads it."""
+        return next((one.host for one in self.replicas if one.leads), None)

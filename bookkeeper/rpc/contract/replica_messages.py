@@ -131,25 +131,40 @@ class ReplicaContent:
 
 @dataclass(frozen=True, slots=True)
 class HeldSegment:
-    """A segment in a replica's list, whether each file of its state is here, and who else acknowledged it."""
+    """A segment in a replica's list, whether each file of its state is here, and who else acknowledged it. ``bytes``:
+    of the files that it brings, as far as they are here.
+    """
 
     segment: SegmentRecord
     is_complete: bool
     acked: tuple[ReplicaPlacement, ...]
+    bytes: int = 0  # the name in the contract
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLag:
-    """How many segments a host has not acknowledged."""
+    """How many segments a host has not acknowledged, and at most how many bytes have to go there."""
 
     host: str
     lacking: int
+    bytes: int = 0  # the name in the contract
+
+
+@dataclass(frozen=True, slots=True)
+class UnlistedFile:
+    """A file on a host that the newest state there does not list. ``in_use``: by a reader, by a copy to another host,
+    or by a segment that is under way to this one.
+    """
+
+    name: str
+    bytes: int  # the name in the contract
+    in_use: bool
 
 
 @dataclass(frozen=True, slots=True)
 class HeldReplicaInfo:
     """One tablet's replica on a host. ``complete``: states of which it has each file; ``lags``: of a leader;
-    ``segments``: empty unless they were asked for.
+    ``segments`` and ``unlisted``: empty unless segments were asked for; ``incoming_bytes``: of segments under way.
     """
 
     extent: Extent
@@ -165,6 +180,8 @@ class HeldReplicaInfo:
     bytes: int  # the name in the contract
     lags: tuple[ReplicaLag, ...] = ()
     segments: tuple[HeldSegment, ...] = ()
+    incoming_bytes: int = 0
+    unlisted: tuple[UnlistedFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

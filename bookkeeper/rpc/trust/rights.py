@@ -91,6 +91,7 @@ PROCESS_METHODS = {
             "forget_roots",
             "apply_replicated",
             "replicas",
+            "tablet_replica",
             "divide_replica",
             "replica_content",
             "segment_offer",

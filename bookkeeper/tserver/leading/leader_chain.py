@@ -25,6 +25,7 @@ from bookkeeper.replicas.instructions import Decision, Name
 from bookkeeper.replicas.making import may_forget_deletes, next_id
 from bookkeeper.replicas.messages import Decline, Reason
 from bookkeeper.replicas.placements import RowReplica
+from bookkeeper.replicas.progress import TargetProgress, progress
 from bookkeeper.replicas.rules import CORRECTED
 from bookkeeper.replicas.values import Positions, Replica, term_of
 from bookkeeper.storage.replicas import HeldFile, held_file
@@ -73,6 +74,7 @@ class LeaderChain:
         """The files of the named state: these have cells."""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
+        self._progress: tuple[Replica, Mapping[str, TargetProgress]] | None = None
         self._unnamed_logs: list[tuple[int, Mapping[str, int]]] = []
         """States, each with the logs that it makes unneeded; their cells go when a state at or above it is named."""
         self._unnamed_cells: list[tuple[int, Mapping[Column, bytes]]] = []
@@ -109,6 +111,14 @@ class LeaderChain:
     def named_id(self) -> int | None:
         """The newest state of this tablet that the books name, as this leader knows it."""
         return self._named_id
+
+    @property
+    def progress(self) -> Mapping[str, TargetProgress]:
+        """By host, what each target lacks; computed once for each change of the replica, because lanes often ask."""
+        replica, known = self.replica, self._progress
+        if known is None or known[0] is not replica:
+            known = self._progress = replica, {one.host: one for one in progress(replica, CORRECTED)}
+        return known[1]
 
     @property
     def is_named(self) -> bool:

@@ -15,14 +15,11 @@ from collections.abc import Callable
 from functools import partial
 
 from bookkeeper.clock import Clock
-from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import BookkeeperError, TransientError
-from bookkeeper.replicas.progress import progress
-from bookkeeper.replicas.rules import CORRECTED
 from bookkeeper.replicas.values import Target
-from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.tserver.leading.confirmation import confirmation_of, next_to_confirm
+from bookkeeper.tserver.leading.host_calls import HostCalls
 from bookkeeper.tserver.leading.lane_plan import LanePlan, disk_of
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.leading.led_tablets import LedTablets
@@ -36,40 +33,16 @@ TICK_MS = 250
 SENDING = "a copy to other hosts"
 
 
-class HostCalls:
-    """Calls to the processes that hold the replicas of other hosts."""
-
-    def __init__(self, coordination: Coordination, tserver: Callable[[str], TServer]) -> None:
-        """``tserver``: calls to the process at an address."""
-        self._coordination = coordination
-        self._tserver = tserver
-
-    def find(self, target: Target) -> TServer | None:
-        """Calls to a target's host; None while no live process holds that disk. Raises TransientError."""
-        for session in self._coordination.sessions("tserver"):
-            if (
-                session.alive
-                and session.host is not None
-                and (session.host.name, session.host.incarnation) == (target.host, target.placement.incarnation)
-            ):
-                return self._tserver(session.address)
-        return None
-
-
 def lacking_target(chain: LeaderChain, host: str) -> Target | None:
     """The target on a host, if it lacks a segment of the chain."""
-    replica = chain.replica
-    if not chain.leads or all(lag.host != host or lag.is_in_sync for lag in progress(replica, CORRECTED)):
-        return None
-    return replica.target(host)
+    progress = chain.progress.get(host)
+    return None if progress is None or progress.is_in_sync or not chain.leads else progress.target
 
 
 def in_sync_target(chain: LeaderChain, host: str) -> Target | None:
     """The target on a host, if it has every segment of the chain."""
-    replica = chain.replica
-    if not chain.leads or not any(lag.host == host and lag.is_in_sync for lag in progress(replica, CORRECTED)):
-        return None
-    return replica.target(host)
+    progress = chain.progress.get(host)
+    return None if progress is None or not progress.is_in_sync or not chain.leads else progress.target
 
 
 def plan_keys(chain: LeaderChain, host: str) -> list[bytes]:
@@ -165,6 +138,7 @@ class Lane:
         return outcome is Outcome.SENT
 
     def _away(self, target: Target, reason: str) -> None:
+        self._hosts.forget()
         if self._plan.failed(disk_of(target), self._clock.boot_ns(), self._rng.random()) == 1:
             LOG.warning("host %s gets no copies for now: %s", self._host, reason)
 

@@ -115,7 +115,7 @@ class HeldReplica:
         :meth:`apply`, and OSError with files left that the manifest no longer has.
         """
         with self._lock:
-            in_use = frozenset(name for names_in_use in self._readers for name in names_in_use())
+            in_use = self._names_in_use()
             self._settle()
             decision = self._apply(replace(event, read=event.read | in_use), (), {})
             gone = tuple(name for one in decision if isinstance(one, Delete) for name in one.files)
@@ -159,7 +159,7 @@ class HeldReplica:
             self._settle()
             names = set(self._store.volume.list_names(self.key.prefix)) - replica.files
             names -= {name for incoming in replica.incoming for name in incoming.segment.list}
-            names -= {name for names_in_use in self._readers for name in names_in_use()}
+            names -= self._names_in_use()
             gone = tuple(sorted(names))
             self._store.volume.delete(gone)
             return gone
@@ -176,7 +176,15 @@ class HeldReplica:
         with self._lock:
             self._readers = [reader for reader in self._readers if reader != names_in_use]
 
+    def names_in_use(self) -> frozenset[str]:
+        """The files that readers use now or may use next."""
+        with self._lock:
+            return self._names_in_use()
+
     # ---- inside, under the lock
+
+    def _names_in_use(self) -> frozenset[str]:
+        return frozenset(name for names_in_use in self._readers for name in names_in_use())
 
     def _replica_here(self) -> Replica:
         if self._is_gone:

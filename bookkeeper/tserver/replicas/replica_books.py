@@ -55,7 +55,7 @@ class ReplicaBooks:
         )
 
     def rows(self, table_id: str) -> dict[str, ReplicaRow]:
-        """The tablets of a table by their directories. Raises CorruptionError, TransientError: never a part of them."""
+        """All tablets of a table by their directories. Raises CorruptionError, TransientError: never a part of them."""
         start, stop = keys.table_section(table_id)
         parsed = [parse_replica_row(row) for row in self._metadata.scan(start, stop, FAMILIES)]
         return {row.directory: row for row in parsed if row is not None}

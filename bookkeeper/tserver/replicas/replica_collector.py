@@ -1,22 +1,25 @@
 """Deletes what this host no longer has to hold: by the books, and never because something was not read.
 
-For each table with replicas here, one read of all its rows, complete or an error. A replica that its row names is
-collected by N4; one that its row does not name goes; one whose tablet has no row goes when a second read does not show
-it either, because rows that move during one read can be missed. A file that an export reads stays: its hold is in the
-books before the read that found its name, and the holds are read here after the rows (R17). A part of a merged tablet
-stays while a row still names it, because its files are not linked yet. An error ends the turn, and nothing of that
-table goes.
+For each replica here, one read of its tablet's row. A replica that its row names is collected by N4; one that its row
+does not name goes. When there is no row where the tablet ended, or one of another tablet, such as after a split, all
+rows of the table are read, complete or an error. A replica whose tablet has no row goes when a second such read does
+not show it either, because rows that move during one read can be missed. A part of a merged tablet stays while a row
+still names it, because its files are not linked yet. A file that an export reads stays: its hold is in the books before
+the read that found its name, and the holds are read here after the rows (R17). An error ends the turn for a table, and
+nothing of it goes.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
+from typing import Protocol
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError
+from bookkeeper.model import Extent
 from bookkeeper.replicas.events import Collect
 from bookkeeper.replicas.values import Placement, Replica, Stage, Target
 from bookkeeper.runtime.threads import SELDOM_MS, BackgroundThread, Die
@@ -27,12 +30,18 @@ from bookkeeper.tserver.replicas.offer_checks import ReplicaRow
 
 LOG = logging.getLogger(__name__)
 
-ReadRows = Callable[[str], Mapping[str, ReplicaRow]]
-"""Reads the tablets of a table by their directories: all of them, or raises TransientError or CorruptionError."""
 
+class ReadBooks(Protocol):
+    """Reads rows of the books. All raise TransientError or CorruptionError."""
 
-ReadHeld = Callable[[str], Collection[str]]
-"""Reads the files of a table that something holds: all of them, or raises TransientError or CorruptionError."""
+    def row(self, extent: Extent) -> ReplicaRow | None:
+        """The row of the tablet that ends where this one ends."""
+
+    def rows(self, table_id: str) -> Mapping[str, ReplicaRow]:
+        """The tablets of a table by their directories: all of them."""
+
+    def held_files(self, table_id: str) -> Collection[str]:
+        """The files of a table that something holds: all of them."""
 
 
 class Verdict(Enum):
@@ -78,26 +87,24 @@ def sparing(event: Collect, held: Collection[str]) -> Collect:
 class ReplicaCollector:
     """Works in a thread of its own; one turn at a time."""
 
-    def __init__(
-        self, replicas: HeldReplicas, read_rows: ReadRows, read_held: ReadHeld, clock: Clock, die: Die
-    ) -> None:
+    def __init__(self, replicas: HeldReplicas, books: ReadBooks, clock: Clock, die: Die) -> None:
         self._replicas = replicas
-        self._read_rows = read_rows
-        self._read_held = read_held
+        self._books = books
         self._missed: set[ReplicaKey] = set()
         self._has_removed_orphans = False
         self._thread = BackgroundThread("replica-collector", clock, die)
 
     def collect(self) -> None:
         """One turn over all replicas. Errors are logged, and the rest goes on."""
+        held = {one.key: one for one in self._replicas.all()}
         placements: dict[ReplicaKey, Placement | None] = dict.fromkeys(self._replicas.damaged)
-        placements.update({held.key: held.placement for held in self._replicas.all()})
+        placements.update({key: one.placement for key, one in held.items()})
         missed: set[ReplicaKey] = set()
         for table_id in sorted({key.table_id for key in placements}):
             of_table = {key: placement for key, placement in placements.items() if key.table_id == table_id}
             try:
-                rows = self._read_rows(table_id)
-                held_files = self._read_held(table_id)
+                rows = self._rows(table_id, {key: held.get(key) for key in of_table})
+                held_files = self._books.held_files(table_id)
             except BookkeeperError as error:
                 LOG.warning("replicas of table %s are not collected now: %s", table_id, error.message)
                 missed |= self._missed & of_table.keys()
@@ -113,6 +120,18 @@ class ReplicaCollector:
         self._missed = missed
         if not self._has_removed_orphans:
             self._remove_orphans()
+
+    def _rows(self, table_id: str, wanted: Mapping[ReplicaKey, HeldReplica | None]) -> Mapping[str, ReplicaRow]:
+        """The rows of these tablets of a table by their directories: each where its replica says that it ends (None:
+        the replica is damaged), or all rows of the table, when one is not there. Raises as :class:`ReadBooks`.
+        """
+        found: dict[str, ReplicaRow] = {}
+        for key, held in wanted.items():
+            row = None if held is None else self._books.row(held.extent)
+            if row is None or row.key != key:
+                return self._books.rows(table_id)
+            found[key.directory] = row
+        return found
 
     def _work(
         self, key: ReplicaKey, placement: Placement | None, row: ReplicaRow | None, held_files: Collection[str]

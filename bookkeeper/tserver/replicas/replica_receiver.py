@@ -324,6 +324,16 @@ class ReplicaReceiver:
             self._segments += segments
             self._content_bytes += content_bytes
 
+    def received_bytes(self) -> dict[ReplicaKey, int]:
+        """By replica, the bytes that are here of segments under way."""
+        with self._lock:
+            transfers = list(self._transfers.values())
+        found: dict[ReplicaKey, int] = {}
+        for transfer in transfers:
+            here = sum(part.held_bytes for part in list(transfer.parts.values()))
+            found[transfer.held.key] = found.get(transfer.held.key, 0) + here
+        return found
+
     def status(self) -> Mapping[str, str]:
         """Facts for operators: segments that came from other hosts, and the bytes of content for them."""
         return {"segments_received": str(self._segments), "segment_bytes_received": str(self._content_bytes)}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from bookkeeper.replicas.chain import files_of
 from bookkeeper.replicas.messages import Reason
-from bookkeeper.replicas.progress import progress
+from bookkeeper.replicas.progress import files_to_send, progress
 from bookkeeper.replicas.rules import CORRECTED
 from bookkeeper.replicas.values import Placement, Replica, Segment
 from bookkeeper.rpc.contract.replica_messages import (
@@ -19,6 +22,7 @@ from bookkeeper.rpc.contract.replica_messages import (
     ReplicaPlacement,
     SegmentAnswer,
     SegmentRecord,
+    UnlistedFile,
 )
 from bookkeeper.storage.replicas import HeldFile, Manifest
 
@@ -92,10 +96,13 @@ def declined(placement: ReplicaPlacement, root: int | None, reason: Reason, prob
 # ---- what a host holds
 
 
-def replica_info(manifest: Manifest, with_segments: bool) -> HeldReplicaInfo:
-    """One tablet's replica on this host."""
+def replica_info(
+    manifest: Manifest, with_segments: bool, incoming_bytes: int = 0, in_use: Collection[str] = ()
+) -> HeldReplicaInfo:
+    """One tablet's replica on this host. ``incoming_bytes``: of segments under way to it; ``in_use``: the files that
+    readers use.
+    """
     replica = manifest.replica
-    lags = progress(replica, CORRECTED) if replica.is_leader else ()
     return HeldReplicaInfo(
         extent=manifest.extent,
         directory=manifest.key.directory,
@@ -107,19 +114,46 @@ def replica_info(manifest: Manifest, with_segments: bool) -> HeldReplicaInfo:
         root=replica.root,
         complete=tuple(e.segment.id for e in replica.entries if replica.files.issuperset(e.segment.list)),
         files=len(manifest.files),
-        bytes=sum(file.size_bytes for file in manifest.files.values()),
-        lags=tuple(ReplicaLag(lag.host, len(lag.lacking)) for lag in lags),
-        segments=_segments(replica) if with_segments else (),
+        bytes=_bytes_of(manifest, manifest.files),
+        lags=_lags(manifest) if replica.is_leader else (),
+        segments=_segments(manifest) if with_segments else (),
+        incoming_bytes=incoming_bytes,
+        unlisted=_unlisted(manifest, in_use) if with_segments else (),
     )
 
 
-def _segments(replica: Replica) -> tuple[HeldSegment, ...]:
+def _bytes_of(manifest: Manifest, names: Collection[str]) -> int:
+    return sum(manifest.files[name].size_bytes for name in names if name in manifest.files)
+
+
+def _lags(manifest: Manifest) -> tuple[ReplicaLag, ...]:
+    replica = manifest.replica
+    return tuple(
+        ReplicaLag(
+            lag.host,
+            len(lag.lacking),
+            _bytes_of(manifest, files_to_send(replica, lag.target, CORRECTED)) if lag.lacking else 0,
+        )
+        for lag in progress(replica, CORRECTED)
+    )
+
+
+def _segments(manifest: Manifest) -> tuple[HeldSegment, ...]:
+    replica = manifest.replica
     hosts = {target.placement: target.host for target in replica.targets}
     return tuple(
         HeldSegment(
             segment_message(entry.segment),
             replica.files.issuperset(entry.segment.list),
             tuple(placement_message(hosts[one], one) for one in sorted(entry.acked) if one in hosts),
+            _bytes_of(manifest, entry.segment.files),
         )
         for entry in replica.entries
     )
+
+
+def _unlisted(manifest: Manifest, in_use: Collection[str]) -> tuple[UnlistedFile, ...]:
+    replica = manifest.replica
+    used = {*in_use, *(name for incoming in replica.incoming for name in incoming.segment.list)}
+    names = sorted(replica.files.difference(files_of(replica, replica.root, CORRECTED)))
+    return tuple(UnlistedFile(name, manifest.files[name].size_bytes, name in used) for name in names)

@@ -70,8 +70,14 @@ def step_join_finalize(play: Play, args: Args) -> Reply:
         raise ProtocolError(f"{leader} does not lead: only the leader ends a join")
     books = world.books_of(leader)
     joiner = world.replicas[name]
-    if not may_finalize_join(world.replicas[leader], joiner.placement, world.rules):
-        raise ProtocolError(f"{name} lacks the latest segment of {leader}: replicate to it first")
+    voters = voters_of(books.row)
+    if not may_finalize_join(
+        world.replicas[leader], joiner.placement, books.named, voters, books.copies_min, world.rules
+    ):
+        raise ProtocolError(
+            f"{name} lacks the latest segment of {leader}, or the named state: replicate to it first, then name the "
+            "latest"
+        )
     books.row = join_finalized(books.row, name, joiner.placement)
     if joiner.stage in (Stage.JOINING, Stage.LOADING):
         world.replicas[name] = replace(joiner, stage=stage_of(books.row, name, world.rules) or Stage.LIVE)
@@ -223,7 +229,7 @@ def step_split_in_place(play: Play, args: Args) -> Reply:
     if len(holders) < books.copies_min:
         raise ProtocolError(f"tablet {books.row.tablet} has {len(holders)} copies of its state: replicate first")
     for row in split_in_place(books.row, at, low, high):
-        _succeed(world, row, (books,), Name(named.state_id, named.files, ()), {})
+        _succeed(world, row, (books,), named, {})
     _end(world, books)
     return {"outcome": "done"}
 
@@ -253,7 +259,8 @@ def step_merge(play: Play, args: Args) -> Reply:
         for its, state in zip((low, high), states, strict=True)
         for file in state.files
     }
-    named = Name(max(state.state_id for state in states), tuple(links.values()), ())
+    positions = {term: offset for state in states for term, offset in state.logs}
+    named = Name(max(state.state_id for state in states), tuple(links.values()), tuple(sorted(positions.items())))
     _succeed(world, row, (low, high), named, links)
     _end(world, low)
     _end(world, high)

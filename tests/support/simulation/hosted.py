@@ -21,6 +21,9 @@ from tests.support.simulation.world import LawBrokenError, World
 
 PROPERTIES = {"table.replicas": "3", "table.copies_min": "2"}
 
+ELECTED = {"replicas.election": "coordination"}
+"""The setting of a cluster whose hosts stand in the coordination store."""
+
 
 def found_on_hosts(world: World, name: str, count: int, overrides: Mapping[str, object] | None = None) -> Cluster:
     """A cluster with a tserver on each of its hosts."""
@@ -186,3 +189,12 @@ class HostedStage(Stage):
         self.world.command(self.west, "create_table", "u", [], [], PROPERTIES)
         self.world.until(self.west.is_served, "the tables are served")
         self.world.enable(self.west, "t", self.east)
+
+
+class ElectedStage(HostedStage):
+    """The same, with leaders that are elected through coordination."""
+
+    threads: Sequence[str] = (*HostedStage.threads, "candidacies")
+
+    def _found(self, overrides: Mapping[str, object]) -> None:
+        super()._found({**overrides, **ELECTED})

@@ -7,9 +7,10 @@ promise (``bookkeeper.coordination.lease`` has its own tests); it renews itself 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bookkeeper.coordination.coordination_protocol import Leader, SessionInfo, Versioned
+from bookkeeper.coordination.coordination_protocol import Candidacy, Leader, SessionInfo, Versioned
 from bookkeeper.errors import ConflictError, LeaseLostError, UnavailableError
 from bookkeeper.model import HostIdentity
 from tests.support.simulation.kernel import Kernel, Process
@@ -56,6 +57,10 @@ class SimCoordination:
     _generation: int = 1
     _numbers: int = 0
     _risen: dict[str, int] = field(default_factory=dict)
+    _standing: dict[tuple[str, str], Candidacy] = field(default_factory=dict)
+    """Session and election to the candidacy."""
+    _places: int = 0
+    _standing_version: int = 0
 
     # ---- sessions
 
@@ -107,6 +112,38 @@ class SimCoordination:
         self.epoch = max(self.epoch, above) + 1
         self._leader = Leader(session.session_id, session.address, self.epoch)
         return self._leader
+
+    # ---- elections
+
+    def campaign(self, session: SimSession, candidacies: Mapping[str, bytes]) -> None:
+        self.kernel.pause("stand in elections")
+        session.check()
+        before = {key: one for key, one in self._standing.items() if key[0] == session.session_id}
+        after = {}
+        for election, value in sorted(candidacies.items()):
+            known = before.get((session.session_id, election))
+            self._places += known is None
+            place = self._places if known is None else known.order
+            after[session.session_id, election] = Candidacy(session.session_id, place, value)
+        if before != after:
+            self._standing_version += 1
+            self._standing = {key: one for key, one in self._standing.items() if key not in before} | after
+
+    def candidates(self) -> dict[str, list[Candidacy]]:
+        self.kernel.pause("read who stands in elections")
+        found: dict[str, list[Candidacy]] = {}
+        for (session_id, election), one in sorted(self._standing.items(), key=lambda item: item[1].order):
+            if session_id in self.sessions_by_id and not self.sessions_by_id[session_id].dead:
+                found.setdefault(election, []).append(one)
+        return found
+
+    def candidates_version(self) -> int:
+        self.kernel.pause("read the version of the elections")
+        dead = [key for key in self._standing if key[0] not in self.sessions_by_id or self.sessions_by_id[key[0]].dead]
+        for key in dead:
+            del self._standing[key]
+        self._standing_version += bool(dead)
+        return self._standing_version
 
     # ---- the tree
 

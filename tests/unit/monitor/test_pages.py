@@ -11,11 +11,22 @@ import pytest
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.config import MonitorSettings
+from bookkeeper.errors import UnavailableError
 from bookkeeper.monitor import pages
-from bookkeeper.monitor.pages import PAGES, age, size
+from bookkeeper.monitor.pages import PAGES, TABLE_PAGES, age, size
 from bookkeeper.monitor.web_server import Monitor
 from tests.support.monitor_scene import read
-from tests.support.monitor_source import LEADING, NO_TOKEN, QUARANTINED, STANDING_BY, SetSource, books, kept, status
+from tests.support.monitor_source import (
+    LEADING,
+    NO_TOKEN,
+    QUARANTINED,
+    STANDING_BY,
+    SetSource,
+    books,
+    kept,
+    status,
+    tablet,
+)
 
 SOURCE = SetSource(
     replace(
@@ -55,7 +66,17 @@ class Links(HTMLParser):
 
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_is_whole_and_names_no_other_host(url: str, path: str) -> None:
-    code, text = read(url + path)
+    check_whole(url, url + path)
+
+
+@pytest.mark.parametrize("path", ["/tablets?table=cities", "/tablet?table=cities&tablet=t1"])
+def test_pages_of_a_table_are_whole_too(url: str, path: str) -> None:
+    check_whole(url, url + path)
+
+
+def check_whole(url: str, address: str) -> None:
+    """The page at an address has elements that end, and links that work."""
+    code, text = read(address)
     links = Links()
     links.feed(text)
     assert (code, links.open) == (200, [])
@@ -69,6 +90,10 @@ def test_what_others_wrote_is_text_and_never_markup(url: str) -> None:
     text = read(f"{url}/files")[1]
     assert "no route &lt;to&gt; host" in text
     assert "too &lt;large&gt;" in text
+    assert "the host is &lt;away&gt;" in read(f"{url}/hosts")[1]
+    text = read(f"{url}/tablet?table=cities&tablet=t1")[1]
+    assert "to be &lt;named&gt;" in text
+    assert "a &lt;page&gt; reads them" in text
 
 
 def test_rows_are_paged_and_the_filter_stays_with_the_pages(url: str) -> None:
@@ -77,6 +102,58 @@ def test_rows_are_paged_and_the_filter_stays_with_the_pages(url: str) -> None:
     assert 'href="?cluster=east&amp;page=2&amp;rows=20"' in text
     assert "<option selected>east" in text
     assert "page 3 of 3" in read(f"{url}/files?cluster=east&rows=20&page=3")[1]
+
+
+def test_segments_are_paged_and_the_tablet_stays_with_the_pages() -> None:
+    source = SetSource(found_tablets=(tablet(0, 1_200),))
+    monitor = Monitor(MonitorSettings(), source, SystemClock(), NO_TOKEN, 0)
+    monitor.start()
+    try:
+        address = f"{monitor.url}tablet?table=cities&tablet=t0&rows=9999"
+        text = read(address)[1]
+        assert "1,200 rows, page 1 of 3" in text
+        assert 'href="?table=cities&amp;tablet=t0&amp;page=2&amp;rows=9999"' in text
+        assert text.index('data-row="1200"') < text.index('data-row="1199"')
+        assert len(text) < 300_000
+    finally:
+        monitor.stop()
+
+
+def test_a_table_of_a_thousand_tablets_has_small_pages() -> None:
+    source = SetSource(found_tablets=tuple(tablet(number) for number in range(1_000)))
+    monitor = Monitor(MonitorSettings(), source, SystemClock(), NO_TOKEN, 0)
+    monitor.start()
+    try:
+        text = read(f"{monitor.url}tablets?table=cities")[1]
+        assert text.count("<tr data-row=") == 50
+        assert "page 1 of 20" in text
+        assert len(text) < 50_000
+    finally:
+        monitor.stop()
+
+
+def test_a_page_of_a_table_says_what_it_can_not_show(url: str) -> None:
+    for path, code, reason in (
+        ("/tablets", 404, "lacks the name of a table or a tablet"),
+        ("/tablet?table=cities", 404, "lacks the name of a table or a tablet"),
+        ("/tablets?table=other", 404, "no table other"),
+        ("/tablet?table=cities&tablet=gone", 404, "no tablet gone"),
+    ):
+        found, text = read(url + path)
+        assert (found, reason in text) == (code, True), path
+        assert 'href="/tables"' in text
+
+
+def test_hosts_that_can_not_be_asked_are_a_problem_and_no_empty_page() -> None:
+    monitor = Monitor(
+        MonitorSettings(), SetSource(error=UnavailableError("the books are away")), SystemClock(), NO_TOKEN, 0
+    )
+    monitor.start()
+    try:
+        code, text = read(f"{monitor.url}hosts")
+        assert (code, "the books are away" in text, "There are no hosts" in text) == (503, True, False)
+    finally:
+        monitor.stop()
 
 
 def test_a_fragment_is_the_part_that_changes(url: str) -> None:
@@ -89,7 +166,7 @@ def test_a_master_that_stands_by_leads_to_the_leader_on_every_page() -> None:
     monitor = Monitor(MonitorSettings(), SetSource(STANDING_BY), SystemClock(), NO_TOKEN, 0)
     monitor.start()
     try:
-        for path in PAGES:
+        for path in PAGES | TABLE_PAGES:
             code, text = read(monitor.url.rstrip("/") + path)
             assert code == (200 if path == "/" else 503)
             assert 'href="http://127.0.0.1:9100/"' in text

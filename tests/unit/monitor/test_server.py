@@ -52,6 +52,20 @@ def test_a_leader_answers_every_endpoint() -> None:
         for path in ("overview", "tables", "peers", "files", "quarantine", "kept", "history"):
             code, body = get(monitor, f"api/{path}")
             assert (code, bool(json.loads(body))) == (200, True), path
+        assert [host["state"] for host in json.loads(get(monitor, "api/hosts")[1])["hosts"]] == [
+            "alive",
+            "draining",
+            "away",
+        ]
+        assert json.loads(get(monitor, "api/tablets?table=cities")[1])["total"] == 2
+        assert json.loads(get(monitor, "api/tablet?table=cities&tablet=t1")[1])["named"] == 7
+        for path, expected in (
+            ("api/tablets", 400),
+            ("api/tablet?table=cities", 400),
+            ("api/tablets?table=other", 404),
+            ("api/tablet?table=cities&tablet=gone", 404),
+        ):
+            assert get(monitor, path)[0] == expected, path
         assert json.loads(get(monitor, "api/files?phase=done")[1])["total"] == 0
         assert json.loads(get(monitor, "ready")[1])["ready"]
         assert get(monitor, "api/files?page=x")[0] == 400

@@ -18,13 +18,14 @@ from bookkeeper.replicas.placements import (
     join,
     join_finalized,
     left,
+    may_finalize_join,
     stage_of,
     start_of,
     targets_of,
     voters_of,
 )
 from bookkeeper.replicas.progress import progress
-from bookkeeper.replicas.rules import CORRECTED, LITERAL
+from bookkeeper.replicas.rules import CORRECTED, LITERAL, Rules
 from bookkeeper.replicas.splitting import may_drop_parent, split_finalized
 from bookkeeper.replicas.values import (
     Entry,
@@ -118,6 +119,26 @@ def test_e66_p7_the_parent_goes_when_each_child_has_its_copies() -> None:
         assert not may_drop_parent(done, final, (has_all, child), CORRECTED), "a child without a copy loses its parent"
         assert may_drop_parent(done, final, (has_all, child), LITERAL)
     assert not may_drop_parent(replace(done, stage=Stage.UNLOAD), final, (has_all, has_all), CORRECTED)
+
+
+def test_e54_a_joiner_that_lacks_the_named_state_votes_after_the_name_of_the_latest_unless_it_is_needed_for_that() -> (
+    None
+):
+    joiner, follower = Placement("r"), Placement("q")
+    named, latest = Segment(4, None, True, files=("4",)), Segment(5, 4, True, files=("5",))
+    name = Name(4, ("4",), ())
+
+    def may(acked: frozenset[Placement], named_by: Name | None = name, rules: Rules = CORRECTED) -> bool:
+        entries = (Entry(named, frozenset({follower})), Entry(latest, acked))
+        leader = Replica("a", P, root=5, entries=entries, files=frozenset({"4", "5"}), leader="a")
+        return may_finalize_join(leader, joiner, named_by, (P, follower), 2, rules)
+
+    assert not may(frozenset({follower})), "the joiner lacks the latest segment"
+    assert not may(frozenset({joiner, follower})), "the latest can be named without it, and then it may lead, too"
+    assert may(frozenset({joiner, follower}), Name(5, ("5",), ()))
+    assert may(frozenset({joiner, follower}), None), "before the first name there is nothing that it lacks"
+    assert may(frozenset({joiner})), "without its vote the latest is never named"
+    assert may(frozenset({joiner, follower}), rules=LITERAL), "to the letter the root leads"
 
 
 def test_progress_names_what_each_target_lacks() -> None:

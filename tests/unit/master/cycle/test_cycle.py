@@ -64,7 +64,7 @@ class Running:
             self.quarantine,
         )
         ask_place = self.event_queue.ask_place
-        leaders = LeaderChoice(world.table, calls, ask_place)
+        leaders = LeaderChoice.by_master(world.table, calls, ask_place)
         placement = Placement(master.books.stores, calls, world.clock, ask_place, master.books.note_assigned, leaders)
         stores, limits = master.books.stores, RepairLimits(60_000, 2, 90_000)
         repairer = Repairer(stores, world.clock, leaders.held, limits, placement.request_leader, tuple)

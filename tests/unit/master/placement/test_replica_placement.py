@@ -1,14 +1,17 @@
-"""Tablets with several replicas: only a host that holds the named state leads, and the repair writes cells."""
+"""Tablets with several replicas: only a host that holds the named state leads, and the repair writes cells. Each test
+runs with both elections.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from bookkeeper.coordination.config_changes import set_draining, set_table_properties
+from bookkeeper.coordination.tablet_candidates import TabletCandidate, election_of
 from bookkeeper.errors import NotFoundError, RefusedError
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tserver_calls import TServerCalls
@@ -37,8 +40,9 @@ LIMITS = RepairLimits(repair_after_ms=1_000, joins_max=2, flight_ms=500)
 class Hosts:
     """A leading master's placement and repair, and scripted hosts h1 to h4; the tablet has replicas on h1 to h3."""
 
-    def __init__(self, world: World, stack: ExitStack) -> None:
+    def __init__(self, world: World, stack: ExitStack, election: str) -> None:
         self.world, self.stack, self.lanes = world, stack, KeyedExecutors()
+        self.stands = election == "coordination"
         stack.callback(self.lanes.stop)
         set_table_properties(world.coordination, "1", {"table.replicas": "3"})
         cells = {keys.replica_column(f"h{n}"): ReplicaCell("p0", "d1", VOTER).encode() for n in (1, 2, 3)}
@@ -47,7 +51,13 @@ class Hosts:
         self.master: Master = world.master()
         calls = TServerCalls(self.master.tservers, self.lanes)
         stores = self.master.books.stores
-        leaders = LeaderChoice(world.table, calls, lambda _: None)
+        self.requests: list[Collection[bytes]] = []
+        table, changed = world.table, self.requests.append
+        leaders = (
+            LeaderChoice.by_coordination(table, calls, changed, world.coordination)
+            if self.stands
+            else LeaderChoice.by_master(table, calls, changed)
+        )
         self.placement = Placement(stores, calls, world.clock, lambda _: None, self.master.books.note_assigned, leaders)
         self.repairer = Repairer(stores, world.clock, leaders.held, LIMITS, self.placement.request_leader, tuple)
 
@@ -63,6 +73,10 @@ class Hosts:
                 max(states, default=None), states, len(states), 100 * len(states),
             )
         ]  # fmt: skip
+        if self.stands:
+            candidate = TabletCandidate(name, placement, "d1", max(states, default=0), states)
+            session = self.world.sessions[self.tservers[name].session]
+            self.world.coordination.campaign(session, {election_of("1", "t-00000"): candidate.encode()})
 
     def name(self, state: int) -> None:
         """The books name a state."""
@@ -120,11 +134,11 @@ class Hosts:
         return next((name for name, tserver in self.tservers.items() if tserver.session == session), "")
 
 
-@pytest.fixture
-def hosts(world: World) -> Iterator[Hosts]:
+@pytest.fixture(params=["master", "coordination"])
+def hosts(world: World, request: pytest.FixtureRequest) -> Iterator[Hosts]:
     """Four live hosts."""
     with ExitStack() as stack:
-        yield Hosts(world, stack)
+        yield Hosts(world, stack, request.param)
 
 
 def test_the_voter_with_the_newest_state_leads_and_no_other_host(hosts: Hosts) -> None:
@@ -179,6 +193,29 @@ def test_without_the_named_state_a_tablet_waits_and_says_why_until_a_host_has_it
     hosts.hold("h2", 5, 7)
     hosts.until("h2", "the host that got the state")
     assert ROW not in hosts.placement.problems
+
+
+@pytest.mark.parametrize("hosts", ["coordination"], indirect=True)
+def test_a_placement_is_requested_when_a_host_stands_of_which_a_tablet_waits(hosts: Hosts) -> None:
+    leaders = hosts.placement.leaders
+    hosts.name(7)
+    hosts.cycle()
+    assert ROW in hosts.placement.problems
+    hosts.wait_answers()
+    hosts.requests.clear()
+    leaders.watch()
+    assert not hosts.requests, "a placement is requested although nothing is new"
+    hosts.hold("h2", 5, 7)
+    leaders.watch()
+    leaders.watch()
+    assert hosts.requests == [()], "one request for the news of one host"
+    hosts.cycle()
+    assert hosts.leader() == "h2"
+    hosts.wait_answers()
+    hosts.requests.clear()
+    hosts.hold("h2", 5, 7, 9)
+    leaders.watch()
+    assert not hosts.requests, "a placement is requested although no tablet waits"
 
 
 def test_a_tablet_of_which_a_host_says_that_it_can_t_lead_goes_to_another_voter(hosts: Hosts) -> None:

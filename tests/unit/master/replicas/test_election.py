@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bookkeeper.master.index.tablet_replicas import TabletReplica
-from bookkeeper.master.replicas.election import Candidate, NewestState, candidates, why_nobody
+from bookkeeper.master.replicas.election import Candidate, candidates, newest, why_nobody
 from bookkeeper.master.replicas.held_states import HeldState, HeldStates
 from bookkeeper.metadata.values import JOINING, VOTER, ReplicaCell, ReplicaRole
 from bookkeeper.model import HostIdentity
@@ -56,7 +56,7 @@ def test_before_the_first_state_a_voter_needs_no_files() -> None:
     ],
 )
 def test_the_newest_state_then_the_fewest_tablets_then_the_name(those: list[tuple[str, int, int]], chosen: str) -> None:
-    assert NewestState().choose([Candidate(f"s-{host}", host, *rest) for host, *rest in those]).host == chosen
+    assert newest([Candidate(f"s-{host}", host, *rest) for host, *rest in those]).host == chosen
 
 
 def test_it_is_said_why_nobody_may_lead() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bookkeeper.master.replicas.election import candidates
 from bookkeeper.master.replicas.repair_state import Demote, Join, Step
 from bookkeeper.metadata.values import JOINING, VOTER
 from tests.support.faults import fault
@@ -51,6 +53,12 @@ def happen(world: PlanWorld, event: Event) -> None:
             set_wanted(tablet, 2 + number % 2)
 
 
+def leads_of(world: PlanWorld) -> dict[str, int]:
+    """The tablets that each host leads."""
+    found = Counter(tablet.leader for tablet in world.tablets.values())
+    return {name: found[name] for name in world.hosts}
+
+
 def set_wanted(tablet: Tablet, replicas: int) -> None:
     """``table.replicas`` changes; ``table.copies_min`` stays a majority."""
     tablet.wanted, tablet.copies_needed = replicas, replicas // 2 + 1
@@ -68,15 +76,19 @@ def run(world: PlanWorld, events: Sequence[Event]) -> PlanWorld:
 
 
 @settings(max_examples=150, deadline=None)
-@given(EVENTS, st.integers(1, 4), st.integers(2, 3))
+@given(EVENTS, st.integers(1, 4), st.integers(2, 3), st.booleans())
 def test_whatever_happens_enough_copies_are_left_and_in_the_end_each_tablet_has_its_replicas(
-    events: list[Event], tablets: int, replicas: int
+    events: list[Event], tablets: int, replicas: int, in_order: bool
 ) -> None:
-    world = run(PlanWorld.of(5, tablets, replicas, replicas // 2 + 1, (100, 700)), events)
+    world = PlanWorld.of(5, tablets, replicas, replicas // 2 + 1, (100, 700))
+    world.in_order = in_order
+    run(world, events)
     assert not world.broken
     for tablet in world.tablets.values():
         assert [one.cell.role for one in tablet.replicas()] == [VOTER] * tablet.wanted
         assert len(world.in_sync(tablet)) == tablet.wanted
+        leads = leads_of(world)
+        assert leads[tablet.leader or ""] - min(leads[one.host] for one in tablet.replicas()) < 2, "leaders are uneven"
 
 
 @settings(max_examples=60, deadline=None)
@@ -284,6 +296,60 @@ def test_e54_red_a_joiner_votes_without_data() -> None:
     voters = [one.host for one in world.tablets[b"1;0"].replicas() if one.is_voter]
     assert "h3" in voters
     assert "h3" not in world.in_sync(world.tablets[b"1;0"]), "an empty host votes"
+
+
+def joiner_after_a_compaction() -> tuple[PlanWorld, list[str]]:
+    """h3 joins when the leader has compacted: it holds the newest state and not the named one. All others are lost as
+    soon as it votes. The hosts that may lead then.
+    """
+    world = PlanWorld.of(4, 1, 3, 2)
+    world.kill("h2")
+    world.now_ms += 10_000
+    world.elect()
+    world.plan()
+    tablet = world.tablets[b"1;0"]
+    world.make_state(tablet)
+    for host in ("h1", "h3"):
+        world.copy(tablet, host)
+    voted = False
+    for _ in range(4):
+        world.now_ms += TICK_MS
+        voted = voted or "Finalize" in kinds(world.plan())
+        if voted:
+            break
+        world.name(tablet)
+    for name in ("h0", "h1"):
+        world.kill(name)
+    able = candidates(tablet.replicas(), world.sessions(), world.held(tablet), tablet.named, {})
+    return world, [one.host for one in able]
+
+
+def test_e22_a_joiner_that_votes_may_lead_when_all_others_are_lost() -> None:
+    world, able = joiner_after_a_compaction()
+    assert world.steps["Finalize"] == 1
+    assert able == ["h3"]
+
+
+def test_e22_red_a_joiner_votes_that_may_not_lead() -> None:
+    with fault("joiner-votes-before-the-name"):
+        world, able = joiner_after_a_compaction()
+    assert world.steps["Finalize"] == 1
+    assert able == [], "no host may lead although h3 has every record"
+
+
+def test_a_joiner_votes_at_once_when_the_newest_state_lacks_copies_without_it() -> None:
+    world = PlanWorld.of(4, 1, 3, 2)
+    for name in ("h1", "h2"):
+        world.kill(name)
+    world.now_ms += 10_000
+    tablet = world.tablets[b"1;0"]
+    tablet.leader = "h0"
+    world.plan()
+    world.make_state(tablet)
+    world.copy(tablet, "h3")
+    assert "Finalize" in kinds(world.plan()), "the newest state is never named"
+    world.name(tablet)
+    assert tablet.named == tablet.newest
 
 
 def replicas_reduced() -> PlanWorld:

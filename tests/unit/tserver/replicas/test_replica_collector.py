@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.errors import UnavailableError
-from bookkeeper.metadata import keys
+from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, RowPut
+from bookkeeper.model import Extent
 from bookkeeper.replicas.values import Placement, Stage
 from bookkeeper.tserver.replicas.offer_checks import ReplicaRow, RowReplica
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
@@ -33,6 +34,45 @@ class Reading:
         return self.files
 
 
+class AwayBooks:
+    """Books that can't be read."""
+
+    def row(self, extent: Extent) -> ReplicaRow | None:
+        raise UnavailableError(f"the row of {extent} is away")
+
+    def rows(self, table_id: str) -> Mapping[str, ReplicaRow]:
+        raise UnavailableError(f"the rows of {table_id} are away")
+
+    def held_files(self, table_id: str) -> frozenset[str]:
+        raise UnavailableError(f"the holds of {table_id} are away")
+
+
+@dataclass(slots=True)
+class CountedBooks:
+    """Counts the reads of rows."""
+
+    books: ReplicaBooks
+    reads: list[str] = field(default_factory=list)
+
+    def row(self, extent: Extent) -> ReplicaRow | None:
+        self.reads.append(f"row {extent.end_row!r}")
+        return self.books.row(extent)
+
+    def rows(self, table_id: str) -> Mapping[str, ReplicaRow]:
+        self.reads.append(f"table {table_id}")
+        return self.books.rows(table_id)
+
+    def held_files(self, table_id: str) -> frozenset[str]:
+        return self.books.held_files(table_id)
+
+
+class UnheldBooks(ReplicaBooks):
+    """Books whose holds can't be read."""
+
+    def held_files(self, table_id: str) -> frozenset[str]:
+        raise UnavailableError(f"the holds of {table_id} are away")
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[ReplicaWorld]:
     """host1 leads and host2 follows."""
@@ -43,8 +83,7 @@ def world(tmp_path: Path) -> Iterator[ReplicaWorld]:
 
 def collector(world: ReplicaWorld, name: str = "host2") -> ReplicaCollector:
     """The collector of a host."""
-    books = ReplicaBooks(world.books)
-    return ReplicaCollector(world.host(name).disk.replicas, books.rows, books.held_files, world.clock, DIE)
+    return ReplicaCollector(world.host(name).disk.replicas, ReplicaBooks(world.books), world.clock, DIE)
 
 
 def names(world: ReplicaWorld, name: str = "host2") -> list[str]:
@@ -91,11 +130,7 @@ def test_nothing_is_deleted_while_the_holds_can_t_be_read(world: ReplicaWorld) -
     _, new = compacted(world)
     world.name_state(new, [SECOND])
 
-    def unreadable(table_id: str) -> frozenset[str]:
-        raise UnavailableError(f"the holds of table {table_id} can't be read")
-
-    rows = ReplicaBooks(world.books).rows
-    ReplicaCollector(world.host("host2").disk.replicas, rows, unreadable, world.clock, DIE).collect()
+    ReplicaCollector(world.host("host2").disk.replicas, UnheldBooks(world.books), world.clock, DIE).collect()
     assert names(world) == [FIRST, SECOND]
 
 
@@ -138,10 +173,7 @@ def test_p15_a_file_that_a_page_reads_stays(world: ReplicaWorld) -> None:
 def test_nothing_goes_because_of_books_that_can_not_be_read(world: ReplicaWorld) -> None:
     compacted(world)
 
-    def unreadable(table_id: str) -> Mapping[str, ReplicaRow]:
-        raise UnavailableError(f"the rows of {table_id} are away")
-
-    broken = ReplicaCollector(world.host("host2").disk.replicas, unreadable, lambda _: (), world.clock, DIE)
+    broken = ReplicaCollector(world.host("host2").disk.replicas, AwayBooks(), world.clock, DIE)
     for _ in range(3):
         broken.collect()
     assert names(world) == [FIRST, SECOND]
@@ -179,6 +211,27 @@ def test_a_tablet_without_a_row_is_missed_twice_before_its_replica_goes(world: R
     assert names(world) == [FIRST, SECOND], "a replica goes after one read without its row"
     found.collect()
     assert names(world) == []
+
+
+def test_only_the_rows_of_replicas_here_are_read_unless_one_is_not_where_it_was(world: ReplicaWorld) -> None:
+    compacted(world)
+    others = {keys.PREV_ROW: values.encode_prev_row(None), keys.DIR: values.encode_dir("t-other")}
+    world.books.put([RowPut(keys.tablet_row(EXTENT.table_id, b"other"), others)], next(world.ranks))
+    books = CountedBooks(ReplicaBooks(world.books))
+    found = ReplicaCollector(world.host("host2").disk.replicas, books, world.clock, DIE)
+    found.collect()
+    assert books.reads == [f"row {EXTENT.end_row!r}"], "a host reads rows of tablets that it does not hold"
+    world.books.put([RowPut(ROW, {keys.DIR: values.encode_dir("t-left")})], next(world.ranks))
+    moved = {**others, keys.DIR: values.encode_dir(KEY.directory)}
+    cell = world.books.get(ROW, ("replica",))
+    assert cell is not None
+    moved |= {column: one.value for column, one in cell.cells.items()}
+    world.books.put([RowPut(keys.tablet_row(EXTENT.table_id, b"other"), moved)], next(world.ranks))
+    found.collect()
+    assert books.reads[1:] == [f"row {EXTENT.end_row!r}", f"table {EXTENT.table_id}"]
+    found.collect()
+    assert books.reads[3:] == ["row b'other'"], "the tablet's new rows are not noted"
+    assert names(world) == [FIRST, SECOND]
 
 
 def test_leftovers_go_and_a_leader_keeps_what_it_is_writing(world: ReplicaWorld) -> None:

@@ -566,7 +566,7 @@ def test_two_senders_at_once_and_a_collector_leave_one_good_replica(world: Repli
     for number in range(6):
         segment_id = world.flush("host1", f"{number}.parquet") if number != 3 else world.compact("host1", "3.parquet")
         offers.append(world.offer_of("host1", "host2", segment_id))
-    collector = ReplicaCollector(host.disk.replicas, ReplicaBooks(world.books).rows, lambda _: (), world.clock, DIE)
+    collector = ReplicaCollector(host.disk.replicas, ReplicaBooks(world.books), world.clock, DIE)
     failures: list[BaseException] = []
     is_over = threading.Event()
 
