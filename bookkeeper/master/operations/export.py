@@ -52,7 +52,7 @@ from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Step,
 from bookkeeper.master.index.snapshot import chained, tablet_view
 from bookkeeper.master.operations.context import Context, drop_files, number, online_table, remove_files, text
 from bookkeeper.master.operations.holds import hold_named, release_holds
-from bookkeeper.master.operations.replica_hosts import REPLICA_PROPERTIES, newest_states, why_unnamed
+from bookkeeper.master.operations.replica_hosts import REPLICA_PROPERTIES, newest_states, replicas_wanted, why_unnamed
 from bookkeeper.master.operations.requests import (
     check_request,
     close_request,
@@ -220,6 +220,8 @@ class ExportTable:
         return Done(number(call.state, "records"))
 
     def _why_unnamed(self, table_id: str) -> str:
+        if replicas_wanted(self.context.config().table(table_id).properties) == 1:
+            return ""
         made = newest_states(self.context, table_id)
         rows = chained(tablet_rows(self.context, table_id, ("tablet", keys.REPLICA_FAMILY)), (table_id,))
         return why_unnamed([tablet_view(row) for row in rows if keys.is_tablet(row)], made)

@@ -413,8 +413,8 @@ def divide(context: Context, call: Call) -> Outcome:
             children = []
     if problems:
         return Wait(f"{len(problems)} tablets have too few copies: {problems[0]}", DIVIDE_AGAIN_MS)
-    for view in rows:
-        linked = split_rules.parts_linked(view.row, number(call.state, "serial"))
+    for row in (row.key for row in read_rows(context, call) if keys.PARTS in row.cells):
+        linked = split_rules.parts_linked(row, number(call.state, "serial"))
         context.stores.reign.check()
         context.stores.table.delete(linked.deletes, linked.rank)
     report_changes(context, call.state)
