@@ -71,6 +71,12 @@ class NotServingError(TransientError):
     code = "not_serving"
 
 
+class LogAwayError(UnavailableError):
+    """A log lies on a host that is away: work on this log waits, and no other."""
+
+    code = "log_away"
+
+
 class LeaseLostError(TransientError):
     """The process lost its session: it must not acknowledge or decide anything."""
 
@@ -178,6 +184,24 @@ class DeclinedError(PermanentError):
     code = "declined"
 
 
+AWAY_HOST = "away_host"
+"""Detail of an error: the host that did not answer, so that files on its disk could not be reached."""
+
+
+class HostAwayError(OSError):
+    """A file lies on the disk of a host that does not answer; the same call may succeed when the host is back."""
+
+    def __init__(self, host: str, reason: str) -> None:
+        super().__init__(errno.EHOSTDOWN, reason)
+        self.host = host
+        self.reason = reason
+
+
+def is_away(error: BookkeeperError) -> bool:
+    """Whether the call failed because a host did not answer whose disk has the file: only work on that file waits."""
+    return AWAY_HOST in error.details
+
+
 def is_full(error: OSError) -> bool:
     """Whether the system reports a full disk or an exhausted quota."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -187,4 +211,6 @@ def unavailable(action: str, error: OSError) -> UnavailableError:
     """The error to raise when the system refuses an action that changed nothing; NoSpaceError when a disk is full."""
     if is_full(error):
         return NoSpaceError(f"{action}: no space is left on that disk; make room there, and it continues by itself")
+    if isinstance(error, HostAwayError):  # its reason names the file and the next step
+        return UnavailableError(error.reason, {AWAY_HOST: error.host})
     return UnavailableError(f"{action}: {error}")

@@ -6,10 +6,15 @@ from collections.abc import Iterator
 
 import click
 
-from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas, WaitingFiles
+from bookkeeper.rpc.contract.host_messages import HostInfo, SegmentStanding, TabletReplicas, WaitingFiles
 from shell import parameters
-from shell.output import Output, Record, printable
+from shell.output import Output, Record, printable, utc
 from shell.shell_session import Session, in_session
+
+COLUMNS = (
+    *("host", "state", "zone", "away_since", "replicas", "joining", "joined", "serves", "bytes", "lacks"),
+    *("incarnation", "lost_logs", "problem"),
+)
 
 
 def host_state(host: HostInfo) -> str:
@@ -32,15 +37,18 @@ def joined_part(host: HostInfo) -> str | None:
 def hosts(session: Session, output: Output) -> None:
     """List the hosts: the replicas that each is to hold, how many of them join, the tablets that it serves, its bytes.
 
-    A host is "alive", "away" (no process of it runs), or "draining". Its bytes are those of its replicas; "-" when it
-    does not answer. Tablets of tables with one replica count as served, and have no replica here. LACKS: the segments
-    that leaders on other hosts have for it; JOINED: the part of the joining replicas that is here. With --json also
-    the bytes of these, and what other hosts lack of the tablets that it leads.
+    A host is "alive", "away" (no process of it runs), or "draining". Its zone is shown while it lives. Its bytes are
+    those of its replicas; "-" when it does not answer. Tablets of tables with one replica count as served, and have no
+    replica here. LACKS: the segments that leaders on other hosts have for it; JOINED: the part of the joining replicas
+    that is here. LOST LOGS: those on it that tablets go on without, one for each tablet; they come back with the host.
+    With --json also the bytes of these, and what other hosts lack of the tablets that it leads.
     """
     rows: list[Record] = [
         {
             "host": host.name,
             "state": host_state(host),
+            "zone": host.zone or None,
+            "away_since": utc(host.away_since_ms or 0),
             "replicas": host.replicas,
             "joining": host.joining,
             "serves": host.leads,
@@ -54,23 +62,12 @@ def hosts(session: Session, output: Output) -> None:
             "joined_bytes": host.joined_bytes,
             "address": host.address,
             "incarnation": host.incarnation,
+            "lost_logs": host.lost_logs,
             "problem": host.problem or None,
         }
         for host in session.client.hosts.list()
     ]
-    columns = (
-        "host",
-        "state",
-        "replicas",
-        "joining",
-        "joined",
-        "serves",
-        "bytes",
-        "lacks",
-        "incarnation",
-        "problem",
-    )
-    output.records(rows, columns, "no hosts")
+    output.records(rows, COLUMNS, "no hosts")
 
 
 @click.group()
@@ -99,6 +96,20 @@ def undrain(session: Session, output: Output, name: str) -> None:
     output.result(f"host {name} may hold replicas again", {"host": name})
 
 
+@host.command()
+@click.argument("name", metavar="HOST")
+@in_session
+def forget(session: Session, output: Output, name: str) -> None:
+    """Accept that the disk of a host is lost for ever, with the logs on it. Tablets that wait for these logs, or that
+    go on without them, need them no more.
+
+    The records that only these logs had are lost; `tablets` and `segments` name them until then. It is refused while
+    the host is alive with that disk.
+    """
+    session.client.hosts.forget(name)
+    output.result(f"the logs on the lost disk of host {name} are forgotten", {"host": name})
+
+
 def replicas_text(tablet: TabletReplicas) -> str:
     """The hosts of a tablet in a few words: ``*`` marks the leader."""
     words = []
@@ -109,8 +120,17 @@ def replicas_text(tablet: TabletReplicas) -> str:
     return ", ".join(words)
 
 
+def with_lost_logs(segment: SegmentStanding, tablet: TabletReplicas) -> str:
+    """The reason why a segment waits; of the named state also the logs that the tablet is served without."""
+    if segment.segment_id != tablet.named or not tablet.lost_logs:
+        return segment.waits_for
+    return f"{segment.waits_for}; without the tail of {', '.join(tablet.lost_logs)}"
+
+
 def segment_records(tablet: TabletReplicas) -> Iterator[Record]:
-    """The segments that any host has of a tablet, oldest first; then the files that wait to be deleted, by reason."""
+    """The segments that any host has of a tablet, oldest first; then the files that wait to be deleted, by reason, and
+    those that are damaged.
+    """
     end_row = tablet.extent.end_row
     through = {"through": None if end_row is None else printable(end_row)}
     for one in tablet.segments:
@@ -123,7 +143,7 @@ def segment_records(tablet: TabletReplicas) -> Iterator[Record]:
             "retained": one.retained,
             "held_by": list(one.held_by),
             "acked_by": list(one.acked_by),
-            "waits_for": one.waits_for,
+            "waits_for": with_lost_logs(one, tablet),
         }
     reasons: dict[str, dict[str, WaitingFiles]] = {}
     for replica in tablet.replicas:
@@ -140,6 +160,25 @@ def segment_records(tablet: TabletReplicas) -> Iterator[Record]:
             "held_by": sorted(hosts),
             "acked_by": [],
             "waits_for": f"deletion: {reason}",
+        }
+    yield from damage_records(tablet, through)
+
+
+def damage_records(tablet: TabletReplicas, through: Record) -> Iterator[Record]:
+    """The files that are damaged on hosts of a tablet, one record for all."""
+    damaged = {one.host: one.held.damaged for one in tablet.replicas if one.held is not None and one.held.damaged}
+    if damaged:
+        yield {
+            **through,
+            "segment": None,
+            "base": None,
+            "major": None,
+            "files": len({name for names in damaged.values() for name in names}),
+            "bytes": None,
+            "retained": None,
+            "held_by": sorted(damaged),
+            "acked_by": [],
+            "waits_for": "a sound copy of another host: the files are damaged",
         }
 
 

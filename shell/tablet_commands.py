@@ -41,9 +41,10 @@ def tablets(session: Session, output: Output, table: str) -> None:
 
     A tablet has the rows after AFTER, up to and including THROUGH. Its state is "served"; "loading" while its tablet
     server reads its files; "unknown" before that server's first report; "unassigned" while it waits for the logs of a
-    dead tablet server; or "needs help" when it can't be read or written. The problem then names the next step, and the
-    cluster retries within a minute. A served tablet may have a problem, too; its tablet server retries the failed work
-    every half minute. A table with several replicas also shows the hosts of each tablet, "*" for the one that leads.
+    dead tablet server, and the problem says when these lie on a host that is away; or "needs help" when it can't be
+    read or written. The problem then names the next step, and the cluster retries within a minute. A served tablet
+    may have a problem, too; its tablet server retries the failed work every half minute. A table with several
+    replicas also shows the hosts of each tablet, "*" for the one that leads.
     """
     info = session.client.tables.get(table)
     found = session.client.tables.locate(info.table_id)
@@ -59,12 +60,27 @@ def tablets(session: Session, output: Output, table: str) -> None:
 @click.command()
 @_TABLE
 @click.argument("rows", type=parameters.row, nargs=-1, required=True, metavar="ROW...")
+@click.option(
+    "--onto",
+    metavar="HOST,...",
+    default="",
+    help="Move the tablets that end at these rows to these hosts, as many as the table has replicas.",
+)
 @in_session
-def addsplits(session: Session, output: Output, table: str, rows: tuple[bytes, ...]) -> None:
-    """Split tablets of a table at these rows; the table stays in use, and its replication continues."""
-    session.client.tables.add_splits(table, rows)
+def addsplits(session: Session, output: Output, table: str, rows: tuple[bytes, ...], onto: str) -> None:
+    """Split tablets of a table at these rows; the table stays in use, and its replication continues.
+
+    With --onto, each tablet that ends at one of these rows first writes its rows into files of its own; then the chosen
+    hosts get these, and the other hosts let the tablet go. The command returns when the move has begun; `tablets` shows
+    the hosts, and `operations` the move.
+    """
+    hosts = [host for host in onto.split(",") if host]
+    session.client.tables.add_splits(table, rows, hosts)
     shown = [printable(row) for row in sorted(set(rows))]
-    output.result(f"tablets of table {table} end at {', '.join(shown)}", {"name": table, "splits": shown})
+    move = f"; those that end there move to {', '.join(hosts)}" if hosts else ""
+    output.result(
+        f"tablets of table {table} end at {', '.join(shown)}{move}", {"name": table, "splits": shown, "onto": hosts}
+    )
 
 
 @click.command()

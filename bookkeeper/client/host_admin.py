@@ -23,6 +23,10 @@ class Hosts:
         """Let a host give away its replicas, or let it have some again. Raises NotFoundError."""
         self._master.call("drain_host", name, draining)
 
+    def forget(self, name: str) -> None:
+        """Accept that the logs on the lost disk of a host are lost for ever. Raises NotFoundError, RefusedError."""
+        self._master.call("forget_host", name)
+
     def replicas(self, table_id: str, with_segments: bool = False) -> Sequence[TabletReplicas]:
         """The replicas of each tablet of a table, in order. Raises NotFoundError."""
         found: Sequence[TabletReplicas] = self._master.call("table_replicas", table_id, with_segments)

@@ -172,11 +172,12 @@ class Tables:
         ends = (found.extent.end_row for found in self.locate(self.get(name).table_id))
         return [row for row in ends if row is not None]
 
-    def add_splits(self, name: str, rows: Sequence[bytes]) -> None:
+    def add_splits(self, name: str, rows: Sequence[bytes], onto: Sequence[str] = ()) -> None:
         """Split tablets, so that tablets end at these rows, too. Writes and scans of the split tablets wait for the
-        time of a flush. Raises NotFoundError, InvalidInputError.
+        time of a flush. ``onto``: the tablets that end at these rows begin to move to these hosts, as many as the table
+        has replicas. Raises NotFoundError, InvalidInputError, and RefusedError for a host that can't take replicas.
         """
-        self._master.call("add_splits", name, sorted(set(rows)))
+        self._master.call("add_splits", name, sorted(set(rows)), sorted(set(onto)))
 
     def merge(self, name: str, after: bytes | None = None, through: bytes | None = None) -> None:
         """Merge all tablets that hold rows between ``after``, excluded, and ``through``, included, into one tablet;

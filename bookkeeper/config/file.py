@@ -152,7 +152,9 @@ def joined_settings(
     nested = home.is_relative_to(cluster.directory)
     where = os.path.relpath(cluster.directory, home) if nested else str(cluster.directory)
     data = {section: getattr(cluster, section).model_dump() for section in Sections.model_fields}
-    _override(data, {"host.name": name, "host.cluster": where, "standalone.hosts": 1, **(overrides or {})})
+    _override(
+        data, {"host.name": name, "host.zone": "", "host.cluster": where, "standalone.hosts": 1, **(overrides or {})}
+    )
     settings = _validated(data, home)
     problems = joining_problems(settings) if isinstance(settings, Settings) else settings
     if isinstance(settings, Settings) and not problems:

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 from pydantic import Field, model_validator
 
 from bookkeeper.config.processes import MasterSettings, ReplaySettings, TServerSettings
-from bookkeeper.config.setting import KIB, MIB, Count, Millis, Name, Section, Unit, required, setting
+from bookkeeper.config.setting import KIB, MIB, Bytes, Count, Millis, Name, Section, Unit, required, setting
 
 
 class InstanceSettings(Section):
@@ -250,6 +250,12 @@ class HostSettings(Section):
         "Permanent name of this host, which no other host of the cluster ever gets; never change it",
         "the first host of a cluster",
     )
+    zone: Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9-]{0,30})?$")] = setting(
+        "",
+        "Zone of this host: a rack, a room or a disk that several hosts lose together. Replicas of a tablet go to "
+        "different zones while there are enough; empty: the host is a zone of its own",
+        "nothing is known of a machine until its owner says it",
+    )
     cluster: str = setting(
         "",
         "Directory of the cluster that this host has joined (relative to this directory), which holds books, logs, "
@@ -258,8 +264,19 @@ class HostSettings(Section):
     )
 
 
+class StorageSettings(Section):
+    """The place of new files."""
+
+    logs: Literal["shared", "host"] = setting(
+        "shared",
+        "Place of the logs of tservers that start from now on: shared = the cluster's Volume, host = the disk of the "
+        "tserver's own host (of the one tserver that holds the host's replicas; others use the Volume)",
+        "any host can read a log on the Volume, also when the host that wrote it is away",
+    )
+
+
 class ReplicasSettings(Section):
-    """The repair of tables with several replicas (``table.replicas``)."""
+    """The repair of tables with several replicas (``table.replicas``), and the check of their files."""
 
     repair_after_ms: Millis = setting(
         300_000,
@@ -270,6 +287,16 @@ class ReplicasSettings(Section):
         4,
         "Replicas that join at a time, in the whole cluster",
         "a copy of a tablet takes the disk and the network of its leader",
+    )
+    check_interval_ms: Millis = setting(
+        86_400_000,
+        "Time between two rounds in which a host compares all its segment files with their checksums",
+        "a damaged file is found while other hosts still have sound copies, also when nobody reads it",
+    )
+    check_bytes_max: Bytes = setting(
+        8 * MIB,
+        "Most bytes that such a round reads in a second",
+        "reads and writes do not notice it, and a disk of a terabyte takes a day and a half",
     )
     election: Literal["master", "coordination"] = setting(
         "master",
@@ -316,6 +343,7 @@ class Sections(Section):
     monitor: MonitorSettings = Field(default_factory=MonitorSettings)
     files: FilesSettings = Field(default_factory=FilesSettings)
     host: HostSettings = Field(default_factory=HostSettings)
+    storage: StorageSettings = Field(default_factory=StorageSettings)
     replicas: ReplicasSettings = Field(default_factory=ReplicasSettings)
     standalone: StandaloneSettings = Field(default_factory=StandaloneSettings)
 

@@ -23,6 +23,9 @@ VALUE_BYTES_MAX = 64 * 1024
 REPLICAS_MAX = 7
 """Most replicas of a tablet: a leader sends each new segment to every other one."""
 
+WAIT = "wait"
+"""Value of ``table.failover``: a tablet waits for the host that has its log."""
+
 DurabilityName = Literal["sync", "flush", "log", "none"]
 CompressionName = Literal["lz4", "zstd", "snappy", "none"]
 SwitchName = Literal["false", "true"]
@@ -102,7 +105,7 @@ class TableProperties(BaseModel):
         default=1,
         alias="table.replicas",
         description="Hosts that hold the segments of each tablet. 1: they lie on the cluster's Volume. More: each of "
-        "these hosts has them on its own disk. 1 is right for one machine.",
+        "these hosts has them on its own disk. It may change while the table is written. 1 is right for one machine.",
     )
     copies_min: Annotated[int, Field(ge=0, le=REPLICAS_MAX)] = Field(
         default=0,
@@ -110,6 +113,20 @@ class TableProperties(BaseModel):
         description="Replicas that must hold a new segment durably before the books name it and its logs may go; at "
         "most table.replicas. 0 = a majority of table.replicas: a destroyed disk has none of the only copies.",
     )
+
+    failover: Annotated[str, Field(pattern=r"^(wait|[1-9][0-9]{0,12})$")] = Field(
+        default=WAIT,
+        alias="table.failover",
+        description="What a tablet does when its newest records are in a log on a host that stays away. wait: it is "
+        "not served until the host is back, and loses nothing. A number of ms: after so long without the host it is "
+        "served without these records, and gets them when the host is back. Needs several replicas. wait is right "
+        "where each read must see each acknowledged write.",
+    )
+
+    @property
+    def failover_ms(self) -> int | None:
+        """The time without a host after which the logs on it are given up; None = never."""
+        return None if self.failover == WAIT else int(self.failover)
 
     @property
     def copies_needed(self) -> int:
@@ -156,6 +173,11 @@ def parse_properties(properties: Mapping[str, str]) -> TableProperties:
         raise InvalidInputError(
             f"property table.copies_min is {parsed.copies_min} and table.replicas is {parsed.replicas}: no segment "
             "would ever have so many copies; set table.copies_min to at most table.replicas"
+        )
+    if parsed.failover != WAIT and parsed.replicas == 1:
+        raise InvalidInputError(
+            f"property table.failover is {parsed.failover} and table.replicas is 1: no other host has the segments of "
+            "such a table; give it several replicas, or leave table.failover at wait"
         )
     return parsed
 

@@ -18,13 +18,14 @@ from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.config import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import BookkeeperError, LeaseLostError
+from bookkeeper.log_homes.opening import open_homes, open_logs
 from bookkeeper.master.automatic_splits import AutomaticSplits
 from bookkeeper.master.books.books_cycle import Books
 from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_claim
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.tserver_calls import TServerCalls
-from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.calls.tservers import LOG_TIMEOUT_MS, TServers
 from bookkeeper.master.cycle.cycle import Cycle, CycleTiming
 from bookkeeper.master.cycle.event_queue import EventQueue
 from bookkeeper.master.cycle.knowledge import Knowledge, knowledge_of
@@ -39,7 +40,8 @@ from bookkeeper.master.index.shipments import Shipments
 from bookkeeper.master.operation_kinds import all_operations
 from bookkeeper.master.operations.context import Context, MasterHooks, OperationSettings
 from bookkeeper.master.operations.quarantine import range_args
-from bookkeeper.master.operations.split_merge import claimed_rows, merging_rows
+from bookkeeper.master.operations.replica_moves import MOVE_KIND, move_args, moves_under_way
+from bookkeeper.master.operations.split_merge import STORE_KIND, claimed_rows, merging_rows
 from bookkeeper.master.origins.origin_parts import OriginParts
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine
@@ -50,6 +52,9 @@ from bookkeeper.master.queries.target_states import Now
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.master.reign.reign_stores import ReignStores
+from bookkeeper.master.replicas.away_hosts import AwayHosts
+from bookkeeper.master.replicas.change_store import change_store_args
+from bookkeeper.master.replicas.failover import LogFailover
 from bookkeeper.master.replicas.leader_choice import LeaderChoice
 from bookkeeper.master.replicas.repair_state import RepairLimits
 from bookkeeper.master.replicas.repairer import Repairer
@@ -106,7 +111,9 @@ class Leadership:
     def hosts(self) -> HostQueries:
         """The answers about hosts and replicas."""
         problems = {} if self.queries.states is None else self.queries.states.problems
-        return HostQueries(self.queries.table, self.tservers, self.queries.read_config, problems)
+        return HostQueries(
+            self.queries.table, self.tservers, self.queries.read_config, self.cycle.repairer.away, problems
+        )
 
     def start(self) -> None:
         """Start the threads."""
@@ -217,12 +224,15 @@ def assemble(
     rounds = Rounds(table, coordination, reign, own_id, settings.metadata_url)
     rounds.begin()
     event_queue, volume = EventQueue(), open_volume(settings)
-    tservers = TServers(coordination, pool, volume)
+    homes = open_homes(table, volume)
+    logs = open_logs(volume, homes, coordination, partial(pool.tserver, timeout_ms=LOG_TIMEOUT_MS), clock)
+    tservers = TServers(coordination, pool, logs, homes)
     calls = TServerCalls(tservers, KeyedExecutors())
     peers = PeerMasters(peer_pool, own_id, FileRoots.of(settings))
     store = FateStore(table, reign)
-    books = Books(stores, volume)
-    recovery = TServerRecovery(tservers, reign, partial(read_claim, table, stores.config))
+    books = Books(stores, logs)
+    recovery = TServerRecovery(tservers, reign, partial(read_claim, table, stores.config), clock)
+    failover = LogFailover(stores, clock, homes.all, is_loaded=lambda session, row: placement.is_loaded(session, row))
     placement = Placement(
         stores,
         calls,
@@ -232,14 +242,23 @@ def assemble(
         leaders=leader_choice(settings, coordination, table, calls, event_queue),
         claimed=lambda: claimed_rows(fate.pending()),
         unrecoverable=recovery.problems,
+        waiting=recovery.waiting,
+        losses=lambda: failover.losses,
     )
     limits = RepairLimits(settings.replicas.repair_after_ms, settings.replicas.joins_max, flight_ms)
+    away = AwayHosts(coordination, clock)
     repairer = Repairer(
         stores,
         clock,
         placement.leaders.held,
         limits,
         placement.request_leader,
+        moves=lambda: moves_under_way(fate.pending()),
+        rewrite=lambda name, view: fate.submit(
+            MOVE_KIND, move_args(name, [view.extent.end_row], [one.host for one in view.replicas])
+        ),
+        away=away,
+        change_store=lambda table: begin_store_change(fate, table),
         meetings=lambda: merging_rows(fate.pending()),
     )
     hooks = MasterHooks(
@@ -261,7 +280,7 @@ def assemble(
         DispatchSettings.of(settings), clock, reign, calls, event_queue, replicating, shipping, quarantine
     )
     timing = CycleTiming(clock, rng, settings.master)
-    cycle = Cycle(timing, calls, books, placement, repairer, recovery, dispatcher, event_queue)
+    cycle = Cycle(timing, calls, books, placement, repairer, failover, recovery, dispatcher, event_queue)
     origins = OriginParts.of(stores, clock, age_clock, tservers, peers, fate, own_id, settings.tserver.paths_apart_ms)
     splits = AutomaticSplits(stores, tservers, fate, clock, rng)
     records = store.load()
@@ -285,6 +304,14 @@ def assemble(
         origins=origins,
         splits=splits,
     )
+
+
+def begin_store_change(fate: FateEngine, table: str) -> None:
+    """Begin to move the tablets of a table, unless an operation on the table runs: the next cycle asks again."""
+    args = change_store_args(table)
+    locks = set(fate.kinds[STORE_KIND].locks(args))
+    if not any(locks & set(running.locks) for running in fate.pending() if not running.ended):
+        fate.submit(STORE_KIND, args)
 
 
 def leader_choice(

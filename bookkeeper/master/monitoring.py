@@ -2,7 +2,7 @@
 
 Arrives: a master process. Leaves: :class:`Observation` and :class:`RetainedFile` values for :mod:`bookkeeper.monitor`.
 It reads the same data as clients' calls, holds a lock of the master only for the time of a copy, and writes nothing.
-Runs in the monitor's thread.
+Runs in the monitor's threads: ``hosts``, ``tablets`` and ``tablet`` in one, the rest in the other.
 """
 
 from __future__ import annotations
@@ -134,6 +134,7 @@ class MasterSource:
             operations=tuple(operation_text(shown) for shown in operation_infos(lead)[:OPERATIONS_SHOWN_MAX]),
             problems=tuple(f"{where}: {what}" for where, what in problems(lead).items()),
             replicas=lead.cycle.repairer.progress,
+            tablets_without_logs=len(lead.cycle.failover.losses),
         )
 
     def retained(self) -> tuple[RetainedFile, ...]:
@@ -142,7 +143,7 @@ class MasterSource:
         if lead is None or not lead.reign.is_valid():
             return ()
         collector = lead.gc.runner
-        logs = lead.tservers.logs()
+        logs = lead.tservers.logs_in_reach()
         live = frozenset(lead.tservers.live())
         reasons = RetentionReasons(table_names(read_config(self.coordination).tables.values()))
         marked = gc_rules.parse_marks(collector.stores.table.scan(*keys.section(keys.DEL_PREFIX), ("del",)))

@@ -9,15 +9,18 @@ from bookkeeper.master.operations.bulk_import import ImportDirectory
 from bookkeeper.master.operations.clusters import DefineCluster, DeleteCluster
 from bookkeeper.master.operations.context import Context
 from bookkeeper.master.operations.export import ExportTable, ImportTable
+from bookkeeper.master.operations.lost_disks import FORGET_HOST_KIND, ForgetHost
 from bookkeeper.master.operations.properties import ChangeProperties
 from bookkeeper.master.operations.quarantine import RetryRange, SkipRange
 from bookkeeper.master.operations.read_only import SetReadOnly
+from bookkeeper.master.operations.replica_moves import MOVE_KIND, MoveReplicas
 from bookkeeper.master.operations.replicated_tables import DisableReplication, EnableReplication
-from bookkeeper.master.operations.split_merge import MERGE_KIND, SPLIT_KIND, AddSplits, MergeTablets
+from bookkeeper.master.operations.split_merge import MERGE_KIND, SPLIT_KIND, STORE_KIND, AddSplits, MergeTablets
 from bookkeeper.master.operations.streams import ForgetStreams, StreamDone
 from bookkeeper.master.operations.table_lifecycle import CreateTable, DeleteTable, SetGroups
 from bookkeeper.master.operations.user_changes import SetAuthorizations
 from bookkeeper.master.origins.end_origins import END_KIND, EndRoots, ForgetRoots
+from bookkeeper.master.replicas.change_store import ChangeStore
 
 
 def all_operations(context: Context) -> Mapping[str, Operation]:
@@ -32,8 +35,11 @@ def all_operations(context: Context) -> Mapping[str, Operation]:
         "import_table": ImportTable(context),
         "set_read_only": SetReadOnly(context),
         "set_authorizations": SetAuthorizations(context),
+        FORGET_HOST_KIND: ForgetHost(context),
         SPLIT_KIND: AddSplits(context),
+        STORE_KIND: ChangeStore(context),
         MERGE_KIND: MergeTablets(context),
+        MOVE_KIND: MoveReplicas(context),
         "define_cluster": DefineCluster(context),
         "delete_cluster": DeleteCluster(context),
         "enable_replication": EnableReplication(context),

@@ -23,8 +23,10 @@ from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.export import copy_args
+from bookkeeper.master.operations.lost_disks import FORGET_HOST_KIND, forget_host_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.read_only import read_only_args
+from bookkeeper.master.operations.replica_moves import MOVE_KIND, able_hosts, check_hosts, move_args
 from bookkeeper.master.operations.split_merge import MERGE_KIND, SPLIT_KIND, add_splits_args, merge_args
 from bookkeeper.master.operations.streams import STREAMS_MAX, forget_streams_args
 from bookkeeper.master.operations.table_lifecycle import create_table_args, set_groups_args
@@ -75,6 +77,7 @@ CONCURRENCY = {
     "set_authorizations": 4,
     "disk_usage": 4,
     "hosts": 2,
+    "forget_host": 2,
     "table_replicas": 2,
     "compact_table": 4,
     "add_splits": 4,
@@ -243,6 +246,13 @@ class MasterService:
         set_draining(self._coordination, name, draining)
         lead.cycle.event_queue.ask_full()
 
+    def forget_host(self, name: str) -> None:
+        """Returns when no tablet needs a log of the host's lost disk. Raises NotFoundError, RefusedError."""
+        tservers = self._lead.tservers
+        homes = {} if tservers.homes is None else tservers.homes.all()
+        args = forget_host_args(name, homes, tservers.sessions())
+        self._lead.fate.run(FORGET_HOST_KIND, args, FATE_WAIT_MS)
+
     def table_replicas(self, table_id: str, with_segments: bool) -> Sequence[TabletReplicas]:
         """See :meth:`HostQueries.replicas`."""
         return self._lead.hosts.replicas(table_id, with_segments)
@@ -261,9 +271,16 @@ class MasterService:
         self._lead.reign.check()
         return self._config().users.get(user, ())
 
-    def add_splits(self, name: str, rows: Sequence[bytes]) -> None:
-        """Returns when a tablet ends at each of these rows and, if any tserver lives, all tablets are assigned."""
+    def add_splits(self, name: str, rows: Sequence[bytes], onto: Sequence[str]) -> None:
+        """Returns when a tablet ends at each of these rows and, if any tserver lives, all tablets are assigned. With
+        ``onto``, their move to these hosts has begun then.
+        """
+        if onto:
+            config = self._config()
+            check_hosts(config.table_named(name), onto, able_hosts(self._lead.tservers.sessions(), config))
         self._lead.fate.run(SPLIT_KIND, add_splits_args(name, rows), FATE_WAIT_MS)
+        if onto:
+            self._lead.fate.submit(MOVE_KIND, move_args(name, rows, onto))
 
     def merge_tablets(self, name: str, rows: RowRange) -> None:
         """Returns when the tablets with rows in ``rows`` are one tablet and, if any tserver lives, it is assigned."""

@@ -29,6 +29,7 @@ file, or one that is about to name it.
 """
 TAKING_FAMILY = "location"
 ROOT_PREFIX = b"~root_"
+HOME_PREFIX = b"~home_"
 
 PREV_ROW = Column("tablet", b"prev_row")
 DIR = Column("tablet", b"dir")
@@ -49,6 +50,12 @@ OWNER = Column(OWNER_FAMILY, b"instance")
 ROUND = Column(OWNER_FAMILY, b"round")
 ROOT_HERE = Column("recv", b"here")
 """``recv:here`` of a ``~root`` row: this cluster has records of the log, and more may arrive."""
+HOME = Column("location", b"home")
+"""``location:home`` of a ``~home`` row: the host whose disk has the logs of the session."""
+HOME_ENDED = Column("location", b"ended")
+"""``location:ended`` of a ``~home`` row: the session ended in order, and each of its logs is sealed."""
+_LOST = b"lost:"
+"""Prefix of the qualifier of :func:`lost_column`."""
 _BY = b"by:"
 """Prefix of the qualifier of :func:`sender_column`."""
 
@@ -128,6 +135,23 @@ def repl_column(wal: str) -> Column:
     return Column("repl", _file(wal))
 
 
+def lost_column(wal: str) -> Column:
+    """``tablet:lost:<wal>`` of a tablet row: the tablet is served without the log, whose host is away. It counts only
+    at the rank of the tablet's newest serial.
+    """
+    return Column("tablet", _LOST + _file(wal))
+
+
+def is_lost(column: Column) -> bool:
+    """Whether a column is one of :func:`lost_column`."""
+    return column.family == "tablet" and column.qualifier.startswith(_LOST)
+
+
+def parse_lost(column: Column) -> str:
+    """The log of :func:`lost_column`."""
+    return _text(column.qualifier.removeprefix(_LOST), "a lost log")
+
+
 def replica_column(host: str) -> Column:
     """``replica:<host>`` of a tablet row: the host has, or is to get, a replica of the tablet."""
     return Column(REPLICA_FAMILY, _host(host))
@@ -145,7 +169,7 @@ def parse_file(qualifier: bytes) -> str:
     return _text(qualifier, "a file column")
 
 
-# ---- ~repl, ~recv, ~fate, ~del, ~quar and ~hold rows
+# ---- ~repl, ~recv, ~fate, ~del, ~quar, ~hold and ~home rows
 
 
 def repl_row(file: str) -> bytes:
@@ -370,6 +394,16 @@ def parse_taking(qualifier: bytes) -> str:
     if not (session_id and slash and order):
         raise CorruptionError(f"not a taking: {qualifier!r}")
     return session_id
+
+
+def home_row(session: str) -> bytes:
+    """``~home_<session>``: the logs of the session lie on the disk of one host, not on the cluster's Volume."""
+    return HOME_PREFIX + _file(session)
+
+
+def parse_home_row(key: bytes) -> str:
+    """The session of :func:`home_row`."""
+    return _text(_after(key, HOME_PREFIX), "a ~home row")
 
 
 # ---- ranks

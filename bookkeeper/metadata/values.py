@@ -119,6 +119,26 @@ class ReplicaCell:
 
 
 @dataclass(frozen=True, slots=True)
+class LogHome:
+    """``location:home``: the host whose disk has the logs of a session, and the incarnation of that disk. With another
+    incarnation the logs are gone.
+    """
+
+    host: str
+    incarnation: str
+
+    def encode(self) -> bytes:
+        """JSON bytes; raises InvalidInputError."""
+        return encode_json(self.decode, {"host": self.host, "incarnation": self.incarnation})
+
+    @classmethod
+    def decode(cls, raw: bytes) -> LogHome:
+        """Parse :meth:`encode`; raises CorruptionError."""
+        fields = read_fields(raw, "the home of logs", "host", "incarnation")
+        return cls(text(fields, "host"), text(fields, "incarnation"))
+
+
+@dataclass(frozen=True, slots=True)
 class FlushState:
     """``tablet:flush``: the segments of a tablet and the progress that they contain, in one put with new segments'
     cells.

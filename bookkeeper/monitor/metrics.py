@@ -218,6 +218,20 @@ METRICS = (
         lambda _sample, books: _one(books.replicas.lacking_segments),
     ),
     Metric(
+        "replica_damaged_files",
+        "gauge",
+        (),
+        "Segment files that live hosts have found damaged and get again from other hosts; 0 is healthy",
+        lambda _sample, books: _one(books.replicas.damaged_files),
+    ),
+    Metric(
+        "tablets_without_logs",
+        "gauge",
+        (),
+        "Tablets that are served without a log, because its host is away or its disk is lost; 0 is healthy",
+        lambda _sample, books: _one(books.tablets_without_logs),
+    ),
+    Metric(
         "replica_lacking_bytes",
         "gauge",
         (),

@@ -93,13 +93,15 @@ class Cycles:
 class ReplicaHealth:
     """The tablets with several replicas: how many have fewer live copies than ``table.replicas``, how many fewer than
     ``table.copies_min``; the replicas that are being copied; the most segments that a host lacks of a tablet, and the
-    bytes that hosts lack of all tablets; the bytes of joining replicas, and of these the part that is there.
+    bytes that hosts lack of all tablets; the bytes of joining replicas, and of these the part that is there; the files
+    that live hosts have found damaged and not got again yet.
     """
 
     under_replicated: int = 0
     in_danger: int = 0
     joining: int = 0
     lacking_segments: int = 0
+    damaged_files: int = 0
     lacking_bytes: int = 0
     joining_bytes: int = 0
     joined_bytes: int = 0
@@ -126,6 +128,7 @@ class Books:
     operations: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     replicas: ReplicaHealth = ReplicaHealth()
+    tablets_without_logs: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ The facts are those of the commands ``hosts``, ``tablets`` and ``segments``, und
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from bookkeeper.monitor.observation import ReplicaHealth
 from bookkeeper.monitor.replica_sampler import ReplicaSample
 from bookkeeper.monitor.views import Selection, View, paged
@@ -31,6 +33,8 @@ def host_row(host: HostInfo) -> View:
     return {
         "host": host.name,
         "state": host_state(host),
+        "zone": host.zone or None,
+        "away_since": None if host.away_since_ms is None else moment(host.away_since_ms),
         "address": host.address,
         "incarnation": host.incarnation,
         "replicas": host.replicas,
@@ -45,6 +49,11 @@ def host_row(host: HostInfo) -> View:
         "unsent_bytes": host.unsent_bytes,
         "problem": host.problem,
     }
+
+
+def moment(time_ms: int) -> str:
+    """Milliseconds since 1970 as ISO 8601."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def host_state(host: HostInfo) -> str:

@@ -41,6 +41,9 @@ RANGE_SCHEMA = pa.schema(
         pa.field("order_key", pa.int64(), nullable=False),
         pa.field("run_id", pa.string(), nullable=False),
         pa.field("passed_to", pa.int64(), nullable=False),
+        pa.field("log_host", pa.string(), nullable=False),
+        pa.field("log_incarnation", pa.string(), nullable=False),
+        pa.field("log_address", pa.string(), nullable=False),
     ]
 )
 
@@ -81,7 +84,9 @@ class Range:
     ``finished`` is the finished offset in the books, and the receiver may rely on it. ``position_hint`` is the byte
     position after the block that ends at ``first - 1``, or 0. A task ships the ranges of a file in order, and its files
     in the order of ``order_key``. A range with a ``run_id`` is a deliberate repetition in a separate stream.
-    ``passed_to`` is the last quarantined record before the range: the target lacks it (0 = none).
+    ``passed_to`` is the last quarantined record before the range: the target lacks it (0 = none). The file lies on the
+    disk of ``log_host`` with ``log_incarnation``, whose process answers at ``log_address`` ("" = the host is away);
+    without a host on the cluster's Volume.
     """
 
     range_id: int
@@ -97,6 +102,9 @@ class Range:
     order_key: int
     run_id: str = ""
     passed_to: int = 0
+    log_host: str = ""
+    log_incarnation: str = ""
+    log_address: str = ""
 
     @property
     def stream(self) -> StreamKey:

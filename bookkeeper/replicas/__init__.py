@@ -8,10 +8,11 @@ Content is opaque. In the order in which a segment passes them:
 * ``values``: segments, entries with acknowledgements, placements, the replica;
 * ``messages``, ``instructions``, ``events``: what replicas say, what one has to do, what happens to one;
 * ``chain``: walks from the root; ``making``: flushes, compactions, the major that begins a term;
-* ``sending``: a leader to its targets, a follower to its leader, an unloading replica to children;
+* ``sending``: a leader to its targets, a follower to its leader;
 * ``receiving``: accept or decline, fast-forward or merge;
-* ``naming``: which state the books may name; ``collecting``: which files a host may delete;
+* ``naming``: which state the books may name; ``collecting``: which files a host may delete; ``damage``: files whose
+  bytes turned out to be wrong;
 * ``placements``: role and targets from a tablet's row, joins; ``progress``;
-* ``splitting``: the end of a tablet, by a split in place, a split to other hosts with UNLOAD, or a merge;
+* ``splitting``: a replica of a tablet that a split in place has made;
 * ``machine``: ``decide``, the entrance.
 """

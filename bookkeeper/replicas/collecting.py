@@ -91,8 +91,8 @@ def collect(replica: Replica, event: Collect, rules: Rules) -> tuple[Replica, De
         kept.update(name for entry in entries for name in _listed_above(replica, entry, event, rules))
     if rules.p15_readers_hold:
         kept |= event.read
-    gone = tuple(sorted(replica.files - kept))
-    replica = replace(replica, entries=entries, files=replica.files & kept)
+    gone = tuple(sorted((replica.files | replica.damaged) - kept))
+    replica = replace(replica, entries=entries, files=replica.files & kept, damaged=replica.damaged & kept)
     return replica, (Delete(gone),) if gone else ()
 
 

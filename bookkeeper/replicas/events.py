@@ -108,14 +108,6 @@ class LeaderRun:
 
 
 @dataclass(frozen=True, slots=True)
-class UnloadRun:
-    """The turn of a replica in UNLOAD (E-65)."""
-
-    final: Name | None = None
-    """The last state that the books name of its tablet; without it, all that the replica has is handed on."""
-
-
-@dataclass(frozen=True, slots=True)
 class LeaderNamed:
     """The election names a leader (E-19); for the leader itself, with what its term begins from.
 
@@ -153,6 +145,28 @@ class Collect:
 
 
 @dataclass(frozen=True, slots=True)
+class FilesDamaged:
+    """Files that the replica held are not what they were: a checksum differs, or they are gone."""
+
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FilesMended:
+    """Sound copies of damaged files are durable under their names."""
+
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyDamaged:
+    """Another placement says that its copy of a file is damaged."""
+
+    placement: Placement
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
 class NameDue:
     """The leader's turn to name its newest state that may be named."""
 
@@ -179,10 +193,12 @@ Event = (
     | ReplicateTo
     | FollowerRun
     | LeaderRun
-    | UnloadRun
     | LeaderNamed
     | TargetsChanged
     | Collect
+    | FilesDamaged
+    | FilesMended
+    | CopyDamaged
     | NameDue
     | Restarted
 )

@@ -88,10 +88,5 @@ class Restart:
     """How often since the target last took a segment."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unloaded:
-    """All children have all data: the replica may be deleted (E-66)."""
-
-
-Instruction = Send | Transit | Abandon | Answer | Merge | FlushMemory | Delete | Name | Restart | Unloaded
+Instruction = Send | Transit | Abandon | Answer | Merge | FlushMemory | Delete | Name | Restart
 Decision = tuple[Instruction, ...]

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bookkeeper.replicas.collecting import collect, leader_run
+from bookkeeper.replicas.damage import copy_damaged, damaged, mended
 from bookkeeper.replicas.events import (
     Adopted,
     Collect,
     Compacted,
     ContentArrived,
     ContentFailed,
+    CopyDamaged,
     Event,
+    FilesDamaged,
+    FilesMended,
     Flushed,
     FollowerRun,
     LeaderNamed,
@@ -23,7 +27,6 @@ from bookkeeper.replicas.events import (
     ReplyArrived,
     Restarted,
     TargetsChanged,
-    UnloadRun,
     Wrote,
 )
 from bookkeeper.replicas.instructions import Decision, FlushMemory
@@ -32,7 +35,7 @@ from bookkeeper.replicas.naming import name_due
 from bookkeeper.replicas.placements import may_lead, start_of
 from bookkeeper.replicas.receiving import content_arrived, content_failed, offer_arrived
 from bookkeeper.replicas.rules import Rules
-from bookkeeper.replicas.sending import follower_run, offer_one, replicate_to, reply_arrived, unload_run
+from bookkeeper.replicas.sending import follower_run, offer_one, replicate_to, reply_arrived
 from bookkeeper.replicas.values import Entry, ProtocolError, Replica, Target, without_acks
 
 
@@ -45,12 +48,18 @@ def decide(replica: Replica, event: Event, rules: Rules) -> tuple[Replica, Decis
     match event:
         case OfferArrived() | ContentArrived() | ContentFailed():
             return _decide_as_receiver(replica, event, rules)
-        case ReplyArrived() | OfferOne() | ReplicateTo() | FollowerRun() | LeaderRun() | UnloadRun():
+        case ReplyArrived() | OfferOne() | ReplicateTo() | FollowerRun() | LeaderRun():
             return _decide_as_sender(replica, event, rules)
         case Collect():
             return collect(replica, event, rules)
         case NameDue():
             return name_due(replica, event, rules)
+        case FilesDamaged():
+            return damaged(replica, event), ()
+        case FilesMended():
+            return mended(replica, event), ()
+        case CopyDamaged():
+            return copy_damaged(replica, event), ()
         case _:
             return _decide_alone(replica, event, rules)
 
@@ -69,7 +78,7 @@ def _decide_as_receiver(
 
 def _decide_as_sender(
     replica: Replica,
-    event: ReplyArrived | OfferOne | ReplicateTo | FollowerRun | LeaderRun | UnloadRun,
+    event: ReplyArrived | OfferOne | ReplicateTo | FollowerRun | LeaderRun,
     rules: Rules,
 ) -> tuple[Replica, Decision]:
     match event:
@@ -83,8 +92,6 @@ def _decide_as_sender(
             return follower_run(replica, rules)
         case LeaderRun():
             return leader_run(replica, rules)
-        case UnloadRun():
-            return unload_run(replica, event, rules)
 
 
 def _decide_alone(

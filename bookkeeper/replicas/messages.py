@@ -27,8 +27,6 @@ class Purpose(Enum):
     """A leader serves a target."""
     PUSH = "push"
     """A follower pushes to its leader."""
-    UNLOAD = "unload"
-    """A replica of a tablet that has split hands its data to the children."""
 
 
 @dataclass(frozen=True, slots=True)

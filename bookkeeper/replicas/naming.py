@@ -11,10 +11,15 @@ from bookkeeper.replicas.values import Entry, Placement, Replica, has_positions,
 
 
 def holders_of(replica: Replica, state_id: int, voters: tuple[Placement, ...], rules: Rules) -> tuple[Placement, ...]:
-    """The voters that hold each file of a leader's state, durably: the leader, and those that said so."""
+    """The voters that hold each file of a leader's state, durably: the leader, unless a file is damaged here, and those
+    that said so.
+    """
     entry = replica.held(state_id)
+    is_sound = replica.damaged.isdisjoint(files_of(replica, state_id, rules))
     return tuple(
-        voter for voter in voters if voter == replica.placement or is_acked(entry, voter, rules.p10_incarnation)
+        voter
+        for voter in voters
+        if (is_sound if voter == replica.placement else is_acked(entry, voter, rules.p10_incarnation))
     )
 
 

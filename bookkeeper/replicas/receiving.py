@@ -41,7 +41,7 @@ def judge(replica: Replica, offer: Offer, rules: Rules) -> OneOf:
     if rules.terms and offer.term is not None and offer.term < replica.term:
         return Reason.INVALID
     if rules.p16_exists_first and _is_here(replica, segment, rules, is_from_parent):
-        return Reason.SEGMENT_EXISTS
+        return here(replica, segment)
     if len(replica.incoming) > replica.incoming_max:
         return Reason.OVERLOADED
     if any(incoming.segment.id == segment.id for incoming in replica.incoming):
@@ -58,8 +58,15 @@ def judge_content(replica: Replica, segment: Segment, sender: str, rules: Rules,
     if segment.base == replica.root:
         return Step.FAST_FORWARD
     if is_referenced(replica, segment.id, rules):
-        return Reason.SEGMENT_EXISTS
+        return here(replica, segment)
     return Step.FAST_FORWARD if segment.is_major else Reason.OUT_OF_ORDER
+
+
+def here(replica: Replica, segment: Segment) -> Reason:
+    """The answer to a segment that the chain has: it exists, or it has to be offered again because a file of its list
+    is damaged here (N3).
+    """
+    return Reason.SEGMENT_EXISTS if replica.damaged.isdisjoint(segment.list) else Reason.OVERLOADED
 
 
 def _judge_as_leader(replica: Replica, segment: Segment, rules: Rules, is_from_parent: bool) -> OneOf:
@@ -143,6 +150,7 @@ def fast_forwarded(replica: Replica, segment: Segment, acked: frozenset[Placemen
         entries=(*kept, Entry(segment, acked)),
         root=segment.id,
         files=replica.files | set(segment.list),
+        damaged=replica.damaged - set(segment.list),
     )
 
 

@@ -1,4 +1,4 @@
-"""A replica offers segments: the leader to its targets, a follower to its leader, a replica in UNLOAD to children."""
+"""A replica offers segments: the leader to its targets, a follower to its leader."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from bookkeeper.replicas.chain import entries_to_send, is_reference_weak, is_referenced
-from bookkeeper.replicas.events import OfferOne, ReplicateTo, ReplyArrived, UnloadRun
-from bookkeeper.replicas.instructions import Abandon, Decision, Delete, Restart, Send, Transit, Unloaded
+from bookkeeper.replicas.events import OfferOne, ReplicateTo, ReplyArrived
+from bookkeeper.replicas.instructions import Abandon, Decision, Delete, Restart, Send, Transit
 from bookkeeper.replicas.making import with_empty_major
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Failed, Offer, Purpose, Reason
 from bookkeeper.replicas.rules import Rules
@@ -97,28 +97,6 @@ def _deletion(files: Iterable[str]) -> Decision:
     return (Delete(named),) if named else ()
 
 
-def unload_run(replica: Replica, event: UnloadRun, rules: Rules) -> tuple[Replica, Decision]:
-    """Offer the next segment that a target lacks; without one, the replica is unloaded (E-65, E-66).
-
-    With the last named state of the tablet (P7), only the chain of that state is offered: the books cover the rest. If
-    a child has a new leader, that leader is served, too.
-    """
-    if replica.stage not in (Stage.UNLOAD, Stage.UNLOAD_FINAL):
-        raise ProtocolError(f"{replica.host} is in {replica.stage.value}: only a replica in UNLOAD hands its data on")
-    final = event.final.state_id if event.final is not None and rules.p7_unload_to_leader else None
-    return _unload_on(replace(replica, final=final), rules)
-
-
-def _unload_on(replica: Replica, rules: Rules) -> tuple[Replica, Decision]:
-    final = replica.final
-    for entry in replica.entries if final is None else entries_to_send(replace(replica, root=final), rules):
-        for target in replica.targets:
-            if not is_acked(entry, target.placement, rules.p10_incarnation):
-                offer = Send(target.host, offer_of(replica, entry.segment, target), Purpose.UNLOAD)
-                return replace(replica, stage=Stage.UNLOAD), (offer,)
-    return replace(replica, stage=Stage.UNLOAD_FINAL), (Unloaded(),)
-
-
 def reply_arrived(replica: Replica, event: ReplyArrived, rules: Rules) -> tuple[Replica, Decision]:
     """Note an answer, and go on with the procedure in which the segment was offered (E-35 to E-39)."""
     reply = event.reply
@@ -147,10 +125,6 @@ def _next(replica: Replica, event: ReplyArrived, rules: Rules) -> tuple[Replica,
         return replicate_to(replica, ReplicateTo(event.target), rules, event.reply.segment_id)
     if event.purpose is Purpose.PUSH and not replica.is_leader and replica.leader is not None:
         return follower_run(replica, rules, event.reply.segment_id)
-    if event.purpose is Purpose.UNLOAD and replica.stage is Stage.UNLOAD:
-        target, entry = replica.target(event.target), replica.held(event.reply.segment_id)
-        is_current = is_acked(entry, target.placement, rules.p10_incarnation)
-        return _unload_on(replica, rules) if is_current else (replica, ())
     return replica, ()
 
 

@@ -162,6 +162,8 @@ class Replica:
     """The segment list, in the order of arrival."""
     files: frozenset[str] = frozenset()
     """The files on this host's disk."""
+    damaged: frozenset[str] = frozenset()
+    """The files of its list whose bytes on the disk are wrong: they are not held until they are mended."""
     leader: str | None = None
     """The host that this replica takes for the leader."""
     term: int = 0
@@ -184,8 +186,6 @@ class Replica:
     """What the term that it leads has replayed (N1)."""
     named: int | None = None
     """The newest named state that the leader knows of: the children of a split get nothing beyond it."""
-    final: int | None = None
-    """In UNLOAD: the state at which its tablet ended, as the books name it. This state is handed on."""
     given_up: Positions = ()
     """Logs that were given up: their terms, and the offset from which their records are missing (N6)."""
 

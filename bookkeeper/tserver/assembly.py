@@ -18,7 +18,7 @@ from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import BackgroundThread, Die
-from bookkeeper.storage.replicas import HostStore
+from bookkeeper.storage.replicas import HostStore, IncomingFiles
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.volume import Volume
 from bookkeeper.tserver.books.received_index import ReceivedIndex
@@ -50,6 +50,7 @@ from bookkeeper.tserver.maintenance.sorter import Sorter
 from bookkeeper.tserver.maintenance.stale_reads import StaleReads
 from bookkeeper.tserver.maintenance.tablet_opener import TabletMaker, TabletOpener
 from bookkeeper.tserver.maintenance.tablet_states import NamedStates, StatesByTablet
+from bookkeeper.tserver.maintenance.tail_merger import TailMerger
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
 from bookkeeper.tserver.parts import LeadingParts, Parts, ReceiveParts, ReplicaParts, TabletParts, WriteParts
@@ -62,12 +63,17 @@ from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
 from bookkeeper.tserver.receive.slice_delivery import SliceDelivery
 from bookkeeper.tserver.receive.slice_retry import SliceRetry
 from bookkeeper.tserver.replicas.candidacies import Candidacies
+from bookkeeper.tserver.replicas.file_checker import CheckLimits, FileChecker
+from bookkeeper.tserver.replicas.file_repair import FileRepair, unmarked, unresolved
+from bookkeeper.tserver.replicas.file_source import FileSource
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
 from bookkeeper.tserver.replicas.replica_contents import ReplicaContents
 from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReceiveLimits, ReplicaReceiver
+from bookkeeper.tserver.replicas.replica_stores import ReplicaStores
+from bookkeeper.tserver.replicas.served_logs import ServedLogs
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.block_targets import view_of
 from bookkeeper.tserver.tablets.tablet_registry import Registry
@@ -83,9 +89,13 @@ MEMORY_MEMTABLES = 8
 
 @dataclass(frozen=True, slots=True)
 class SharedStores:
-    """The stores that all processes of a cluster share: files, configuration with sessions, books."""
+    """The stores that all processes of a cluster share: files, configuration with sessions, books. ``logs`` has those
+    of all hosts, ``own_logs`` is where this session makes its own: the cluster's Volume, or the disk of its host.
+    """
 
     volume: Volume
+    logs: Volume
+    own_logs: Volume
     coordination: Coordination
     metadata: MetadataTable
 
@@ -115,16 +125,23 @@ def assemble(env: Environment) -> Parts:
     limits = request_limits(env.settings)
     peer_limits = PeerLimits(limits.batch, env.clock)
     writing = _writing(env, registry)
-    replicas = None if env.host is None else _replicas(env, env.host)
+    hosts = HostCalls(env.stores.coordination, env.pool.tserver, env.clock)
+    replicas = None if env.host is None else _replicas(env, env.host, hosts)
     held = None if replicas is None else replicas.held
     sorter = Sorter(env.clock, env.die)
     maker = TabletMaker(env.stores.volume, writing.configuration.table, sorter.later, books_flight_ms(env.settings))
-    tablets = _tablets(env, registry, writing, held, sorter, maker)
+    tablets = _tablets(env, registry, writing, replicas, hosts, sorter, maker)
     receiving = _receiving(env, writing, tablets, peer_limits)
     return Parts(
         session=env.session,
         clients=ClientRequests(
-            registry, tablets.flusher, writing.path, env.session, limits, _stale_reads(env, held, maker)
+            registry,
+            tablets.flusher,
+            writing.path,
+            env.session,
+            limits,
+            _stale_reads(env, held, maker),
+            tablets.resolve,
         ),
         writing=writing,
         tablets=tablets,
@@ -132,7 +149,7 @@ def assemble(env: Environment) -> Parts:
         bulk=_bulk(env, writing, tablets, receiving, peer_limits),
         worker=ReplicationWorker(
             env.settings,
-            env.stores.volume,
+            env.stores.logs,
             env.stores.metadata,
             env.stores.coordination,
             env.pool,
@@ -148,10 +165,10 @@ def _writing(env: Environment, registry: Registry) -> WriteParts:
     context = WriteContext(clock, view_of(read_config(env.stores.coordination)))
     interval_ms = settings.tserver.needed_interval_ms
     bookkeeper = WalBookkeeper(
-        env.stores.volume, env.stores.metadata, env.retries, clock, interval_ms, env.master.nudge, env.die
+        env.stores.own_logs, env.stores.metadata, env.retries, clock, interval_ms, env.master.nudge, env.die
     )
     opener = WalOpener(
-        env.stores.volume,
+        env.stores.own_logs,
         settings.instance.instance_id,
         session.session_id,
         clock,
@@ -177,7 +194,8 @@ def _tablets(
     env: Environment,
     registry: Registry,
     writing: WriteParts,
-    held: HeldReplicas | None,
+    replicas: ReplicaParts | None,
+    hosts: HostCalls,
     sorter: Sorter,
     maker: TabletMaker,
 ) -> TabletParts:
@@ -188,20 +206,33 @@ def _tablets(
     states = StatesByTablet(NamedStates(books, env.die), ChainStates(led, books))
     schedule = FlushSchedule(clock, flush_limits(settings))
     flusher = Flusher(registry, path, bookkeeper, states, schedule, BackgroundThread("flusher", clock, env.die))
-    compactor = Compactor(registry, flusher, states, clock, env.die)
-    terms = Terms(held, led)
-    opener = TabletOpener(env.stores.metadata, env.session, env.stores.volume, maker, terms)
+    resolve = unresolved if replicas is None else replicas.repair.resolve
+    compactor = Compactor(registry, flusher, states, resolve, clock, env.die)
+    terms = Terms(None if replicas is None else replicas.held, led)
+    opener = TabletOpener(env.stores.metadata, env.session, env.stores.logs, maker, terms)
     loader = Loader(registry, path, bookkeeper, flusher, opener, led, clock)
-    return TabletParts(registry, loader, flusher, compactor, sorter, _leading(env, writing, led, books))
+    senders = Senders(
+        led,
+        hosts,
+        clock,
+        random.Random(),
+        env.die,
+        env.session.is_valid,
+        unmarked if replicas is None else replicas.repair.suspect_named,
+    )
+    leading = _leading(env, writing, led, books, senders)
+    return TabletParts(registry, loader, flusher, compactor, sorter, leading, resolve)
 
 
-def _leading(env: Environment, writing: WriteParts, led: LedTablets, books: TabletBooks) -> LeadingParts:
+def _leading(
+    env: Environment, writing: WriteParts, led: LedTablets, books: TabletBooks, senders: Senders
+) -> LeadingParts:
     def copies_min(table_id: str) -> int:
         return writing.configuration.table(table_id).properties.copies_min
 
-    hosts = HostCalls(env.stores.coordination, env.pool.tserver, env.clock)
-    senders = Senders(led, hosts, env.clock, random.Random(), env.die, env.session.is_valid)
-    return LeadingParts(led, senders, Namer(led, books, copies_min, env.clock, env.die))
+    namer = Namer(led, books, copies_min, env.clock, env.die)
+    tails = TailMerger(led, books, writing.path, env.stores.logs, env.clock, env.die)
+    return LeadingParts(led, senders, namer, tails)
 
 
 def _receiving(env: Environment, writing: WriteParts, tablets: TabletParts, limits: PeerLimits) -> ReceiveParts:
@@ -246,18 +277,34 @@ def _bulk(
     return BulkParts(loader, receiver, uploads)
 
 
-def _replicas(env: Environment, host: HostStore) -> ReplicaParts:
+def _replicas(env: Environment, host: HostStore, hosts: HostCalls) -> ReplicaParts:
     settings, clock = env.settings, env.clock
     held, books = HeldReplicas(host), ReplicaBooks(env.stores.metadata)
     limits = ReceiveLimits(
         replicate_calls(settings), settings.tserver.disk_reserve_bytes, settings.tserver.stream_idle_timeout_ms
     )
-    receiver = ReplicaReceiver(held, books.row, clock, limits, env.die)
+    incoming = IncomingFiles(host)
+    receiver = ReplicaReceiver(held, incoming, books.row, clock, limits, env.die)
     collector = ReplicaCollector(held, books, clock, env.die)
     stands = settings.replicas.election == "coordination"
     candidacies = Candidacies(held, env.stores.coordination, env.session, clock, env.die) if stands else None
-    divider = ReplicaDivider(held, books.named)
-    return ReplicaParts(held, receiver, collector, divider, ReplicaContents(held), candidacies)
+    logs = ServedLogs(host)
+    logs.prune()
+    repair = FileRepair(held, incoming, hosts.find, limits.reserve_bytes, clock, env.die)
+    check = CheckLimits(settings.replicas.check_interval_ms, settings.replicas.check_bytes_max)
+    return ReplicaParts(
+        held,
+        receiver,
+        collector,
+        ReplicaDivider(held, books.named),
+        ReplicaContents(held),
+        repair,
+        FileSource(held, repair.suspect),
+        FileChecker(held, repair.suspect, check, clock, env.die),
+        logs,
+        ReplicaStores(held, books.named, env.stores.volume),
+        candidacies,
+    )
 
 
 def commit_limits(settings: Settings) -> CommitLimits:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from bookkeeper.coordination.coordination_protocol import Session
-from bookkeeper.errors import CorruptionError, InvalidInputError, NotServingError
+from bookkeeper.errors import CorruptionError, InvalidInputError, NotServingError, UnavailableError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import Condition, ScanPage, ScanRequest, WriteBatch, WriteResult
 from bookkeeper.storage.tablet import BatchLimits, TabletData, VersionFilter
@@ -20,6 +20,7 @@ from bookkeeper.tserver.authorizations import authorizations_for
 from bookkeeper.tserver.commit.submission import Durability
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.stale_reads import StaleReads
+from bookkeeper.tserver.replicas.file_repair import Resolve
 from bookkeeper.tserver.tablets.tablet import ServedTablet, TabletRecords
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write import request_dedup
@@ -34,6 +35,9 @@ from bookkeeper.tserver.write.conditional_write import (
 from bookkeeper.tserver.write.decompression import DecompressionBudget
 from bookkeeper.tserver.write.request_decoder import decode_labelled, records_for_tablet
 from bookkeeper.tserver.write.request_dedup import Attempt
+
+REPAIR_WAIT_MS = 3_000
+"""ms that a read waits for a sound copy of a damaged file; then its client tries again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,12 @@ class ClientRequests:
         session: Session,
         limits: RequestLimits,
         stale: StaleReads | None,
+        resolve: Resolve,
     ) -> None:
-        """``stale``: of the replicas on this host; None where another process holds them."""
+        """``stale``: of the replicas on this host; None where another process holds them. ``resolve``: of damaged
+        segments on this host.
+        """
+        self._resolve = resolve
         self._registry = registry
         self._flusher = flusher
         self._path = path
@@ -113,7 +121,12 @@ class ClientRequests:
         checked = records_for_tablet(extent, decode_labelled(records, self._limits.batch, self._latest_ms()))
         check_conditional(conditions, checked)
         refuse_conditional_write(context.view.table(extent.table_id))
-        if not holds_now(tablet.data, checked.min_row, conditions, context.clock.wall_ms()):
+        try:
+            holds = holds_now(tablet.data, checked.min_row, conditions, context.clock.wall_ms())
+        except CorruptionError as error:
+            self._resolve(error, REPAIR_WAIT_MS)
+            holds = True  # with the copy that has come, the commit thread judges it
+        if not holds:
             self._session.check()
             return False
         self._flusher.make_room(tablet)
@@ -128,23 +141,40 @@ class ClientRequests:
         if tablet is None and request.stale_ms is not None and self._stale is not None:
             return self._stale_page(request, self._stale, request.stale_ms)
         tablet = tablet or self._registry.serving(request.extent)
-        try:
-            page = self._page_of(tablet.data, request)
-        except CorruptionError:
-            self._session.check()
-            if not self._registry.holds(tablet):  # another holder may have replaced its segments
-                raise NotServingError(f"tablet {request.extent} has left this server: locate it again") from None
-            raise
+        page = self._sound_page(tablet, request)
         self._session.check()
         return ScanPage(encode_batch(page.records), page.next)
+
+    def _sound_page(self, tablet: ServedTablet, request: ScanRequest) -> DataPage:
+        """The page; with a damaged file it waits a bounded time until another host has sent a sound copy."""
+        until_ns = self._context.clock.boot_ns() + REPAIR_WAIT_MS * 1_000_000
+        while True:
+            try:
+                return self._page_of(tablet.data, request)
+            except CorruptionError as error:
+                self._session.check()
+                if not self._registry.holds(tablet):  # another holder may have replaced its segments
+                    raise NotServingError(f"tablet {request.extent} has left this server: locate it again") from None
+                self._resolve(error, max(0, until_ns - self._context.clock.boot_ns()) / 1_000_000)
 
     def _stale_page(self, request: ScanRequest, stale: StaleReads, stale_ms: int) -> ScanPage:
         """A page of the newest state on this host, which does not lead the tablet. No lease is checked: the page says
         how old it is, and nothing can make it younger.
         """
         with stale.open(request.extent, stale_ms, request.least_state) as found:
-            page = self._page_of(found.data, request)
+            try:
+                page = self._page_of(found.data, request)
+            except CorruptionError as error:
+                self._resolve_elsewhere(request.extent, error)
+                raise
         return ScanPage(encode_batch(page.records), page.next, found.state_id, found.as_of_ms)
+
+    def _resolve_elsewhere(self, extent: Extent, error: CorruptionError) -> None:
+        """A damaged file of this host is no reason to wait for a page that another host can give."""
+        try:
+            self._resolve(error, 0)
+        except UnavailableError:
+            raise NotServingError(f"the replica of tablet {extent} on this host is damaged: ask its leader") from error
 
     def _page_of(self, data: TabletData, request: ScanRequest) -> DataPage:
         if len(request.columns) % 2:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bookkeeper.coordination.coordination_protocol import Session
-from bookkeeper.errors import CorruptionError
+from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract import replica_messages
@@ -24,18 +24,24 @@ from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
+from bookkeeper.tserver.maintenance.tail_merger import TailMerger
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
 from bookkeeper.tserver.receive.message_admission import MessageAdmission
 from bookkeeper.tserver.receive.receive_streams import Streams
 from bookkeeper.tserver.receive.receiver import Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
 from bookkeeper.tserver.replicas.candidacies import Candidacies
+from bookkeeper.tserver.replicas.file_checker import FileChecker
+from bookkeeper.tserver.replicas.file_repair import FileRepair, Resolve
+from bookkeeper.tserver.replicas.file_source import FileSource
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
 from bookkeeper.tserver.replicas.replica_contents import ReplicaContents
 from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReplicaReceiver
+from bookkeeper.tserver.replicas.replica_stores import ReplicaStores
+from bookkeeper.tserver.replicas.served_logs import ServedLogs
 from bookkeeper.tserver.replicas.wire_forms import replica_info
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.tablet_registry import Registry
@@ -61,19 +67,24 @@ class WriteParts:
 
 @dataclass(frozen=True, slots=True)
 class LeadingParts:
-    """The tablets with replicas that this host leads: copies to other hosts, and names in the books."""
+    """The tablets with replicas that this host leads: copies to other hosts, names in the books, and the tails of logs
+    that were given up.
+    """
 
     led: LedTablets
     senders: Senders
     namer: Namer
+    tails: TailMerger
 
     def start(self) -> None:
         """Start the threads."""
         self.senders.start()
         self.namer.start()
+        self.tails.start()
 
     def close(self) -> None:
         """End the threads; the next leader continues."""
+        self.tails.close()
         self.senders.close()
         self.namer.close()
 
@@ -83,6 +94,7 @@ class LeadingParts:
         return {
             "led_tablets": str(len(self.led.all())),
             "names_put": str(self.namer.names_put),
+            "tails_merged": str(self.tails.tails_merged),
             "segments_sent": str(sent.segments),
             "segment_files_sent": str(sent.files),
             "segment_rows_sent": str(sent.rows),
@@ -100,6 +112,8 @@ class TabletParts:
     compactor: Compactor
     sorter: Sorter
     leading: LeadingParts
+    resolve: Resolve
+    """Deals with damaged segments on this host."""
 
     def served(self) -> ServedTablets:
         """The tablets served here, with the problems of some of them."""
@@ -109,7 +123,12 @@ class TabletParts:
 
     def split_point(self, extent: Extent, row_bytes_max: int) -> SplitPoint:
         """The row near the middle of a tablet's segments. Raises NotServingError, CorruptionError, UnavailableError."""
-        middle = self.registry.serving(extent).data.middle(row_bytes_max)
+        data = self.registry.serving(extent).data
+        try:
+            middle = data.middle(row_bytes_max)
+        except CorruptionError as error:
+            self.resolve(error, 0)
+            raise UnavailableError(f"a sound copy of a segment of tablet {extent} has just come: ask again") from error
         return SplitPoint(middle.size_bytes, middle.shared_bytes, middle.row, middle.reason)
 
 
@@ -134,6 +153,11 @@ class ReplicaParts:
     collector: ReplicaCollector
     divider: ReplicaDivider
     contents: ReplicaContents
+    repair: FileRepair
+    source: FileSource
+    checker: FileChecker
+    logs: ServedLogs
+    stores: ReplicaStores
     candidacies: Candidacies | None
     """None where the master asks (``replicas.election``)."""
 
@@ -141,6 +165,8 @@ class ReplicaParts:
         """Start the threads."""
         self.receiver.start()
         self.collector.start()
+        self.repair.start()
+        self.checker.start()
         if self.candidacies is not None:
             self.candidacies.start()
 
@@ -148,8 +174,14 @@ class ReplicaParts:
         """End the threads."""
         self.receiver.close()
         self.collector.close()
+        self.checker.close()
+        self.repair.close()
         if self.candidacies is not None:
             self.candidacies.close()
+
+    def status(self) -> Mapping[str, str]:
+        """Facts for operators."""
+        return {**self.receiver.status(), **self.checker.status(), **self.repair.status()}
 
     def infos(self, table_id: str, with_segments: bool) -> replica_messages.HeldReplicas:
         """The replicas on this host; ``table_id`` empty = of all tables."""
@@ -211,7 +243,7 @@ class Parts:
     def status(self) -> Mapping[str, str]:
         """Facts for operators: counts, bytes, offsets."""
         tablets = self.tablets.registry.all()
-        replicas = {} if self.replicas is None else self.replicas.receiver.status()
+        replicas = {} if self.replicas is None else self.replicas.status()
         return {
             **replicas,
             "session": self.session.session_id,

@@ -11,12 +11,16 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from dataclasses import replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
-from bookkeeper.errors import CorruptionError, RefusedError
+from bookkeeper.errors import CorruptionError, RefusedError, TransientError
+from bookkeeper.log_homes import OwnLogs
+from bookkeeper.log_homes.opening import SessionLogs, open_homes, open_logs
 from bookkeeper.metadata.metadata_table import MetadataTable
+from bookkeeper.metadata.values import LogHome
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_pool import RpcPool
@@ -27,7 +31,7 @@ from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import Die, start_thread
 from bookkeeper.security.access import entrance_of, process_credentials
 from bookkeeper.storage.replicas import HostStore
-from bookkeeper.storage.volume import open_volume
+from bookkeeper.storage.volume import Volume, open_volume
 from bookkeeper.tserver.assembly import Environment, SharedStores, assemble, replicate_calls
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.parts import Parts
@@ -69,15 +73,25 @@ class TServerProcess:
         )
         self._pool = RpcPool(hello, settings.rpc, clock, process_credentials(settings))
         self._host = open_host(settings)
-        identity = None if self._host is None else self._host.identity
+        identity = None if self._host is None else replace(self._host.identity, zone=settings.host.zone)
         self._session = coordination.open_session(SESSION_KIND, self._server.address, identity)
         self._ended = threading.Event()
         self._retries = SessionRetries(self._session, clock, random.Random())
         self._master = MasterLink(coordination, self._pool, self.session_id, clock, die)
+        volume = open_volume(settings)
+        self._homes = open_homes(metadata, volume)
+        self._session_logs = self._place_of_logs(settings, volume)
+        self._session_logs.begin(self._homes)
         self._parts = assemble(
             Environment(
                 settings=settings,
-                stores=SharedStores(open_volume(settings), coordination, metadata),
+                stores=SharedStores(
+                    volume=volume,
+                    logs=open_logs(volume, self._homes, coordination, self._pool.tserver, clock, own_logs(self._host)),
+                    own_logs=self._session_logs.volume,
+                    coordination=coordination,
+                    metadata=metadata,
+                ),
                 clock=clock,
                 session=self._session,
                 address=self.address,
@@ -88,6 +102,13 @@ class TServerProcess:
                 host=self._host,
             )
         )
+
+    def _place_of_logs(self, settings: Settings, volume: Volume) -> SessionLogs:
+        """Where this session makes its logs: the setting decides for new sessions only."""
+        own = own_logs(self._host)
+        if settings.storage.logs == "shared" or own is None:
+            return SessionLogs(self.session_id, volume)
+        return SessionLogs(self.session_id, own.volume, own.home)
 
     @property
     def address(self) -> str:
@@ -150,6 +171,7 @@ class TServerProcess:
         parts.tablets.sorter.close()
         parts.receiving.index.close()
         parts.writing.bookkeeper.close(BOOKS_CLOSE_MS)
+        self._note_end_of_logs()
         self._master.close()
         self._ended.set()
         self._session.close()
@@ -157,6 +179,12 @@ class TServerProcess:
             self._host.close()
         self._pool.close()
         LOG.info("session %s has ended", self.session_id)
+
+    def _note_end_of_logs(self) -> None:
+        try:
+            self._session_logs.end(self._homes)
+        except (OSError, TransientError) as error:
+            LOG.warning("session %s ends, and tablets may wait for its host: %s", self.session_id, error)
 
     def _watch_stop(self) -> None:
         if not self._clock.wait(self._ended, STOP_MAX_MS):
@@ -181,6 +209,11 @@ def open_host(settings: Settings) -> HostStore | None:
     except CorruptionError as error:
         LOG.error("this tserver holds no replicas: %s", error.message)
     return None
+
+
+def own_logs(host: HostStore | None) -> OwnLogs | None:
+    """The disk of the host that this process holds."""
+    return None if host is None else OwnLogs(LogHome(host.identity.name, host.identity.incarnation), host.volume)
 
 
 def call_limits(settings: Settings) -> dict[str, int]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from bookkeeper.errors import RefusedError, UnavailableError
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import RootLog
+from bookkeeper.rpc.contract.log_messages import LogPart, LogSeal
 from bookkeeper.rpc.contract.messages import (
     ApplyRequest,
     Condition,
@@ -25,15 +26,18 @@ from bookkeeper.rpc.contract.messages import (
 )
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, OfferAnswer, SegmentPart, SegmentsOffer
 from bookkeeper.rpc.contract.replica_messages import (
+    FileRequest,
     HeldReplicas,
     ReplicaContent,
     SegmentAck,
     SegmentAnswer,
     SegmentOffer,
     SegmentTransit,
+    StateConfirmation,
 )
 from bookkeeper.rpc.dispatch import caller, secret_holder
 from bookkeeper.rpc.trust.table_rights import TableRights
+from bookkeeper.storage.wal import BooksClaim
 from bookkeeper.tserver.parts import Parts, ReplicaParts
 
 
@@ -171,6 +175,10 @@ class TServerService:
 
     # ---- other hosts of this cluster
 
+    def confirm_states(self, leader: str, confirmations: Sequence[StateConfirmation]) -> Sequence[bool]:
+        """See :meth:`ReplicaReceiver.confirm`."""
+        return self._replicas.receiver.confirm(leader, confirmations)
+
     def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas:
         """See :meth:`ReplicaParts.infos`."""
         return self._replicas.infos(table_id, with_segments)
@@ -183,9 +191,17 @@ class TServerService:
         """See :meth:`ReplicaDivider.divide`."""
         return self._replicas.divider.divide(source, children)
 
-    def replica_content(self, table_id: str, directory: str, file: str, start: int) -> ReplicaContent:
+    def read_replica(self, table_id: str, directory: str, file: str, start: int) -> ReplicaContent:
         """See :meth:`ReplicaContents.read`."""
         return self._replicas.contents.read(table_id, directory, file, start)
+
+    def take_replica(self, extent: Extent, files: Mapping[str, str]) -> bool:
+        """See :meth:`ReplicaStores.take`."""
+        return self._replicas.stores.take(extent, files)
+
+    def publish_replica(self, extent: Extent) -> bool:
+        """See :meth:`ReplicaStores.publish`."""
+        return self._replicas.stores.publish(extent)
 
     def segment_offer(self, offer: SegmentOffer) -> SegmentAnswer:
         """See :meth:`ReplicaReceiver.offer`."""
@@ -194,6 +210,26 @@ class TServerService:
     def segment_transit(self, transit: SegmentTransit) -> SegmentAck:
         """See :meth:`ReplicaReceiver.transit`."""
         return self._replicas.receiver.transit(transit)
+
+    def replica_content(self, request: FileRequest) -> bytes:
+        """See :meth:`FileSource.content`."""
+        return self._replicas.source.content(request)
+
+    def read_log(self, incarnation: str, name: str, position: int, length: int) -> LogPart:
+        """See :meth:`ServedLogs.read`."""
+        return self._replicas.logs.read(incarnation, name, position, length)
+
+    def list_logs(self, incarnation: str, prefix: str, after: str) -> Sequence[str]:
+        """See :meth:`ServedLogs.names`."""
+        return self._replicas.logs.names(incarnation, prefix, after)
+
+    def seal_log(self, incarnation: str, name: str, is_used: bool, durable_offset: int) -> LogSeal:
+        """See :meth:`ServedLogs.seal`."""
+        return self._replicas.logs.seal(incarnation, name, BooksClaim(is_used, durable_offset))
+
+    def drop_logs(self, incarnation: str, names: Sequence[str]) -> None:
+        """See :meth:`ServedLogs.drop`."""
+        self._replicas.logs.drop(incarnation, names)
 
     @property
     def _replicas(self) -> ReplicaParts:

@@ -37,6 +37,7 @@ SAMPLES: Mapping[str, object] = {
     "session_id": "tserver-3-e41aed3c",
     "order": "9f86d081884c7d65",
     "host": "host2",
+    "session": "tserver-3-e41aed3c",
     "offset": 100,
     "needed": 100,
     "through": 100,
@@ -67,6 +68,8 @@ _CONSTANTS: Mapping[Column, str] = {
     keys.FATE_STEP: "The step that the operation has reached.",
     keys.FATE_REIGN: "In the row `~fate`, empty: the reign of its rank has taken over all earlier operations.",
     keys.ROOT_HERE: "Records of a log have come here, by any path; other paths may bring them again.",
+    keys.HOME: "The host whose disk has the logs of the session; from the first log to the last one.",
+    keys.HOME_ENDED: "Empty: the session ended in order, and each of its logs is sealed.",
     keys.OWNER: "The instance that owns the books, and their format; written once, by `init`.",
     keys.ROUND: "Empty; its rank counts how often a leader began to read all of the books.",
     keys.DEL: "The garbage collector may delete the file: its mark.",
@@ -127,8 +130,12 @@ def _meaning(column: Column) -> str:
 
 def _constants(tablet: bool) -> Iterator[Column]:
     for column in vars(keys).values():
-        if isinstance(column, Column) and (column.family in _TABLET_FAMILIES) == tablet:
+        if isinstance(column, Column) and _is_of_tablet(column) == tablet:
             yield column
+
+
+def _is_of_tablet(column: Column) -> bool:
+    return column.family in _TABLET_FAMILIES and column not in (keys.HOME, keys.HOME_ENDED)
 
 
 def _column_makers(tablet: bool) -> Iterator[Callable[..., Any]]:

@@ -20,7 +20,10 @@ from rich.table import Table
 from tests.benchmarks.figure import Figure, met
 
 BOOKS = ("master_cycle", "master_memory", "collector_memory", "master_cycle_hbase", "tablets_growth")
-MODULES = ("rpc", "wal", "tablet", "ingest", "client", *BOOKS, "drain", "backlog", "lag", "replicas")
+REPLICAS = ("replicas", "replica_joins", "replica_growth")
+MODULES = ("rpc", "wal", "tablet", "ingest", "client", *BOOKS, "drain", "backlog", "lag", *REPLICAS)
+LONG = ("replica_rounds",)
+"""Run only when they are named: they take the better part of an hour."""
 RESULT = Path("build/bench/figures.json")
 VERDICTS = {None: "", True: "met", False: "MISSED"}
 
@@ -54,7 +57,7 @@ def _table(name: str, figures: list[Figure]) -> Table:
 
 
 @click.command()
-@click.argument("modules", nargs=-1, type=click.Choice(MODULES))
+@click.argument("modules", nargs=-1, type=click.Choice((*MODULES, *LONG)))
 @click.option("--keep", is_flag=True, help="Leave the figures of the other benchmarks as they were measured before.")
 def main(modules: tuple[str, ...], keep: bool) -> None:
     """Run the named benchmarks, or all."""

@@ -9,24 +9,37 @@ import resource
 import socket
 import subprocess
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 WINDOW_BYTES = 1 << 20
 
 
-def copy_cpu_seconds(source: Path, target: Path) -> float:
-    """Copy a file; returns what both processes used for it, in user and system mode."""
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The cost of a copy: CPU of both processes, in user and system mode, and the time from the first byte to the sync
+    of the last one.
+    """
+
+    cpu_seconds: float
+    seconds: float
+
+
+def copy_plain(source: Path, target: Path) -> Copied:
+    """Copy a file."""
     command = [sys.executable, "-m", "tests.benchmarks.plain_receiver", str(target)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as receiver:
         assert receiver.stdout is not None
         port = int(receiver.stdout.readline())
         with socket.create_connection(("127.0.0.1", port)) as connection, source.open("rb", buffering=0) as file:
-            began = _cpu_seconds()
+            began, began_cpu = time.perf_counter(), _cpu_seconds()
             while content := file.read(WINDOW_BYTES):
                 connection.sendall(content)
             connection.shutdown(socket.SHUT_WR)
-            used = _cpu_seconds() - began
-            return used + float(receiver.stdout.readline())
+            used = _cpu_seconds() - began_cpu
+            receiver_cpu = float(receiver.stdout.readline())
+            return Copied(used + receiver_cpu, time.perf_counter() - began)
 
 
 def _cpu_seconds() -> float:

@@ -33,7 +33,7 @@ from bookkeeper.storage import tablet as tablet_package
 from bookkeeper.storage.volume.file_ops import FileOps, sync_directory, write_all
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.host_processes import HostProcesses, cpu_seconds, host_processes, peak_mb
-from tests.benchmarks.plain_receiver import copy_cpu_seconds
+from tests.benchmarks.plain_receiver import copy_plain
 from tests.support.cluster import Cluster
 from tests.support.replica_disks import WatchedOps
 from tests.support.replica_world import ReplicaWorld, replica_world
@@ -281,7 +281,9 @@ def transferred(size_bytes: int) -> Transferred:
         hosts.wait_same("host2")
         used = cpu_seconds(*processes) - began
         files = hosts.files(hosts.leader)
-        plain = sum(copy_cpu_seconds(hosts.path(hosts.leader, file), Path(scratch) / "copy") for file in files)
+        paths = [hosts.path(hosts.leader, file) for file in files]
+        copies = [copy_plain(path, Path(scratch) / path.name) for path in paths]  # new files, as those of the receiver
+        plain = sum(copy.cpu_seconds for copy in copies)
         return Transferred(sum(files.values()), used, plain, peak_mb(processes[1]))
 
 

@@ -10,14 +10,42 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bookkeeper.errors import InvalidInputError, NotFoundError
+from bookkeeper.clock import SystemClock
+from bookkeeper.errors import InvalidInputError, NotFoundError, UnavailableError
+from bookkeeper.log_homes import LogVolume, OwnLogs
+from bookkeeper.log_homes.host_logs import Hosts
+from bookkeeper.metadata.values import LogHome
+from bookkeeper.replay.stream.range_logs import GivenHomes
+from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.storage.volume import LocalVolume, Volume
 from tests.support.must_raise import must_raise
 
 LOG = "wal/tserver-1-0a/000001.wal"
 
 
-@pytest.fixture(params=[LocalVolume], ids=["local"])
+SESSION = LOG.split("/")[1]
+HOME = LogHome("host2", "9f3a")
+
+
+def away(home: LogHome) -> str:
+    """No other host answers."""
+    raise UnavailableError(f"{home.host} is away")
+
+
+def never(address: str) -> TServer:
+    """No address was found."""
+    raise AssertionError(address)
+
+
+def with_own_logs(directory: Path) -> Volume:
+    """The Volume of a process that holds a host with logs."""
+    own = OwnLogs(HOME, LocalVolume(directory / "host"))
+    return LogVolume(
+        LocalVolume(directory / "shared"), GivenHomes({SESSION: HOME}, {}), Hosts(away, never, SystemClock()), own
+    )
+
+
+@pytest.fixture(params=[LocalVolume, with_own_logs], ids=["local", "own logs"])
 def volume(request: pytest.FixtureRequest, tmp_path: Path) -> Volume:
     """Each Volume in turn, empty."""
     made: Volume = request.param(tmp_path / "volume")
@@ -277,7 +305,8 @@ def test_a_directory_with_files_is_not_pruned(volume: Volume) -> None:
     volume.delete([LOG])
     for _ in range(2):
         volume.prune(session)
-        assert volume.list_directories("wal") == []
+        assert volume.list_directories("wal") == ([SESSION] if isinstance(volume, LogVolume) else [])
+        assert volume.list_names("") == []
 
 
 def test_the_first_file_of_a_directory_may_be_made_at_once(volume: Volume) -> None:

@@ -67,11 +67,18 @@ def test_a_host_is_killed_and_wiped_and_the_cluster_serves_on_until_it_comes_bac
     assert values(cluster.client) == dict.fromkeys(ROWS, b"2")
     cluster.wait_until(lambda: set(live_hosts(cluster)) == {"host1", "host3"}, "the end of host2")
     away = next(host for host in cluster.client.hosts.list() if host.name == "host2")
-    assert (away.incarnation, away.address, away.leads) == (None, None, 0)
+    assert (away.incarnation, away.address, away.leads, away.zone) == (None, None, 0, None)
+
+    def since_ms() -> int | None:
+        return next(host.away_since_ms for host in cluster.client.hosts.list() if host.name == "host2")
+
+    cluster.wait_until(lambda: since_ms() is not None, "the time since which host2 is away")
     cluster.wait_until(lambda: "host2.tserver1 is stopped" in cluster.log_text("standalone"), "word of the loss")
 
-    join_cluster(lost, cluster.directory, "host2", overrides={"standalone.processes": ["tserver"]})
+    join_cluster(lost, cluster.directory, "host2", overrides={"standalone.processes": ["tserver"], "host.zone": "b"})
     cluster.wait_until(lambda: set(live_hosts(cluster)) == set(before), "the return of host2")
+    shown = {host.name: (host.zone, host.away_since_ms) for host in cluster.client.hosts.list()}
+    assert shown == {"host1": ("", None), "host2": ("b", None), "host3": ("", None)}
     after = live_hosts(cluster)
     assert after["host2"].incarnation != before["host2"].incarnation, "a wiped disk passes for the one before"
     assert {name: after[name] for name in ("host1", "host3")} == {name: before[name] for name in ("host1", "host3")}

@@ -49,8 +49,10 @@ from bookkeeper.tserver.write.configuration import Configuration
 from tests.support.border_faults import BORDER_FAULTS
 from tests.support.client_faults import CLIENT_FAULTS
 from tests.support.entrance_faults import ENTRANCE_FAULTS
+from tests.support.failover_faults import FAILOVER_FAULTS
 from tests.support.hold_faults import HOLD_FAULTS
 from tests.support.leading_faults import LEADING_FAULTS
+from tests.support.log_home_faults import LOG_HOME_FAULTS
 from tests.support.master_faults import MASTER_FAULTS
 from tests.support.memory_faults import MEMORY_FAULTS
 from tests.support.path_faults import PATH_FAULTS
@@ -394,6 +396,7 @@ FAULTS |= (
     MASTER_FAULTS
     | STORAGE_FAULTS
     | LEADING_FAULTS
+    | LOG_HOME_FAULTS
     | REPLICA_FAULTS
     | RULE_FAULTS
     | BORDER_FAULTS
@@ -402,5 +405,6 @@ FAULTS |= (
     | PATH_FAULTS
     | CLIENT_FAULTS
     | MEMORY_FAULTS
+    | FAILOVER_FAULTS
     | HOLD_FAULTS
 )

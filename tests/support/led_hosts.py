@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bookkeeper.config import HostSettings, Settings
+from bookkeeper.config import HostSettings, ReplicasSettings, Settings
 from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.split_rules import Change
 from bookkeeper.metadata import keys, values
@@ -35,8 +35,9 @@ QUIET = {"table.compaction.segments_max": "1000", "table.compaction.ratio": "100
 class Hosts:
     """The hosts of a cluster, each with a tserver while it runs."""
 
-    def __init__(self, ground: Ground, directory: Path) -> None:
+    def __init__(self, ground: Ground, directory: Path, replicas: ReplicasSettings) -> None:
         self.ground = ground
+        self._replica_settings = replicas
         self._directory = directory
         self._nodes: dict[str, LocalNode] = {}
         self._placements = itertools.count(1)
@@ -46,7 +47,7 @@ class Hosts:
 
     def settings(self, name: str) -> Settings:
         """The settings of a host."""
-        own = self.ground.settings
+        own = self.ground.settings.model_copy(update={"replicas": self._replica_settings})
         if name == own.host.name:
             return own
         home = self._directory / name
@@ -69,9 +70,14 @@ class Hosts:
 
     def kill(self, name: str) -> LocalNode:
         """End a host's tserver without an unload, and seal its logs, as a master does. Its disk stays."""
+        node = self.lose(name)
+        self.ground.recover_logs(node)
+        return node
+
+    def lose(self, name: str) -> LocalNode:
+        """End a host's tserver without an unload; its logs have no seal until ``ground.recover_logs`` of the node."""
         node = self._nodes.pop(name)
         node.crash()
-        self.ground.recover_logs(node)
         return node
 
     def wipe(self, name: str) -> None:
@@ -236,11 +242,11 @@ class Hosts:
 
 
 @contextmanager
-def hosts(directory: Path, *names: str) -> Iterator[Hosts]:
+def hosts(directory: Path, *names: str, settings: ReplicasSettings | None = None) -> Iterator[Hosts]:
     """A cluster whose hosts of these names run, ``host1`` with the directory of the cluster."""
     made = Ground(directory / "west")
     try:
-        world = Hosts(made, directory)
+        world = Hosts(made, directory, settings or ReplicasSettings())
         world.start(*names)
         yield world
     finally:

@@ -29,7 +29,7 @@ from bookkeeper.master.placement.load_retries import LoadRetries
 from bookkeeper.master.quarantine import quarantined_ranges
 from bookkeeper.master.reign import books_proof, leader
 from bookkeeper.master.reign.reign_stores import ReignStores
-from bookkeeper.master.replicas import election, leader_balance, repair_plan
+from bookkeeper.master.replicas import balance_plan, change_store, election, leader_balance, repair_plan
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.keys import _utf8
 from bookkeeper.metadata.metadata_table import MAX_RANK, CellKey, Row
@@ -149,6 +149,16 @@ MASTER_FAULTS: dict[str, Fault] = {
         repair_plan.has_settled,
         lambda replica, tablet, limits: True,  # noqa: ARG005
         "R4: a replica leaves while a state that counts on it may still arrive in the books",
+    ),
+    "balance-takes-zones-away": Fault(
+        balance_plan.keeps_zones,
+        lambda tablet, source, target, hosts: True,  # noqa: ARG005
+        "the balance puts two replicas of a tablet into one zone",
+    ),
+    "a-move-needs-no-copies": Fault(
+        change_store.may_switch,
+        lambda problems: True,  # noqa: ARG005
+        "N3: a tablet moves between the Volume and hosts although its files are not there",
     ),
     "leaders-move-at-any-time": Fault(
         leader_balance.may_move,

@@ -28,6 +28,7 @@ from bookkeeper.coordination.config_changes import (
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.coordination_protocol import Coordination, Leader, Session
+from bookkeeper.log_homes.opening import open_homes, open_logs
 from bookkeeper.master.books.books_cycle import Books, Owners, View
 from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_claim
 from bookkeeper.master.calls.peer_masters import PeerMasters
@@ -343,7 +344,9 @@ class World:
 
     def tservers(self) -> TServers:
         """Calls to tservers."""
-        return TServers(self.coordination, self.pool, self.volume)
+        homes = open_homes(self.table, self.volume)
+        logs = open_logs(self.volume, homes, self.coordination, self.pool.tserver, self.clock)
+        return TServers(self.coordination, self.pool, logs, homes)
 
     def rounds(self, reign: Reign) -> Rounds:
         """The rounds of a reign."""
@@ -391,7 +394,7 @@ class World:
         collector = GcRunner(stores, self.rounds(reign), self.clock, tservers, fate, origins.gc, 60_000)
         return Master(
             self, session, reign, Books(stores, tservers.volume), fate, collector,
-            TServerRecovery(tservers, reign, partial(read_claim, self.table, self.config)), tservers,
+            TServerRecovery(tservers, reign, partial(read_claim, self.table, self.config), self.clock), tservers,
         )  # fmt: skip
 
 

@@ -84,6 +84,7 @@ def books(*statuses: TargetStatus) -> Books:
         lags=(lag,),
         cycles=Cycles(full=3, quick=9, full_ms=12.34),
         files_outstanding=len(statuses),
+        tablets_without_logs=1,
         replicas=ReplicaHealth(
             under_replicated=2,
             in_danger=1,
@@ -92,6 +93,7 @@ def books(*statuses: TargetStatus) -> Books:
             lacking_bytes=50,
             joining_bytes=200,
             joined_bytes=60,
+            damaged_files=5,
         ),
         tablets_split=2,
     )
@@ -126,9 +128,9 @@ def tablet(number: int, segments: int = 3) -> TabletReplicas:
     )
 
 
-HOST = HostInfo("host1", "disk-host1", "127.0.0.1:9001", False, 4, 0, 3, 90, "", 0, 0, 3, 70)
+HOST = HostInfo("host1", "disk-host1", "127.0.0.1:9001", False, 4, 0, 3, 90, "", 0, 0, 3, 70, zone="rack1")
 JOINER = HostInfo("host2", "disk-host2", "127.0.0.1:9002", True, 4, 2, 0, 40, "", 2, 50, 0, 0, 200, 50)
-AWAY = HostInfo("host3", None, None, False, 4, 0, 0, None, "the host is <away>", 1, 20)
+AWAY = HostInfo("host3", None, None, False, 4, 0, 0, None, "the host is <away>", 1, 20, away_since_ms=1_700_000_000_000)
 
 QUARANTINED = QuarantinedRange(
     "0123456789", "cities", EAST, "w/1.wal", BlockRange(3, 5, 10, 90), "held", "invalid", "too <large>", 1, 0

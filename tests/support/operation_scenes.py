@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bookkeeper.coordination.config_changes import define_cluster
+from bookkeeper.coordination.config_changes import define_cluster, set_table_properties
 from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.master.cycle import replicate_file
 from bookkeeper.master.cycle.assigner import WorkRange
@@ -25,19 +25,27 @@ from bookkeeper.master.index.snapshot import tablet_view
 from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.export import copy_args
+from bookkeeper.master.operations.lost_disks import FORGET_HOST_KIND, forget_host_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.quarantine import range_args
 from bookkeeper.master.operations.read_only import read_only_args
 from bookkeeper.master.operations.replicated_tables import disable_args, enable_args
-from bookkeeper.master.operations.split_merge import MERGE_KIND, SPLIT_KIND, add_splits_args, merge_args
+from bookkeeper.master.operations.split_merge import (
+    MERGE_KIND,
+    SPLIT_KIND,
+    STORE_KIND,
+    add_splits_args,
+    merge_args,
+)
 from bookkeeper.master.operations.streams import stream_done_args
 from bookkeeper.master.operations.table_lifecycle import create_table_args, set_groups_args
 from bookkeeper.master.operations.user_changes import set_authorizations_args
 from bookkeeper.master.origins.end_origins import END_KIND
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, write_rows
+from bookkeeper.master.replicas.change_store import change_store_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column, RowPut
-from bookkeeper.metadata.values import VOTER, Quarantined, ReplicaCell
+from bookkeeper.metadata.values import VOTER, LogHome, Quarantined, ReplicaCell
 from bookkeeper.model import BlockRange, HostIdentity, LocalityGroup, RowRange, StreamKey, Target, TargetKey
 from bookkeeper.rpc.contract.messages import CopyRequest, ImportRequest, WorkItem, WorkReport
 from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaPlacement
@@ -118,7 +126,8 @@ class Scene:
         found = {} if self.tserver is None else self.tserver.adopted
         divided = [f"{number}: {extent}" for number, host in enumerate(self.hosts) for extent in host.divided]
         adopted = [f"{tablet.end_row!r}: {rows}" for parts in found.values() for tablet, rows in parts.items()]
-        return sorted([*divided, *adopted])
+        copied = [f"{number}: {copy}" for number, host in enumerate(self.hosts) for copy in host.copied]
+        return sorted([*divided, *adopted, *copied])
 
     def told(self) -> list[str]:
         """Streams of this cluster that the peer was told are over."""
@@ -213,6 +222,38 @@ def _merge(scene: Scene) -> Args:
     return merge_args(NAME, RowRange(b"c", None))
 
 
+def _forget_host(scene: Scene) -> Args:
+    """A tablet needs a log of a lost disk and goes on without another one; a log on another disk stays."""
+    table_id = scene.create_table(b"m")
+    homes = {"gone-1": LogHome(NAME, "lost"), "gone-2": LogHome("other", "here")}
+    for session, home in homes.items():
+        scene.world.table.put([RowPut(keys.home_row(session), {keys.HOME: home.encode()})], keys.ONCE_RANK)
+    row, logs = keys.tablet_row(table_id, None), [scene.world.uri("gone-1", 2), scene.world.uri("gone-2", 1)]
+    scene.world.table.put([RowPut(row, {keys.log_column(log): b"{}" for log in logs})], 1)
+    lost = {keys.SERIAL: keys.SERIAL_VALUE, keys.lost_column(scene.file): homes["gone-1"].encode()}
+    scene.world.table.put([RowPut(row, lost)], 1)
+    return forget_host_args(NAME, homes, ())
+
+
+def _to_hosts(scene: Scene) -> Args:
+    """Two tablets on the Volume; the table is to have two replicas, and three hosts live."""
+    _hold_tablets(scene, b"m")
+    scene.tserver, *_ = [scene.start_host(name) for name in ("h1", "h2", "h3")]
+    set_table_properties(scene.world.coordination, _table_id(scene), {"table.replicas": "2"})
+    return change_store_args(NAME)
+
+
+def _to_volume(scene: Scene) -> Args:
+    """Two tablets on two hosts, whose names are those of their own directories."""
+    args = _split_on_hosts(scene)
+    assert args
+    return change_store_args(NAME)
+
+
+def _table_id(scene: Scene) -> str:
+    return scene.world.config().table_named(NAME).table_id
+
+
 def _define(scene: Scene) -> Args:
     return cluster_args(NAME, scene.peer.address)
 
@@ -273,9 +314,11 @@ PREPARE: Mapping[str, Callable[[Scene], Args]] = {
     "set_groups": _regroup,
     "change_properties": _change_properties,
     "set_read_only": lambda _: read_only_args(True),
+    FORGET_HOST_KIND: _forget_host,
     "set_authorizations": lambda _: set_authorizations_args(NAME, ["B", "A"]),
     SPLIT_KIND: _split,
     MERGE_KIND: _merge,
+    STORE_KIND: _to_hosts,
     "import_directory": _import,
     "import_table": _import_table,
     "export_table": _export_table,
@@ -377,23 +420,25 @@ def _finish_on_hosts(scene: Scene) -> None:
         scene.master.fate.step_once()
 
 
-def _run_on_hosts(kind: str) -> Callable[[Scene, Args], None]:
+def _on_hosts(kind: str, prepare: Callable[[Scene], Args]) -> Play:
     def run(scene: Scene, args: Args) -> None:
         running = scene.master.fate.submit(kind, args)
         _finish_on_hosts(scene)
         assert running.error is None
 
-    return run
+    return Play(prepare, run, _finish_on_hosts)
 
 
 VARIANTS: Mapping[str, Play] = {
-    "add_splits on hosts": Play(_split_on_hosts, _run_on_hosts(SPLIT_KIND), _finish_on_hosts),
-    "merge_tablets on hosts": Play(_merge_on_hosts, _run_on_hosts(MERGE_KIND), _finish_on_hosts),
+    "add_splits on hosts": _on_hosts(SPLIT_KIND, _split_on_hosts),
+    "merge_tablets on hosts": _on_hosts(MERGE_KIND, _merge_on_hosts),
+    "change_store to the Volume": _on_hosts(STORE_KIND, _to_volume),
 }
 """Other ways of some kinds."""
 
 SCENES: Mapping[str, Play] = {
     **{kind: _executed(kind, prepare) for kind, prepare in PREPARE.items()},
+    STORE_KIND: _on_hosts(STORE_KIND, _to_hosts),
     replicate_file.KIND: Play(lambda scene: {"file": scene.file}, _ship_file, _end_files),
 }
 

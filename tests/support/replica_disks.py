@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ class WatchedOps(FileOps):
     """Notes the calls that change the disk. Loses the power at one of them, before or behind it; fails where told."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self.calls: list[str] = []
         self.cut_at = -1
         self.is_behind = False
@@ -36,8 +38,9 @@ class WatchedOps(FileOps):
     def _call(self, name: str, act: Callable[[], object]) -> None:
         if name in self.fail:
             raise self.fail[name]
-        dies = len(self.calls) == self.cut_at
-        self.calls.append(name)
+        with self._lock:  # a manifest is synced by another thread
+            dies = len(self.calls) == self.cut_at
+            self.calls.append(name)
         if dies and not self.is_behind:
             raise PowerLostError
         act()

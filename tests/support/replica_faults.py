@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from bookkeeper.replicas import machine, receiving
+from bookkeeper.replicas import damage, machine, receiving
 from bookkeeper.replicas.chain import files_of
 from bookkeeper.replicas.events import Collect, ContentArrived
 from bookkeeper.replicas.instructions import Decision
+from bookkeeper.replicas.messages import Reason
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.values import Replica
 from bookkeeper.rpc.contract.replica_messages import SegmentOffer
-from bookkeeper.storage.replicas import HostStore, file_checks, incoming_files
+from bookkeeper.storage.replicas import HostStore, Manifest, file_checks, incoming_files
 from bookkeeper.tserver.replicas import replica_collector, replica_receiver
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.offer_checks import is_known
@@ -42,11 +43,26 @@ def symlinked(store: HostStore, names: Mapping[str, str]) -> None:
         (root / new).symlink_to(root / present)
 
 
+_save = HostStore.save
+
+
+def listed_first(store: HostStore, manifest: Manifest, publish: Callable[[], None] | None = None) -> None:
+    """The manifest counts, and then the files that it lists get their names."""
+    _save(store, manifest)
+    if publish is not None:
+        publish()
+
+
 REPLICA_FAULTS: dict[str, Fault] = {
     "ack-before-sync": Fault(
         incoming_files.make_durable,
         lambda fd, ops: None,  # noqa: ARG005
         "P5: a power failure behind the acknowledgement takes the file",
+    ),
+    "manifest-before-files": Fault(
+        HostStore.save,
+        listed_first,
+        "P5: a manifest lists files that a power failure takes",
     ),
     "segment-not-asked-again": Fault(
         Binding(machine, receiving.content_arrived),
@@ -82,6 +98,21 @@ REPLICA_FAULTS: dict[str, Fault] = {
         file_checks.is_same_content,
         lambda copy, original: True,  # noqa: ARG005
         "L7: a copy of an imported file with other bytes becomes a part of the tablet",
+    ),
+    "damaged-file-is-held": Fault(
+        Binding(machine, damage.damaged),
+        lambda replica, event: replica,  # noqa: ARG005
+        "N3: a state is named on the strength of a copy whose file is damaged",
+    ),
+    "damaged-copy-stays-acknowledged": Fault(
+        Binding(machine, damage.copy_damaged),
+        lambda replica, event: replica,  # noqa: ARG005
+        "N3: a leader counts a copy that its host no longer has",
+    ),
+    "damaged-file-exists": Fault(
+        receiving.here,
+        lambda replica, segment: Reason.SEGMENT_EXISTS,  # noqa: ARG005
+        "N3: a host acknowledges a state of which a file is damaged on its disk",
     ),
     "incarnation-ignored": Fault(
         replica_receiver.must_read_row,

@@ -27,6 +27,7 @@ from bookkeeper.master.replicas.repair_state import (
     Step,
     TabletState,
 )
+from bookkeeper.master.replicas.zone_plan import plan_zones
 from bookkeeper.metadata.values import JOINING, VOTER, ReplicaCell
 from bookkeeper.model import HostIdentity
 
@@ -41,6 +42,7 @@ class Host:
     disk: int = 1
     away_since: float | None = None
     draining: bool = False
+    zone: str = ""
     held: dict[tuple[bytes, str], set[int]] = field(default_factory=dict)
     """Tablet and placement to the states on this disk."""
 
@@ -62,6 +64,8 @@ class Tablet:
     named: int = 0
     newest: int = 0
     leader: str | None = None
+    chosen: frozenset[str] = frozenset()
+    """The hosts to which an operation moves it."""
     joining_since: dict[tuple[str, str], float] = field(default_factory=dict)
     led_since: float = 0.0
 
@@ -238,6 +242,7 @@ class PlanWorld:
                 host.draining,
                 replicas[name],
                 size_bytes[name],
+                host.zone,
             )
             for name, host in self.hosts.items()
         }
@@ -260,6 +265,7 @@ class PlanWorld:
                     self.held(tablet),
                     {host: self.now_ms - begun for (host, _), begun in since.items()},
                     self.now_ms - tablet.led_since,
+                    tablet.chosen,
                 )
             )
         return found
@@ -271,7 +277,8 @@ class PlanWorld:
         states = list(with_meetings(by_row, self.meetings, hosts, LIMITS).values())
         steps: list[Step] = list(repair_plan.plan_repair(states, hosts, LIMITS))
         if not self.meetings:
-            steps = steps or list(plan_balance(states, hosts, LIMITS)) or list(plan_leaders(states, hosts, LIMITS))
+            for plan in (plan_zones, plan_balance, plan_leaders):
+                steps = steps or [*plan(states, hosts, LIMITS)]
         for step in steps[:limit]:
             self.rank += 1
             self.apply(step, self.rank)

@@ -30,6 +30,7 @@ from bookkeeper.rpc.contract.replica_messages import (
     SegmentTransit,
 )
 from bookkeeper.runtime.threads import Die
+from bookkeeper.storage.replicas import IncomingFiles
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from bookkeeper.tserver.replicas.replica_receiver import ReceiveLimits, ReplicaReceiver
@@ -101,7 +102,9 @@ class ReplicaWorld:
 
     def receiver(self, made: Disk, limits: ReceiveLimits = LIMITS) -> ReplicaReceiver:
         """The receiver of a host."""
-        return ReplicaReceiver(made.replicas, ReplicaBooks(self.books).row, self.clock, limits, DIE)
+        return ReplicaReceiver(
+            made.replicas, IncomingFiles(made.store), ReplicaBooks(self.books).row, self.clock, limits, DIE
+        )
 
     def restart(self, name: str) -> Host:
         """The process of a host dies and another one starts."""

@@ -66,6 +66,10 @@ class ScriptedTServer:
     """The replicas on its host."""
     contents: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     """The files on its host, each with the checksum of its manifest."""
+    compactions: set[Extent] = field(default_factory=set)
+    """Tablets whose compaction was ordered; each is done when it is asked for again."""
+    copied: set[str] = field(default_factory=set)
+    """Copies that its host has made from the Volume and to it."""
     divided: set[Extent] = field(default_factory=set)
     """Tablets for which its host has linked the files of another one."""
 
@@ -102,6 +106,12 @@ class ScriptedTServer:
                 raise NotServingError(f"tablet {extent} is not served here")
             return self.points[extent]
 
+    def compact_tablet(self, extent: Extent, ticket: int) -> int:
+        self._may("compact_tablet")
+        with self.lock:
+            self.compactions.add(extent)
+        return 0 if ticket else 7
+
     def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas:  # noqa: ARG002
         self._may("replicas")
         return HeldReplicas(tuple(info for info in self.holds if table_id in ("", info.extent.table_id)), {})
@@ -118,13 +128,25 @@ class ScriptedTServer:
             self.divided |= set(children)
         return list(children)
 
-    def replica_content(self, table_id: str, directory: str, file: str, start: int) -> ReplicaContent:
-        self._may("replica_content")
+    def read_replica(self, table_id: str, directory: str, file: str, start: int) -> ReplicaContent:
+        self._may("read_replica")
         assert file.startswith(f"tables/{table_id}/{directory}/")
         if file not in self.contents:
             raise NotFoundError(f"this host does not hold {file}")
         content, checksum = self.contents[file]
         return ReplicaContent(len(content), checksum, content[start : start + 4])
+
+    def take_replica(self, extent: Extent, files: Mapping[str, str]) -> bool:
+        self._may("take_replica")
+        with self.lock:
+            self.copied |= {f"take {extent.end_row!r}: {new} of {old}" for new, old in files.items()}
+        return True
+
+    def publish_replica(self, extent: Extent) -> bool:
+        self._may("publish_replica")
+        with self.lock:
+            self.copied.add(f"publish {extent.end_row!r}")
+        return True
 
     def confirm_config(self, generation: int) -> int:
         self._may("confirm_config")

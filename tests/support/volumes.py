@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bookkeeper.log_homes import LogVolume
 from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.storage.volume.local_volume import LocalVolume
 from bookkeeper.storage.volume.volume_protocol import ReadableVolume
@@ -35,6 +36,8 @@ def uri_at(name: str) -> str:
 
 
 def root_of(volume: ReadableVolume) -> Path:
-    """The directory of a local Volume."""
+    """The directory of a local Volume; that of the cluster for the Volume with all its logs."""
+    if isinstance(volume, LogVolume):
+        return root_of(volume._shared)
     assert isinstance(volume, LocalVolume)
     return volume._root

@@ -14,7 +14,8 @@ from functools import partial
 from itertools import chain, islice
 
 from bookkeeper.coordination.config_tree import ClusterConfig
-from bookkeeper.errors import CorruptionError, NotFoundError
+from bookkeeper.errors import CorruptionError, NotFoundError, UnavailableError, is_away
+from bookkeeper.log_homes import recover_log
 from bookkeeper.master.books import remover, wal_closer, work_maker
 from bookkeeper.master.books.finished import read_done
 from bookkeeper.master.books.tserver_recovery import claim_of
@@ -28,7 +29,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, Column, MetadataTable, Row, RowPut, get_slice, scan_parts
 from bookkeeper.model import TargetKey
 from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import file_summary, read_seal, recover
+from bookkeeper.storage.wal import file_summary, read_seal
 
 LOG = logging.getLogger(__name__)
 
@@ -137,6 +138,10 @@ class Books:
             except CorruptionError as error:  # this file stays OPEN and is retained; no other one waits for it
                 view.snapshot.note_problem(error.message)
                 continue
+            except UnavailableError as error:
+                if not is_away(error):
+                    raise
+                continue  # the file stays OPEN, and is retained, until its host is back
             if closed is None:
                 continue
             self.stores.reign.check()
@@ -168,7 +173,7 @@ class Books:
             if not wal_closer.needs_closing(read_seal(self.volume, uri) is not None, dead):
                 return None
             if dead:
-                recover(self.volume, uri, books_claim=partial(claim_of, list(open_values.values())))
+                recover_log(self.volume, uri, partial(claim_of, list(open_values.values())))
             summary = file_summary(self.volume, uri)
         except NotFoundError:
             return None  # rule R11: the collector deals with books of missing files (rule R4)

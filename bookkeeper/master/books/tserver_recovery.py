@@ -9,18 +9,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 
+from bookkeeper.clock import Clock
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.coordination.coordination_protocol import SessionInfo
-from bookkeeper.errors import CorruptionError, NotFoundError
+from bookkeeper.errors import CorruptionError, NotFoundError, UnavailableError, is_away
+from bookkeeper.log_homes import recover_log
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.index.snapshot import chained, online_tables
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, scan_parts
-from bookkeeper.storage.wal import BooksClaim, recover
+from bookkeeper.storage.wal import BooksClaim
 
 LOG = logging.getLogger(__name__)
 
@@ -29,6 +32,9 @@ RESTORE = "restore the file, or decide what to give up (docs: operations, a file
 OTHER_KINDS = ("master", "replay")
 ROUNDS_TO_TRY_AGAIN = 25
 """Rounds between two tries of a log that can't be recovered: an operator may have restored it."""
+
+ROUNDS_TO_ASK_AGAIN = 5
+"""Rounds between two tries of a session whose logs lie on a host that is away."""
 
 ROUNDS_TO_CHECK_AGAIN = 50
 """Rounds between two checks of all logs of sessions that were found sealed."""
@@ -42,7 +48,10 @@ class TServerRecovery:
     reign: Reign
     read_claim: Callable[[str], BooksClaim]
     """The facts about a log in the books."""
+    clock: Clock
     problems: dict[str, str] = field(default_factory=dict)
+    waiting: dict[str, str] = field(default_factory=dict)
+    """Dead sessions with logs on a host that is away, and the reason with the time since when: their tablets wait."""
     _round: int = 0
 
     def run_once(self) -> list[str]:
@@ -52,20 +61,40 @@ class TServerRecovery:
         if self._round % ROUNDS_TO_CHECK_AGAIN == 0:
             self.tservers.forget_sealed_sessions()
         for info in self.tservers.sessions():
-            if info.alive or self.tservers.is_sealed_off(info.session_id):
+            if info.session_id in self.waiting and self._round % ROUNDS_TO_ASK_AGAIN:
                 continue
-            unsealed = [log for log in self.tservers.logs_of(info.session_id) if not log.sealed]
-            for log in unsealed:
-                if log.uri not in self.problems or self._round % ROUNDS_TO_TRY_AGAIN == 0:
-                    self._seal(log)
-            if any(log.uri not in self.problems for log in unsealed):
-                recovered.append(info.session_id)
+            if info.alive or self.tservers.is_sealed_off(info.session_id):
+                self.waiting.pop(info.session_id, None)
+                continue
+            try:
+                if self._seal_logs(info.session_id):
+                    recovered.append(info.session_id)
+            except UnavailableError as error:  # the logs of other sessions do not wait for this host
+                if not is_away(error):
+                    raise
+                self._wait(info.session_id, error)
+            else:
+                self.waiting.pop(info.session_id, None)
         return recovered
+
+    def _seal_logs(self, session_id: str) -> bool:
+        """Seal the logs of a dead session; returns whether there was one to seal."""
+        unsealed = [log for log in self.tservers.logs_of(session_id) if not log.sealed]
+        for log in unsealed:
+            if log.uri not in self.problems or self._round % ROUNDS_TO_TRY_AGAIN == 0:
+                self._seal(log)
+        return any(log.uri not in self.problems for log in unsealed)
+
+    def _wait(self, session_id: str, error: UnavailableError) -> None:
+        if session_id not in self.waiting:
+            since = datetime.fromtimestamp(self.clock.wall_ms() / 1000, UTC).isoformat(timespec="seconds")
+            self.waiting[session_id] = f"{error.message} (since {since})"
+            LOG.warning("dead session %s can't be recovered yet: %s", session_id, error.message)
 
     def _seal(self, log: LogFile) -> None:
         self.reign.check()
         try:
-            seal = recover(self.tservers.volume, log.uri, books_claim=partial(self.read_claim, log.uri))
+            seal = recover_log(self.tservers.volume, log.uri, partial(self.read_claim, log.uri))
         except NotFoundError:
             return
         except CorruptionError as error:
@@ -88,12 +117,21 @@ class TServerRecovery:
         """Remove the records of dead sessions without tablets and logs; ``holding``: sessions with assigned tablets."""
         forgotten = []
         for info in sessions:
-            if left_nothing(info, holding) and not self.tservers.logs_of(info.session_id):
+            if left_nothing(info, holding) and self._has_no_log(info.session_id):
                 self.reign.check()
                 self.tservers.remove_directory(info.session_id)
                 self.tservers.coordination.forget_session(info.session_id)
                 forgotten.append(info.session_id)
         return forgotten
+
+    def _has_no_log(self, session_id: str) -> bool:
+        """Whether a listing shows that the session has no log; False while a host is away that may have one."""
+        try:
+            return not self.tservers.logs_of(session_id)
+        except UnavailableError as error:
+            if not is_away(error):
+                raise
+            return False
 
 
 def read_claim(table: MetadataTable, read_config: Callable[[], ClusterConfig], uri: str) -> BooksClaim:

@@ -54,7 +54,7 @@ def parts_on_host(tservers: TServers, host: SessionInfo, name: str) -> Iterator[
     tserver = tservers.at(host.address)
     position, checksum = 0, 0
     while True:
-        part = tserver.replica_content(table_id, directory, name, position)
+        part = tserver.read_replica(table_id, directory, name, position)
         checksum = extended(checksum, part.content)
         position += len(part.content)
         yield part.content

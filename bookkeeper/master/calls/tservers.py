@@ -12,13 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
-from bookkeeper.errors import TransientError, UnavailableError
-from bookkeeper.master.index.log_files import LOG_SUFFIX, LogFile
+from bookkeeper.errors import TransientError, UnavailableError, is_away, unavailable
+from bookkeeper.log_homes import HomeBooks
+from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.volume.names import LOGS, log_directory
+from bookkeeper.storage.volume.names import LOG_SUFFIX, LOGS, log_directory
 from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 
 LOG = logging.getLogger(__name__)
@@ -30,14 +31,20 @@ FLUSHES_AT_ONCE = 8
 CALL_TIMEOUT_MS = 10_000
 """ms to wait for a tserver's answer to the master; flushing a tablet is the longest of these calls."""
 
+LOG_TIMEOUT_MS = 5_000
+"""ms to wait for a host that has a log; the longest of these calls seals a log, which reads all of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class TServers:
-    """Calls to tservers of this cluster. Thread-safe."""
+    """Calls to tservers of this cluster. Thread-safe. ``volume``: with the logs of all hosts; ``homes``: of sessions
+    whose logs lie on hosts' disks, None = no session has one.
+    """
 
     coordination: Coordination
     pool: RpcPool
     volume: Volume
+    homes: HomeBooks | None = None
     _sealed_off: set[str] = field(default_factory=set)
 
     def sessions(self) -> list[SessionInfo]:
@@ -60,12 +67,25 @@ class TServers:
         """Every log on disk, by its session's directory. Raises UnavailableError when they can't be listed."""
         return [log for session_id in self.directories() for log in self.logs_of(session_id)]
 
+    def logs_in_reach(self) -> list[LogFile]:
+        """The logs on disk without those of hosts that are away: for people, and for no decision. Raises
+        UnavailableError when the others can't be listed.
+        """
+        found: list[LogFile] = []
+        for session_id in self.directories():
+            try:
+                found += self.logs_of(session_id)
+            except UnavailableError as error:
+                if not is_away(error):
+                    raise
+        return found
+
     def directories(self) -> list[str]:
         """The names of the sessions' directories. Raises UnavailableError when they can't be listed."""
         try:
             return self.volume.list_directories(LOGS.rstrip("/"))
         except OSError as error:
-            raise UnavailableError(f"the directories of logs can't be listed: {error.strerror}") from error
+            raise unavailable("the directories of logs can't be listed", error) from error
 
     def logs_of(self, session_id: str) -> list[LogFile]:
         """The logs of one session that are on disk. A seal appears on disk complete, so its name suffices.
@@ -88,7 +108,7 @@ class TServers:
                 if name.endswith(LOG_SUFFIX):
                     yield name, name != file
         except OSError as error:
-            raise UnavailableError(f"{directory} can't be listed: {error.strerror}") from error
+            raise unavailable(f"{directory} can't be listed", error) from error
 
     def is_sealed_off(self, session_id: str) -> bool:
         """Rule R15, for a dead session: whether every log of it is sealed, so that no reader goes past its end.
@@ -97,18 +117,34 @@ class TServers:
         sessions.
         """
         if session_id not in self._sealed_off:
-            if not all_sealed(self.logs_of(session_id)):
+            if not self._has_sealed_all(session_id):
                 return False
             self._sealed_off.add(session_id)
         return True
+
+    def _has_sealed_all(self, session_id: str) -> bool:
+        try:
+            return all_sealed(self.logs_of(session_id))
+        except UnavailableError as error:
+            if not is_away(error):
+                raise
+            return self.homes is not None and self.homes.has_ended(session_id)
 
     def forget_sealed_sessions(self) -> None:
         """Drop the cached answers: a paused process of a session that counts as dead may have started another log."""
         self._sealed_off.clear()
 
     def remove_directory(self, session_id: str) -> None:
-        """Remove the directory of a session's logs if it is empty. Raises OSError."""
+        """Remove the directory of a dead session's logs, which has none, and the row of its home. Raises OSError,
+        TransientError.
+        """
         self.volume.prune(log_directory(session_id))
+        self.forget_home(session_id)
+
+    def forget_home(self, session_id: str) -> None:
+        """Remove the row of a dead session's home. Raises TransientError."""
+        if self.homes is not None:
+            self.homes.remove(session_id)
 
     def unconfirmed(self, generation: int) -> list[str]:
         """Rule R14: sessions that may still write blocks for the targets of an older configuration, each with the

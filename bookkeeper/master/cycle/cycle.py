@@ -28,6 +28,7 @@ from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import retry_after_ns
 from bookkeeper.master.placement.placement import ClusterState, Placement
 from bookkeeper.master.placement.tablet_orders import order_lanes
+from bookkeeper.master.replicas.failover import LogFailover
 from bookkeeper.master.replicas.repairer import Repairer
 from bookkeeper.storage.volume.names import log_directory
 
@@ -134,6 +135,7 @@ class Cycle:
     books: Books
     placement: Placement
     repairer: Repairer
+    failover: LogFailover
     recovery: TServerRecovery
     dispatcher: WorkDispatcher
     event_queue: EventQueue
@@ -264,6 +266,7 @@ class Cycle:
         if self.config is None:
             return
         tablets, sessions = self.books.snapshot.tablets, self.calls.tservers.sessions()
+        self.failover.run(tablets, self.config, sessions, self.placement.claimed())
         self.placement.place(tablets, self._cluster(sessions))
         self.repairer.run(tablets, self.config, sessions, self.placement.busy_rows())
         for session in self.recovery.forget(sessions, tablets.counts.total.keys()):
@@ -277,6 +280,7 @@ class Cycle:
             unsealed=unsealed_sessions(sessions, self.calls.tservers),
             deleted=[table_id for table_id, table in tables.items() if table.state == "deleting"],
             hosts={info.session_id: info.host for info in sessions if info.alive and info.host is not None},
+            released=self.failover.released,
         )
 
     # ---- a quick cycle

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from bookkeeper.bulk.adoption import is_adoptable
 from bookkeeper.errors import CorruptionError
+from bookkeeper.master.calls.tservers import session_of_log
 from bookkeeper.master.gc.file_flags import LISTED, MARKED, REFERENCED, SEALED, FileFlags
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.metadata import keys
@@ -125,10 +126,11 @@ def is_collectable_log(log: LogFile, referenced: Collection[str], live: Collecti
     return log.uri not in referenced and (log.sealed or log.session not in live)
 
 
-def to_mark(files: FileFlags, live: Collection[str]) -> Iterator[str]:
-    """Logs that get a `~del_` row now."""
+def to_mark(files: FileFlags, live: Collection[str], unread: Collection[str] = ()) -> Iterator[str]:
+    """Logs that get a `~del_` row now. ``unread``: sessions whose listing is incomplete."""
     for file, flags in files:
-        if flags & LISTED and not flags & (MARKED | REFERENCED) and is_collectable_log(log_of(file, flags), (), live):
+        is_free = flags & LISTED and not flags & (MARKED | REFERENCED)
+        if is_free and is_collectable_log(log_of(file, flags), (), live) and is_read(file, unread):
             yield file.decode()
 
 
@@ -141,14 +143,20 @@ def late_uses(row: Row, files: FileFlags) -> list[CellKey]:
     ]
 
 
-def to_delete(files: FileFlags, live: Collection[str]) -> Iterator[str]:
+def is_read(file: bytes, unread: Collection[str]) -> bool:
+    """Rule R17: whether nothing about a file was left unread. A file of a host that is away may exist unlisted."""
+    return not unread or session_of_log(file.decode()) not in unread
+
+
+def to_delete(files: FileFlags, live: Collection[str], unread: Collection[str] = ()) -> Iterator[str]:
     """Marked files without a reference. Logs were listed before the references were read.
 
     Besides logs these are segments, which tservers and deletions of tables mark when no tablet names them any more, and
     files that do not exist any more. A segment that several tablets may take stays for longer: see :func:`idle_files`.
+    ``unread``: as in :func:`to_mark`.
     """
     for file, flags in files:
-        if flags & MARKED and not flags & REFERENCED and may_delete(file, flags, live):
+        if flags & MARKED and not flags & REFERENCED and may_delete(file, flags, live) and is_read(file, unread):
             yield file.decode()
 
 

@@ -17,9 +17,10 @@ from itertools import islice
 
 from bookkeeper.bulk.import_log import is_relay_log
 from bookkeeper.clock import Clock
+from bookkeeper.errors import UnavailableError, is_away
 from bookkeeper.master.books import remover
 from bookkeeper.master.books.remover import MissingFile
-from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.calls.tservers import TServers, session_of_log
 from bookkeeper.master.fate.engine import FateEngine, Running
 from bookkeeper.master.gc import gc_rules
 from bookkeeper.master.gc.file_flags import LISTED, MARKED, REFERENCED, SEALED, FileFlags
@@ -55,7 +56,8 @@ class Inventory:
     """The input of one run. Logs were listed first, then sessions, then references: see :meth:`GcRunner.observe`.
     ``late`` are uses of marked logs, ``going`` the files that may be deleted now and the targets that have them,
     ``absent`` logs of this cluster that books name and that were not listed, ``holds`` all `~hold_` rows, ``idle`` see
-    :func:`gc_rules.idle_files`.
+    :func:`gc_rules.idle_files`. ``unread``: sessions whose logs could not be listed, because a host is away; nothing is
+    decided about these.
     """
 
     files: FileFlags
@@ -65,10 +67,13 @@ class Inventory:
     absent: frozenset[str]
     holds: tuple[Row, ...]
     idle: Mapping[str, int]
+    unread: frozenset[str] = frozenset()
 
     def __contains__(self, uri: object) -> bool:
-        """Whether a log was listed."""
-        return isinstance(uri, str) and bool(self.files.of(uri.encode()) & LISTED)
+        """Whether a log was listed, or may be there unlisted."""
+        return isinstance(uri, str) and (
+            bool(self.files.of(uri.encode()) & LISTED) or session_of_log(uri) in self.unread
+        )
 
 
 @dataclass(slots=True)
@@ -109,20 +114,27 @@ class GcRunner:
         """Read everything, in an order that can't miss a reference: a file that is listed and sealed, or of a dead
         session, gets no new reference, so any reference to it exists when the references are read.
         """
-        files = FileFlags()
+        files, unread = FileFlags(), set[str]()
         for session_id in self.tservers.directories():
-            for uri, is_seal in self.tservers.entries_of(session_id):
-                files.add(uri.encode(), SEALED if is_seal else LISTED)
+            try:
+                for uri, is_seal in self.tservers.entries_of(session_id):
+                    files.add(uri.encode(), SEALED if is_seal else LISTED)
+            except UnavailableError as error:
+                if not is_away(error):
+                    raise
+                unread.add(session_id)
         live = living(self.tservers.live(), self.fate.pending())
         online = online_tables(self.stores.config())
         for _ in range(SCAN_TRIES_MAX):
             try:
-                return self._observe_once(files, live, online)
+                return self._observe_once(files, live, online, frozenset(unread))
             except BrokenChainError as error:  # its finds stay: a reference too many retains a file for one run
                 broken = error
         raise broken
 
-    def _observe_once(self, files: FileFlags, live: frozenset[str], online: Collection[str]) -> Inventory:
+    def _observe_once(
+        self, files: FileFlags, live: frozenset[str], online: Collection[str], unread: frozenset[str]
+    ) -> Inventory:
         start, stop = keys.section(keys.DEL_PREFIX)
         for uri in gc_rules.parse_marks(self.stores.table.scan(start, stop, ("del",))):
             files.add(uri.encode(), MARKED)
@@ -135,15 +147,18 @@ class GcRunner:
         for file in gc_rules.references(tablets, books, self._quarantine_rows(), last_holds, first_holds):
             files.add_known(file, REFERENCED)
         self.origin_gc.read_rows()
+        absent = {uri for uri in absent if gc_rules.is_read(uri.encode(), unread)}
         idle = gc_rules.idle_files(self.idle, files, live, self.clock.boot_ns())
-        going = islice((uri for uri in self._due(files, live, idle) if uri not in self.gone), DELETIONS_MAX)
+        going = islice((uri for uri in self._due(files, live, unread, idle) if uri not in self.gone), DELETIONS_MAX)
         finished = {uri: self._finished(uri) for uri in going}
-        return Inventory(files, live, tuple(late), finished, frozenset(absent), tuple(holds), idle)
+        return Inventory(files, live, tuple(late), finished, frozenset(absent), tuple(holds), idle, unread)
 
-    def _due(self, files: FileFlags, live: frozenset[str], idle: Mapping[str, int]) -> Iterator[str]:
+    def _due(
+        self, files: FileFlags, live: frozenset[str], unread: frozenset[str], idle: Mapping[str, int]
+    ) -> Iterator[str]:
         """The files that may be deleted now."""
         now_ns, flight_ns = self.clock.boot_ns(), self.flight_ms * 1_000_000
-        for uri in gc_rules.to_delete(files, live):
+        for uri in gc_rules.to_delete(files, live, unread):
             if gc_rules.is_idle_for_long(uri, idle, now_ns, flight_ns):
                 yield uri
 
@@ -191,7 +206,7 @@ class GcRunner:
 
     def mark(self, seen: Inventory) -> None:
         """Write a `~del_` row for each unreferenced log (rule R17)."""
-        fresh = self._without_late(gc_rules.to_mark(seen.files, seen.live))
+        fresh = self._without_late(gc_rules.to_mark(seen.files, seen.live, seen.unread))
         while True:
             self.stores.reign.check()
             batch = list(islice(fresh, BATCH_ROWS))

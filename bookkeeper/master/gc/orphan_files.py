@@ -22,7 +22,6 @@ from bookkeeper.bulk.adoption import IMPORT_PREFIX, INCOMING
 from bookkeeper.clock import Clock
 from bookkeeper.errors import unavailable
 from bookkeeper.master.gc.gc_rules import held_files
-from bookkeeper.master.index.log_files import LOG_SUFFIX
 from bookkeeper.master.index.snapshot import chained, online_tables
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.reign_stores import ReignStores
@@ -30,7 +29,14 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.storage.tablet import leftovers, parse_name
 from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.volume.names import LOGS, SCRATCH_SUFFIX, TABLES, log_directory, tablet_directory
+from bookkeeper.storage.volume.names import (
+    LOG_SUFFIX,
+    LOGS,
+    SCRATCH_SUFFIX,
+    TABLES,
+    log_directory,
+    tablet_directory,
+)
 from bookkeeper.storage.wal.reading.wal_recovery import SEGMENT_SUFFIX
 
 SCAN_INTERVAL_MS = 60_000

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LOG_SUFFIX = ".wal"
-
 IMPORT_SESSION = "import"
 """Directory of the logs that imports write, with a name like that of a session that lives while an import is under way.
 """

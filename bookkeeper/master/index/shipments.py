@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from bookkeeper.errors import LogAwayError
 from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount
 from bookkeeper.model import BlockRange, TargetKey
 
@@ -295,10 +296,12 @@ class Shipments:
         self.peers[report.target.cluster] = Retry()
 
     def _failed(self, shipment: Shipment, report: Report, now_ns: int) -> None:
-        """A transient failure is the peer's and delays all its work. Any other failure delays this range alone."""
+        """A transient failure is the peer's and delays all its work, unless the log is away. Any other failure delays
+        this range alone.
+        """
         if shipment.retry_requested:
             shipment.excuse(report.error)
-        elif report.error_transient:
+        elif report.error_transient and not is_of_log(report.error_code):
             shipment.show_error(report.error)
             peer = self.peer(report.target.cluster)
             peer.fail(now_ns, self._wait_ns)
@@ -308,6 +311,11 @@ class Shipments:
 
     def _wait_ns(self, failures: int) -> int:
         return retry_after_ns(failures, self.backoff_base_ms, self.backoff_max_ms, self.rng)
+
+
+def is_of_log(error_code: str | None) -> bool:
+    """Whether an error is about the log alone, so that the peer's other work goes on: its host is away."""
+    return error_code == LogAwayError.code
 
 
 def are_the_same(one: BlockRange | None, other: BlockRange | None) -> bool:

@@ -26,6 +26,7 @@ from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.master.index.tablet_replicas import NO_REPLICAS, TabletReplica, replicas_of
 from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.lost_logs import lost_cells
 from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.model import Extent
 
@@ -43,7 +44,7 @@ class BrokenChainError(TransientError):
 class TabletView:
     """One tablet: its row's key, its extent, its directory, and the session it is assigned to, if any. ``parked_at`` is
     the last session of a tablet that no tserver may load now. ``flush_rank`` rises with each change of its segments.
-    ``replicas``: () with one replica, on the Volume.
+    ``replicas``: () with one replica, on the Volume. ``lost``: logs with a ``tablet:lost:`` cell, void ones included.
     """
 
     row: bytes
@@ -54,6 +55,7 @@ class TabletView:
     parked_at: str | None = None
     flush_rank: int = 0
     replicas: tuple[TabletReplica, ...] = NO_REPLICAS
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,13 +239,14 @@ def tablet_view(row: Row) -> TabletView:
     assigned = None if location is None else values.Location.decode(location.value)
     extent, directory = Extent(table_id, end_row, prev_row), "" if dir_cell is None else dir_cell.value.decode()
     replicas = replicas_of(row)
+    lost = tuple(lost_cells(row)) if replicas else ()
     flush = row.cells.get(keys.FLUSH)
     flush_rank = 0 if flush is None else flush.rank
     if assigned is None:
-        return TabletView(row.key, extent, directory, None, None, None, flush_rank, replicas)
+        return TabletView(row.key, extent, directory, None, None, None, flush_rank, replicas, lost)
     if assigned.is_parked:
-        return TabletView(row.key, extent, directory, None, None, assigned.session, flush_rank, replicas)
-    return TabletView(row.key, extent, directory, assigned.session, assigned.address, None, flush_rank, replicas)
+        return TabletView(row.key, extent, directory, None, None, assigned.session, flush_rank, replicas, lost)
+    return TabletView(row.key, extent, directory, assigned.session, assigned.address, None, flush_rank, replicas, lost)
 
 
 def verify_chain(before: TabletView | None, after: TabletView | None, online: Collection[str]) -> None:

@@ -34,6 +34,7 @@ class OperationSettings:
     paths_apart_ms: float
     batch_limits: BatchLimits
     files: FileRoots
+    repair_after_ms: float
 
     @classmethod
     def of(cls, settings: Settings) -> OperationSettings:
@@ -44,6 +45,7 @@ class OperationSettings:
             paths_apart_ms=settings.tserver.paths_apart_ms,
             batch_limits=batch_limits(settings),
             files=FileRoots.of(settings),
+            repair_after_ms=settings.replicas.repair_after_ms,
         )
 
 

@@ -16,7 +16,7 @@ from bookkeeper.errors import InvalidInputError
 from bookkeeper.master.fate.engine import Args, Call, Next, Outcome
 from bookkeeper.master.operations.config_change import ConfigChange
 from bookkeeper.master.operations.context import online_table, text, texts
-from bookkeeper.master.operations.replica_hosts import refuse_other_store
+from bookkeeper.master.operations.replica_hosts import check_store
 from bookkeeper.metadata.values import Json
 
 
@@ -46,7 +46,7 @@ class ChangeProperties(ConfigChange):
 
         def change(table: TableConfig) -> TableConfig:
             after, parsed = changed(table.properties, changes, removals)
-            refuse_other_store(table, parsed)
+            check_store(self.context, table, parsed)
             return dataclasses.replace(table, properties=after)
 
         change_table(self.context.stores.coordination, table_id, change)

@@ -61,19 +61,33 @@ def named(hosts: Sequence[HostIdentity]) -> str:
 
 
 def first_replicas(rows: Sequence[bytes], hosts: Sequence[HostIdentity], replicas: int, operation: str) -> list[RowPut]:
-    """The replicas of new tablets: each on ``replicas`` distinct hosts, which take turns. All vote, because an empty
-    tablet has nothing to copy.
+    """The replicas of new tablets: each on ``replicas`` distinct hosts, in as many zones as there are.
+    Hosts take turns, and all vote, because an empty tablet has nothing to copy.
     """
-    return [
-        RowPut(
-            row,
-            {
-                keys.replica_column(host.name): first_cell(operation, host).encode()
-                for host in (hosts[(index * replicas + number) % len(hosts)] for number in range(replicas))
-            },
+    given: Counter[str] = Counter()
+    puts = []
+    for row in rows:
+        chosen = spread(hosts, replicas, given)
+        given.update(host.name for host in chosen)
+        puts.append(
+            RowPut(row, {keys.replica_column(host.name): first_cell(operation, host).encode() for host in chosen})
         )
-        for index, row in enumerate(rows)
-    ]
+    return puts
+
+
+def spread(hosts: Sequence[HostIdentity], replicas: int, given: Mapping[str, int]) -> list[HostIdentity]:
+    """Distinct hosts for a tablet: those of other zones first, then those that were given the fewest, then in order. A
+    host without a zone is one of its own. Pure.
+    """
+    chosen: list[HostIdentity] = []
+    for _ in range(replicas):
+        chosen.append(_next_host(chosen, [host for host in hosts if host not in chosen], given))
+    return chosen
+
+
+def _next_host(chosen: Sequence[HostIdentity], left: Sequence[HostIdentity], given: Mapping[str, int]) -> HostIdentity:
+    zones = {host.zone for host in chosen if host.zone}
+    return min(left, key=lambda host: (host.zone in zones, given.get(host.name, 0)))
 
 
 def first_cell(operation: str, host: HostIdentity) -> ReplicaCell:
@@ -85,7 +99,7 @@ def first_cell(operation: str, host: HostIdentity) -> ReplicaCell:
 
 def encode_hosts(hosts: Sequence[HostIdentity]) -> list[Json]:
     """Hosts as JSON of an operation's state."""
-    return [[host.name, host.incarnation] for host in hosts]
+    return [[host.name, host.incarnation, host.zone] for host in hosts]
 
 
 def decode_hosts(state: State) -> list[HostIdentity]:
@@ -120,11 +134,7 @@ def why_unnamed(tablets: Sequence[TabletView], made: Mapping[str, int]) -> str:
     return ""
 
 
-def refuse_other_store(table: TableConfig, after: TableProperties) -> None:
-    """Raises RefusedError when a change of properties would move a table's segments between the Volume and hosts."""
-    before = replicas_wanted(table.properties)
-    if (before == 1) != (after.replicas == 1):
-        raise RefusedError(
-            f"table {table.name} has table.replicas = {before}: between 1 (segments on the cluster's Volume) and more "
-            "(segments on hosts) it can't change; create another table, and copy the rows"
-        )
+def check_store(context: Context, table: TableConfig, after: TableProperties) -> None:
+    """Raises RefusedError when a change of properties moves a table to hosts, and too few live for its replicas."""
+    if replicas_wanted(table.properties) == 1 and after.replicas > 1:
+        hosts_for(context, after.replicas)

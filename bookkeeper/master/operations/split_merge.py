@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from bookkeeper.config.table_properties import parse_properties
-from bookkeeper.errors import CorruptionError, InvalidInputError, TransientError
+from bookkeeper.errors import CorruptionError, InvalidInputError, RefusedError, TransientError
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, State, Step, Wait
 from bookkeeper.master.index.snapshot import BrokenChainError, TabletView, tablet_view
 from bookkeeper.master.index.tablet_replicas import voters
@@ -51,6 +51,7 @@ from bookkeeper.master.splits.merge_places import hosts_with_all, why_apart
 from bookkeeper.master.splits.split_plan import Splittable, plan_splits, size_of
 from bookkeeper.master.splits.split_rules import Change, TabletFacts
 from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.lost_logs import given_up
 from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.metadata.values import Json, Location
 from bookkeeper.model import Extent, RowRange
@@ -61,10 +62,12 @@ LOG = logging.getLogger(__name__)
 AGAIN_MS = 20
 DIVIDE_AGAIN_MS = 200
 GATHER_AGAIN_MS = 500
+SERVE_AGAIN_MS = 500
 
-SPLIT_KIND, MERGE_KIND = "add_splits", "merge_tablets"
+SPLIT_KIND, MERGE_KIND, STORE_KIND = "add_splits", "merge_tablets", "change_store"
 
-CLAIMING_STEPS = ("hold", "write", "divide")
+CLAIMING_KINDS = (SPLIT_KIND, MERGE_KIND, STORE_KIND)
+CLAIMING_STEPS = ("hold", "write", "divide", "take")
 """While an operation is at one of these, placement leaves its tablets alone."""
 
 MERGING_STEPS = ("gather", "serve", *CLAIMING_STEPS)
@@ -90,11 +93,11 @@ class PendingOperation(Protocol):
 
 
 def claimed_rows(operations: Iterable[PendingOperation]) -> set[bytes]:
-    """The rows that running splits and merges have claimed."""
+    """The rows that running splits, merges and changes of the store have claimed."""
     return {
         row
         for running in operations
-        if running.op.type in (SPLIT_KIND, MERGE_KIND) and running.step in CLAIMING_STEPS
+        if running.op.type in CLAIMING_KINDS and running.step in CLAIMING_STEPS
         for row in decode_bytes(cast("list[str]", running.state.get("rows", [])))
     }
 
@@ -285,7 +288,9 @@ class MergeTablets(_TabletChange):
 
 
 def tablets_with(context: Context, table_id: str, rows: Sequence[bytes]) -> Iterator[Splittable]:
-    """The tablets with these rows (ascending), in order, read lazily. Raises BrokenChainError."""
+    """The tablets with these rows (ascending), in order, read lazily. Raises BrokenChainError, and RefusedError for
+    one that is served without a log.
+    """
     stop, index = keys.table_section(table_id)[1], 0
     while index < len(rows):
         found = 0
@@ -293,6 +298,9 @@ def tablets_with(context: Context, table_id: str, rows: Sequence[bytes]) -> Iter
             if not keys.is_tablet(row):
                 continue
             extent, found = tablet_view(row).extent, found + 1
+            reason = why_incomplete(row) if extent.contains(rows[index]) else None
+            if reason is not None:
+                raise RefusedError(reason)
             if not extent.contains(rows[index]):
                 if found > 1:
                     break  # a new scan from the row is cheaper than the tablets between
@@ -325,11 +333,26 @@ def read_rows(context: Context, call: Call) -> list[Row]:
     return [row for row in found if row is not None]
 
 
+def why_incomplete(row: Row) -> str | None:
+    """Why the borders of a tablet can't change now: it is served without a log. The tail of the log names the tablet by
+    its present rows.
+    """
+    logs = given_up(row)
+    if not logs:
+        return None
+    return (
+        f"tablet {tablet_view(row).extent} is served without {next(iter(logs))}: start the host of this log, or accept "
+        "its loss with host forget"
+    )
+
+
 def serve(context: Context, call: Call) -> Outcome:
-    """Flush each tablet that needs a log; wait until a tserver serves the tablet."""
-    unflushed = [
-        tablet_view(row) for row in read_rows(context, call) if keys.is_tablet(row) and not split_rules.is_quiet(row)
-    ]
+    """Flush each tablet that needs a log; wait until a tserver serves the tablet. A given-up log of it comes first."""
+    tablets = [row for row in read_rows(context, call) if keys.is_tablet(row)]
+    lost = [reason for row in tablets if (reason := why_incomplete(row)) is not None]
+    if lost:
+        return Wait(lost[0], SERVE_AGAIN_MS)
+    unflushed = [tablet_view(row) for row in tablets if not split_rules.is_quiet(row)]
     problems = (
         context.tservers.flush([(tablet.extent, tablet.session or "") for tablet in unflushed]) if unflushed else []
     )

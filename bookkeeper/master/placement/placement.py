@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bookkeeper.clock import Clock
-from bookkeeper.errors import BookkeeperError, PermanentError, RefusedError, TransientError
+from bookkeeper.errors import BookkeeperError, PermanentError, RefusedError, TransientError, is_away
 from bookkeeper.master.books.tserver_recovery import RESTORE
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.index.snapshot import TabletView
@@ -46,13 +46,15 @@ LOG = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class ClusterState:
     """The input of placement besides tablets: live sessions with their addresses, dead sessions with an unsealed log,
-    tables under deletion, and the hosts of live sessions.
+    tables under deletion, the hosts of live sessions, and the rows of tablets that go on without their last holder's
+    logs.
     """
 
     live: Mapping[str, str]
     unsealed: Collection[str]
     deleted: Collection[str] = ()
     hosts: Mapping[str, HostIdentity] = field(default_factory=dict)
+    released: Collection[bytes] = ()
 
 
 @dataclass(slots=True)
@@ -71,11 +73,17 @@ class Placement:
     """Rows of the tablets that operations have claimed."""
     unrecoverable: Mapping[str, str] = field(default_factory=dict)
     """Logs of dead sessions that can't be sealed until an operator helps, and the reason; each has a fence."""
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    """Dead sessions with logs on a host that is away, and the reason: their tablets wait."""
+    losses: Callable[[], Mapping[bytes, str]] = dict
+    """Rows of tablets that are served without a log, and the reason."""
     problems: dict[bytes, str] = field(init=False, default_factory=dict)
     """Rows of the tablets that can't be loaded until an operator helps, and the reason; read by any thread."""
     moves: TabletMoves = field(init=False, default_factory=TabletMoves)
     reports: TabletReports = field(init=False, default_factory=TabletReports)
     return_wait: ReturnWait = field(init=False)
+    _waits: dict[bytes, str] = field(init=False, default_factory=dict)
+    """Rows of tablets that wait for a host that has one of their logs, and the reason."""
     _orders: TabletOrders = field(init=False)
     _retries: LoadRetries = field(init=False)
     _placing: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -94,14 +102,16 @@ class Placement:
 
     @property
     def warnings(self) -> Mapping[bytes, str]:
-        """Rows of served tablets with a problem, and the problem; read by any thread."""
-        return self.reports.warnings
+        """Rows of served tablets with a problem, and of tablets that wait for a host or go on without a log, and why;
+        read by any thread.
+        """
+        return {**self.reports.warnings, **self._waits, **self.losses()}
 
     def place(self, tablets: TabletIndex, cluster: ClusterState) -> None:
         """Place all tablets: assign free ones, continue moves, order missing loads. Puts changed views into
         ``tablets``. Raises TransientError, LeaseLostError.
         """
-        for row in dict(self.problems):
+        for row in (*dict(self.problems), *dict(self._waits)):
             if row not in tablets:
                 self._clear_problem(row)
         with self._placing:
@@ -178,7 +188,7 @@ class Placement:
     def _assign(self, tablets: TabletIndex, candidates: Iterable[TabletView], cluster: ClusterState) -> None:
         """Write locations of free tablets, and of those that a move has unloaded."""
         tablets_max = self.return_wait.tablets_max(len(tablets))
-        released = [self._released(tablet, cluster.unsealed) for tablet in candidates]
+        released = [self._released(tablet, cluster) for tablet in candidates]
         shared = (tablet for tablet in released if not tablet.replicas)
         free = assign_free(shared, cluster.live, cluster.unsealed, tablets.counts, tablets_max)
         elected = self._elect(tablets, [tablet for tablet in released if tablet.replicas], cluster)
@@ -221,11 +231,19 @@ class Placement:
             if session is not None:
                 yield replace(move, session=session)
 
-    def _released(self, tablet: TabletView, unsealed: Collection[str]) -> TabletView:
+    def _released(self, tablet: TabletView, cluster: ClusterState) -> TabletView:
         """If all unsealed logs of a tablet's dead session are damaged: the free tablet if its row names none of them,
-        else a recorded problem.
+        else a recorded problem. A host that has its logs and is away is recorded, too, unless the tablet goes on
+        without them.
         """
-        if tablet.session is None or tablet.session not in unsealed or not self.unrecoverable:
+        if tablet.row in cluster.released:
+            return replace(tablet, session=None, address=None, parked_at=None)
+        for session in (tablet.session, tablet.parked_at):
+            reason = self.waiting.get(session or "") if session in cluster.unsealed else None
+            if reason is not None:
+                self._waits[tablet.row] = reason
+                return tablet
+        if tablet.session is None or tablet.session not in cluster.unsealed or not self.unrecoverable:
             return tablet
         logs = [log.uri for log in self.calls.tservers.logs_of(tablet.session) if not log.sealed]
         if not all(log in self.unrecoverable for log in logs):
@@ -268,6 +286,7 @@ class Placement:
 
     def _clear_problem(self, row: bytes) -> None:
         self.problems.pop(row, None)
+        self._waits.pop(row, None)
         self._retries.over(row)
 
     # ---- orders
@@ -317,6 +336,8 @@ class Placement:
                 if needs_help(error):
                     self.problems[tablet.row] = error.message
                     self._retries.failed(tablet.row)
+                elif is_away(error):
+                    self._waits[tablet.row] = error.message
                 elif tablet.replicas and isinstance(error, RefusedError):
                     self._pass_on(tablet, session)
                 LOG.warning("tablet %s is not loaded at %s yet: %s", tablet.extent, session, error.message)

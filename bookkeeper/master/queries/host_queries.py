@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,10 +13,12 @@ from bookkeeper.errors import BookkeeperError, NotFoundError
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.index.snapshot import tablet_view
 from bookkeeper.master.queries.replica_report import Answer, HostSums, NamedFiles, answer_of, tablet_standing
+from bookkeeper.master.replicas.away_hosts import AwayHosts
 from bookkeeper.master.replicas.leader_choice import named_state
 from bookkeeper.metadata import keys
+from bookkeeper.metadata.lost_logs import given_up
 from bookkeeper.metadata.metadata_table import MetadataTable, Row
-from bookkeeper.metadata.values import FlushState
+from bookkeeper.metadata.values import FlushState, LogHome
 from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
 from bookkeeper.rpc.contract.replica_messages import HeldReplicas
 from bookkeeper.rpc.contract.services import TServer
@@ -36,6 +39,7 @@ class HostQueries:
     table: MetadataTable
     tservers: TServers
     read_config: Callable[[], ClusterConfig]
+    away: AwayHosts
     problems: Mapping[bytes, str] = field(default_factory=dict)
     """By row, why a tablet can't be served."""
 
@@ -43,14 +47,26 @@ class HostQueries:
         """Every host that has joined, has a session or is named by a row; by name."""
         config, live = self.read_config(), self._live()
         of_session = {info.session_id: name for name, info in live.items()}
-        scanned = self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, FAMILIES)
-        views = [tablet_view(row) for row in scanned if keys.is_tablet(row)]
-        names = sorted({*config.hosts, *live, *(one.host for view in views for one in view.replicas)})
+        lost: Counter[str] = Counter()
+        views = []
+        for row in self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, FAMILIES):
+            if keys.is_tablet(row):
+                views.append(tablet_view(row))
+                lost.update(LogHome.decode(cell.value).host for cell in given_up(row).values())
+        names = sorted({*config.hosts, *live, *lost, *(one.host for view in views for one in view.replicas)})
         answers = {name: self._ask(live.get(name), _whole_host) for name in names}
+        logs = Counter(home.host for home in self._homes().values())
+        for name in names:
+            if name not in live and logs[name]:
+                answers[name] = None, f"{AWAY}, and the logs of {logs[name]} sessions wait for it: start it"
         sums = HostSums()
         for view in views:
             sums.add(view, of_session.get(view.session or ""), answers)
-        return [host_info(name, live.get(name), config, sums, answers[name]) for name in names]
+        since_ms = self.away.since_ms
+        return [
+            host_info(name, live.get(name), config, sums, answers[name], lost[name], since_ms.get(name))
+            for name in names
+        ]
 
     def check_host(self, name: str) -> None:
         """Raises NotFoundError for a name that no host of the cluster has."""
@@ -89,9 +105,13 @@ class HostQueries:
                 sessions,
                 answers,
                 self.problems.get(row.key, WAITS_FOR_A_HOST),
+                tuple(given_up(row)),
             )
             for view, row in zip(views, rows, strict=True)
         ]
+
+    def _homes(self) -> Mapping[str, LogHome]:
+        return {} if self.tservers.homes is None else self.tservers.homes.all()
 
     def _live(self) -> dict[str, SessionInfo]:
         return {info.host.name: info for info in self.tservers.sessions() if info.alive and info.host is not None}
@@ -125,8 +145,12 @@ def host_info(
     config: ClusterConfig,
     sums: HostSums,
     answer: Answer,
+    lost_logs: int,
+    away_since_ms: int | None,
 ) -> HostInfo:
-    """One host: its session (None while it is away), its sums, and its answer."""
+    """One host: its session (None while it is away), its sums, its answer, its logs that tablets go on without, and
+    since when it is away.
+    """
     held, problem = answer
     return HostInfo(
         name,
@@ -144,4 +168,7 @@ def host_info(
         sums.unsent_bytes[name],
         sums.joining_bytes[name],
         sums.joined_bytes[name],
+        lost_logs,
+        None if info is None or info.host is None else info.host.zone,
+        away_since_ms if info is None else None,
     )

@@ -57,7 +57,7 @@ class TabletStates(Protocol):
 
     @property
     def warnings(self) -> Mapping[bytes, str]:
-        """Errors of served tablets."""
+        """Errors of served tablets, and the hosts that others wait for."""
 
     def is_loaded(self, session: str, row: bytes) -> bool | None:
         """Whether a session serves a tablet; None = unknown."""

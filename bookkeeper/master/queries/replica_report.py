@@ -26,7 +26,9 @@ def key_of(view: TabletView) -> TabletKey:
 def answer_of(held: HeldReplicas) -> Answer:
     """The answer of a host."""
     found = {(info.extent.table_id, info.directory): info for info in held.replicas}
-    return found, "; ".join(held.damaged.values())
+    files = sum(len(info.damaged) for info in held.replicas)
+    problems = [f"{files} damaged files, which other hosts are asked for"] if files else []
+    return found, "; ".join([*held.damaged.values(), *problems])
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,11 @@ def tablet_standing(
     sessions: Mapping[str, str],
     answers: Mapping[str, Answer],
     problem: str,
+    lost_logs: tuple[str, ...] = (),
 ) -> TabletReplicas:
-    """The replicas of a row. ``sessions``: of live hosts, by name; ``problem``: why no host leads it."""
+    """The replicas of a row. ``sessions``: of live hosts, by name; ``problem``: why no host leads it; ``lost_logs``:
+    those that it is served without.
+    """
     standings = [standing(view, one, sessions, answers[one.host], named) for one in view.replicas]
     segments = segment_standings(standings, named.state_id, copies_needed)
     return TabletReplicas(
@@ -61,6 +66,7 @@ def tablet_standing(
         wanted,
         "" if any(one.leads for one in standings) else problem,
         tuple(segments),
+        lost_logs,
     )
 
 

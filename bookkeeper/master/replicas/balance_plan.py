@@ -3,6 +3,7 @@
 The load of a host is its share of the replicas and of their bytes. A move begins only when the loads differ by more
 than :data:`SLACK` of the mean, and when it makes the two hosts more even: so each move lessens the sum of the squared
 loads, and none comes back. It begins with a join; the repair ends it, because the tablet then has a replica too many.
+No move leaves a tablet in fewer zones than before.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bookkeeper.master.index.tablet_replicas import replica_on
-from bookkeeper.master.replicas.repair_plan import Loads, is_healthy, is_in_sync
+from bookkeeper.master.replicas.repair_plan import Loads, is_healthy, is_in_sync, zone_of
 from bookkeeper.master.replicas.repair_state import HostState, Join, RepairLimits, TabletState
 
 SLACK = 0.1
@@ -31,7 +32,7 @@ def plan_balance(tablets: Sequence[TabletState], hosts: Mapping[str, HostState],
     score = {name: loads.score[name] for name in able}
     moves: dict[bytes, Join] = {}
     while len(moves) < limits.joins_max:
-        found = _best_move([tablet for tablet in tablets if tablet.row not in moves], score, loads)
+        found = _best_move([tablet for tablet in tablets if tablet.row not in moves], score, loads, hosts)
         if found is None:
             break
         tablet, source, target = found
@@ -53,8 +54,14 @@ def is_ready(tablet: TabletState, hosts: Mapping[str, HostState], limits: Repair
     )
 
 
+def keeps_zones(tablet: TabletState, source: str, target: str, hosts: Mapping[str, HostState]) -> bool:
+    """Whether a tablet is in as many zones as before when a replica moves between two hosts."""
+    others = {zone_of(one.host, hosts) for one in tablet.replicas if one.host != source}
+    return len(others | {zone_of(target, hosts)}) >= len(others | {zone_of(source, hosts)})
+
+
 def _best_move(
-    tablets: Sequence[TabletState], score: Mapping[str, float], loads: Loads
+    tablets: Sequence[TabletState], score: Mapping[str, float], loads: Loads, hosts: Mapping[str, HostState]
 ) -> tuple[TabletState, str, str] | None:
     """The heaviest replica that fits between the two hosts that differ most and share none; None when all is even."""
     mean = sum(score.values()) / len(score)
@@ -65,9 +72,11 @@ def _best_move(
         fitting = [
             tablet
             for tablet in tablets
-            if loads.weight(tablet) < gap - LEAST_GAIN
+            if not tablet.chosen
+            and loads.weight(tablet) < gap - LEAST_GAIN
             and replica_on(tablet.replicas, source) is not None
             and replica_on(tablet.replicas, target) is None
+            and keeps_zones(tablet, source, target, hosts)
         ]
         if fitting:
             return max(fitting, key=lambda tablet: (loads.weight(tablet), tablet.row)), source, target

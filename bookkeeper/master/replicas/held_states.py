@@ -19,7 +19,7 @@ class HeldState:
     """One replica on a host's disk. ``root`` is its newest state, 0 without one; ``complete`` are the states of which
     it has each file; ``lacking``: what a leader says about each other host, in segments that it has not acknowledged,
     and ``lacking_bytes`` in bytes; ``incoming_bytes``: of segments under way to it. A change of bytes alone changes no
-    plan.
+    plan. ``damaged``: files that it gets again from another host.
     """
 
     placement: str
@@ -32,6 +32,7 @@ class HeldState:
     lacking: Mapping[str, int] = field(default_factory=dict)
     lacking_bytes: Mapping[str, int] = field(default_factory=dict, compare=False)
     incoming_bytes: int = field(default=0, compare=False)
+    damaged: int = 0
 
     def has(self, state: int) -> bool:
         """Whether a tablet can be served from that state here; every replica has the empty state 0."""

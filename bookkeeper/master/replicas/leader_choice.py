@@ -124,6 +124,7 @@ def held_of(info: HeldReplicaInfo) -> tuple[TabletKey, HeldState]:
         size_bytes=info.bytes,
         files=info.files,
         lacking={lag.host: lag.lacking for lag in info.lags},
+        damaged=len(info.damaged),
         lacking_bytes={lag.host: lag.bytes for lag in info.lags},
         incoming_bytes=info.incoming_bytes,
     )

@@ -116,13 +116,20 @@ def has_settled(replica: TabletReplica, tablet: TabletState, limits: RepairLimit
 
 def kept(tablet: TabletState, hosts: Mapping[str, HostState], loads: Loads, limits: RepairLimits) -> set[str]:
     """The hosts that are to have the tablet in the end: those on which it meets others, else as many good ones as are
-    wanted, the least loaded first, voters before joiners.
+    wanted, chosen ones first, then one of each zone, then the least loaded, voters before joiners.
     """
     if tablet.meeting:
         return {*tablet.meeting}
     good = [replica for replica in tablet.replicas if why_bad(replica, hosts, limits) is None]
     good.sort(key=lambda one: (round(loads.without(one.host, tablet), 9), not one.is_voter, one.host))
+    firsts = {zone_of(one.host, hosts): one for one in reversed(good)}
+    good.sort(key=lambda one: (one.host not in tablet.chosen, firsts[zone_of(one.host, hosts)] is not one))  # stable
     return {replica.host for replica in good[: tablet.wanted]}
+
+
+def zone_of(name: str, hosts: Mapping[str, HostState]) -> str:
+    """The zone of a host, which is one of its own when nothing is known of it."""
+    return hosts[name].zone_key if name in hosts else f"host {name}"
 
 
 def next_step(
@@ -168,23 +175,36 @@ def _join(
     tablet: TabletState, hosts: Mapping[str, HostState], loads: Loads, limits: RepairLimits, may_join: bool
 ) -> Join | None:
     bad = [reason for one in tablet.replicas if (reason := why_bad(one, hosts, limits)) is not None]
-    has_all = not tablet.meeting and len(tablet.replicas) - len(bad) >= tablet.wanted
+    missing = missing_chosen(tablet, hosts)
+    has_all = not tablet.meeting and len(tablet.replicas) - len(bad) >= tablet.wanted and not missing
     if not may_join or has_all:
         return None
     lost = [one.host for one in tablet.replicas if is_lost(one, hosts)]
-    used = {one.host for one in tablet.replicas}
-    able = [
+    able = missing or [
         host
         for host in hosts.values()
-        if host.is_alive and not host.is_draining and (host.name in lost or host.name not in used)
-        if host.name in tablet.meeting or not tablet.meeting
+        if may_get(host, tablet, hosts) and (host.name in tablet.meeting or not tablet.meeting)
     ]
     if not able:
         return None
-    best = min(able, key=lambda host: (host.name not in lost, loads.score[host.name], host.name))
+    zones = {zone_of(one.host, hosts) for one in tablet.replicas if why_bad(one, hosts, limits) is None}
+    best = min(
+        able, key=lambda host: (host.name not in lost, host.zone_key in zones, loads.score[host.name], host.name)
+    )
     usual = "it merges with others there" if tablet.meeting else f"table.replicas is {tablet.wanted}"
-    reason = "; ".join(bad) or usual
+    reason = "an operation moves the tablet" if missing else "; ".join(bad) or usual
     return Join(tablet.row, best.name, best.incarnation or "", reason)
+
+
+def may_get(host: HostState, tablet: TabletState, hosts: Mapping[str, HostState]) -> bool:
+    """Whether a host may get a new replica of a tablet: it has none, or lost the one that it had."""
+    held = replica_on(tablet.replicas, host.name)
+    return host.is_alive and not host.is_draining and (held is None or is_lost(held, hosts))
+
+
+def missing_chosen(tablet: TabletState, hosts: Mapping[str, HostState]) -> list[HostState]:
+    """The hosts to which an operation moves a tablet, and which may get a replica of it."""
+    return [host for name, host in hosts.items() if name in tablet.chosen and may_get(host, tablet, hosts)]
 
 
 def is_lost(replica: TabletReplica, hosts: Mapping[str, HostState]) -> bool:
@@ -232,6 +252,7 @@ def is_healthy(tablet: TabletState, hosts: Mapping[str, HostState], limits: Repa
         in_place
         and len(tablet.replicas) == tablet.wanted
         and all(one.is_voter and why_bad(one, hosts, limits) is None for one in tablet.replicas)
+        and not missing_chosen(tablet, hosts)
     )
 
 

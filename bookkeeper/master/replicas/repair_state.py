@@ -23,6 +23,12 @@ class HostState:
     is_draining: bool = False
     replicas: int = 0
     size_bytes: int = 0
+    zone: str = ""
+
+    @property
+    def zone_key(self) -> str:
+        """The zone; a host without one is a zone of its own."""
+        return f"zone {self.zone}" if self.zone else f"host {self.name}"
 
     @property
     def is_alive(self) -> bool:
@@ -36,8 +42,8 @@ class TabletState:
 
     ``named``: the state that the books name, 0 = none; ``leader``: the host that leads it, None while nobody does;
     ``held``: by host, what it holds of the placement of the row; ``joining_ms``: by host, how long this master has
-    known that a replica is joining; ``led_ms``: how long it has known the leader; ``meeting``: the hosts on which the
-    tablet meets others, to merge with them, empty for a tablet that stays alone.
+    known that a replica is joining; ``led_ms``: how long it has known the leader; ``chosen``: the hosts to which an
+    operation moves it; ``meeting``: the hosts on which it meets others, to merge with them. Both may be empty.
     """
 
     row: bytes
@@ -49,6 +55,7 @@ class TabletState:
     held: Mapping[str, HeldState] = field(default_factory=dict)
     joining_ms: Mapping[str, float] = field(default_factory=dict)
     led_ms: float = 0
+    chosen: frozenset[str] = frozenset()
     meeting: frozenset[str] = frozenset()
 
     @property

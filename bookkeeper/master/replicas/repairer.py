@@ -1,4 +1,4 @@
-"""Carries out the plans of repair, of balance and of the balance of leaders, a few steps in each full cycle.
+"""Carries out the plans of repair, zones, balance and balance of leaders, a few steps in each full cycle.
 
 Arrives: tablets with several replicas, sessions, the configuration, what hosts hold. Leaves: one cell for each step, at
 ranks of this reign, and requests to move a leader. Before each step the tablet's row is read again, so a plan never
@@ -20,7 +20,9 @@ from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.master.index.snapshot import TabletView, tablet_view
 from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.master.index.tablet_replicas import TabletReplica
+from bookkeeper.master.operations.replica_moves import Moves
 from bookkeeper.master.reign.reign_stores import ReignStores
+from bookkeeper.master.replicas.away_hosts import AwayHosts
 from bookkeeper.master.replicas.balance_plan import plan_balance
 from bookkeeper.master.replicas.held_states import HeldStates, tablet_key
 from bookkeeper.master.replicas.leader_balance import plan_leaders
@@ -38,6 +40,9 @@ from bookkeeper.master.replicas.repair_state import (
     Step,
     TabletState,
 )
+from bookkeeper.master.replicas.store_plan import tables_elsewhere
+from bookkeeper.master.replicas.zone_plan import plan_zones
+from bookkeeper.master.splits.split_rules import shares_files
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.metadata.values import JOINING, VOTER, ReplicaCell
@@ -61,11 +66,20 @@ class Repairer:
     limits: RepairLimits
     lead: Callable[[TabletView, str], None]
     """Requests that a tablet moves to the host of this name."""
+    moves: Callable[[], Moves]
+    """The moves that operations have ordered."""
+    rewrite: Callable[[str, TabletView], object]
+    """Begins an operation after which a tablet of the table of this name shares no file with another tablet."""
+    away: AwayHosts
+    change_store: Callable[[str], None]
+    """Begins the operation that moves the tablets of the table of this name; does nothing while one runs."""
     meetings: Callable[[], Collection[Collection[bytes]]]
     """The rows of tablets that are to be on the same hosts, because they merge."""
     progress: ReplicaHealth = field(init=False, default_factory=ReplicaHealth)
     _turns: int = field(init=False, default=0)
     _away_ns: dict[str, int] = field(init=False, default_factory=dict)
+    _zones: dict[str, str] = field(init=False, default_factory=dict)
+    """The zone of each host that has had a session in this reign: a host keeps its zone while it is away."""
     _joining_ns: dict[tuple[bytes, str, str], int] = field(init=False, default_factory=dict)
     _led_ns: dict[bytes, tuple[str | None, int]] = field(init=False, default_factory=dict)
     """Row to its leader, and since when this master knows it."""
@@ -76,14 +90,27 @@ class Repairer:
         """Plan, and write the steps; returns how many. Puts changed views into ``tablets``. ``skipped``: rows that move
         or that an operation has claimed. Raises TransientError, LeaseLostError.
         """
-        views = [view for view in tablets.values() if view.replicas and view.extent.table_id in config.tables]
+        known = {info.host.name: info.host for info in sessions if info.host is not None}
+        self._zones.update((name, host.zone) for name, host in known.items())
+        live = {info.host.name for info in sessions if info.alive and info.host is not None}
+        self.away.note({*config.hosts, *known}, live)
+        properties = {id_: parse_properties(table.properties) for id_, table in config.tables.items()}
+        self._begin_moves(tablets, config, properties, live)
+        several = {id_ for id_, table in properties.items() if table.replicas > 1}
+        views = [view for view in tablets.values() if view.replicas and view.extent.table_id in several]
         if not views:
             self.progress = ReplicaHealth()
             return 0
         hosts = self._hosts(views, config, sessions)
         leaders = {info.session_id: info.host.name for info in sessions if info.alive and info.host is not None}
-        properties = {id_: parse_properties(table.properties) for id_, table in config.tables.items()}
-        states = {view.row: self._state(view, properties[view.extent.table_id], leaders) for view in views}
+        moves = self.moves()
+        states = {
+            view.row: replace(
+                self._state(view, properties[view.extent.table_id], leaders),
+                chosen=moves.chosen.get(view.row, frozenset()),
+            )
+            for view in views
+        }
         self._retain_times(states)
         meetings = self.meetings()
         states = with_meetings(states, meetings, hosts, self.limits)
@@ -93,11 +120,26 @@ class Repairer:
         self.progress = progress_of(states.values(), hosts)
         ready = [state for row, state in states.items() if row not in skipped]
         steps: list[Step] = list(plan_repair(ready, hosts, self.limits))
-        if not steps and not skipped and not meetings:
-            steps = [*plan_balance(ready, hosts, self.limits)] or [*plan_leaders(ready, hosts, self.limits)]
+        if not steps and not skipped and not moves.are_prepared and not meetings:
+            joins = plan_zones(ready, hosts, self.limits) or plan_balance(ready, hosts, self.limits)
+            steps = self._unshared(joins, tablets, config) if joins else [*plan_leaders(ready, hosts, self.limits)]
         for step in steps:
             self._carry_out(step, tablets)
         return len(steps)
+
+    def _begin_moves(
+        self,
+        tablets: TabletIndex,
+        config: ClusterConfig,
+        properties: Mapping[str, TableProperties],
+        live: Collection[str],
+    ) -> None:
+        """Begin the operations that move tablets between the Volume and hosts. They begin here, so that no cycle with
+        an older configuration repairs a tablet that moves.
+        """
+        online = {id_: table for id_, table in properties.items() if config.tables[id_].state == "online"}
+        for id_ in sorted(tables_elsewhere(tablets.values(), online, len(set(live) - config.draining))):
+            self.change_store(config.tables[id_].name)
 
     # ---- the input of a plan
 
@@ -126,6 +168,7 @@ class Repairer:
                 name in config.draining,
                 replicas[name],
                 size_bytes[name],
+                self._zones.get(name, ""),
             )
             for name in sorted(known)
         }
@@ -188,6 +231,20 @@ class Repairer:
         for key in self._joining_ns.keys() - joining:
             del self._joining_ns[key]
 
+    def _unshared(self, joins: Sequence[Join], tablets: TabletIndex, config: ClusterConfig) -> list[Step]:
+        """The joins of tablets that share no file with another one. Each other tablet writes files of its own first, so
+        that a host gets the rows of its tablet and no others.
+        """
+        found: list[Step] = []
+        for join in joins:
+            row = self.stores.table.get(join.row, ("tablet", "segment"))
+            if row is None or not shares_files(row):
+                found.append(join)
+            else:
+                view = tablets[join.row]
+                self.rewrite(config.table(view.extent.table_id).name, view)
+        return found
+
     # ---- steps
 
     def _carry_out(self, step: Step, tablets: TabletIndex) -> None:
@@ -238,6 +295,7 @@ def progress_of(states: Collection[TabletState], hosts: Mapping[str, HostState])
             (lacking for state in states for held in state.held.values() for lacking in held.lacking.values()),
             default=0,
         ),
+        damaged_files=sum(held.damaged for state in states for held in state.held.values()),
         lacking_bytes=sum(sum(held.lacking_bytes.values()) for state in states for held in state.held.values()),
         joining_bytes=sum(wanted for wanted, _ in joins),
         joined_bytes=sum(there for _, there in joins),

@@ -48,6 +48,7 @@ from typing import Any, cast
 from bookkeeper.bulk import part_of_segment
 from bookkeeper.errors import CorruptionError, RefusedError
 from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.lost_logs import given_up
 from bookkeeper.metadata.metadata_table import CellKey, Column, Row, RowPut
 from bookkeeper.metadata.values import VOTER, FlushState, ReplicaCell, SegmentEntry
 from bookkeeper.model import Extent, PartialHighWater, RowRange, StreamKey, join_ranges
@@ -133,8 +134,21 @@ def to_merge(extents: Iterable[Extent], rows: RowRange) -> list[Extent]:
 
 
 def is_quiet(row: Row) -> bool:
-    """Whether the tablet needs no log: its last holder has flushed all records."""
-    return not row.family("log")
+    """Whether the tablet needs no log: its last holder has flushed all records, and none is to come with a given-up
+    log.
+    """
+    return not row.family("log") and not given_up(row)
+
+
+def shares_files(row: Row) -> bool:
+    """Whether the named state of a tablet has a file with rows of other tablets."""
+    flush = row.cells.get(keys.FLUSH)
+    named = set(() if flush is None else FlushState.decode(flush.value).segments)
+    return any(
+        SegmentEntry.decode(cell.value).ranges
+        for uri, cell in row.family("segment").items()
+        if keys.parse_file(uri) in named
+    )
 
 
 def stale_uses(rows: Iterable[Row]) -> list[CellKey]:
@@ -272,6 +286,28 @@ def one_change(changes: Sequence[Change]) -> Change:
         tuple(cell for change in changes for cell in change.deletes),
         tuple(put for change in changes for put in change.replicas),
     )
+
+
+def store_change(facts: TabletFacts, serial: int, directory: str | None) -> Change:
+    """Name the state of a tablet again, with ``directory`` each file under a name in that directory, its own: a host
+    has no other names, and on the Volume a tablet may share files of others. The names of before go by the deletes.
+    """
+    parts = _parts(facts, facts.extent)
+    segments = {name if directory is None else own_name(name, directory): entry for name, entry in parts.items()}
+    state = replace(part_state(facts, facts.extent, serial), segments=tuple(segments))
+    gone = sorted({*facts.segments, *facts.dead} - segments.keys())
+    return Change(
+        serial,
+        (facts.row,),
+        (_row_put(facts.extent, state, segments),),
+        (),
+        tuple(CellKey(facts.row, keys.segment_column(name)) for name in gone),
+    )
+
+
+def own_name(name: str, directory: str) -> str:
+    """The name of a file in a tablet's own directory. The last part of a file's name is unique in its table."""
+    return f"{directory}/{name.rpartition('/')[2]}"
 
 
 def merge_change(parts: Sequence[TabletFacts], serial: int) -> Change:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.peers.registry import registry_of
 from bookkeeper.replay.ranges import (
@@ -25,7 +26,11 @@ from bookkeeper.replay.ranges import (
     results_to_batch,
 )
 from bookkeeper.replay.spark.tasks import task_table
+from bookkeeper.replay.stream.range_logs import volume_of
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.rpc_pool import RpcPool
+from bookkeeper.security.access import process_credentials
 from bookkeeper.storage.volume import open_volume
 
 _BatchMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -45,8 +50,19 @@ def ship(settings: Settings) -> _BatchMap:
 
 def _ship_batches(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     ranges = [r for batch in batches for r in ranges_from_table(batch)]
-    shipper = Shipper(_process_sessions(settings), open_volume(settings), settings)
+    volume = volume_of(
+        ranges, open_volume(settings), lambda address: _process_pool(settings).tserver(address), SystemClock()
+    )
+    shipper = Shipper(_process_sessions(settings), volume, settings)
     yield results_to_batch(list(shipper.ship(ranges, settings.replay.run_budget_ms)))
+
+
+@lru_cache(maxsize=1)
+def _process_pool(settings: Settings) -> RpcPool:
+    """Connections of this task process to hosts that have logs, kept from one run to the next."""
+    own = settings.instance
+    hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay")
+    return RpcPool(hello, settings.rpc, SystemClock(), process_credentials(settings))
 
 
 @lru_cache(maxsize=1)

@@ -457,6 +457,16 @@ struct SegmentAnswer {
   6: required list<FileNeed> need         // of an accepted segment; send the files in this order
 }
 
+struct LogPart {
+  1: optional i64 size                    // bytes of the file; unset = this host has no file of that name
+  2: required binary content              // at most 1 MiB, less at the end of the file
+}
+
+struct LogSeal {
+  1: required i64 offset                  // of the last record; 0 = there is none
+  2: required i64 position                // behind its block
+}
+
 struct SegmentTransit {
   1: required string table_id
   2: required string directory
@@ -478,6 +488,16 @@ struct ReplicaContent {
   1: required i64 size_bytes              // of the complete file
   2: required i64 crc32c
   3: required binary content              // from the position that was asked for, at most 1 MiB
+}
+
+struct FileRequest {                     // of a replica whose copy of a file is damaged
+  1: required string table_id
+  2: required string directory
+  3: required ReplicaPlacement receiver
+  4: required string file
+  5: required i64 size_bytes
+  6: required i64 crc32c
+  7: required i64 start                   // position of the content in the file
 }
 
 struct HeldSegment {
@@ -515,11 +535,21 @@ struct HeldReplicaInfo {
   13: required list<HeldSegment> segments // empty unless they were asked for
   20: required i64 incoming_bytes         // of segments that are under way to it
   21: required list<UnlistedFile> unlisted   // empty unless segments were asked for
+  22: required list<string> damaged       // files that are to be replaced by sound copies
 }
 
 struct HeldReplicas {
   1: required list<HeldReplicaInfo> replicas
   2: required map<string, string> damaged // table/directory of replicas that can't be read, and why
+}
+
+struct StateConfirmation {                // a leader's word about a state that the receiver has
+  1: required string table_id
+  2: required string directory
+  3: required ReplicaPlacement receiver
+  4: required i64 term
+  5: required i64 state_id
+  6: required i64 as_of_ms                // it has every write that was acknowledged until then
 }
 
 struct HostInfo {                         // for operators
@@ -532,12 +562,15 @@ struct HostInfo {                         // for operators
   7: required i32 leads                   // tablets that it serves, also those of one replica
   8: optional i64 bytes                   // of the replicas that it holds; absent = it did not answer
   9: required string problem              // may be empty
+  10: optional string zone                // of a live host; empty = a zone of its own
+  11: optional i64 away_since_ms          // wall clock when a master noticed it; absent while it lives
   20: required i32 lacking_segments       // that leaders on other hosts have for it
   21: required i64 lacking_bytes
   22: required i32 unsent_segments        // of tablets that it leads, and that other hosts have not acknowledged
   23: required i64 unsent_bytes
   24: required i64 joining_bytes          // of the replicas that join here, when they are complete
   25: required i64 joined_bytes           // of these, already here
+  10: required i32 lost_logs              // tablets go on without so many logs of this host
 }
 
 struct ReplicaStanding {                  // a replica that a row names, and what its host says
@@ -577,6 +610,7 @@ struct TabletReplicas {
   21: required i32 wanted                 // table.replicas
   22: required string problem             // why no host leads it; may be empty
   23: required list<SegmentStanding> segments   // old to new; empty unless they were asked for
+  5: required list<string> lost_logs      // logs that the tablet is served without
 }
 
 service Node {
@@ -605,11 +639,12 @@ service Master extends Node {
   BulkProgress import_table(1: CopyRequest request) throws (1: Fault fault)         // creates the table
   list<HostInfo> hosts() throws (1: Fault fault)
   void drain_host(1: string name, 2: bool draining) throws (1: Fault fault)        // true: the host gives its replicas away
+  void forget_host(1: string name) throws (1: Fault fault)                         // the logs on its lost disk are lost for ever
   list<TabletReplicas> table_replicas(1: string table_id, 2: bool with_segments) throws (1: Fault fault)
   list<TableUsage> disk_usage(1: list<string> tables) throws (1: Fault fault)      // empty = every table
   void set_authorizations(1: string user, 2: list<string> authorizations) throws (1: Fault fault)   // replaces the previous ones
   list<string> authorizations(1: string user) throws (1: Fault fault)
-  void add_splits(1: string name, 2: list<binary> rows) throws (1: Fault fault)    // adds tablet borders at these rows
+  void add_splits(1: string name, 2: list<binary> rows, 3: list<string> onto) throws (1: Fault fault)    // adds tablet borders at these rows; the tablets that end there begin to move to the hosts of `onto`, empty = they stay
   void merge_tablets(1: string name, 2: RowRange rows) throws (1: Fault fault)     // merges all tablets with rows in the range into one
   list<OperationInfo> operations() throws (1: Fault fault)                         // running, or failed recently
   list<ClusterInfo> clusters() throws (1: Fault fault)
@@ -660,10 +695,19 @@ service TServer extends Node {
   list<WorkReport> work_reports() throws (1: Fault fault)                          // latest per (txid, target)
   void forget_streams(1: list<StreamKey> streams) throws (1: Fault fault)
   void forget_roots(1: list<RootLog> logs) throws (1: Fault fault)
+  list<bool> confirm_states(1: string leader, 2: list<StateConfirmation> confirmations) throws (1: Fault fault)   // by a host; false: offer the segment instead
   HeldReplicas replicas(1: string table_id, 2: bool with_segments) throws (1: Fault fault)   // on this host; empty = of all tables
   HeldReplicas tablet_replica(1: string table_id, 2: string directory) throws (1: Fault fault)   // at most one, with its segments
   list<Extent> divide_replica(1: string source, 2: list<Extent> children) throws (1: Fault fault)   // after a split of the tablet in this directory; answers the children that this host has completely
-  ReplicaContent replica_content(1: string table_id, 2: string directory, 3: string file, 4: i64 start) throws (1: Fault fault)   // of a file on this host
+  ReplicaContent read_replica(1: string table_id, 2: string directory, 3: string file, 4: i64 start) throws (1: Fault fault)   // of a file on this host
+  bool take_replica(1: Extent extent, 2: map<string, string> files) throws (1: Fault fault)   // from the Volume; name on the host to name there; answers whether the host has the named state
+  bool publish_replica(1: Extent extent) throws (1: Fault fault)   // to the Volume; false = the host lacks a file of the named state
+
+  // logs on this host's disk, of its present tserver and of earlier ones; refused when the disk has another incarnation
+  LogPart read_log(1: string incarnation, 2: string name, 3: i64 position, 4: i64 length) throws (1: Fault fault)   // or a file beside a log; length 0 asks for the size
+  list<string> list_logs(1: string incarnation, 2: string prefix, 3: string after) throws (1: Fault fault)   // names that begin so, in order, behind a name; empty = no more
+  LogSeal seal_log(1: string incarnation, 2: string name, 3: bool is_used, 4: i64 durable_offset) throws (1: Fault fault)   // fences and seals the log of a dead session; idempotent
+  void drop_logs(1: string incarnation, 2: list<string> names) throws (1: Fault fault)   // idempotent
 
   // other clusters
   string open_stream(1: StreamKey stream) throws (1: Fault fault)                  // session token, expires when idle
@@ -675,6 +719,7 @@ service TServer extends Node {
   // other tservers of the cluster
   SegmentAnswer segment_offer(1: SegmentOffer offer) throws (1: Fault fault)
   SegmentAck segment_transit(1: SegmentTransit transit) throws (1: Fault fault)    // in order; bytes that are here already are skipped
+  binary replica_content(1: FileRequest request) throws (1: Fault fault)           // at most 1 MiB of a file that this host holds sound
   ReplicateResult apply_replicated(1: ApplyRequest request) throws (1: Fault fault)
 }
 

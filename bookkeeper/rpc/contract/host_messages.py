@@ -10,11 +10,13 @@ from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo
 
 @dataclass(frozen=True, slots=True)
 class HostInfo:
-    """A host of the cluster. ``incarnation`` and ``address``: None while it is away; ``bytes``: of what it holds, None
-    when it does not answer.
+    """A host of the cluster. ``incarnation``, ``address`` and ``zone``: None while it is away; ``bytes``: of what it
+    holds, None when it does not answer. ``away_since_ms``: wall clock when a master noticed that it was away; None
+    while it lives.
 
     ``lacking``: what leaders on other hosts have for it; ``unsent``: what other hosts lack of the tablets that it
-    leads; ``joined_bytes`` of ``joining_bytes``: the part of the joining replicas that is here.
+    leads; ``joined_bytes`` of ``joining_bytes``: the part of the joining replicas that is here; ``lost_logs``: how many
+    logs on it tablets go on without.
     """
 
     name: str
@@ -32,6 +34,9 @@ class HostInfo:
     unsent_bytes: int = 0
     joining_bytes: int = 0
     joined_bytes: int = 0
+    lost_logs: int = 0
+    zone: str | None = None
+    away_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ class SegmentStanding:
 class TabletReplicas:
     """The replicas of a tablet. ``named``: the state that the books name, 0 = none; ``directory``: the tablet's, which
     it keeps; ``wanted``: ``table.replicas``; ``problem``: why no host leads it; ``segments``: old to new, empty unless
-    they were asked for.
+    they were asked for; ``lost_logs``: those that it is served without.
     """
 
     extent: Extent
@@ -90,6 +95,7 @@ class TabletReplicas:
     wanted: int = 0
     problem: str = ""
     segments: tuple[SegmentStanding, ...] = ()
+    lost_logs: tuple[str, ...] = ()
 
     @property
     def leader(self) -> str | None:

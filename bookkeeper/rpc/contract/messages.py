@@ -41,9 +41,10 @@ class Hello:
 class TabletLocation:
     """The location of a tablet: ``address`` is ``host:port``, None while no tserver has it. ``placed`` rises when the
     tablet moves to another tserver, splits or merges; None = it was never assigned. ``problem`` says why no tserver can
-    serve it until an operator acts, ``warning`` what fails while a tserver serves it; both are usually None.
-    ``loaded``: whether its tserver serves it, by that tserver's last report; None = unknown. ``replicas`` are the
-    addresses of the live hosts that hold a replica, for reads with ``stale_ms``; empty for a table with one replica.
+    serve it until an operator acts, ``warning`` what fails while a tserver serves it, or which host it waits for; both
+    are usually None. ``loaded``: whether its tserver serves it, by that tserver's last report; None = unknown.
+    ``replicas`` are the addresses of the live hosts that hold a replica, for reads with ``stale_ms``; empty for a table
+    with one replica.
     """
 
     extent: Extent

@@ -99,7 +99,7 @@ class SegmentAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SegmentTransit:
-    """Content of a file of an accepted segment, from position ``start`` on."""
+    """Content of a file of an accepted segment, from position ``start`` on. The receiver has it until its answer."""
 
     table_id: str
     directory: str
@@ -127,6 +127,21 @@ class ReplicaContent:
     size_bytes: int
     crc32c: int
     content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FileRequest:
+    """A part of a file of a replica, from position ``start`` on, for a replica whose copy is damaged. A host that holds
+    the file with this size and checksum answers.
+    """
+
+    table_id: str
+    directory: str
+    receiver: ReplicaPlacement
+    file: str
+    size_bytes: int
+    crc32c: int
+    start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +179,8 @@ class UnlistedFile:
 @dataclass(frozen=True, slots=True)
 class HeldReplicaInfo:
     """One tablet's replica on a host. ``complete``: states of which it has each file; ``lags``: of a leader;
-    ``segments`` and ``unlisted``: empty unless segments were asked for; ``incoming_bytes``: of segments under way.
+    ``segments`` and ``unlisted``: empty unless segments were asked for; ``incoming_bytes``: of segments under way;
+    ``damaged``: files that are to be replaced by sound copies.
     """
 
     extent: Extent
@@ -182,6 +198,7 @@ class HeldReplicaInfo:
     segments: tuple[HeldSegment, ...] = ()
     incoming_bytes: int = 0
     unlisted: tuple[UnlistedFile, ...] = ()
+    damaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,3 +207,15 @@ class HeldReplicas:
 
     replicas: tuple[HeldReplicaInfo, ...]
     damaged: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StateConfirmation:
+    """A leader's word that a state, which the receiver has, lacks no write that was acknowledged until ``as_of_ms``."""
+
+    table_id: str
+    directory: str
+    receiver: ReplicaPlacement
+    term: int
+    state_id: int
+    as_of_ms: int

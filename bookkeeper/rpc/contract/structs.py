@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from bookkeeper import model, origins
-from bookkeeper.rpc.contract import host_messages, messages, offer_messages, origin_messages, replica_messages
+from bookkeeper.rpc.contract import (
+    host_messages,
+    log_messages,
+    messages,
+    offer_messages,
+    origin_messages,
+    replica_messages,
+)
 
 STRUCTS: tuple[type, ...] = (
     offer_messages.AdoptRequest,
@@ -28,6 +35,8 @@ STRUCTS: tuple[type, ...] = (
     offer_messages.ImportedLog,
     offer_messages.ImportedSegment,
     model.LocalityGroup,
+    log_messages.LogPart,
+    log_messages.LogSeal,
     offer_messages.OfferAnswer,
     offer_messages.OfferedSegment,
     offer_messages.RelayFacts,
@@ -43,6 +52,7 @@ STRUCTS: tuple[type, ...] = (
     origin_messages.RootStanding,
     model.RowRange,
     replica_messages.FileNeed,
+    replica_messages.FileRequest,
     replica_messages.HeldReplicaInfo,
     replica_messages.HeldReplicas,
     replica_messages.HeldSegment,
@@ -56,6 +66,7 @@ STRUCTS: tuple[type, ...] = (
     replica_messages.SegmentOffer,
     replica_messages.SegmentRecord,
     replica_messages.SegmentTransit,
+    replica_messages.StateConfirmation,
     replica_messages.UnlistedFile,
     messages.ScanPage,
     messages.ScanRequest,

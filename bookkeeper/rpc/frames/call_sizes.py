@@ -34,6 +34,7 @@ BULK_METHODS = {
             "scan",
             "adopt_segments",
             "divide_replica",
+            "take_replica",
             "assign_work",
             "forget_streams",
             "forget_roots",
@@ -41,8 +42,10 @@ BULK_METHODS = {
             "offer_segments",
             "put_segment",
             "apply_replicated",
+            "confirm_states",
             "segment_offer",
             "segment_transit",
+            "drop_logs",
         }
     ),
     "Replay": frozenset({"run"}),

@@ -1,9 +1,10 @@
 """Thrift's strict binary protocol for the contract: values to buffers, buffers to values.
 
 A writer appends a value to buffers and does not copy large binary fields. A reader returns values that share no memory
-with the frame, whose memory is reused. A reader trusts no frame: it compares every length with the bytes that are there
-before it allocates memory, limits nesting, skips unknown fields and refuses a frame without a required field. A frame
-that does not parse is :class:`bookkeeper.errors.CorruptionError`, a value that can't be encoded InvalidInputError.
+with the frame, whose memory is reused; the fields of :data:`LENT_FIELDS` alone are views of it. A reader trusts no
+frame: it compares every length with the bytes that are there before it allocates memory, limits nesting, skips unknown
+fields and refuses a frame without a required field. A frame that does not parse is
+:class:`bookkeeper.errors.CorruptionError`, a value that can't be encoded InvalidInputError.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ LARGE_BYTES = 64 * 1024
 
 LARGE_FIELDS = frozenset({"records", "content"})
 """Fields of the contract whose users accept any buffer: a large value is a view of the copy, not ``bytes``."""
+
+LENT_FIELDS = frozenset({("SegmentTransit", "content")})
+"""Fields whose users are done with them before the answer: a value is a view of the frame, valid until then."""
 
 DEPTH_MAX = 16
 """Nesting that :func:`skip_value` follows; the contract needs five."""
@@ -193,6 +197,12 @@ def own_copy(view: memoryview) -> bytes | memoryview:
     return memoryview(memory).cast("B").toreadonly()
 
 
+def _read_lent(view: memoryview, at: int) -> tuple[memoryview, int]:
+    start = _end_of(view, at, 4)
+    end = _end_of(view, start, _I32.unpack_from(view, at)[0])
+    return view[start:end].toreadonly(), end
+
+
 def _read_large(view: memoryview, at: int) -> tuple[bytes | memoryview, int]:
     start = _end_of(view, at, 4)
     end = _end_of(view, start, _I32.unpack_from(view, at)[0])
@@ -254,7 +264,9 @@ def struct_reader(cls: type) -> Reader:
     return fields_reader(load_contract().structs[cls], cls.__name__, lambda members: cls(**members))
 
 
-def _field_reader(spec: FieldSpec) -> Reader:
+def _field_reader(spec: FieldSpec, name: str) -> Reader:
+    if (name, spec.name) in LENT_FIELDS:
+        return _read_lent
     if spec.name in LARGE_FIELDS and spec.type.wire is WireType.STRING and spec.type.binary:
         return _read_large
     return reader_of(spec.type)
@@ -262,7 +274,7 @@ def _field_reader(spec: FieldSpec) -> Reader:
 
 def fields_reader(fields: Sequence[FieldSpec], name: str, make: Callable[[dict[str, Any]], Any]) -> Reader:
     """A function that reads a struct: known fields by number and type, others skipped, absent optional ones None."""
-    plan = {spec.number: (spec.name, int(spec.type.wire), _field_reader(spec)) for spec in fields}
+    plan = {spec.number: (spec.name, int(spec.type.wire), _field_reader(spec, name)) for spec in fields}
     absent: dict[str, Any] = {spec.name: None for spec in fields}
     required = [spec.name for spec in fields if spec.required]
 

@@ -5,12 +5,12 @@ takes an empty directory for a complete replica.
 
 ``manifest`` has the values, ``manifest_codec`` their bytes. ``file_checks`` computes checksums of files, ``host_store``
 is the directory of a host: its lock, its incarnation, its manifests, and its files as a Volume. ``incoming_files`` has
-the files that are under way to the host.
+the files that are under way to the host, and copies a file from a Volume.
 """
 
-from bookkeeper.storage.replicas.file_checks import checksum_of, copied_file, extended, held_file
+from bookkeeper.storage.replicas.file_checks import checksum_of, copied_file, extended, held_file, is_sound
 from bookkeeper.storage.replicas.host_store import HostStore
-from bookkeeper.storage.replicas.incoming_files import IncomingFiles, Part
+from bookkeeper.storage.replicas.incoming_files import IncomingFiles, Part, copy_durable
 from bookkeeper.storage.replicas.manifest import HeldFile, Manifest, ReplicaKey
 from bookkeeper.storage.replicas.manifest_codec import durable_part
 
@@ -23,7 +23,9 @@ __all__ = [
     "ReplicaKey",
     "checksum_of",
     "copied_file",
+    "copy_durable",
     "durable_part",
     "extended",
     "held_file",
+    "is_sound",
 ]

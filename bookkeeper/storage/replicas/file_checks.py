@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
 import google_crc32c
+import numpy as np
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.storage.replicas.manifest import HeldFile
@@ -16,7 +18,9 @@ WINDOW_BYTES = 1 << 20
 
 def extended(checksum: int, content: bytes | memoryview) -> int:
     """The CRC-32C of bytes with this checksum (0 = none) and the content behind them."""
-    return int(google_crc32c.extend(checksum, bytes(content)))
+    if not content:
+        return checksum
+    return int(google_crc32c.extend(checksum, np.frombuffer(content, np.uint8)))  # the library takes no memoryview
 
 
 def checksum_of(path: Path, length: int) -> int | None:
@@ -52,6 +56,21 @@ def copied_file(source: Volume, name: str, target: Volume, copy: str) -> None:
 def is_same_content(copy: tuple[int, int], original: tuple[int, int]) -> bool:
     """Whether two files have the same size and checksum."""
     return copy == original
+
+
+def is_sound(volume: Volume, file: HeldFile) -> bool:
+    """Whether a file has its size and its checksum. One that is gone, or that its disk can't read, has not. Raises
+    OSError for other failures.
+    """
+    try:
+        found = held_file(volume, file.name, file.entry)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno == errno.EIO:
+            return False
+        raise
+    return (found.size_bytes, found.crc32c) == (file.size_bytes, file.crc32c)
 
 
 def held_file(volume: Volume, name: str, entry: bytes) -> HeldFile:

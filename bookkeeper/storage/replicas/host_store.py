@@ -16,7 +16,8 @@ from __future__ import annotations
 import fcntl
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from bookkeeper.errors import BookkeeperError, CorruptionError, RefusedError, UnavailableError, unavailable
@@ -34,6 +35,9 @@ INCOMING = "incoming"
 
 INCARNATION_BYTES_MAX = 64
 
+SYNCS_AT_ONCE = 4
+"""Manifests whose bytes are synced while the files that they list get their names; a caller waits for each."""
+
 
 class HostStore:
     """An open directory. Thread-safe for different replicas; one replica's manifest has one user at a time."""
@@ -45,6 +49,7 @@ class HostStore:
         self._lock: int | None = lock
         self._ops = ops
         self._volume = LocalVolume(directory, ops)
+        self._syncs = ThreadPoolExecutor(SYNCS_AT_ONCE, "manifest")
 
     @classmethod
     def open(cls, directory: Path, name: str, ops: FileOps | None = None) -> HostStore:
@@ -119,24 +124,51 @@ class HostStore:
             ) from error
         return manifest
 
-    def save(self, manifest: Manifest) -> None:
-        """Make this the manifest of its replica, durable on return. Raises InvalidInputError, and UnavailableError
-        with this one or the one before on the disk.
+    def save(self, manifest: Manifest, publish: Callable[[], None] | None = None) -> None:
+        """Make this the manifest of its replica, durable on return. ``publish`` makes durable what it lists; it runs
+        while the manifest's bytes are synced, and ends before the manifest gets its name: a disk syncs both at once.
+
+        Raises InvalidInputError, and UnavailableError with this one or the one before on the disk; with the one before,
+        the errors of ``publish``.
         """
         raw, path = encode_manifest(manifest), self._path(manifest.key)
         scratch = beside(path, SCRATCH_SUFFIX)
         try:
+            synced = None if publish is None else self._begin_write(scratch, raw)
+            try:
+                if publish is not None:
+                    publish()
+            finally:
+                error = self._write(scratch, raw) if synced is None else synced.result()
+            if error is not None:
+                raise error
+            self._ops.rename(scratch, path)
+            sync_directory(path.parent, self._ops)
+        except OSError as error:
+            raise unavailable(f"the manifest {path} can't be written", error) from error
+
+    def _begin_write(self, path: Path, raw: bytes) -> Future[OSError | None]:
+        try:
+            return self._syncs.submit(self._write, path, raw)
+        except RuntimeError:
+            raise self._left() from None
+
+    def _left(self) -> UnavailableError:
+        return UnavailableError(f"this process has left the replicas in {self._directory}: ask the next one")
+
+    def _write(self, path: Path, raw: bytes) -> OSError | None:
+        """Write a file, durable on return, or return the error."""
+        try:
             make_directory(path.parent, self._ops)
-            fd = self._ops.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            fd = self._ops.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
                 write_all(fd, [raw], self._ops)
                 self._ops.fsync(fd)
             finally:
                 self._ops.close(fd)
-            self._ops.rename(scratch, path)
-            sync_directory(path.parent, self._ops)
         except OSError as error:
-            raise unavailable(f"the manifest {path} can't be written", error) from error
+            return error
+        return None
 
     def remove(self, key: ReplicaKey) -> None:
         """Remove the manifest of a replica, durable on return; none is fine. Raises UnavailableError."""
@@ -176,7 +208,7 @@ class HostStore:
         """Room on the disk. Raises UnavailableError."""
         lock = self._lock
         if lock is None:
-            raise UnavailableError(f"this process has left the replicas in {self._directory}: ask the next one")
+            raise self._left()
         try:
             return self._ops.free_bytes(lock)
         except OSError as error:
@@ -185,6 +217,7 @@ class HostStore:
     def close(self) -> None:
         """Release the lock; idempotent, because another file may have the number of a closed descriptor."""
         if self._lock is not None:
+            self._syncs.shutdown()
             self._ops.close(self._lock)
             self._lock = None
 

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bookkeeper.errors import CorruptionError, InvalidInputError, unavailable
-from bookkeeper.storage.replicas.file_checks import checksum_of, extended
+from bookkeeper.storage.replicas.file_checks import WINDOW_BYTES, checksum_of, extended
 from bookkeeper.storage.replicas.host_store import HostStore
 from bookkeeper.storage.replicas.manifest import HeldFile
+from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.file_ops import FileOps, write_all
 
 PART_SUFFIX = ".part"
@@ -71,9 +72,9 @@ class Part:
             if self._held_bytes == self.file.size_bytes and not self._is_complete:
                 self._write(b"")
 
-    def append(self, start: int, content: bytes) -> int:
+    def append(self, start: int, content: bytes | memoryview) -> int:
         """Write the content that begins at ``start``; bytes that are here are skipped, and content behind a gap is left
-        out. Returns the bytes that are here.
+        out. Returns the bytes that are here; the caller's memory is free then.
 
         Raises InvalidInputError for bytes behind the end of the file, CorruptionError when the complete part differs
         from the sender's file, UnavailableError; the part is then removed.
@@ -87,7 +88,7 @@ class Part:
                 self._write(content[self._held_bytes - start :])
             return self._held_bytes
 
-    def _write(self, content: bytes) -> None:
+    def _write(self, content: bytes | memoryview) -> None:
         try:
             if self._checksum is None:
                 self._checksum = checksum_of(self.path, self._held_bytes)
@@ -176,3 +177,20 @@ class IncomingFiles:
                     (self._store.incoming / entry.name).unlink(missing_ok=True)
                     removed += 1
         return removed
+
+
+def copy_durable(volume: Volume, name: str, path: Path, ops: FileOps) -> tuple[int, int]:
+    """Copy a complete file of a Volume to a local path, whatever is there; durable on return, but for its name. Returns
+    its bytes and their CRC-32C. Raises FileNotFoundError, OSError.
+    """
+    size, checksum = volume.size(name), 0
+    fd = ops.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        for position in range(0, size, WINDOW_BYTES):
+            window = volume.read_range(name, position, min(WINDOW_BYTES, size - position))
+            write_all(fd, [window], ops)
+            checksum = extended(checksum, window)
+        ops.fsync(fd)
+    finally:
+        ops.close(fd)
+    return size, checksum

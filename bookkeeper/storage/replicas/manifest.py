@@ -54,8 +54,9 @@ class HeldFile:
 class Manifest:
     """One tablet's replica on a host.
 
-    ``files``: the durable files by name, those of ``replica.files``. ``states``: for states of the list, by id, the
-    facts that a leader needs to go on (the value of ``tablet:flush``), opaque.
+    ``files``: the durable files by name, those of ``replica.files`` and of ``replica.damaged``: a damaged file is not
+    held, and its facts tell which copy is right. ``states``: for states of the list, by id, the facts that a leader
+    needs to go on (the value of ``tablet:flush``), opaque.
     """
 
     key: ReplicaKey
@@ -69,8 +70,9 @@ class Manifest:
         self.key.check()
         if self.extent.table_id != self.key.table_id:
             raise InvalidInputError(f"the manifest of {self.key} names tablet {self.extent} of another table")
-        if self.files.keys() != self.replica.files:
-            differing = sorted(self.files.keys() ^ self.replica.files)
+        known = self.replica.files | self.replica.damaged
+        if self.files.keys() != known or not self.replica.files.isdisjoint(self.replica.damaged):
+            differing = sorted(self.files.keys() ^ known or self.replica.files & self.replica.damaged)
             raise InvalidInputError(f"the manifest of {self.key} has no facts about {differing[0]}, or too many")
         for name, file in self.files.items():
             if self.key.check_file(name) != file.name:
@@ -84,11 +86,17 @@ class Manifest:
             raise InvalidInputError(f"the manifest of {self.key} lists {lacking[0]}, and the host does not hold it")
         return self
 
+    @property
+    def sound(self) -> dict[str, HeldFile]:
+        """The files that the host holds, without the damaged ones."""
+        return {name: file for name, file in self.files.items() if name not in self.replica.damaged}
+
     def pruned(self) -> Manifest:
         """Without the facts about files and states that the replica no longer has."""
         ids = {entry.segment.id for entry in self.replica.entries}
+        known = self.replica.files | self.replica.damaged
         return replace(
             self,
-            files={name: file for name, file in self.files.items() if name in self.replica.files},
+            files={name: file for name, file in self.files.items() if name in known},
             states={state: raw for state, raw in self.states.items() if state in ids},
         )

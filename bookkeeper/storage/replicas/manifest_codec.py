@@ -41,10 +41,25 @@ from bookkeeper.strict_json import (
 )
 
 MAGIC = b"replica-manifest"
-VERSION = 1
+VERSION = 2
 
-PASSING_FIELDS = ("has_memory", "incoming", "incoming_max", "merged", "declined", "replayed", "named", "final")
+PASSING_FIELDS = ("has_memory", "incoming", "incoming_max", "merged", "declined", "replayed", "named")
 """Fields of a replica that end with the process."""
+
+REPLICA_FIELDS = (
+    "host",
+    "placement",
+    "stage",
+    "root",
+    "leader",
+    "term",
+    "led",
+    "made",
+    "given_up",
+    "damaged",
+    "targets",
+    "entries",
+)
 
 
 def durable_part(replica: Replica) -> Replica:
@@ -58,7 +73,6 @@ def durable_part(replica: Replica) -> Replica:
         declined=(),
         replayed=(),
         named=None,
-        final=None,
     )
 
 
@@ -134,6 +148,7 @@ def _replica_fields(replica: Replica) -> dict[str, Any]:
         "led": replica.led,
         "made": replica.made,
         "given_up": [list(pair) for pair in replica.given_up],
+        "damaged": sorted(replica.damaged),
         "targets": [
             [target.host, *_placement_list(target.placement), _range_list(target.key_range), target.term]
             for target in replica.targets
@@ -143,15 +158,18 @@ def _replica_fields(replica: Replica) -> dict[str, Any]:
 
 
 def _read_replica(fields: dict[str, Any], raw: bytes, files: frozenset[str]) -> Replica:
-    names = ("host", "placement", "stage", "root", "leader", "term", "led", "made", "given_up", "targets", "entries")
-    check_names(fields, raw, "a replica", *names)
+    check_names(fields, raw, "a replica", *REPLICA_FIELDS)
+    damaged = frozenset(texts(fields, "damaged"))
+    if not damaged <= files:
+        raise CorruptionError(f"a manifest has no facts about the damaged file {min(damaged - files)}")
     return Replica(
         host=text(fields, "host"),
         placement=_placement(dict(enumerate(typed(fields, "placement", list)))),
         stage=_stage(text(fields, "stage")),
         root=_number_or_none(fields, "root"),
         entries=tuple(_entry(typed({0: entry}, 0, dict), raw) for entry in typed(fields, "entries", list)),
-        files=files,
+        files=files - damaged,
+        damaged=damaged,
         leader=None if fields["leader"] is None else text(fields, "leader"),
         term=number(fields, "term"),
         led=number(fields, "led"),

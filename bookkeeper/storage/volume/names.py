@@ -21,6 +21,11 @@ _PLAIN = re.compile(rf"(?:{_PART}/)*{_PART}")
 LOGS = "wal/"
 """Names of logs begin so, and then have their session."""
 
+_NUMBERED = re.compile(r"wal/([^/]+)/[0-9]{6,12}\.wal(?:\.[^/]*)?")
+
+LOG_SUFFIX = ".wal"
+"""Names of logs end so."""
+
 TABLES = "tables/"
 """Names of segments begin so, and then have their table."""
 
@@ -30,6 +35,14 @@ FENCE_SUFFIX = ".fence"
 
 SCRATCH_SUFFIX = ".tmp"
 """Added to the name of a file that is being built, on a Volume that builds it in place."""
+
+
+def session_of_numbered(name: str) -> str | None:
+    """The session that a numbered log belongs to, also for the name of a file beside the log; None for any other name.
+    The logs of imports and relay logs have no numbers.
+    """
+    match = _NUMBERED.fullmatch(name)
+    return None if match is None else match[1]
 
 
 def log_directory(session_id: str) -> str:

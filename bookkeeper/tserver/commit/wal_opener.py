@@ -7,10 +7,8 @@ from itertools import count
 
 from bookkeeper.clock import Clock
 from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.volume.names import log_directory
+from bookkeeper.storage.volume.names import LOG_SUFFIX, log_directory
 from bookkeeper.storage.wal import FileHeader, WalWriter
-
-LOG_SUFFIX = ".wal"
 
 
 class WalOpener:

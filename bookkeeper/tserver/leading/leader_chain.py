@@ -132,7 +132,11 @@ class LeaderChain:
         return replica.is_leader and replica.led == self._tablet.serial
 
     def complete_state(self) -> int | None:
-        """The newest state, if it has every record of the tablet; None while memory has one that it lacks."""
+        """The newest state, if it has every record of the tablet; None while memory or a given-up log has one that it
+        lacks.
+        """
+        if self._tablet.given_up.awaits_tails:
+            return None
         last_seq = self._tablet.next_seq - 1
         manifest = self._held.manifest
         root = manifest.replica.root
@@ -142,7 +146,7 @@ class LeaderChain:
     def may_forget_deletes(self) -> bool:
         """Rule P17: whether a compaction may drop deletes."""
         replica = self.replica
-        return may_forget_deletes(replica, taken_terms(replica), bool(replica.given_up), CORRECTED)
+        return may_forget_deletes(replica, taken_terms(replica), self._tablet.given_up.awaits_tails, CORRECTED)
 
     # ---- new states
 

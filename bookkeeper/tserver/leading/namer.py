@@ -9,7 +9,7 @@ leaves cells of logs of which the named state has everything: the next load drop
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from bookkeeper.clock import Clock
@@ -29,6 +29,7 @@ from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.leading.led_tablets import LedTablets
 from bookkeeper.tserver.leading.tablet_replicas import copies_needed, voters_in
 from bookkeeper.tserver.tablets.load_plan import parse_replicas
+from bookkeeper.tserver.tablets.tablet import ServedTablet
 
 LOG = logging.getLogger(__name__)
 
@@ -161,6 +162,18 @@ class Namer:
 
     def _let_logs_go(self, chain: LeaderChain) -> None:
         for state_id, logs in chain.logs_due():
+            self._close_tails(chain.tablet, logs)
             for cell, rank in log_deletes(chain.tablet.row, logs):
                 self._books.delete([cell], rank)
             chain.logs_gone(state_id)
+
+    def _close_tails(self, tablet: ServedTablet, logs: Collection[str]) -> None:
+        """The named state has the tails of these given-up logs. Their ``log:`` cells go last: one that is left names a
+        log of which the state has everything.
+        """
+        merged = tablet.given_up.merged.intersection(logs)
+        if merged:
+            cells = [CellKey(tablet.row, keys.lost_column(log)) for log in sorted(merged)]
+            self._books.delete(cells, tablet.serial)
+            tablet.given_up.close(merged)
+            LOG.info("the tail of %s is merged into tablet %s and named", ", ".join(sorted(merged)), tablet.extent)

@@ -11,14 +11,21 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from bookkeeper.clock import Clock
-from bookkeeper.errors import BookkeeperError, TransientError
+from bookkeeper.errors import BookkeeperError, CorruptionError, TransientError
 from bookkeeper.replicas.values import Target
+from bookkeeper.rpc.contract.replica_messages import StateConfirmation
 from bookkeeper.runtime.threads import BackgroundThread, Die
-from bookkeeper.tserver.leading.confirmation import confirmation_of, next_to_confirm
+from bookkeeper.tserver.leading.confirmation import (
+    OFFERS_AT_ONCE,
+    Confirmation,
+    confirmation_message,
+    confirmation_of,
+    next_to_confirm,
+)
 from bookkeeper.tserver.leading.host_calls import HostCalls
 from bookkeeper.tserver.leading.lane_plan import LanePlan, disk_of
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
@@ -32,6 +39,11 @@ TICK_MS = 250
 
 SENDING = "a copy to other hosts"
 
+Suspect = Callable[[CorruptionError], bool]
+"""Compares the file that an error names with its checksum; returns whether this host has marked it as damaged, and gets
+it from another one.
+"""
+
 
 def lacking_target(chain: LeaderChain, host: str) -> Target | None:
     """The target on a host, if it lacks a segment of the chain."""
@@ -43,6 +55,14 @@ def in_sync_target(chain: LeaderChain, host: str) -> Target | None:
     """The target on a host, if it has every segment of the chain."""
     progress = chain.progress.get(host)
     return None if progress is None or not progress.is_in_sync or not chain.leads else progress.target
+
+
+def by_disk(targets: Mapping[bytes, Target]) -> list[list[bytes]]:
+    """The rows of targets on one host, by disk: rows that name a disk that was wiped go apart."""
+    found: dict[bytes, list[bytes]] = {}
+    for row, target in targets.items():
+        found.setdefault(disk_of(target), []).append(row)
+    return list(found.values())
 
 
 def plan_keys(chain: LeaderChain, host: str) -> list[bytes]:
@@ -63,8 +83,10 @@ class Lane:
         rng: random.Random,
         counters: SentCounters,
         has_lease: Callable[[], bool],
+        suspect: Suspect,
     ) -> None:
         self._host = host
+        self._suspect = suspect
         self._has_lease = has_lease
         self._confirmed_ns: dict[bytes, int] = {}
         self._led = led
@@ -81,20 +103,48 @@ class Lane:
         self._confirm(is_over)
 
     def _confirm(self, is_over: Callable[[], bool]) -> None:
-        """Confirm newest states that the host has and that lack nothing, in turns."""
+        """Confirm newest states that the host has and that lack nothing, in turns, all with one call; those that the
+        host does not know like this are offered again.
+        """
         chains = {chain.tablet.row: chain for chain in self._led.all()}
         self._confirmed_ns = {row: at_ns for row, at_ns in self._confirmed_ns.items() if row in chains}
         now_ns = self._clock.boot_ns()
         in_sync = {row: target for row, chain in chains.items() if (target := in_sync_target(chain, self._host))}
         due = [row for row, target in in_sync.items() if self._is_due(chains[row], target, now_ns)]
+        said: dict[bytes, Confirmation] = {}
         for row in next_to_confirm(due, self._confirmed_ns, now_ns):
-            if is_over():
-                return
-            self._confirmed_ns[row] = self._clock.boot_ns()
+            self._confirmed_ns[row] = now_ns
             confirmation = confirmation_of(chains[row], self._clock, self._has_lease)
             if confirmation is not None:
-                turn = partial(Transfer.confirm, confirmation=confirmation, is_over=is_over)
-                self._serve(chains[row], in_sync[row], turn)
+                said[row] = confirmation
+        for rows in by_disk({row: in_sync[row] for row in said}):
+            if is_over():
+                return
+            messages = {row: confirmation_message(chains[row], in_sync[row], said[row]) for row in rows}
+            unknown = self._confirm_states(chains[rows[0]].replica.host, in_sync[rows[0]], messages)
+            for row in unknown[OFFERS_AT_ONCE:]:
+                del self._confirmed_ns[row]
+            for row in unknown[:OFFERS_AT_ONCE]:
+                turn = partial(Transfer.confirm, confirmation=said[row], is_over=is_over)
+                if not is_over():
+                    self._serve(chains[row], in_sync[row], turn)
+
+    def _confirm_states(self, leader: str, target: Target, messages: Mapping[bytes, StateConfirmation]) -> list[bytes]:
+        """Confirm states to one disk; returns the rows that it does not know like this."""
+        try:
+            host = self._hosts.find(target)
+            if host is None:
+                self._away(target, f"no live process holds disk {target.placement.incarnation} of it")
+                return []
+            confirmed = host.confirm_states(leader, list(messages.values()))
+        except TransientError as error:
+            self._away(target, error.message)
+            return []
+        except BookkeeperError as error:
+            LOG.error("host %s confirms no states for now: %s", self._host, error)
+            return list(messages)  # an offer of each tells what is wrong
+        self._plan.succeeded(disk_of(target))
+        return [row for row, is_confirmed in zip(messages, confirmed, strict=True) if not is_confirmed]
 
     def _round(self, is_over: Callable[[], bool]) -> bool:
         """One segment for each due tablet; returns whether there may be more."""
@@ -123,6 +173,9 @@ class Lane:
             self._away(target, error.message)
             return False
         except BookkeeperError as error:
+            if isinstance(error, CorruptionError) and self._suspect(error):
+                self._plan.failed(tablet.row, self._clock.boot_ns(), self._rng.random())
+                return False
             LOG.error("tablet %s can't be copied to host %s for now: %s", tablet.extent, self._host, error)
             tablet.work_failed(SENDING, f"host {self._host} can't get a copy: {error.message}")
             self._plan.failed(tablet.row, self._clock.boot_ns(), self._rng.random())
@@ -154,8 +207,10 @@ class Senders:
         rng: random.Random,
         die: Die,
         has_lease: Callable[[], bool],
+        suspect: Suspect,
     ) -> None:
         """``has_lease``: whether this process has its session, so that no other one leads its tablets."""
+        self._suspect = suspect
         self._has_lease = has_lease
         self._led = led
         self._hosts = hosts
@@ -195,6 +250,8 @@ class Senders:
 
     def _started(self, host: str) -> BackgroundThread:
         thread = BackgroundThread(f"sender-{host}", self._clock, self._die)
-        lane = Lane(host, self._led, self._hosts, self._clock, self._rng, self._counters, self._has_lease)
+        lane = Lane(
+            host, self._led, self._hosts, self._clock, self._rng, self._counters, self._has_lease, self._suspect
+        )
         thread.start(lambda: lane.run(thread.closing.is_set), TICK_MS)
         return thread

@@ -188,7 +188,7 @@ class Transfer:
         for file in need:
             size, position = manifest.files[file.name].size_bytes, file.start
             while position < size:
-                if is_over():
+                if is_over() or file.name in self._chain.replica.damaged:
                     return Failed(segment_id)
                 ack = self._part(replace(empty, file=file.name, start=position))
                 self._counters.add(payload_bytes=max(0, ack.held_bytes - position))
@@ -203,10 +203,7 @@ class Transfer:
         try:
             content = self._chain.volume.read_range(transit.file, transit.start, CONTENT_BYTES_MAX)
         except FileNotFoundError as error:
-            raise CorruptionError(
-                f"{transit.file} of this host is gone: give the tablet another leader, and this host a new replica",
-                {"file": transit.file},
-            ) from error
+            raise CorruptionError(f"{transit.file} of this host is gone", {"file": transit.file}) from error
         except OSError as error:
             raise unavailable(f"{transit.file} of this host can't be read", error) from error
         return self._host.segment_transit(replace(transit, content=content))

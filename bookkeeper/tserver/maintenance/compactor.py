@@ -19,12 +19,21 @@ import threading
 from collections.abc import Sequence
 
 from bookkeeper.clock import Clock, SteadyWall
-from bookkeeper.errors import BookkeeperError, LeaseLostError, NotServingError, TransientError, unavailable
+from bookkeeper.errors import (
+    BookkeeperError,
+    CorruptionError,
+    LeaseLostError,
+    NotServingError,
+    TransientError,
+    UnavailableError,
+    unavailable,
+)
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.tablet import INPUTS_MAX, SegmentRef, due_merges, smallest
 from bookkeeper.tserver.maintenance.containment import contained
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.tablet_states import COMPACTION, TabletStates
+from bookkeeper.tserver.replicas.file_repair import Resolve
 from bookkeeper.tserver.tablets.load_plan import first_flush_id
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.tablets.tablet_registry import Registry
@@ -52,9 +61,12 @@ class Compactor:
         registry: Registry,
         flusher: Flusher,
         states: TabletStates,
+        resolve: Resolve,
         clock: Clock,
         die: Die,
     ) -> None:
+        """``resolve``: of damaged segments on this host."""
+        self._resolve = resolve
         self._registry = registry
         self._flusher = flusher
         self._states = states
@@ -217,10 +229,18 @@ class Compactor:
         if self._checked_ns.get(tablet, 0) <= self._clock.boot_ns() and self.clear(tablet):
             self._checked_ns[tablet] = self._clock.boot_ns() + CHECK_INTERVAL_MS * 1_000_000
 
-    def _work(self, tablet: ServedTablet, is_requested: bool) -> None:
+    def _work_soundly(self, tablet: ServedTablet, is_requested: bool) -> None:
+        """A compaction that meets a damaged file of this host waits for a sound copy. Raises TransientError then."""
         try:
             with contained(tablet.extent, COMPACTION):
                 self._work_on(tablet, is_requested)
+        except CorruptionError as error:
+            self._resolve(error, 0)
+            raise UnavailableError(f"a sound copy of a segment of tablet {tablet.extent} has just come") from error
+
+    def _work(self, tablet: ServedTablet, is_requested: bool) -> None:
+        try:
+            self._work_soundly(tablet, is_requested)
             tablet.work_succeeded(COMPACTION)
         except LeaseLostError:
             raise

@@ -92,6 +92,8 @@ class StaleReads:
             now_ms = self._clock.wall_ms()
             as_of_ms = max(state.last_time_ms, held.confirmed_ms(opened.state_id))
             reason = reason_against(opened.state_id, as_of_ms, now_ms, stale_ms, least_state)
+            if opened.data.names_in_use() & held.replica.damaged:
+                reason = "has a damaged file"
             if reason:
                 raise NotServingError(f"the replica of tablet {extent} on this host {reason}: ask its leader")
             yield StaleData(opened.state_id, as_of_ms, opened.data)

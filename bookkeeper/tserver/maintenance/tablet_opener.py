@@ -13,8 +13,9 @@ from functools import partial
 
 from bookkeeper.bulk import segment_ref
 from bookkeeper.coordination.coordination_protocol import Session
-from bookkeeper.errors import CorruptionError, UnavailableError
+from bookkeeper.errors import CorruptionError, UnavailableError, unavailable
 from bookkeeper.metadata import keys
+from bookkeeper.metadata.lost_logs import renewed
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import BlockCache, SegmentRef, TabletData, TabletResources, TabletSettings
@@ -127,10 +128,20 @@ class TabletOpener:
         data = self._maker.data(row, None if candidacy is None else candidacy.volume)
         for uri, block in found:
             data.apply(block.batch(), recovered.absorb(uri, block))
+        recovered.go_without(row)
         replayed = {uri for uri, _ in found}
         recovered.log_uses.update(load_plan.all_uses(replayed))
-        self._drop_unneeded(row_key, load_plan.all_uses(unneeded_logs(row.logs, replayed)))
+        self._drop_unneeded(row_key, load_plan.all_uses(unneeded_logs(row, replayed)))
         tablet = self._maker.tablet(row, data, recovered)
+        if not tablet.given_up.awaits_tails:
+            self._forget_what_ended(tablet, recovered)
+        self._session.check()
+        if candidacy is not None:
+            candidacy.begin(tablet, recovered)
+        return tablet
+
+    def _forget_what_ended(self, tablet: ServedTablet, recovered: Recovered) -> None:
+        """Rules R20 and R22: streams and roots that ended while no tserver served the tablet."""
         sources = {stream.source_instance_id for stream in tablet.received.high_water}
         for stream in forgotten_streams(recovered.high_water, indexed_streams(self._metadata, sources)):
             tablet.received.forget_stream(stream)
@@ -138,14 +149,10 @@ class TabletOpener:
         tablet.received.forget_roots(
             ended_logs(root_logs, announced_logs(self._metadata, {log.instance_id for log in root_logs}))
         )
-        self._session.check()
-        if candidacy is not None:
-            candidacy.begin(tablet, recovered)
-        return tablet
 
     def _claim(self, extent: Extent, row_key: bytes) -> tuple[TabletRow, Candidacy | None]:
         """Check that the books assign the tablet to this session, and that this host may lead it if it has replicas;
-        take the next serial before it is served.
+        take the next serial before it is served, and with it the given-up logs.
         """
         self._session.check()
         cells = self._metadata.get(row_key, TABLET_FAMILIES)
@@ -153,7 +160,8 @@ class TabletOpener:
         row = check_assignment(found, extent, self._session.session_id)
         candidacy = self._terms.candidacy(row)
         serial = next_serial(row)
-        self._metadata.put([RowPut(row_key, {keys.SERIAL: keys.SERIAL_VALUE})], serial)
+        losses = {} if cells is None else renewed(cells)
+        self._metadata.put([RowPut(row_key, {keys.SERIAL: keys.SERIAL_VALUE, **losses})], serial)
         self._session.check()
         return row, candidacy
 
@@ -161,8 +169,8 @@ class TabletOpener:
         """The row without logs that were collected before their `log:` cell came."""
         void = {
             uri
-            for uri in row.logs
-            if load_plan.is_void_use(log_exists(self._volume, uri), partial(self._is_marked, uri))
+            for uri in sorted(set(row.logs) - row.lost)
+            if load_plan.is_void_use(is_there(self._volume, uri), partial(self._is_marked, uri))
         }
         for uri in void:
             LOG.info("tablet %s ignores a late use of %s: that log was not needed any more", row.extent, uri)
@@ -184,9 +192,17 @@ def check_sealed(volume: Volume, uri: str) -> None:
     """
     if read_seal(volume, uri) is not None:
         return
-    if not log_exists(volume, uri):
+    if not is_there(volume, uri):
         raise CorruptionError(f"{uri} is needed for recovery and does not exist: restore the file", {"file": uri})
     raise UnavailableError(f"{uri} is needed for recovery and has no seal yet: recover it, then load again")
+
+
+def is_there(volume: Volume, uri: str) -> bool:
+    """Whether there is a log of this name. Raises UnavailableError when that is unknown."""
+    try:
+        return log_exists(volume, uri)
+    except OSError as error:
+        raise unavailable(f"{uri} is needed for recovery, and it can't be looked for", error) from error
 
 
 def missing_blocks(logs: SealedLogs, extent: Extent, log: LogToRead) -> Iterator[Block]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from bookkeeper.errors import NotServingError
 from bookkeeper.model import Extent
 from bookkeeper.replicas.chain import files_of
-from bookkeeper.replicas.events import Collect, ContentArrived, Event
+from bookkeeper.replicas.events import Collect, ContentArrived, Event, FilesMended
 from bookkeeper.replicas.instructions import Answer, Decision, Delete
 from bookkeeper.replicas.machine import decide
 from bookkeeper.replicas.messages import Ack
@@ -100,15 +100,15 @@ class HeldReplica:
     def commit(
         self, event: ContentArrived, files: Sequence[HeldFile], state: bytes, publish: Callable[[], None]
     ) -> Decision:
-        """Let the content of an accepted segment count. ``publish`` gives its files their names, durable on return; it
-        is not called when the segment no longer fits (P5). Raises as :meth:`apply`, and the errors of ``publish``.
+        """Let the content of an accepted segment count. ``publish`` gives its files their names, durable on return,
+        before the manifest lists them; it is not called when the segment no longer fits (P5). Raises as :meth:`apply`,
+        and the errors of ``publish``.
         """
         with self._lock:
             _, decision = decide(self._replica_here(), event, self._rules)
             if not any(isinstance(one, Answer) and isinstance(one.reply, Ack) for one in decision):
                 return self._apply(event, (), {})
-            publish()
-            return self._apply(event, files, {event.segment_id: state})
+            return self._apply(event, files, {event.segment_id: state}, publish)
 
     def collect(self, event: Collect) -> tuple[str, ...]:
         """Delete what the event allows (N4), except the files that readers use (P15). Returns their names. Raises as
@@ -138,6 +138,18 @@ class HeldReplica:
         with self._lock:
             self._save(replace(self._manifest, extent=extent, replica=change(self._replica_here())))
 
+    def mend(self, name: str, publish: Callable[[], None]) -> bool:
+        """Let a sound copy take the place of a damaged file. ``publish`` gives the copy the file's name, durable on
+        return; it is not called, and the answer is False, when the file is not damaged any more or not needed. Raises
+        as :meth:`apply`, and the errors of ``publish``.
+        """
+        with self._lock:
+            if name not in self._replica_here().damaged:
+                return False
+            publish()
+            self._apply(FilesMended((name,)), (), {})
+            return True
+
     def remove(self) -> None:
         """Remove the replica from this host: first the manifest, then the files. No later event happens. Raises
         UnavailableError, OSError; it may be called again.
@@ -157,7 +169,7 @@ class HeldReplica:
             if replica.is_leader:
                 return ()
             self._settle()
-            names = set(self._store.volume.list_names(self.key.prefix)) - replica.files
+            names = set(self._store.volume.list_names(self.key.prefix)) - replica.files - replica.damaged
             names -= {name for incoming in replica.incoming for name in incoming.segment.list}
             names -= self._names_in_use()
             gone = tuple(sorted(names))
@@ -191,17 +203,25 @@ class HeldReplica:
             raise NotServingError(f"the replica of {self.key} was removed from this host: read the tablet's row again")
         return self._manifest.replica
 
-    def _apply(self, event: Event, files: Sequence[HeldFile], states: Mapping[int, bytes]) -> Decision:
+    def _apply(
+        self,
+        event: Event,
+        files: Sequence[HeldFile],
+        states: Mapping[int, bytes],
+        publish: Callable[[], None] | None = None,
+    ) -> Decision:
         replica, decision = decide(self._replica_here(), event, self._rules)
         known = {**self._manifest.files, **{file.name: file for file in files}}
-        self._save(replace(self._manifest, replica=replica, files=known, states={**self._manifest.states, **states}))
+        states = {**self._manifest.states, **states}
+        self._save(replace(self._manifest, replica=replica, files=known, states=states), publish)
         return decision
 
-    def _save(self, manifest: Manifest) -> None:
+    def _save(self, manifest: Manifest, publish: Callable[[], None] | None = None) -> None:
+        """``publish`` None: there is nothing that has to be durable before."""
         manifest = manifest.pruned()
-        if self._is_unsure or _durable(manifest) != _durable(self._manifest):
+        if self._is_unsure or publish is not None or _durable(manifest) != _durable(self._manifest):
             self._is_unsure = True
-            self._store.save(manifest)
+            self._store.save(manifest, publish)
             self._is_unsure = False
         self._manifest = manifest
 

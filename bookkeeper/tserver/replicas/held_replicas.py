@@ -81,6 +81,10 @@ class HeldReplicas:
         with self._lock:
             return self._find(key)
 
+    def holder_of(self, name: str) -> HeldReplica | None:
+        """The replica to which a file belongs by its name, None when this host has none that can be read."""
+        return next((held for held in self.all() if name.startswith(held.key.prefix)), None)
+
     def find_extent(self, extent: Extent) -> HeldReplica | None:
         """The replica of the tablet with these rows, None when this host has none that can be read."""
         return next((held for held in self.all() if held.extent == extent), None)
@@ -123,7 +127,7 @@ class HeldReplicas:
         known: dict[str, str] = {}
         for other in self.all():
             if other.key.table_id == key.table_id and other.key != key:
-                for name, file in other.manifest.files.items():
+                for name, file in other.manifest.sound.items():
                     new = wanted.get(name.rpartition("/")[2])
                     if new is not None and (file.size_bytes, file.crc32c) == (new.size_bytes, new.crc32c):
                         known[new.name] = name

@@ -14,7 +14,7 @@ from bookkeeper.model import Extent, HostIdentity
 from bookkeeper.replicas.messages import Offer, Reason
 from bookkeeper.replicas.rules import MAX_SEGMENT_HISTORY
 from bookkeeper.replicas.values import Placement, Replica, Stage, Target, term_of
-from bookkeeper.rpc.contract.replica_messages import SegmentOffer
+from bookkeeper.rpc.contract.replica_messages import SegmentOffer, StateConfirmation
 from bookkeeper.storage.replicas import HeldFile, ReplicaKey
 from bookkeeper.tserver.replicas.wire_forms import file_of, placement_of, segment_of
 
@@ -132,4 +132,16 @@ def is_confirmation(replica: Replica, offer: SegmentOffer, reason: Reason) -> bo
         and replica.root == offer.segment.segment_id
         and replica.term == offer.term
         and replica.leader == offer.sender.host
+    )
+
+
+def confirms(replica: Replica, leader: str, confirmation: StateConfirmation) -> bool:
+    """Whether a message confirms the newest state of this placement, from the leader of the newest term that is
+    known; else the leader has to offer the state.
+    """
+    return (replica.placement, replica.root, replica.term, replica.leader) == (
+        placement_of(confirmation.receiver),
+        confirmation.state_id,
+        confirmation.term,
+        leader,
     )

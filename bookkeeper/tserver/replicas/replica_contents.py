@@ -27,7 +27,7 @@ class ReplicaContents:
         if start < 0:
             raise InvalidInputError(f"no file has a position {start}: want 0 or more")
         replica = self._replicas.find(key)
-        held = None if replica is None else replica.manifest.files.get(name)
+        held = None if replica is None else replica.manifest.sound.get(name)
         if held is None:
             raise NotFoundError(f"host {self._replicas.host.name} does not hold {name}: ask another one")
         try:

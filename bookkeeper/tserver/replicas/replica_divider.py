@@ -42,7 +42,7 @@ def files_of_child(named: NamedState, parents: Iterable[HeldReplica], child: Hel
     """The files of the child's named state that this host has of the parents, each with the parent's facts, and the
     name in the child's directory. Files of a parent and of its child have the same last part of their names.
     """
-    held = {name.rpartition("/")[2]: file for parent in parents for name, file in parent.manifest.files.items()}
+    held = {name.rpartition("/")[2]: file for parent in parents for name, file in parent.manifest.sound.items()}
     names = {name: held.get(name.rpartition("/")[2]) for name in named.entries if name not in child.manifest.files}
     return {name: file for name, file in names.items() if file is not None}
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import (
     BookkeeperError,
+    CorruptionError,
     InvalidInputError,
     NoSpaceError,
     NotServingError,
@@ -36,6 +37,7 @@ from bookkeeper.rpc.contract.replica_messages import (
     SegmentAnswer,
     SegmentOffer,
     SegmentTransit,
+    StateConfirmation,
 )
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.replicas import HeldFile, IncomingFiles, Part, ReplicaKey
@@ -43,6 +45,7 @@ from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.offer_checks import (
     ReplicaRow,
+    confirms,
     differing_file,
     files_of_offer,
     is_confirmation,
@@ -155,13 +158,19 @@ class ReplicaReceiver:
     """Thread-safe. Each call takes memory for one message."""
 
     def __init__(
-        self, replicas: HeldReplicas, read_row: ReadRow, clock: Clock, limits: ReceiveLimits, die: Die
+        self,
+        replicas: HeldReplicas,
+        incoming: IncomingFiles,
+        read_row: ReadRow,
+        clock: Clock,
+        limits: ReceiveLimits,
+        die: Die,
     ) -> None:
         self._replicas = replicas
         self._read_row = read_row
         self._clock = clock
         self._limits = limits
-        self._incoming = IncomingFiles(replicas.store)
+        self._incoming = incoming
         self._lock = threading.Lock()
         self._transfers: dict[_Name, _Transfer] = {}
         self._reserved = 0
@@ -268,6 +277,23 @@ class ReplicaReceiver:
                     part.settle()
                 missing = transfer.need()
                 return accepted(held.replica, missing) if missing else self._commit(transfer)
+
+    def confirm(self, leader: str, confirmations: Sequence[StateConfirmation]) -> list[bool]:
+        """Note until when states here have every write; False for one that the leader has to offer instead. Nothing is
+        durable, and the books are not read. Raises InvalidInputError.
+        """
+        return [self._confirm(leader, one) for one in confirmations]
+
+    def _confirm(self, leader: str, confirmation: StateConfirmation) -> bool:
+        key = ReplicaKey(confirmation.table_id, confirmation.directory).check()
+        try:
+            held = self._replicas.find(key)
+        except CorruptionError:
+            return False  # the offer that follows says what is damaged
+        if held is None or not confirms(held.replica, leader, confirmation):
+            return False
+        held.confirm(confirmation.state_id, confirmation.as_of_ms)
+        return True
 
     # ---- content
 

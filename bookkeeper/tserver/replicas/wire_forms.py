@@ -114,6 +114,7 @@ def replica_info(
         root=replica.root,
         complete=tuple(e.segment.id for e in replica.entries if replica.files.issuperset(e.segment.list)),
         files=len(manifest.files),
+        damaged=tuple(sorted(replica.damaged)),
         bytes=_bytes_of(manifest, manifest.files),
         lags=_lags(manifest) if replica.is_leader else (),
         segments=_segments(manifest) if with_segments else (),

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from bookkeeper.config import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
-from bookkeeper.errors import BookkeeperError, CorruptionError, NotFoundError, UnavailableError
+from bookkeeper.errors import BookkeeperError, CorruptionError, LogAwayError, NotFoundError, UnavailableError, is_away
+from bookkeeper.log_homes import LogVolume
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.model import BlockRange
 from bookkeeper.replay.ranges import (
@@ -158,8 +159,12 @@ class Lane:
             ]
             ranges = ranges_of(batch, progress_of, self._tools.settings.instance.instance_id)
             self._tools.announce(batch, before)
+            ranges, away = placed_ranges(ranges, self._tools.volume)
             results = self._tools.ship(ranges) if ranges else {}
-            outcomes = [outcome_of(queued, progress_of[n], results.get(n)) for n, queued in enumerate(batch)]
+            outcomes = [
+                failed(progress_of[n], away[n]) if n in away else outcome_of(queued, progress_of[n], results.get(n))
+                for n, queued in enumerate(batch)
+            ]
             self._tools.commit(list(zip(batch, outcomes, strict=True)), before)
         except BookkeeperError as error:
             LOG.warning("shipping %d ranges to %s failed: %s", len(batch), self._cluster, error)
@@ -169,6 +174,23 @@ class Lane:
             self._plan.settle(zip(batch, outcomes, strict=True))
             waiting = len(self._plan)
         self._report([report_of(queued.item, outcomes[n], results.get(n), waiting) for n, queued in enumerate(batch)])
+
+
+def placed_ranges(ranges: Sequence[Range], volume: Volume) -> tuple[list[Range], dict[int, LogAwayError]]:
+    """The ranges, with the hosts that have their files; for each one whose host is away an error by its id, so that the
+    others go on. Raises TransientError, CorruptionError.
+    """
+    found: list[Range] = []
+    away: dict[int, LogAwayError] = {}
+    for r in ranges:
+        home = volume.home_of(r.file) if isinstance(volume, LogVolume) else None
+        if home is None or not isinstance(volume, LogVolume):
+            found.append(r)
+        elif address := volume.address_of(home):
+            found.append(replace(r, log_host=home.host, log_incarnation=home.incarnation, log_address=address))
+        else:
+            away[r.range_id] = LogAwayError(f"log {r.file} lies on host {home.host}, which is away: start it")
+    return found, away
 
 
 def share_behind(volume: Volume, item: WorkItem, blocks: BlockRange) -> tuple[int, int]:
@@ -183,6 +205,10 @@ def share_behind(volume: Volume, item: WorkItem, blocks: BlockRange) -> tuple[in
             found = share_up_to(at.header, item.target) or found
     except (CorruptionError, NotFoundError) as error:
         LOG.info("the share of %s up to record %d for %s is unknown: %s", item.file, blocks.last, item.target, error)
+    except UnavailableError as error:
+        if not is_away(error):
+            raise
+        LOG.info("the share of %s waits for its host: %s", item.file, error)
     return found
 
 

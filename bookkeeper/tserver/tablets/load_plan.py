@@ -6,11 +6,11 @@ loading again gives the same tablet. Rules: R15, R18 and R24.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError
-from bookkeeper.metadata import keys, values
+from bookkeeper.metadata import keys, lost_logs, values
 from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.metadata.values import FlushState, ReplicaCell, SegmentEntry
 from bookkeeper.model import Extent, PartialHighWater, StreamKey
@@ -28,7 +28,8 @@ TABLET_FAMILIES = ("tablet", "location", "segment", "log", "replica")
 @dataclass(frozen=True, slots=True)
 class TabletRow:
     """A tablet's row, parsed. ``location_rank`` 0 = it has no location; ``serial`` counts its holders up to now;
-    ``logs`` are those that it may still need; ``replicas`` those on hosts, none for a tablet on the cluster's Volume.
+    ``logs`` are those that it may still need, given-up ones included; ``replicas`` those on hosts, none for a tablet on
+    the cluster's Volume.
     """
 
     extent: Extent
@@ -40,6 +41,8 @@ class TabletRow:
     segments: Mapping[str, SegmentEntry]
     logs: tuple[str, ...]
     replicas: tuple[RowReplica, ...] = ()
+    lost: frozenset[str] = frozenset()
+    """Logs that were given up, because their host is away: the tablet is served without them."""
 
 
 def parse_tablet(row: Row) -> TabletRow:
@@ -59,6 +62,7 @@ def parse_tablet(row: Row) -> TabletRow:
         segments={keys.parse_file(uri): SegmentEntry.decode(cell.value) for uri, cell in row.family("segment").items()},
         logs=tuple(keys.parse_file(wal) for wal in row.family("log")),
         replicas=parse_replicas(row),
+        lost=frozenset(lost_logs.given_up(row)),
     )
 
 
@@ -136,9 +140,28 @@ class LogToRead:
 
 
 def recovery_plan(row: TabletRow) -> list[LogToRead]:
-    """Every log of the row, from where its segments end. The order of replay is that of :func:`replay_order`."""
-    through = {} if row.flush is None else row.flush.through
-    return [LogToRead(uri, through.get(uri, 0)) for uri in row.logs]
+    """Every log of the row but the given-up ones, from where its segments end. The order of replay is that of
+    :func:`replay_order`.
+    """
+    return [_to_read(row, uri) for uri in row.logs if uri not in row.lost]
+
+
+def tails_to_merge(row: TabletRow) -> list[LogToRead]:
+    """The given-up logs whose records the tablet lacks, from where its segments end (N6). Without a ``log:`` cell a
+    named state has all of them: the cell goes last.
+    """
+    return [_to_read(row, uri) for uri in row.logs if uri in row.lost]
+
+
+def _to_read(row: TabletRow, uri: str) -> LogToRead:
+    return LogToRead(uri, 0 if row.flush is None else row.flush.through.get(uri, 0))
+
+
+def first_seq_without_tails(serial: int) -> int:
+    """The first sequence number of a holder that is served without a log: above all that earlier holders gave, so the
+    records of a tail keep theirs, and stay older than all that this holder writes.
+    """
+    return keys.first_flush_id(serial)
 
 
 def is_void_use(exists: bool, is_marked: Callable[[], bool]) -> bool:
@@ -184,6 +207,10 @@ class Recovered:
     """The newest state in the books."""
     partial_high_waters: dict[StreamKey, tuple[PartialHighWater, ...]] = field(default_factory=dict)
     origin_intervals: dict[Root, RootIntervals] = field(default_factory=dict)
+    tails: dict[str, int] = field(default_factory=dict)
+    """Given-up log to the offset after which the tablet lacks its records."""
+    lost: frozenset[str] = frozenset()
+    """All given-up logs, also those of which the tablet lacks nothing."""
 
     @classmethod
     def start(cls, flush: FlushState | None) -> Recovered:
@@ -199,6 +226,14 @@ class Recovered:
             partial_high_waters=dict(flush.partial_high_waters),
             origin_intervals=dict(flush.origin_intervals),
         )
+
+    def go_without(self, row: TabletRow) -> None:
+        """Go on without the given-up logs of the row, once all others are replayed."""
+        if not row.lost:
+            return
+        self.lost = row.lost
+        self.tails = {log.uri: log.after for log in tails_to_merge(row)}
+        self.next_seq = max(self.next_seq, first_seq_without_tails(next_serial(row)))
 
     def absorb(self, uri: str, block: Block) -> int:
         """One replayed block, in order; returns the sequence number of its first record.
@@ -256,6 +291,6 @@ def all_uses(logs: Iterable[str]) -> dict[str, int]:
     return dict.fromkeys(logs, keys.OFFSET_MAX)
 
 
-def unneeded_logs(logs: Sequence[str], replayed: Collection[str]) -> list[str]:
-    """Logs without a record that the tablet needs."""
-    return [uri for uri in logs if uri not in replayed]
+def unneeded_logs(row: TabletRow, replayed: Collection[str]) -> list[str]:
+    """Logs without a record that the tablet needs. A given-up log is not read, so it may have some."""
+    return [uri for uri in row.logs if uri not in replayed and uri not in row.lost]

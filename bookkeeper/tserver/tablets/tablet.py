@@ -10,8 +10,8 @@ Only commit threads stage and apply, one at a time. Rules: R13, R18 and R24.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Extent, Origin, StreamKey
-from bookkeeper.origins import Root
+from bookkeeper.origins import Root, RootIntervals
 from bookkeeper.storage.columns import distinct, min_max_row
 from bookkeeper.storage.tablet import SegmentRef, TabletData
 from bookkeeper.storage.wal import BlockHeader, DraftBlock, PlacedBlock, origin_to_pb
@@ -28,6 +28,7 @@ from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins
 from bookkeeper.storage.wal.blocks.target_shares import note_target_records
 from bookkeeper.tserver.tablets.block_targets import TableView, groups_present
 from bookkeeper.tserver.tablets.flushed_logs import FlushedLogs
+from bookkeeper.tserver.tablets.given_up import GivenUpLogs
 from bookkeeper.tserver.tablets.load_plan import Recovered, tablet_key
 from bookkeeper.tserver.tablets.received_state import ReceivedState
 from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint, TabletFlushes
@@ -56,6 +57,20 @@ class ReceivedBlock:
     records: TabletRecords
     block_origins: BlockOrigins | None = None
     """The origins of the records; None: the sender's version does not give them."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergedBlock:
+    """A block of a given-up log that comes late: its new records, None when other messages brought all of them, with
+    their sequence numbers and server time, and the progress that its header brings.
+    """
+
+    batch: pa.RecordBatch | None
+    first_seq: int
+    write_time_ms: int
+    stream: StreamKey | None = None
+    high_water: int = 0
+    intervals: Mapping[Root, RootIntervals] = field(default_factory=dict)
 
 
 def tablet_records(batch: pa.RecordBatch) -> TabletRecords:
@@ -133,6 +148,7 @@ class ServedTablet:
         self._write = WriteState(recovered)
         self._received = ReceivedState(recovered)
         self._flushes = TabletFlushes(recovered, tenure.serial)
+        self._given_up = GivenUpLogs(recovered.lost, recovered.tails)
         self._flushed_logs = FlushedLogs({} if recovered.flush is None else recovered.flush.through, books_flight_ms)
 
     @property
@@ -179,6 +195,11 @@ class ServedTablet:
     def flushes(self) -> TabletFlushes:
         """Its progress of flushes."""
         return self._flushes
+
+    @property
+    def given_up(self) -> GivenUpLogs:
+        """The logs that it is served without."""
+        return self._given_up
 
     # ---- whether it takes writes, and its problems
 
@@ -230,7 +251,7 @@ class ServedTablet:
     ) -> tuple[DraftBlock, Undo]:
         """The draft of one block, with its numbers and its server time; and how to take it back."""
         staged = self._write.staged
-        time_ms = server_time_ms(moment.now_ms, staged.last_time_ms)
+        time_ms = server_time_ms(moment.now_ms, self._write.last_time_ms)
         header = BlockHeader(
             table_id=self._extent.table_id,
             end_row=self._extent.end_row,
@@ -238,7 +259,7 @@ class ServedTablet:
             block_targets=moment.view.block_targets,
             provenance=provenance,
             origin=None if origin is None else origin_to_pb(origin),
-            after=self._write.predecessors_in(moment.wal_uri),
+            after=self._write.predecessors_in(moment.wal_uri, self._given_up.in_order),
             first_seq=staged.next_seq,
             write_time_ms=time_ms,
             min_row=records.min_row,
@@ -256,7 +277,7 @@ class ServedTablet:
     def stage_unlogged(self, records: TabletRecords, now_ms: int) -> tuple[DraftBlock, Undo]:
         """A draft that no log will have (durability none): it gets only its numbers and its time."""
         staged = self._write.staged
-        time_ms = server_time_ms(now_ms, staged.last_time_ms)
+        time_ms = server_time_ms(now_ms, self._write.last_time_ms)
         header = BlockHeader(
             table_id=self._extent.table_id,
             end_row=self._extent.end_row,
@@ -291,6 +312,20 @@ class ServedTablet:
             self._flushes.use_log(placed.wal_uri, placed.last_offset)
         else:
             self._write.applied(last_seq, None)
+
+    def merge_tail(self, log: str, tail: Sequence[MergedBlock]) -> None:
+        """Apply the records of a given-up log that the tablet lacks, as one stream (N6). The log has them, so they are
+        neither logged nor shipped again; a flush of them covers the complete log. Commit thread.
+        """
+        for block in tail:
+            if block.batch is not None:
+                self._data.apply(block.batch, block.first_seq)
+            self._write.note_time(block.write_time_ms)
+            if block.stream is not None:
+                self._received.apply_high_water(block.stream, block.high_water)
+                self._received.origin_intervals.apply(block.intervals)
+        self._flushes.use_log(log, keys.OFFSET_MAX)
+        self._given_up.tail_merged(log)
 
     # ---- segments
 
@@ -328,9 +363,9 @@ class ServedTablet:
             return None
         state = FlushState(
             flush_id=0,
-            through=self._flushed_logs.flush(self._flushes.logs_in_row(logs), wal_uri, now_ns),
+            through=self._flushed_logs.flush(self._logs_in_row(logs), wal_uri, now_ns),
             last_seq=self._write.applied_seq,
-            last_time_ms=self._write.staged.last_time_ms,
+            last_time_ms=self._write.last_time_ms,
             high_water=dict(self._received.high_water),
             last_wals=tuple((last.file, last.offset) for last in self._write.last_wals),
             partial_high_waters=dict(self._received.partial_high_waters),
@@ -340,3 +375,8 @@ class ServedTablet:
         point = FlushPoint(frozen, state, logs)
         self._flushes.begin(point)
         return point
+
+    def _logs_in_row(self, needed: Mapping[str, int]) -> Mapping[str, int]:
+        """The logs of which a state has an offset: also those whose tails wait, for the start of the merge (N6)."""
+        waiting = {log: after for log, after in self._given_up.waiting.items() if after}
+        return {**waiting, **self._flushes.logs_in_row(needed)} if waiting else self._flushes.logs_in_row(needed)

@@ -6,6 +6,7 @@ a crash, and ``load_plan`` rebuilds this state from them. Only the commit thread
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from bookkeeper.metadata.values import FlushState
@@ -31,6 +32,7 @@ class WriteState:
     def __init__(self, recovered: Recovered) -> None:
         self._last_wals = recovered.last_wals
         self._applied_seq = recovered.next_seq - 1
+        self._least_time_ms = 0
         self._staged = Staged(recovered.next_seq, recovered.last_time_ms, only_wal(recovered.last_wals))
 
     @property
@@ -48,13 +50,25 @@ class WriteState:
         """The position of the last applied record, or those of the tablets that were merged into this one."""
         return self._last_wals
 
-    def predecessors_in(self, wal_uri: str) -> list[Predecessor]:
+    def predecessors_in(
+        self, wal_uri: str, in_order: Callable[[tuple[WalPosition, ...]], tuple[WalPosition, ...]]
+    ) -> list[Predecessor]:
         """Rule R24: the predecessors of the tablet's first block in a log; a later block has none. Groups do not span
-        logs, so ``last_wals`` is exact.
+        logs, so ``last_wals`` is exact. ``in_order`` leaves out those in given-up logs.
         """
         if self._staged.wal_uri == wal_uri:
             return []
-        return [Predecessor(file=last.file, offset=last.offset) for last in predecessors(self._last_wals, wal_uri)]
+        before = predecessors(in_order(self._last_wals), wal_uri)
+        return [Predecessor(file=last.file, offset=last.offset) for last in before]
+
+    def note_time(self, time_ms: int) -> None:
+        """A merged record has this server time: later ones have no earlier one."""
+        self._least_time_ms = max(self._least_time_ms, time_ms)
+
+    @property
+    def last_time_ms(self) -> int:
+        """The latest server time of a record, staged or merged."""
+        return max(self._staged.last_time_ms, self._least_time_ms)
 
     def stage(self, records: int, time_ms: int, wal_uri: str | None) -> None:
         """A draft takes this many sequence numbers; ``wal_uri`` None: no log will have it."""

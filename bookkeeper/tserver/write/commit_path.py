@@ -37,9 +37,9 @@ class CommitPath:
         """The log that the next group goes to."""
         return self._committer.wal_uri
 
-    def judge(self, submission: Submission) -> object:
+    def judge(self, submission: Submission, request: str = "a conditional write") -> object:
         """Commit a submission that reads before it writes: when it is prepared, all earlier submissions are applied."""
-        return wait_for(self._committer.submit(submission, begins_group=True), self._timeout_ms, "a conditional write")
+        return wait_for(self._committer.submit(submission, begins_group=True), self._timeout_ms, request)
 
     def submit(self, submission: Submission) -> Future[object]:
         """Submit without waiting; the future has the answer of the submission."""

@@ -1,17 +1,18 @@
 """Control submissions: they have no records, and take effect between the writes before them and the writes after them.
 
-Rules: R14, R15, R20 and R22.
+Rules: R14, R15, R18, R20, R22 and N6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from bookkeeper.errors import BookkeeperError
+from bookkeeper.errors import BookkeeperError, NotServingError
 from bookkeeper.model import StreamKey
 from bookkeeper.origins import RootLog
-from bookkeeper.storage.wal import DraftBlock, PlacedBlock
+from bookkeeper.storage.wal import Block, DraftBlock, PlacedBlock
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
+from bookkeeper.tserver.origins.tail_plan import plan_merge
 from bookkeeper.tserver.tablets.block_targets import ConfigView
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint
@@ -106,6 +107,38 @@ class CloseTablet(_ControlSubmission):
         self._tablet.accept_again()
 
 
+class MergeTail(_ControlSubmission):
+    """A tablet takes the records of a given-up log that it lacks, all at once: a flush has the complete tail or nothing
+    of it (N6). Has to begin a group, so that no message is on its way beside the comparison (R18).
+    """
+
+    durability = Durability.LOG
+
+    def __init__(self, tablet: ServedTablet, log: str, tail: Sequence[Block]) -> None:
+        self._tablet = tablet
+        self._log = log
+        self._tail = tail
+
+    def take_effect(self) -> None:
+        """Merge, unless it was merged before. Raises NotServingError, UnavailableError: nothing changes. Memory has the
+        records on return, whether or not the group of this submission becomes durable: the given-up log has them.
+        """
+        tablet = self._tablet
+        if not tablet.accepting:
+            raise NotServingError(f"tablet {tablet.extent} leaves this server: its next holder merges {self._log}")
+        if self._log in tablet.given_up.waiting:
+            received = tablet.received
+            merged = plan_merge(self._tail, received.staged_high_water, received.origin_intervals.of)
+            tablet.merge_tail(self._log, merged)
+
+
+def may_forget(tablets: Iterable[ServedTablet]) -> Iterator[ServedTablet]:
+    """The tablets that may forget what has ended. One that awaits a tail finds the tail's duplicates by it; its next
+    load forgets it.
+    """
+    return (tablet for tablet in tablets if not tablet.given_up.awaits_tails)
+
+
 class ForgetStreams(_ControlSubmission):
     """Rule R20: these streams have ended for good; every tablet forgets their high-waters."""
 
@@ -118,7 +151,7 @@ class ForgetStreams(_ControlSubmission):
     def applied(self, blocks: list[PlacedBlock]) -> object:
         """See :class:`Submission`."""
         del blocks
-        for tablet in self._tablets:
+        for tablet in may_forget(self._tablets):
             for stream in self._streams:
                 tablet.received.forget_stream(stream)
         return None
@@ -136,6 +169,6 @@ class ForgetRoots(_ControlSubmission):
     def applied(self, blocks: list[PlacedBlock]) -> object:
         """See :class:`Submission`."""
         del blocks
-        for tablet in self._tablets:
+        for tablet in may_forget(self._tablets):
             tablet.received.forget_roots(self._logs)
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from bookkeeper.replicas.events import UnloadRun
 from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.naming import holders_of, settled
 from bookkeeper.replicas.placements import (
@@ -19,7 +18,11 @@ from bookkeeper.replicas.placements import (
     stage_of,
     voters_of,
 )
-from bookkeeper.replicas.splitting import (
+from bookkeeper.replicas.values import INCOMING_MAX, KeyRange, Placement, ProtocolError, Replica, Stage, Target
+from tests.support.segment_simulation.books import Books
+from tests.support.segment_simulation.codec import InputError, need, only, read_placement
+from tests.support.segment_simulation.play import Args, Play, Reply, is_queued, said, targets_anew
+from tests.support.segment_simulation.splitting import (
     closed_at,
     copies_together,
     is_handed_over,
@@ -31,10 +34,6 @@ from bookkeeper.replicas.splitting import (
     split_in_place,
     successor_replica,
 )
-from bookkeeper.replicas.values import INCOMING_MAX, KeyRange, Placement, ProtocolError, Replica, Stage, Target
-from tests.support.segment_simulation.books import Books
-from tests.support.segment_simulation.codec import InputError, need, only, read_placement
-from tests.support.segment_simulation.play import Args, Play, Reply, is_queued, said, targets_anew
 from tests.support.segment_simulation.world import Turn, World, host_of, key_of
 
 
@@ -212,7 +211,7 @@ def step_unload(play: Play, args: Args) -> Reply:
     turn = Turn(outcome="waits")
     books = play.world.books_of(name)
     _begin_unload(play.world, name)
-    play.world.happen(name, UnloadRun(books.named if play.world.rules.terms else None), turn, is_queued(args))
+    play.world.unload(name, books.named if play.world.rules.terms else None, turn, is_queued(args))
     return said(play, turn)
 
 

@@ -23,6 +23,7 @@ from bookkeeper.replicas.events import (
 from bookkeeper.replicas.instructions import (
     Abandon,
     Answer,
+    Decision,
     Delete,
     FlushMemory,
     Instruction,
@@ -31,7 +32,6 @@ from bookkeeper.replicas.instructions import (
     Restart,
     Send,
     Transit,
-    Unloaded,
 )
 from bookkeeper.replicas.machine import decide
 from bookkeeper.replicas.making import next_id
@@ -39,7 +39,6 @@ from bookkeeper.replicas.messages import Accept, Ack, Decline, Failed, Purpose, 
 from bookkeeper.replicas.naming import has_import, shippable
 from bookkeeper.replicas.placements import Phase, Role
 from bookkeeper.replicas.rules import Rules
-from bookkeeper.replicas.splitting import travels
 from bookkeeper.replicas.values import (
     KeyRange,
     Positions,
@@ -50,6 +49,8 @@ from bookkeeper.replicas.values import (
     term_of,
 )
 from tests.support.segment_simulation.books import Books, Import, Log, LogFile, Peer
+from tests.support.segment_simulation.splitting import travels
+from tests.support.segment_simulation.unloading import Unloading, begun, may_go_on, unload_on
 
 RESTARTS_MAX = 2
 """A turn ends as a livelock at this OUT_OF_ORDER without a segment taken in between."""
@@ -117,6 +118,8 @@ class World:
         """By tablet and id: how many voters held all files of a state when a leader decided to name it."""
         self.acknowledged: dict[str, list[str]] = {}
         """By tablet: the rows that writers were told to be safe."""
+        self.unloading: dict[str, Unloading] = {}
+        """By replica in UNLOAD: its turn."""
         self._now: deque[Message] = deque()
 
     def books_of(self, name: str) -> Books:
@@ -171,6 +174,9 @@ class World:
     def happen(self, name: str, event: Event, turn: Turn, queued: bool = False) -> None:
         """Let an event happen to a replica, follow its instructions, and deliver what follows at once."""
         self._decide(name, event, turn, Purpose.ONE, queued, {})
+        self._deliver_now(turn)
+
+    def _deliver_now(self, turn: Turn) -> None:
         while self._now:
             message = self._now.popleft()
             if turn.outcome == "livelock":
@@ -189,10 +195,27 @@ class World:
         before = self.replicas[name]
         replica, instructions = decide(before, event, self.rules)
         self.replicas[name] = replica
+        unloading = self.unloading.get(name)
+        if unloading is not None and isinstance(event, ReplyArrived) and may_go_on(replica, event, self.rules):
+            instructions = (*instructions, *self._unload_on(name, unloading, turn))
         for file in replica.files - before.files:
             self.rows[name, file] = content.get(file, ())
         for instruction in instructions:
             self._follow(name, instruction, turn, purpose, queued, content)
+
+    def unload(self, name: str, named: Name | None, turn: Turn, queued: bool) -> None:
+        """A replica in UNLOAD hands its segments to the children, until an answer ends its turn."""
+        unloading = self.unloading[name] = begun(self.replicas[name], named, self.rules)
+        for instruction in self._unload_on(name, unloading, turn):
+            self._follow(name, instruction, turn, Purpose.ONE, queued, {})
+        self._deliver_now(turn)
+
+    def _unload_on(self, name: str, unloading: Unloading, turn: Turn) -> Decision:
+        self.replicas[name], instructions = unload_on(self.replicas[name], unloading, self.rules)
+        if not instructions:
+            turn.outcome = "unloaded"
+            del self.unloading[name]
+        return instructions
 
     def _follow(
         self,
@@ -225,14 +248,11 @@ class World:
             case Name(state_id=state_id, files=files):
                 self.copies[self.tablets[name], state_id] = self._copies_of(name, files)
                 self._post(Message(name, self.tablets[name], instruction), turn, queued)
-            case Restart() | Unloaded():
-                self._end_turn(instruction, turn)
+            case Restart():
+                self._begin_again(turn)
 
-    def _end_turn(self, instruction: Restart | Unloaded, turn: Turn) -> None:
-        """A replica is unloaded, or a turn that begins again and again is a livelock."""
-        if isinstance(instruction, Unloaded):
-            turn.outcome = "unloaded"
-            return
+    def _begin_again(self, turn: Turn) -> None:
+        """A turn that begins again and again is a livelock."""
         turn.restarts += 1
         if turn.restarts >= RESTARTS_MAX and not self.rules.p1_force_major:
             turn.outcome = "livelock"

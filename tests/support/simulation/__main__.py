@@ -1,8 +1,8 @@
 """``python -m tests.support.simulation SEED``: plays one random schedule, and shows its steps when a law breaks.
 
-``--stage`` is what the failing run names: ``pair`` for ``tests/simulation/test_random_schedules.py``, ``hosts`` and
-``elected`` for ``tests/simulation/test_random_replicas.py`` (with ``--length 10``), ``triangle`` and ``imports`` for
-``tests.soak``.
+``--stage`` is what the failing run names: ``pair`` for ``tests/simulation/test_random_schedules.py``; ``hosts``,
+``elected`` and ``host-logs`` for ``tests/simulation/test_random_replicas.py`` (with ``--length 10``); ``triangle`` and
+``imports`` for ``tests.soak``.
 ``--switch`` plays it with a broken rule (:mod:`tests.support.faults`).
 """
 
@@ -18,7 +18,7 @@ import click
 
 from tests.support.faults import fault
 from tests.support.simulation.chaos import run_schedule
-from tests.support.simulation.hosted import ElectedStage, HostedStage
+from tests.support.simulation.hosted import ElectedStage, HostedStage, HostLogsStage
 from tests.support.simulation.stage import ImportingTriangle, Stage, Triangle
 from tests.support.simulation.world import simulation
 
@@ -27,6 +27,7 @@ STAGES: Mapping[str, type[Stage]] = {
     "triangle": Triangle,
     "imports": ImportingTriangle,
     "hosts": HostedStage,
+    "host-logs": HostLogsStage,
     "elected": ElectedStage,
 }
 

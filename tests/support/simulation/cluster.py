@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.config import Settings
@@ -188,9 +189,18 @@ class Cluster:
 
     def lose_power(self, session: str) -> None:
         """The machine that a session's logs lie on loses its power: its disk has what was synced."""
-        directory = self.settings.wal_dir / session
         self.world.ledger.power_lost(f"{self.name}/{session}")
-        lose_power(sorted([*directory.glob("*.wal"), *directory.glob(f"*{COPY_SUFFIX}")]))
+        for root in self.roots():
+            directory = root / "wal" / session
+            lose_power(sorted([*directory.glob("*.wal"), *directory.glob(f"*{COPY_SUFFIX}")]))
+
+    def roots(self) -> list[Path]:
+        """The directories of the Volume and of the hosts' disks."""
+        return [self.settings.directory, *(host.settings.replicas_dir for host in self.hosts)]
+
+    def has(self, file: str) -> bool:
+        """Whether a file is on a disk."""
+        return any((root / file).exists() for root in self.roots())
 
     def session_of(self, node: Node) -> str | None:
         """The session that a process opened."""
@@ -306,7 +316,8 @@ class Cluster:
 
     def logs(self) -> list[str]:
         """The names of the logs on disk."""
-        return [name_at(path, self.settings.directory) for path in sorted(self.settings.wal_dir.glob("*/*.wal"))]
+        shared = [name_at(path, self.settings.directory) for path in sorted(self.settings.wal_dir.glob("*/*.wal"))]
+        return [*shared, *(log for host in self.hosts for log in host.logs())]
 
     def is_busy(self) -> bool:
         """Something is left to serve, to replicate, to recover from or to delete."""
@@ -352,6 +363,7 @@ class Cluster:
             for key, column, cell in self.table.names()
             if (column.family in PASSING and column != keys.FATE_REIGN)
             or (key < keys.TABLETS_STOP and keys.parse_tablet_row(key)[0] not in tables)
+            or (column == keys.HOME and keys.parse_home_row(key) not in self.coordination.sessions_by_id)
         ]
 
     def lost_tables(self) -> list[tuple[str, str]]:

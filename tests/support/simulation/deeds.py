@@ -137,7 +137,8 @@ def create_table(stage: Stage, rng: Random) -> None:
 def split(stage: Stage, rng: Random) -> None:
     """An operator splits a table."""
     rows = rng.sample(BORDERS, rng.randint(1, 2))
-    stage.command(stage.cluster(rng), "add_splits", rng.choice(("t", "t", "u")), rows)
+    cluster = stage.cluster(rng)
+    stage.command(cluster, "add_splits", rng.choice(("t", "t", "u")), rows, stage.hosts_for(cluster, rng))
 
 
 def merge(stage: Stage, rng: Random) -> None:

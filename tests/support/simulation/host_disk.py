@@ -1,7 +1,7 @@
 """The disk of a simulated host: real files, and a power failure that forgets bytes and names that were not synced.
 
-Each write to a manifest, to a segment file or to a file under way is a step, and so is each new name. The lock of a
-host's directory goes with the process that has it.
+Each write to a manifest, to a segment file or to a file under way is a step, and so is each new name. A log on a host's
+disk takes the steps of any log. The lock of a host's directory goes with the process that has it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from bookkeeper.storage.replicas.host_store import INCOMING, LOCK, MANIFESTS
 from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.storage.volume.local_volume import LocalVolume
+from bookkeeper.storage.volume.names import LOG_SUFFIX, LOGS
+from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX
 from tests.support.page_cache import path_of_descriptor, write_position
 from tests.support.simulation.disk import Disk, SimFileOps
 from tests.support.simulation.primitives import kernel
@@ -26,7 +28,7 @@ from tests.support.simulation.primitives import kernel
 REPLICAS = "replicas"
 """The directory of a host's disk."""
 
-STEPS = tuple(f"/{directory}/" for directory in (MANIFESTS, INCOMING, "tables"))
+STEPS = tuple(f"/{directory}/" for directory in (MANIFESTS, INCOMING, "tables", "wal"))
 """Parts of the paths of files whose changes are steps. The start of a process takes none: one host is as none."""
 
 
@@ -101,7 +103,7 @@ class SimHostOps(SimFileOps):
 
     def writev(self, fd: int, buffers: Sequence[bytes | pa.Buffer | memoryview]) -> int:
         path = opened(fd)
-        if not is_on_host(path):
+        if not is_on_host(path) or is_log(path):
             return super().writev(fd, buffers)
         step(f"write {short(path)}", path)
         position = write_position(fd)
@@ -111,14 +113,14 @@ class SimHostOps(SimFileOps):
         return count
 
     def fdatasync(self, fd: int) -> None:
-        if is_on_host(opened(fd)):
+        if is_on_host(opened(fd)) and not is_log(opened(fd)):
             self.fsync(fd)
         else:
             super().fdatasync(fd)
 
     def fsync(self, fd: int) -> None:
         path = opened(fd)
-        if not is_on_host(path):
+        if not is_on_host(path) or is_log(path):
             super().fsync(fd)
         elif Path(path).is_dir():
             HostDisks.unsynced.pop(Path(path), None)
@@ -163,6 +165,11 @@ def opened(fd: int) -> str:
 def is_on_host(path: str) -> bool:
     """Whether a path lies on the disk of a host."""
     return f"/{REPLICAS}/" in path or path.endswith(f"/{REPLICAS}")
+
+
+def is_log(path: str) -> bool:
+    """Whether a path on a host's disk is that of a log, or of a copy of one."""
+    return f"/{REPLICAS}/{LOGS}" in path and path.endswith((LOG_SUFFIX, COPY_SUFFIX))
 
 
 def nothing(*_arguments: object) -> None:

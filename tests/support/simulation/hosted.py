@@ -6,6 +6,7 @@ Arrives: what a schedule wants of tablets and hosts. Leaves: the same in terms o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent
@@ -180,6 +181,7 @@ class HostedStage(Stage):
     repeated: Sequence[str] = ("segment_offer", "segment_transit", "replicas", "divide_replica")
     without: Sequence[str] = ("move", "take_all", "create_table", "delete_table")
     takes: Mapping[str, object] = {}
+    properties: Mapping[str, str] = PROPERTIES
 
     def _found(self, overrides: Mapping[str, object]) -> None:
         self.west = found_on_hosts(self.world, "west", 4, overrides)
@@ -188,14 +190,36 @@ class HostedStage(Stage):
         self.east.create_table("t", "2", [b"g", b"t"], [GOLD])
         self.east.create_table("u", "4", [b"k"])
 
+    def hosts_for(self, cluster: Cluster, rng: Random) -> list[str]:
+        """Every other split on hosts moves its tablets to chosen ones."""
+        names = [host.name for host in cluster.hosts]
+        return sorted(rng.sample(names, 3)) if names and rng.random() < 0.5 else []
+
     def _join(self) -> None:
         self.west.define(self.east)
         self.east.define(self.west)
         self.world.boot(self.east, masters=2)
-        self.world.command(self.west, "create_table", "t", [b"m"], [GOLD], PROPERTIES)
-        self.world.command(self.west, "create_table", "u", [], [], PROPERTIES)
+        self.world.command(self.west, "create_table", "t", [b"m"], [GOLD], self.properties)
+        self.world.command(self.west, "create_table", "u", [], [], self.properties)
         self.world.until(self.west.is_served, "the tables are served")
         self.world.enable(self.west, "t", self.east)
+
+
+class HostLogsStage(HostedStage):
+    """The same with the logs of west on its hosts' own disks, none of which is destroyed: nobody gives up a log."""
+
+    more: Sequence[str] = ("away",)
+    threads: Sequence[str] = (*HostedStage.threads, "rpc-read_log", "rpc-list_logs", "rpc-seal_log", "rpc-drop_logs")
+    repeated: Sequence[str] = (*HostedStage.repeated, "read_log", "list_logs", "seal_log", "drop_logs")
+
+    def _found(self, overrides: Mapping[str, object]) -> None:
+        super()._found({**overrides, "storage.logs": "host"})
+
+
+class GivenUpStage(HostLogsStage):
+    """The same, and a log is given up when its host is away for a moment."""
+
+    properties: Mapping[str, str] = {**PROPERTIES, "table.failover": "2000"}
 
 
 class ElectedStage(HostedStage):

@@ -76,6 +76,8 @@ class Host:
             self.cluster.kill(self.node, power)
         if power:
             HostDisks.lose_power(self.settings.replicas_dir)
+            for session in {Path(log).parent.name for log in self.logs()}:
+                self.cluster.world.ledger.power_lost(f"{self.cluster.name}/{session}")
 
     def stop(self, outlived: bool = True) -> None:
         """Stop the process; the others believe that it is dead when it outlives its session."""
@@ -118,6 +120,11 @@ class Host:
         """The names of the segment files on the disk."""
         root = self.settings.replicas_dir
         return {path.relative_to(root).as_posix() for path in (root / "tables").rglob("*") if path.is_file()}
+
+    def logs(self) -> list[str]:
+        """The names of the logs on the disk."""
+        root = self.settings.replicas_dir
+        return [path.relative_to(root).as_posix() for path in sorted((root / "wal").glob("*/*.wal"))]
 
     def incoming(self) -> set[str]:
         """The names of the files under way to the host."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from bookkeeper.model import BlockTarget, TargetKey
 from bookkeeper.storage.wal import Block, block_target_from_pb, origin_from_pb
+from bookkeeper.tserver.tablets.given_up import session_directory
 from tests.support.simulation.setting_aside import SettingAside, is_refused
 from tests.support.simulation.tablets import Entry, entries_of
 
@@ -86,6 +87,8 @@ class Ledger:
     set_aside: SettingAside = field(default_factory=SettingAside)
     durable_values: dict[str, set[tuple[str, bytes]]] = field(default_factory=dict)
     """Instance to (table, value) in durable blocks."""
+    given_up: set[tuple[TabletKey, str]] = field(default_factory=set)
+    """Tablets, and the directories of the logs that they went on without."""
     on_broken: Callable[[str], None] = lambda _law: None
     lies_in: Callable[[str, TabletKey, bytes], bool] = lambda _instance, _tablet, _row: True
     """Whether a row lies in a tablet of a cluster."""
@@ -197,7 +200,7 @@ class Ledger:
         if home_entry not in home_block.meant_for(lambda target: pair_of(target) == key):
             self.break_law(f"not meant: {entry.value!r} came through {block.came_through} and is not stamped for it")
         for other in self.blocks_of(source, source_table):
-            if instance in other.provenance or is_refused(other.entries):
+            if instance in other.provenance or is_refused(other.entries) or self._is_given_up(other, home_block):
                 continue
             for earlier in other.meant_for(lambda target: pair_of(target) == key):
                 if earlier.seq >= home_entry.seq or earlier.value in known:
@@ -206,6 +209,15 @@ class Ledger:
                     other.tablet == home_block.tablet and self.lies_in(instance, block.tablet, earlier.row)
                 ):
                     self.break_law(f"gap: {entry.value!r} is applied in {block.tablet} before {earlier.value!r}")
+
+    def note_given_up(self, tablet: TabletKey, log: str) -> None:
+        """A tablet goes on without the logs of a session: what it writes later waits for none of them."""
+        self.given_up.add((tablet, session_directory(log)))
+
+    def _is_given_up(self, earlier: LoggedBlock, later: LoggedBlock) -> bool:
+        """Whether a block may come behind one of another session."""
+        there = session_directory(earlier.file)
+        return (earlier.tablet, there) in self.given_up and there != session_directory(later.file)
 
     def find(self, instance: str, table: str, value: bytes) -> tuple[LoggedBlock, Entry] | None:
         """The block in which a cluster's table wrote a record."""

@@ -21,10 +21,11 @@ from typing import Any
 from bookkeeper.bulk import import_log
 from bookkeeper.clock import thread_cpu_ns
 from bookkeeper.config import Settings
+from bookkeeper.log_homes import log_recovery
 from bookkeeper.master import leadership
 from bookkeeper.master import process as master_process
 from bookkeeper.master import service as master_service
-from bookkeeper.master.books import books_cycle, tserver_recovery
+from bookkeeper.master.books import books_cycle
 from bookkeeper.master.calls import tservers
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tservers import TServers
@@ -67,7 +68,7 @@ from bookkeeper.tserver.commit import submission_queue, wal_opener
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.maintenance import compactor, tablet_opener
 from bookkeeper.tserver.receive import receive_streams, slice_delivery, slice_retry
-from bookkeeper.tserver.replicas import replica_collector, replica_receiver
+from bookkeeper.tserver.replicas import replica_collector, replica_receiver, served_logs
 from bookkeeper.tserver.replicas.replica_receiver import _Transfer
 from bookkeeper.tserver.write import configuration
 from tests.support.replacement import Binding, Target, replaced
@@ -127,6 +128,7 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(wal_writer, is_fenced), with_pause("look for a fence of", is_fenced)),
     (Binding(host_store, FileOps), SimHostOps),
     (Binding(host_store, uuid), SimIncarnation),
+    (Binding(host_store, ThreadPoolExecutor), SimExecutor),
     (HostStore.remove, judged_remove(HostStore.remove)),
     (LocalVolume.delete, judged_delete(LocalVolume.delete)),
     (Binding(local_volume, FileOps), SimHostOps),
@@ -149,9 +151,9 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(master_service, caller), network.caller),
     (Binding(work_dispatch, "RESEND_NS"), 5_000_000_000),
     (Binding(books_cycle, read_seal), with_pause("read the seal of", read_seal)),
-    (Binding(books_cycle, recover), with_pause("recover", watched_recover(recover))),
+    (Binding(log_recovery, recover), with_pause("recover", watched_recover(recover))),
     (Binding(books_cycle, file_summary), with_pause("count", file_summary)),
-    (Binding(tserver_recovery, recover), with_pause("recover", watched_recover(recover))),
+    (Binding(served_logs, recover), with_pause("recover", watched_recover(recover))),
     (Binding(gc_runner, delete_log), with_pause("delete", watched_delete(delete_log))),
     (Binding(tservers, ThreadPoolExecutor), SimExecutor),
     (TServers.entries_of, with_pause("list logs of", TServers.entries_of)),

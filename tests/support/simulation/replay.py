@@ -14,11 +14,12 @@ from bookkeeper.replay.ranges import (
     ranges_from_table,
     results_to_batch,
 )
+from bookkeeper.replay.stream.range_logs import volume_of
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.storage.volume import open_volume
-from tests.support.simulation.network import SimServer
+from tests.support.simulation.network import SimPool, SimServer
 from tests.support.simulation.primitives import SimClock, kernel
 
 
@@ -30,6 +31,7 @@ class SimReplay:
         self._settings = settings
         self._clock = SimClock()
         hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay")
+        self._pool = SimPool(hello)
         self._server = SimServer(ServedService("Replay", self), hello, None)
         self._server.start()
         self._session = coordination.open_session("replay", self._server.address)
@@ -39,6 +41,7 @@ class SimReplay:
         wanted = ranges_from_table(decode_table(ranges, RANGE_SCHEMA))
         system = BookkeeperSystem(self._settings, self._clock, kernel().rng)
         sessions = Sessions(Registry({"bookkeeper": lambda: system}), self._settings)
-        shipper = Shipper(sessions, open_volume(self._settings), self._settings, self._clock)
+        volume = volume_of(wanted, open_volume(self._settings), self._pool.tserver, self._clock)
+        shipper = Shipper(sessions, volume, self._settings, self._clock)
         results = list(shipper.ship(wanted, self._settings.replay.run_budget_ms))
         return encode_table([results_to_batch(results)], RESULT_SCHEMA)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.config.table_properties import TableProperties, parse_properties
 from bookkeeper.metadata import keys
+from bookkeeper.metadata.lost_logs import lost_cells
 from bookkeeper.metadata.metadata_table import Column, Row
 from bookkeeper.metadata.values import VOTER, FlushState, ReplicaCell, decode_dir
 from bookkeeper.replicas.values import Placement
@@ -141,17 +142,20 @@ class ReplicaLaws:
         self._named[key] = tablet.named_id
         wanted = self._properties(tablet).copies_needed
         for name in tablet.files:
-            copies = [host for host, cell in tablet.voters.items() if self._had(host, cell.incarnation, name)]
+            copies = [h for h, cell in tablet.voters.items() if self._had(h, cell.incarnation, tablet, name)]
             if len(copies) < wanted:
                 self._break(
                     f"N3: {tablet} is named state {tablet.named_id}, and {name} is durable on {copies} "
                     f"of {sorted(tablet.voters)}: want {wanted}"
                 )
 
-    def _had(self, host: str, incarnation: str, name: str) -> bool:
-        """Whether a disk had a file, or that of a tablet before this one: the file gets another name by a link."""
-        last = last_part(name)
-        return any(last_part(other) == last for other in self.had.get((host, incarnation), ()))
+    def _had(self, host: str, incarnation: str, tablet: ReplicatedTablet, name: str) -> bool:
+        """Whether a file was durable on a disk. A split names files of its tablets that hosts link later, from those of
+        the tablet that was split, which end alike.
+        """
+        had = self.had.get((host, incarnation), set())
+        beginning, ending = f"tables/{tablet.table_id}/", name[name.rindex("/") :]
+        return name in had or any(one.startswith(beginning) and one.endswith(ending) for one in had)
 
     # ---- at the disks
 
@@ -224,6 +228,7 @@ class ReplicaLaws:
         replicas = {host.name: 0 for host in self.cluster.hosts}
         for tablet in self.tablets():
             held = self.held(tablet)
+            left += [f"{tablet} goes on without {log}" for log in lost_cells(tablet.row)]
             wanted = self._properties(tablet).replicas
             if len(tablet.cells) != wanted or len(tablet.voters) != wanted:
                 left.append(f"{tablet} has replicas {tablet.cells}: want {wanted} voters")

@@ -110,6 +110,11 @@ class Stage:
         """One more process may be started."""
         return len(nodes) < PROCESSES_MAX
 
+    def hosts_for(self, cluster: Cluster, rng: Random) -> list[str]:
+        """The hosts to which a split moves its tablets; none in a cluster without hosts."""
+        del cluster, rng
+        return []
+
     def command(self, cluster: Cluster, method: str, *arguments: object) -> Task | None:
         """An operator asks the leading master, if there is one."""
         return None if cluster.leader() is None else self.world.ask(cluster, method, *arguments)

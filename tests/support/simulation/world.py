@@ -248,7 +248,9 @@ class World(Users):
     # ---- laws at the books
 
     def _judge_put(self, key: bytes, column: Column, rank: int) -> None:
-        """A worker says how far a target is, or a master that it may pass a range."""
+        """A worker says how far a target is, or a master that it may pass a range, or that a log is given up."""
+        if keys.is_lost(column):
+            self.ledger.note_given_up(keys.parse_tablet_row(key), keys.parse_lost(column))
         if column.family == "quar":
             self.ledger.set_aside.put(key, column)
         if column.family == "done":
@@ -264,7 +266,7 @@ class World(Users):
             for row in cluster.table.rows(b"", ("segment",)):
                 if keys.segment_column(file) in row.cells:
                     self.ledger.break_law(f"deleted early: {file} goes and is of tablet {row.key!r}")
-        if not volume.exists(file):
+        if not cluster.has(file):
             return
         self.ledger.deleting(file, cluster.targets())
         logged, instance = self.ledger.files.get(file), cluster.instance
@@ -319,8 +321,10 @@ class World(Users):
         return f"{self.cluster_at(root_of(volume)).name}/{log.rsplit('/', 2)[1]}"
 
     def _synced(self, path: str) -> None:
-        directory = self.cluster_at(Path(path)).settings.directory
-        self.ledger.synced(name_at(Path(path), directory))
+        roots = self.cluster_at(Path(path)).roots()
+        self.ledger.synced(
+            name_at(Path(path), next(root for root in roots if Path(path).is_relative_to(root.absolute())))
+        )
 
     def _lies_in(self, instance: str, tablet: tuple[str, bytes | None], row: bytes) -> bool:
         for cluster in self.clusters.values():

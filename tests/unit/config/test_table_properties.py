@@ -82,3 +82,12 @@ def test_copies_are_at_most_the_replicas_and_a_majority_by_default() -> None:
     needed = [parse_properties({"table.replicas": f"{n}"}).copies_needed for n in range(1, 8)]
     assert needed == [1, 2, 2, 3, 3, 4, 4]
     assert parse_properties({"table.replicas": "3", "table.copies_min": "1"}).copies_needed == 1
+
+
+def test_a_table_with_one_replica_has_no_failover_without_a_log() -> None:
+    with pytest.raises(InvalidInputError, match=r"table.failover is 60000 and table.replicas is 1: no other host"):
+        parse_properties({"table.failover": "60000"})
+    with pytest.raises(InvalidInputError, match=r"table.failover can't be 'never'"):
+        parse_properties({"table.replicas": "2", "table.failover": "never"})
+    assert parse_properties({"table.replicas": "2", "table.failover": "60000"}).failover_ms == 60_000
+    assert parse_properties({"table.replicas": "2"}).failover_ms is None, "a tablet waits unless it is told otherwise"

@@ -78,7 +78,7 @@ def _work_beside(directory: Path, tablets: int, monkeypatch: pytest.MonkeyPatch)
         (table,) = tables
         rows, full = table.rows, health.full_cycles
         calls.create_table("small", [], [], {})
-        calls.add_splits("large", [b"0005x"])
+        calls.add_splits("large", [b"0005x"], [])
         wait_until(lambda: len(held().extents) == tablets + 2, "the new ones loaded")
         found = Work(table.rows - rows, health.full_cycles - full)
     ground.close()

@@ -18,6 +18,7 @@ import pytest
 from bookkeeper.errors import UnavailableError
 from bookkeeper.master.cycle import replicate_file
 from bookkeeper.master.fate.engine import FAILED_RETENTION_NS, Args
+from bookkeeper.master.operations.replica_moves import MOVE_KIND
 from bookkeeper.master.operations.split_merge import (
     MERGE_KIND,
     SPLIT_KIND,
@@ -30,11 +31,12 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import JOINING, VOTER, ReplicaCell
 from bookkeeper.standalone.directory import init_cluster
+from tests.support import move_scenes
 from tests.support.cuts import Crash, cut_at
 from tests.support.faults import fault
 from tests.support.master_world import LATE_MS, UNHURRIED
 from tests.support.masters import LocalMaster
-from tests.support.operation_scenes import NAME, SCENES, VARIANTS, EndState, Scene, end_state, scene_at
+from tests.support.operation_scenes import NAME, SCENES, VARIANTS, EndState, Play, Scene, end_state, scene_at
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +49,12 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMaster]:
         made.leadership.stop()
 
 
-PLAYS = {**SCENES, **VARIANTS}
+PLAYS = {**SCENES, **VARIANTS, MOVE_KIND: Play(move_scenes.prepare, move_scenes.run, move_scenes.finish)}
 
 
 def test_every_kind_of_operation_is_cut(tmp_path: Path, peer: LocalMaster) -> None:
     with scene_at(tmp_path / "west", peer) as scene:
-        assert set(SCENES) == {*scene.master.fate.kinds, replicate_file.KIND}, "an operation without a scene"
+        assert {*SCENES, MOVE_KIND} == {*scene.master.fate.kinds, replicate_file.KIND}, "an operation without a scene"
 
 
 def uncut(kind: str, directory: Path, peer: LocalMaster) -> tuple[EndState, EndState]:

@@ -9,7 +9,7 @@ from bookkeeper.errors import RefusedError
 from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.index.snapshot import tablet_view
 from bookkeeper.master.operations.properties import change_properties_args
-from bookkeeper.master.operations.replica_hosts import replica_counts
+from bookkeeper.master.operations.replica_hosts import replica_counts, spread
 from bookkeeper.master.operations.table_lifecycle import create_table_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import VOTER
@@ -64,6 +64,26 @@ def test_the_replicas_of_each_tablet_lie_on_distinct_live_hosts_and_all_hosts_ha
     assert replica_counts(rows) == dict.fromkeys(("h1", "h2", "h3", "h4"), 6)
 
 
+def test_the_replicas_of_a_new_tablet_lie_in_different_zones_while_there_are_enough(world: World) -> None:
+    for number, zone in enumerate(("a", "a", "a", "b", "c"), 1):
+        world.tserver(host=HostIdentity(f"h{number}", f"disk-{number}", zone))
+    table_id = created(world.master(), "copied", 3, [b"%02d" % number for number in range(5)])
+    rows = list(world.table.scan(*keys.table_section(table_id), (keys.REPLICA_FAMILY,)))
+    for row in rows:
+        names = {replica.host for replica in tablet_view(row).replicas}
+        assert {"h4", "h5"} < names, "two replicas share zone a"
+        assert len(names) == 3
+    counts = replica_counts(rows)
+    assert [counts[f"h{number}"] for number in (1, 2, 3)] == [2, 2, 2], "the hosts of a zone do not take turns"
+
+
+def test_more_replicas_than_zones_share_one() -> None:
+    hosts = [HostIdentity(f"h{number}", "d", "ab"[number % 2]) for number in range(4)]
+    assert [host.name for host in spread(hosts, 3, {"h0": 5})] == ["h1", "h2", "h3"]
+    bare = [HostIdentity(f"h{number}", "d") for number in range(3)]
+    assert [host.name for host in spread(bare, 2, {})] == ["h0", "h1"], "a host without a zone is one of its own"
+
+
 def test_hosts_with_few_replicas_come_first(world: World, master: Master) -> None:
     first = created(master, "first", 2, [])
     second = created(master, "second", 2, [])
@@ -96,7 +116,7 @@ def test_a_repeated_step_writes_the_same_replicas_although_hosts_came_meanwhile(
     next_master = world.depose(master)
     next_master.run_fate()
     after = list(world.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, (keys.REPLICA_FAMILY,)))
-    assert state["hosts"] == [[f"h{number}", f"disk-{number}"] for number in range(1, 5)]
+    assert state["hosts"] == [[f"h{number}", f"disk-{number}", ""] for number in range(1, 5)]
     assert len(before) == 2
     assert [sorted(row.cells) for row in before] == [sorted(row.cells) for row in after]
 
@@ -114,13 +134,8 @@ def test_what_works_with_one_replica_only_is_refused_in_words(world: World, mast
     refused: list[tuple[str, Args, str]] = [
         (
             "change_properties",
-            change_properties_args("copied", {"table.replicas": "1"}, ()),
-            "between 1 .* and more .* it can't change",
-        ),
-        (
-            "change_properties",
-            change_properties_args("table-1", {"table.replicas": "2"}, ()),
-            "table table-1 has table.replicas = 1: between 1",
+            change_properties_args("table-1", {"table.replicas": "5"}, ()),
+            "table.replicas is 5, and the cluster has 0 live hosts for them",
         ),
     ]
     for kind, args, said in refused:

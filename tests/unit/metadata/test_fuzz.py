@@ -170,6 +170,8 @@ def parsers() -> Iterable[Callable[[bytes], object]]:
         keys.parse_quar_column,
         keys.parse_hold_row,
         keys.parse_hold_column,
+        keys.parse_home_row,
+        lambda raw: keys.parse_lost(Column("tablet", raw)),
         keys.parse_log_hold,
         keys.parse_arrival,
         keys.parse_taking,

@@ -69,6 +69,8 @@ def test_file_names_round_trip(name: str) -> None:
     assert keys.parse_del_row(keys.del_row(name)) == name
     assert keys.parse_quar_row(keys.quar_row(name)) == name
     assert keys.parse_hold_row(keys.hold_row(name)) == name
+    assert keys.parse_home_row(keys.home_row(name)) == name
+    assert keys.parse_lost(keys.lost_column(name)) == name
     assert keys.parse_hold_column(keys.hold_column(name).qualifier) == name
     assert keys.parse_log_hold(keys.log_hold_column(name).qualifier) == name
     assert keys.parse_arrival(keys.arrival_column(name).qualifier) == name

@@ -17,6 +17,7 @@ from bookkeeper.metadata.values import (
     FlushState,
     Json,
     Location,
+    LogHome,
     Quarantined,
     Received,
     ReplicaCell,
@@ -42,6 +43,7 @@ RANGES = st.builds(RowRange, ROWS, ROWS)
 ANY = st.one_of(
     st.builds(Location, TEXT, TEXT),
     st.builds(ReplicaCell, TEXT, TEXT, st.sampled_from((values.VOTER, values.JOINING))),
+    st.builds(LogHome, TEXT, TEXT),
     st.builds(
         FlushState,
         flush_id=st.integers(1, strict_json.INT_MAX),
@@ -66,14 +68,15 @@ ANY = st.one_of(
     st.builds(FateStep, TEXT, OBJECTS),
     st.builds(Quarantined, st.builds(BlockRange, COUNTS, COUNTS, COUNTS, COUNTS), TEXT, TEXT, COUNTS, st.booleans()),
 )
-KINDS = (Location, ReplicaCell, FlushState, SegmentEntry, Received, FateOp, FateStep, Quarantined)
-Value = Location | ReplicaCell | FlushState | SegmentEntry | Received | FateOp | FateStep | Quarantined
+KINDS = (Location, ReplicaCell, LogHome, FlushState, SegmentEntry, Received, FateOp, FateStep, Quarantined)
+Value = Location | ReplicaCell | LogHome | FlushState | SegmentEntry | Received | FateOp | FateStep | Quarantined
 
 GOLDEN: dict[bytes, Value] = {
     b'{"address":"127.0.0.1:9","session":"s-1"}': Location("s-1", "127.0.0.1:9"),
     b'{"incarnation":"9f3a","placement":"p200000029","role":"joining"}': ReplicaCell(
         "p200000029", "9f3a", values.JOINING
     ),
+    b'{"host":"host2","incarnation":"9f3a"}': LogHome("host2", "9f3a"),
     b'{"ahead":{"i|f|a|b|1|":[["bQ==",null,9]]},"compacted":1,"flush_id":2,"high_water":{"i|f|a|b|1|":7},"last_seq":9,'
     b'"last_time_ms":1000,"last_wals":[["w/1.wal",9]],"segments":["s/1.parquet"],'
     b'"through":{"w/1.wal":9}}': FlushState(

@@ -20,6 +20,11 @@ def test_a_host_shows_what_it_lacks_what_others_wait_for_and_how_far_its_joins_a
     assert (rows[0]["unsent_segments"], rows[0]["unsent_bytes"]) == (3, 70)
     assert (rows[1]["joined_bytes"], rows[1]["joining_bytes"]) == (50, 200)
     assert (rows[2]["bytes"], rows[2]["problem"]) == (None, "the host is <away>")
+    assert [(row["zone"], row["away_since"]) for row in rows] == [
+        ("rack1", None),
+        (None, None),
+        (None, "2023-11-14T22:13:20.000Z"),
+    ]
 
 
 def test_a_tablet_shows_its_leader_its_copies_and_the_greatest_lag() -> None:

@@ -26,7 +26,6 @@ from bookkeeper.replicas.placements import (
 )
 from bookkeeper.replicas.progress import progress
 from bookkeeper.replicas.rules import CORRECTED, LITERAL, Rules
-from bookkeeper.replicas.splitting import may_drop_parent, split_finalized
 from bookkeeper.replicas.values import (
     Entry,
     KeyRange,
@@ -38,6 +37,7 @@ from bookkeeper.replicas.values import (
     Target,
     state_id,
 )
+from tests.support.segment_simulation.splitting import may_drop_parent, split_finalized
 
 P, Q = Placement("p"), Placement("q")
 ROW = TabletRow("t", (RowReplica("a", P), RowReplica("b", Q)), "a")

@@ -7,22 +7,15 @@ from dataclasses import replace
 import pytest
 
 from bookkeeper.replicas.collecting import may_delete_log
-from bookkeeper.replicas.events import Adopted, OfferArrived, TargetsChanged, UnloadRun
-from bookkeeper.replicas.instructions import Answer, Name, Send, Unloaded
+from bookkeeper.replicas.events import Adopted, OfferArrived, TargetsChanged
+from bookkeeper.replicas.instructions import Answer, Name, Send
 from bookkeeper.replicas.machine import decide
 from bookkeeper.replicas.messages import Accept, Offer, Reason
 from bookkeeper.replicas.naming import has_import, settled, shippable
 from bookkeeper.replicas.placements import Phase, RowReplica, TabletRow
 from bookkeeper.replicas.receiving import judge
 from bookkeeper.replicas.rules import CORRECTED
-from bookkeeper.replicas.splitting import (
-    closed_at,
-    copies_together,
-    divided,
-    merged_row,
-    split_in_place,
-    successor_replica,
-)
+from bookkeeper.replicas.splitting import divided
 from bookkeeper.replicas.values import (
     Entry,
     KeyRange,
@@ -35,6 +28,14 @@ from bookkeeper.replicas.values import (
     Target,
     state_id,
 )
+from tests.support.segment_simulation.splitting import (
+    closed_at,
+    copies_together,
+    merged_row,
+    split_in_place,
+    successor_replica,
+)
+from tests.support.segment_simulation.unloading import begun, unload_on
 
 P, Q = Placement("p"), Placement("q", "2")
 ROW = TabletRow("t", (RowReplica("a", P), RowReplica("b", Q)), "a", term=3)
@@ -86,11 +87,12 @@ def test_e65_a_replica_in_unload_hands_on_the_last_named_state_alone() -> None:
     stray = Entry(Segment(state_id(2, 5), None, True, files=("g",)))
     child = Target("x", Placement("x"), KeyRange(None, "m"), term=4)
     old = replace(LEADER, stage=Stage.UNLOAD, leader=None, entries=(stray, *LEADER.entries), targets=(child,))
-    _, (offer,) = decide(old, UnloadRun(NAMED), CORRECTED)
+    _, (offer,) = unload_on(old, begun(old, NAMED, CORRECTED), CORRECTED)
     assert isinstance(offer, Send)
     assert offer.offer.segment.id == ROOT
     away = replace(old, entries=(stray,), root=stray.segment.id)
-    assert decide(away, UnloadRun(NAMED), CORRECTED)[1] == (Unloaded(),)
+    after, decision = unload_on(away, begun(away, NAMED, CORRECTED), CORRECTED)
+    assert (after.stage, decision) == (Stage.UNLOAD_FINAL, ())
 
 
 def test_an_acknowledgement_of_a_child_counts_for_the_term_of_its_leader() -> None:

@@ -43,6 +43,15 @@ def test_the_leader_joiners_and_missing_replicas_of_a_tablet_are_told_apart() ->
     assert replicas_text(TABLET) == "h1*, h2, h3 (joining), h4 (nothing held)"
 
 
+def test_damaged_files_are_shown_with_their_hosts() -> None:
+    (standing, *others) = TABLET.replicas
+    assert standing.held is not None
+    damaged = replace(standing, held=replace(standing.held, damaged=("f", "g")))
+    *_, shown = segment_records(replace(TABLET, replicas=(damaged, *others)))
+    assert (shown["segment"], shown["files"], shown["held_by"]) == (None, 2, ["h1"])
+    assert shown["waits_for"] == "a sound copy of another host: the files are damaged"
+
+
 def test_segments_come_first_and_files_that_wait_for_deletion_follow_by_their_reason() -> None:
     segment, waiting = segment_records(TABLET)
     assert (segment["segment"], segment["held_by"], segment["acked_by"]) == (7, ["h1", "h2"], ["h2"])
@@ -54,6 +63,7 @@ def test_a_host_is_alive_away_or_draining() -> None:
     alive = HostInfo("h1", "d", "127.0.0.1:1", False, 1, 0, 1, 10)
     away = HostInfo("h1", None, None, True, 1, 0, 0, None, "the host is away")
     draining = HostInfo("h1", "d", "127.0.0.1:1", True, 1, 0, 1, 10)
+    assert alive.away_since_ms is None
     assert [host_state(host) for host in (alive, away, draining)] == ["alive", "away", "draining"]
 
 

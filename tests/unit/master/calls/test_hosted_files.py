@@ -47,7 +47,7 @@ def test_an_empty_file_is_a_file(world: World, hosts: list[ScriptedTServer]) -> 
 
 
 def test_a_host_that_does_not_answer_may_have_the_file(world: World, hosts: list[ScriptedTServer]) -> None:
-    hosts[0].trouble["replica_content"] = UnavailableError("its disk is slow")
+    hosts[0].trouble["read_replica"] = UnavailableError("its disk is slow")
     with pytest.raises(UnavailableError, match="its disk is slow"):
         read(world)
     hosts[1].contents[NAME] = (CONTENT, crc(CONTENT))

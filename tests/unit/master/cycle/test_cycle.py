@@ -19,9 +19,12 @@ from bookkeeper.master.cycle.replicate_file import KIND, ReplicateFiles
 from bookkeeper.master.cycle.work_dispatch import RESEND_NS, DispatchSettings, WorkDispatcher
 from bookkeeper.master.fate.fate_store import FateStore
 from bookkeeper.master.index.shipments import Report, Shipments
+from bookkeeper.master.operations.replica_moves import Moves
 from bookkeeper.master.operations.table_lifecycle import as_deleted
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine, RangeKey
+from bookkeeper.master.replicas.away_hosts import AwayHosts
+from bookkeeper.master.replicas.failover import LogFailover
 from bookkeeper.master.replicas.leader_choice import LeaderChoice
 from bookkeeper.master.replicas.repair_state import RepairLimits
 from bookkeeper.master.replicas.repairer import Repairer
@@ -67,13 +70,27 @@ class Running:
         leaders = LeaderChoice.by_master(world.table, calls, ask_place)
         placement = Placement(master.books.stores, calls, world.clock, ask_place, master.books.note_assigned, leaders)
         stores, limits = master.books.stores, RepairLimits(60_000, 2, 90_000)
-        repairer = Repairer(stores, world.clock, leaders.held, limits, placement.request_leader, tuple)
+        away = AwayHosts(world.coordination, world.clock)
+        repairer = Repairer(
+            stores,
+            world.clock,
+            leaders.held,
+            limits,
+            placement.request_leader,
+            Moves,
+            lambda *_: None,
+            away,
+            lambda _: None,
+            tuple,
+        )
+        failover = LogFailover(stores, world.clock, dict, placement.is_loaded)
         self.cycle = Cycle(
             CycleTiming(world.clock, rng, settings),
             calls,
             master.books,
             placement,
             repairer,
+            failover,
             master.recovery,
             self.dispatcher,
             self.event_queue,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -17,17 +18,20 @@ from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.index.snapshot import tablet_view
 from bookkeeper.master.index.tablet_replicas import TabletReplica
+from bookkeeper.master.operations.replica_moves import Moves
 from bookkeeper.master.placement.placement import ClusterState, Placement
 from bookkeeper.master.queries.host_queries import HostQueries
 from bookkeeper.master.queries.queries import Queries
+from bookkeeper.master.replicas.away_hosts import AwayHosts
 from bookkeeper.master.replicas.leader_choice import LeaderChoice
-from bookkeeper.master.replicas.repair_state import RepairLimits
+from bookkeeper.master.replicas.repair_state import Join, RepairLimits
 from bookkeeper.master.replicas.repairer import Repairer
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import JOINING, VOTER, FlushState, ReplicaCell
-from bookkeeper.model import Extent, HostIdentity
+from bookkeeper.model import Extent, HostIdentity, RowRange
 from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaPlacement
+from tests.support.border_world import held_row, hold, segment
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import ScriptedTServer, scripted
 from tests.support.tservers import LIMIT_S, wait_until
@@ -59,11 +63,24 @@ class Hosts:
             else LeaderChoice.by_master(table, calls, changed)
         )
         self.placement = Placement(stores, calls, world.clock, lambda _: None, self.master.books.note_assigned, leaders)
-        self.repairer = Repairer(stores, world.clock, leaders.held, LIMITS, self.placement.request_leader, tuple)
+        self.away = AwayHosts(world.coordination, world.clock)
+        self.moved: list[str] = []
+        self.repairer = Repairer(
+            stores,
+            world.clock,
+            leaders.held,
+            LIMITS,
+            self.placement.request_leader,
+            Moves,
+            lambda *_: None,
+            self.away,
+            self.moved.append,
+            tuple,
+        )
 
-    def start(self, name: str, disk: str = "d1") -> ScriptedTServer:
+    def start(self, name: str, disk: str = "d1", zone: str = "") -> ScriptedTServer:
         """A host's live session."""
-        return self.stack.enter_context(scripted(self.world, HostIdentity(name, disk)))
+        return self.stack.enter_context(scripted(self.world, HostIdentity(name, disk, zone)))
 
     def hold(self, name: str, *states: int, placement: str = "p0", leads: bool = False) -> None:
         """The answer of a host from now on."""
@@ -256,6 +273,31 @@ def test_a_drained_host_gives_its_leader_away_first(hosts: Hosts) -> None:
     assert hosts.replicas().keys() == {"h1", "h2", "h3"}
 
 
+def test_the_balance_copies_no_rows_of_another_tablet(hosts: Hosts) -> None:
+    ordered: list[Extent] = []
+    hosts.repairer.rewrite = lambda _, view: ordered.append(view.extent)
+    join, config = Join(ROW, "h4", "d1", "h1 has more than its share"), hosts.world.config()
+    tablets = hosts.master.read_books().snapshot.tablets
+    shared = replace(segment(b"a", b"z"), ranges=(RowRange(b"m", None),))
+    for entry, joins in ((shared, []), (segment(b"n", b"z"), [join])):
+        hold(hosts.world.table, held_row(ROW, {"s/1": entry}, 1, ("wal/x/1", 1)))
+        assert hosts.repairer._unshared([join], tablets, config) == joins, "a host gets rows of another tablet"
+    assert ordered == [LAST]
+
+
+def test_a_tablet_whose_replicas_share_a_zone_gets_a_host_in_another_one(hosts: Hosts) -> None:
+    for name, zone in (("h1", "a"), ("h2", "a"), ("h3", "b"), ("h4", "c")):
+        hosts.world.kill(hosts.tservers[name].session)
+        hosts.tservers[name] = hosts.start(name, zone=zone)
+    hosts.name(7)
+    hosts.hold("h1", 7, 9, leads=True)
+    hosts.hold("h2", 7, 9)
+    hosts.hold("h3", 7, 9)
+    hosts.until_cells({"h1": VOTER, "h2": VOTER, "h3": VOTER, "h4": JOINING}, "a join in zone c")
+    hosts.hold("h4", 7, 9, placement=hosts.replicas()["h4"].placement)
+    hosts.until_cells({"h1": VOTER, "h3": VOTER, "h4": VOTER}, "one host of each zone")
+
+
 def test_r1_a_cell_of_a_deposed_master_loses(hosts: Hosts) -> None:
     late = ReplicaCell("late", "d1", JOINING).encode()
     hosts.name(7)
@@ -277,13 +319,15 @@ def test_hosts_and_replicas_are_shown_as_books_and_hosts_have_them(hosts: Hosts)
     hosts.until("h1", "a leader")
     hosts.world.kill(hosts.tservers["h4"].session)
     set_draining(hosts.world.coordination, "h2", True)
-    queries = HostQueries(hosts.world.table, hosts.master.tservers, hosts.world.config)
+    queries = HostQueries(hosts.world.table, hosts.master.tservers, hosts.world.config, hosts.away)
     found = [host for host in queries.hosts() if host.name != "host1"]  # the directory itself, without a process
     shown = [(host.name, host.draining, host.replicas, host.leads, host.bytes) for host in found]
     assert shown == [("h1", False, 1, 1, 200), ("h2", True, 1, 0, 100), ("h3", False, 1, 0, 100)]
     hosts.world.kill(hosts.tservers["h2"].session)
+    hosts.cycle()
     away = next(host for host in queries.hosts() if host.name == "h2")
     assert (away.incarnation, away.bytes, away.problem) == (None, None, "the host is away")
+    assert away.away_since_ms == hosts.away.since_ms["h2"]
     (tablet,) = queries.replicas("1", False)
     assert (tablet.named, tablet.copies_needed) == (7, 2)
     said = [(one.host, one.leads, one.held is not None, one.problem) for one in tablet.replicas]

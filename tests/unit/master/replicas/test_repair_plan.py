@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.master.replicas.election import candidates
 from bookkeeper.master.replicas.repair_state import Demote, Join, Step
-from bookkeeper.metadata.values import JOINING, VOTER
+from bookkeeper.metadata.values import JOINING, VOTER, ReplicaCell
 from tests.support.faults import fault
 from tests.support.replica_plan_world import LIMITS, TICK_MS, PlanWorld, Tablet
 
@@ -91,6 +91,72 @@ def test_whatever_happens_enough_copies_are_left_and_in_the_end_each_tablet_has_
         assert leads[tablet.leader or ""] - min(leads[one.host] for one in tablet.replicas()) < 2, "leaders are uneven"
 
 
+def zones_of(world: PlanWorld, tablet: Tablet) -> set[str]:
+    """The zones of a tablet's replicas."""
+    return {world.hosts[one.host].zone for one in tablet.replicas()}
+
+
+def in_zones(world: PlanWorld, zones: str) -> PlanWorld:
+    """The hosts in these zones, by their order."""
+    for host, zone in zip(world.hosts.values(), zones, strict=True):
+        host.zone = zone
+    return world
+
+
+@settings(max_examples=60, deadline=None)
+@given(EVENTS, st.sampled_from(["aabbc", "aaabb", "abcde", "aaaab"]), st.integers(1, 4))
+def test_whatever_happens_the_replicas_end_in_as_many_zones_as_there_are(
+    events: list[Event], zones: str, tablets: int
+) -> None:
+    world = run(in_zones(PlanWorld.of(5, tablets, 3, 2, (100, 700)), zones), events)
+    assert not world.broken
+    for tablet in world.tablets.values():
+        assert len(zones_of(world, tablet)) == min(tablet.wanted, len(set(zones))), world.history
+    began = len(world.history)
+    world.settle()
+    assert world.history[began:] == [], "the plan goes on although nothing happens"
+
+
+def test_a_tablet_whose_replicas_share_a_zone_moves_and_says_why() -> None:
+    world = in_zones(PlanWorld.of(4, 1, 3, 2), "aabc")
+    join = rounds_until(world, "Join")
+    assert isinstance(join, Join)
+    assert (join.host, join.reason) == ("h3", "replicas share zone a")
+    world.settle()
+    (tablet,) = world.tablets.values()
+    assert zones_of(world, tablet) == {"a", "b", "c"}
+    assert not world.broken
+
+
+def test_a_lost_host_is_replaced_in_another_zone_although_a_nearer_one_has_less() -> None:
+    world = in_zones(PlanWorld.of(5, 2, 3, 2), "abcac")
+    world.hosts["h4"].held[b"2;0", "p0"] = {1}
+    world.tablets[b"2;0"] = Tablet(b"2;0", {"h4": (1, ReplicaCell("p0", "disk-1", VOTER))}, 1, 1, 100, 1, 1, "h4")
+    world.kill("h2")
+    join = rounds_until(world, "Join")
+    assert isinstance(join, Join)
+    assert join.host == "h4", "h3 is empty, and shares zone a"
+
+
+def moved_by_the_balance() -> PlanWorld:
+    """h2 alone is in zone b, and has much more than its share."""
+    world = in_zones(PlanWorld.of(4, 6, 2, 1), "abaa")
+    world.settle()
+    return world
+
+
+def test_the_balance_takes_no_zone_away() -> None:
+    world = moved_by_the_balance()
+    assert not world.broken
+    assert all(zones_of(world, tablet) == {"a", "b"} for tablet in world.tablets.values())
+
+
+def test_red_the_balance_takes_a_zone_away_and_the_plan_never_ends() -> None:
+    with fault("balance-takes-zones-away"):
+        world = moved_by_the_balance()
+    assert any("the plan does not end" in law for law in world.broken)
+
+
 @settings(max_examples=60, deadline=None)
 @given(EVENTS)
 def test_no_replica_comes_back_to_a_host_that_it_left(events: list[Event]) -> None:
@@ -98,6 +164,35 @@ def test_no_replica_comes_back_to_a_host_that_it_left(events: list[Event]) -> No
     began = len(world.history)
     world.settle()
     assert world.history[began:] == [], "the plan goes on although nothing happens"
+
+
+@settings(max_examples=100, deadline=None)
+@given(EVENTS, st.sets(st.integers(0, 5), min_size=3, max_size=3))
+def test_a_tablet_ends_up_on_the_chosen_hosts_whatever_happens(events: list[Event], numbers: set[int]) -> None:
+    world = PlanWorld.of(6, 3, 3, 2, (100, 700, 40))
+    tablet, chosen = world.tablets[b"1;1"], frozenset(f"h{number}" for number in numbers)
+    tablet.chosen = chosen
+    run(world, [event for event in events if event[0] != "wanted"])
+    assert not world.broken
+    assert {one.host for one in tablet.replicas() if one.is_voter} == chosen, "another host has the tablet"
+    assert len(tablet.replicas()) == len(world.in_sync(tablet)) == 3
+    assert tablet.leader in chosen
+    for other in world.tablets.values():
+        assert len(world.in_sync(other)) == 3
+
+
+def test_a_chosen_host_that_stays_away_is_done_without() -> None:
+    world = PlanWorld.of(6, 1, 3, 2)
+    world.tablets[b"1;0"].chosen = frozenset({"h3", "h4", "h5"})
+    world.kill("h5")
+    world.settle()
+    hosts = {one.host for one in world.tablets[b"1;0"].replicas()}
+    assert len(hosts) == len(world.in_sync(world.tablets[b"1;0"])) == 3
+    assert {"h3", "h4"} < hosts
+    world.start("h5")
+    world.settle()
+    assert {one.host for one in world.tablets[b"1;0"].replicas()} == {"h3", "h4", "h5"}
+    assert not world.broken
 
 
 def kinds(steps: Sequence[Step]) -> list[str]:

@@ -26,6 +26,7 @@ from bookkeeper.rpc.contract.messages import (
     TabletLocation,
     WriteBatch,
 )
+from bookkeeper.rpc.contract.replica_messages import ReplicaPlacement, SegmentTransit
 from bookkeeper.rpc.contract.schema import TypeSpec, WireType, load_contract
 from bookkeeper.rpc.contract.structs import STRUCTS
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, MessageKind, method_codec, read_start
@@ -271,3 +272,18 @@ def test_records_stay_what_they_are_when_the_memory_of_their_frame_is_used_again
             frame, found = _read_back(sent)
             frame[:] = bytes(len(frame))
         assert found != sent
+
+
+def test_content_of_a_segment_is_a_view_of_its_frame() -> None:
+    place = ReplicaPlacement("host1", "p", "d")
+    sent = SegmentTransit("1", "t", place, place, 7, "f", 0, b"content" * LARGE_BYTES)
+    out: Buffers = []
+    struct_writer(SegmentTransit)(out, sent)
+    frame = bytearray(b"".join(out))
+    found: SegmentTransit = struct_reader(SegmentTransit)(memoryview(frame), 0)[0]
+    assert found == sent
+    content: object = found.content
+    assert isinstance(content, memoryview)
+    assert content.readonly
+    frame[:] = bytes(len(frame))
+    assert not any(content[:7]), "the content was copied"

@@ -43,7 +43,8 @@ def manifest_of(root: int = 2) -> Manifest:
         Stage.LIVE,
         root=root,
         entries=(Entry(first, acked), Entry(second)),
-        files=frozenset(NAMES[:2]),
+        files=frozenset(NAMES[:1]),
+        damaged=frozenset(NAMES[1:2]),
         leader="host2",
         term=4,
         led=2,
@@ -66,10 +67,10 @@ def test_its_bytes_are_these() -> None:
     """A change of the format needs another version, because a host may read what an older program wrote."""
     empty = Manifest(KEY, Extent("3a", None, b"\xff"), Replica("h", Placement("p", "i")), {}, {})
     assert encode_manifest(empty) == (
-        b"replica-manifest 1 4e5cb096\n"
-        b'{"directory":"t-0001","end_row":null,"files":[],"prev_row":"/w==","replica":{"entries":[],"given_up":[],'
-        b'"host":"h","leader":null,"led":0,"made":0,"placement":["p","i"],"root":null,"stage":"LIVE","targets":[],'
-        b'"term":0},"states":[],"table":"3a"}'
+        b"replica-manifest 2 050202c5\n"
+        b'{"directory":"t-0001","end_row":null,"files":[],"prev_row":"/w==","replica":{"damaged":[],"entries":[],'
+        b'"given_up":[],"host":"h","leader":null,"led":0,"made":0,"placement":["p","i"],"root":null,"stage":"LIVE",'
+        b'"targets":[],"term":0},"states":[],"table":"3a"}'
     )
 
 
@@ -83,7 +84,6 @@ def test_each_field_of_a_replica_is_written_or_ends_with_the_process() -> None:
         declined=(("host2", 1),),
         replayed=((1, 1),),
         named=1,
-        final=1,
     )
     assert durable_part(changed) == manifest_of().replica
     assert decode_manifest(encode_manifest(replace(manifest_of(), replica=changed))).replica == durable_part(changed)
@@ -114,8 +114,8 @@ def test_any_bytes_are_refused_in_words(raw: bytes) -> None:
 
 
 def test_another_version_is_refused_in_words() -> None:
-    raw = encode_manifest(manifest_of()).replace(b"replica-manifest 1", b"replica-manifest 2")
-    with pytest.raises(IncompatibleError, match="format 2, and this program writes 1"):
+    raw = encode_manifest(manifest_of()).replace(b"replica-manifest 2", b"replica-manifest 3")
+    with pytest.raises(IncompatibleError, match="format 3, and this program writes 2"):
         decode_manifest(raw)
 
 
@@ -131,7 +131,7 @@ def test_another_version_is_refused_in_words() -> None:
         (
             replace(
                 manifest_of(),
-                replica=replace(manifest_of().replica, files=frozenset(NAMES[1:2])),
+                replica=replace(manifest_of().replica, files=frozenset(NAMES[1:2]), damaged=frozenset()),
                 files={NAMES[1]: manifest_of().files[NAMES[1]]},
             ),
             "the host does not hold it",
@@ -254,6 +254,29 @@ def test_a_manifest_is_synced_before_it_gets_its_name_and_its_directory_after(tm
     store.save(manifest_of(root=3))
     assert ops.calls == ["write", "sync", "rename", "sync directory"]
     store.close()
+
+
+def test_p5_a_manifest_gets_its_name_behind_what_it_lists(tmp_path: Path) -> None:
+    ops = WatchedOps()
+    store = HostStore.open(tmp_path, "host1", ops)
+    store.save(manifest_of())
+    ops.calls.clear()
+
+    def publish() -> None:
+        assert store.load(KEY) == manifest_of(), "a manifest counts before the files that it lists"
+        ops.calls.append("published")
+
+    store.save(manifest_of(root=3), publish)
+    assert ops.calls[-2:] == ["rename", "sync directory"]
+    assert sorted(ops.calls[:-2]) == ["published", "sync", "write"]
+    assert store.load(KEY) == manifest_of(root=3)
+    ops.fail["sync"] = OSError(5, "broken")
+    with pytest.raises(UnavailableError, match="can't be written"):
+        store.save(manifest_of(root=4), lambda: None)
+    assert store.load(KEY) == manifest_of(root=3)
+    store.close()
+    with pytest.raises(UnavailableError, match="has left the replicas"):
+        store.save(manifest_of(root=4), lambda: None)
 
 
 def test_a_manifest_that_can_not_be_written_is_an_error(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from bookkeeper.replicas.events import (
 from bookkeeper.replicas.instructions import Answer, Decision, Send
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Offer, Reason
 from bookkeeper.replicas.values import ProtocolError, Stage, Target, state_id
+from tests.support.faults import fault
 from tests.support.replica_disks import EXTENT, KEY, Disk, PowerLostError, disk
 
 
@@ -104,7 +105,7 @@ def test_a_cut_keeps_the_replica_before_the_event_or_after_it(leader: Disk, cut_
     assert len(leader.held().root_files()) == (1 if leader.held().replica.root == first else 2)
 
 
-def test_a_follower_takes_a_segment_when_its_files_have_their_names(leader: Disk, tmp_path: Path) -> None:
+def test_p5_a_follower_takes_a_segment_when_its_files_have_their_names(leader: Disk, tmp_path: Path) -> None:
     follower = disk(tmp_path, "host2")
     flush(leader, "1.parquet")
     offer = offer_of(leader, follower)
@@ -117,6 +118,9 @@ def test_a_follower_takes_a_segment_when_its_files_have_their_names(leader: Disk
 
     def publish() -> None:
         assert held.replica.root is None, "a segment counts before its files are durable"
+        manifest = follower.store.load(KEY)
+        assert manifest is not None
+        assert manifest.replica.root is None, "a manifest lists files that have no names yet"
         follower.file("1.parquet")
         events.append("published")
 
@@ -125,6 +129,32 @@ def test_a_follower_takes_a_segment_when_its_files_have_their_names(leader: Disk
     assert isinstance(done, Ack)
     assert events == ["published"]
     assert held.manifest.states[offer.segment.id] == b"state"
+
+
+def test_p5_red_listing_files_before_they_have_their_names(leader: Disk, tmp_path: Path) -> None:
+    with fault("manifest-before-files"), pytest.raises(AssertionError, match="a manifest lists files that have no"):
+        test_p5_a_follower_takes_a_segment_when_its_files_have_their_names(leader, tmp_path)
+
+
+def test_p5_files_that_get_no_names_are_not_listed(leader: Disk, tmp_path: Path) -> None:
+    follower = disk(tmp_path, "host2")
+    flush(leader, "1.parquet")
+    offer = offer_of(leader, follower)
+    held = follower.held()
+    held.apply(OfferArrived(offer))
+    before, file = follower.store.load(KEY), leader.held().root_files()[0]
+
+    def publish() -> None:
+        raise UnavailableError("the disk is away")
+
+    event = ContentArrived(offer.segment.id, "host1")
+    with pytest.raises(UnavailableError, match="the disk is away"):
+        held.commit(event, [file] if offer.segment.files else [], b"state", publish)
+    assert (follower.store.load(KEY), held.replica.root) == (before, None)
+    held.apply(LeaderNamed("host1", 9))
+    found = follower.store.load(KEY)
+    assert found is not None
+    assert (found.replica.root, found.replica.term) == (None, 9)
 
 
 def test_p5_a_segment_that_no_longer_fits_publishes_nothing(leader: Disk, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ from bookkeeper.rpc.contract.replica_messages import (
     ReplicaPlacement,
     SegmentOffer,
     SegmentRecord,
+    StateConfirmation,
 )
 from bookkeeper.tserver.replicas.offer_checks import is_confirmation
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
@@ -33,7 +35,7 @@ from bookkeeper.tserver.replicas.replica_receiver import PARTS_KEPT_S, ReceiveLi
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
 from tests.support.replica_disks import EXTENT, KEY, PowerLostError
-from tests.support.replica_world import DIE, LIMITS, Host, ReplicaWorld, replica_world, transit_of
+from tests.support.replica_world import CHUNK_BYTES, DIE, LIMITS, Host, ReplicaWorld, replica_world, transit_of
 
 NAME = KEY.prefix + "1.parquet"
 
@@ -135,6 +137,21 @@ def test_messages_twice_late_or_reordered_change_nothing(world: ReplicaWorld) ->
     assert content_of(world.host("host2")) == content_of(world.host("host1"))
 
 
+def test_content_is_used_up_when_the_answer_is_there(world: ReplicaWorld) -> None:
+    """The memory of a message belongs to the next one then."""
+    offer = started(world)
+    receiver = world.host("host2").receiver
+    frame = bytearray(CHUNK_BYTES)
+    for transit in world.transits(offer, receiver.offer(offer)):
+        content: Any = memoryview(frame)[: len(transit.content)]
+        content[:] = transit.content
+        ack = receiver.transit(replace(transit, content=content))
+        frame[:] = bytes(CHUNK_BYTES)
+    assert ack.answer is not None
+    assert ack.answer.state == "acked"
+    assert content_of(world.host("host2")) == content_of(world.host("host1")), "content is read after the answer"
+
+
 def test_a_transfer_goes_on_from_a_byte_after_a_restart(world: ReplicaWorld) -> None:
     offer = started(world)
     receiver = world.host("host2").receiver
@@ -196,8 +213,10 @@ def test_p5_a_file_is_synced_then_named_then_listed_then_acknowledged(world: Rep
     host.disk.ops.calls.clear()
     assert host.receiver.transit(transits[-1]).answer is not None
     made, calls = ["sync directory"] * 3, host.disk.ops.calls
-    expected = ["write", "sync", *made, "rename", "sync directory", "write", "sync", "rename", "sync directory"]
-    assert calls == expected, f"a segment is acknowledged before its file is durable: {calls}"
+    both = sorted([*made, "rename", "sync directory", "write", "sync"])  # the file's name, and the manifest's bytes
+    expected = ["write", "sync", *both, "rename", "sync directory"]
+    found = [*calls[:2], *sorted(calls[2:-2]), *calls[-2:]]
+    assert found == expected, f"a segment is acknowledged before its file is durable: {calls}"
 
 
 def test_p5_red_acknowledging_before_the_sync(world: ReplicaWorld) -> None:
@@ -648,3 +667,33 @@ def test_an_offer_of_a_held_state_confirms_it(world: ReplicaWorld) -> None:
     answer = host.receiver.offer(replace(offer, as_of_ms=123))
     assert answer.reason == Reason.SEGMENT_EXISTS.value
     assert host.held.confirmed_ms(offer.segment.segment_id) == 123
+
+
+@pytest.mark.parametrize("change", ["term", "leader", "placement", "incarnation", "state", "tablet", "nothing"])
+def test_many_states_are_confirmed_with_one_call_and_only_those_that_are_the_newest_here(
+    world: ReplicaWorld, change: str
+) -> None:
+    offer = started(world)
+    assert world.send(offer).state == "acked"
+    state, receiver = offer.segment.segment_id, offer.receiver
+    good = StateConfirmation(KEY.table_id, KEY.directory, receiver, offer.term, state, 123)
+    changed = {
+        "term": replace(good, term=good.term + 1),
+        "placement": replace(good, receiver=replace(receiver, placement="p-other")),
+        "incarnation": replace(good, receiver=replace(receiver, incarnation="wiped")),
+        "state": replace(good, state_id=state + 1),
+        "tablet": replace(good, directory="t-other"),
+    }.get(change, good)
+    leader = "host3" if change == "leader" else "host1"
+    host = world.host("host2")
+    assert host.receiver.confirm(leader, [changed]) == [change == "nothing"], f"another {change} is confirmed"
+    assert host.held.confirmed_ms(state) == (123 if change == "nothing" else 0)
+    assert host.receiver.confirm("host1", [good, replace(good, state_id=1)]) == [True, False]
+
+
+def test_a_damaged_replica_confirms_nothing(world: ReplicaWorld) -> None:
+    offer = started(world)
+    assert world.send(offer).state == "acked"
+    good = StateConfirmation(KEY.table_id, KEY.directory, offer.receiver, offer.term, offer.segment.segment_id, 1)
+    (world.host("host2").disk.directory / "manifests" / KEY.table_id / KEY.directory).write_bytes(b"damaged")
+    assert world.restart("host2").receiver.confirm("host1", [good]) == [False]

@@ -1,0 +1,220 @@
+"""The operation that moves the tablets of a table between the cluster's Volume and hosts, after a change of
+``table.replicas`` from 1 or to 1.
+
+A few tablets at a time; the others are served meanwhile. A crash may come between any two writes: the next master
+repeats the step with the same values.
+
+=======  ============================================================================================================
+find     choose the next tablets that are not where the table has them, and hosts for their replicas
+serve    flush them, as for a split (:mod:`bookkeeper.master.operations.split_merge`)
+hold     claim, park and unload them: no log has records of them, and the books name all that they have
+write    to hosts: the replicas, then each file under a name in the tablet's own directory; to the Volume: a host that
+         holds the named state copies each file to the Volume under the same name, then the replicas go
+take     to hosts: each copies the files from the Volume, until so many hold all of them as the table asks for (N3)
+place    wait until the tablets have a tserver, then find
+=======  ============================================================================================================
+
+The books name the state again under a new serial, so a late name of an earlier holder is hidden (R1, N1). The files
+that a move leaves behind go by the rules of their place: a host deletes a replica that no row names, and the collector
+a file of the Volume that no tablet names. Rules: R1, R4, R7, N3 and N4.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from bookkeeper.config.table_properties import parse_properties
+from bookkeeper.errors import CorruptionError, RefusedError, TransientError
+from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, State, Step, Wait
+from bookkeeper.master.index.snapshot import TabletView, tablet_view
+from bookkeeper.master.index.tablet_replicas import voters
+from bookkeeper.master.operations import split_merge
+from bookkeeper.master.operations.context import Context, encode_bytes, number, online_table, text
+from bookkeeper.master.operations.replica_hosts import decode_hosts, encode_hosts, first_replicas, hosts_for
+from bookkeeper.master.operations.table_lifecycle import wait_for_tservers
+from bookkeeper.master.splits import split_rules
+from bookkeeper.master.splits.split_rules import Change, TabletFacts
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_table import CellKey
+from bookkeeper.storage.volume.names import tablet_directory
+
+LOG = logging.getLogger(__name__)
+
+TABLETS_AT_ONCE = 4
+COPY_AGAIN_MS = 200
+
+
+def change_store_args(table: str) -> Args:
+    """Arguments of ``change_store``."""
+    return {"name": table}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStore:
+    """Moves the tablets of one table to where ``table.replicas`` wants them
+    (:class:`bookkeeper.master.fate.engine.Operation`).
+    """
+
+    context: Context
+    first: str = "find"
+
+    def locks(self, args: Args) -> Collection[str]:
+        """One change of a table at a time."""
+        return (f"table {text(args, 'name')}",)
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """find, serve, hold, write, take, place."""
+        return {
+            "find": self.find,
+            "serve": lambda call: split_merge.serve(self.context, call),
+            "hold": lambda call: split_merge.hold(self.context, call),
+            "write": self.write,
+            "take": self.take,
+            "place": self.place,
+        }
+
+    def find(self, call: Call) -> Outcome:
+        """The next tablets to move; ends when there is none, or too few hosts live. Raises NotFoundError."""
+        table = online_table(self.context.config(), text(call.args, "name"))
+        replicas = parse_properties(table.properties).replicas
+        rows = self.context.stores.table.scan(
+            *keys.table_section(table.table_id), ("tablet", "location", keys.REPLICA_FAMILY)
+        )
+        elsewhere = [view for view in map(tablet_view, filter(keys.is_tablet, rows)) if is_elsewhere(view, replicas)]
+        if not elsewhere:
+            return Done()
+        try:
+            hosts = encode_hosts(hosts_for(self.context, replicas)) if replicas > 1 else []
+        except RefusedError as error:
+            LOG.info("the tablets of table %s stay on the Volume for now: %s", table.name, error.message)
+            return Done()
+        chosen = encode_bytes([view.row for view in elsewhere[:TABLETS_AT_ONCE]])
+        return Next(
+            "serve",
+            {
+                "rows": chosen,
+                "ends": chosen,
+                "replicas": replicas,
+                "hosts": hosts,
+                "changes": call.state.get("changes", 0),
+            },
+        )
+
+    def write(self, call: Call) -> Outcome:
+        """Let the books have the tablets in the other place."""
+        facts, views = split_merge.stored_facts(call), self._views(call)
+        changes = [self._change(found, views[found.row], call) for found in facts]
+        if is_to_hosts(call.state):
+            self._place_replicas(call)
+        else:
+            problems = [problem for found in facts if (problem := self._publish(views[found.row]))]
+            if not may_switch(problems):
+                return Wait(f"{len(problems)} tablets are not on the Volume: {problems[0]}", COPY_AGAIN_MS)
+        for change in changes:
+            split_merge.execute(self.context, replace(change, deletes=()))
+        if is_to_hosts(call.state):
+            return Next("take", call.state)
+        self._remove_replicas(views)
+        return self._moved(call)
+
+    def take(self, call: Call) -> Outcome:
+        """Make the hosts copy the files from the Volume."""
+        facts, views = split_merge.stored_facts(call), self._views(call)
+        problems = [problem for found in facts if (problem := self._take(found, views[found.row]))]
+        if not may_switch(problems):
+            return Wait(f"{len(problems)} tablets have too few copies: {problems[0]}", COPY_AGAIN_MS)
+        for found in facts:
+            change = self._change(found, views[found.row], call)
+            split_merge.execute(self.context, replace(change, rows=(), first=()))
+        return self._moved(call)
+
+    def place(self, call: Call) -> Outcome:
+        """Wait for tservers of the tablets."""
+        waiting = wait_for_tservers(self.context, split_merge.changed_parts(call.state))
+        return waiting or Next("find", {"changes": number(call.state, "changes") + 1})
+
+    # ---- parts of steps
+
+    def _moved(self, call: Call) -> Outcome:
+        split_merge.report_changes(self.context, call.state)
+        self.context.hooks.wake()  # a cycle asks the hosts what they hold now, and elections need the answer
+        return Next("place", {**call.state, "facts": []})
+
+    def _views(self, call: Call) -> dict[bytes, TabletView]:
+        rows = split_merge.read_rows(self.context, call)
+        return {row.key: tablet_view(row) for row in rows if keys.is_tablet(row)}
+
+    def _change(self, facts: TabletFacts, view: TabletView, call: Call) -> Change:
+        own = tablet_directory(facts.extent.table_id, view.directory) if is_to_hosts(call.state) else None
+        return split_rules.store_change(facts, number(call.state, "serial"), own)
+
+    def _place_replicas(self, call: Call) -> None:
+        reign, rows = self.context.stores.reign, [facts.row for facts in split_merge.stored_facts(call)]
+        operation = f"{call.txid}-{number(call.state, 'changes')}"
+        reign.check()
+        puts = first_replicas(rows, decode_hosts(call.state), number(call.state, "replicas"), operation)
+        self.context.stores.table.put(puts, reign.next_rank())
+
+    def _remove_replicas(self, views: Mapping[bytes, TabletView]) -> None:
+        """In one call for all cells: no row ever has some of its replicas."""
+        reign = self.context.stores.reign
+        reign.check()
+        for view in views.values():
+            cells = [CellKey(view.row, keys.replica_column(one.host)) for one in view.replicas]
+            if cells:
+                self.context.stores.table.delete(cells, reign.next_rank())
+
+    def _take(self, facts: TabletFacts, view: TabletView) -> str:
+        """Make the voters of a tablet copy its files; returns why too few have all of them, empty if enough have."""
+        directory = tablet_directory(facts.extent.table_id, view.directory)
+        files = {split_rules.own_name(name, directory): name for name in facts.segments}
+        wanted = {one.host for one in voters(view.replicas)}
+        properties = parse_properties(self.context.config().table(facts.extent.table_id).properties)
+        copies_needed, copies, reasons = properties.copies_min or len(wanted) // 2 + 1, 0, []
+        for host, address in self._live(wanted).items():
+            try:
+                copies += self.context.tservers.at(address).take_replica(facts.extent, files)
+            except (TransientError, CorruptionError) as error:
+                reasons.append(f"{host}: {error.message}")
+        if copies >= copies_needed:
+            return ""
+        why = "; ".join(reasons) or "the others are away"
+        return f"{facts.extent} has {copies} of {copies_needed}, start its hosts ({why})"
+
+    def _publish(self, view: TabletView) -> str:
+        """Make one host copy the files of a tablet to the Volume; returns why none has, empty when one has."""
+        reasons = []
+        for host, address in self._live({one.host for one in voters(view.replicas)}).items():
+            try:
+                if self.context.tservers.at(address).publish_replica(view.extent):
+                    return ""
+                reasons.append(f"{host} lacks files of the named state")
+            except (TransientError, CorruptionError) as error:
+                reasons.append(f"{host}: {error.message}")
+        return "" if not view.replicas else f"{view.extent}: {'; '.join(reasons) or 'its hosts are away'}"
+
+    def _live(self, hosts: Collection[str]) -> dict[str, str]:
+        """The live ones of these hosts, with their addresses."""
+        return {
+            info.host.name: info.address
+            for info in self.context.tservers.sessions()
+            if info.alive and info.host is not None and info.host.name in hosts
+        }
+
+
+def is_elsewhere(view: TabletView, replicas: int) -> bool:
+    """Whether a tablet lies on the Volume although its table has several replicas, or on hosts although it has one."""
+    return bool(view.replicas) != (replicas > 1)
+
+
+def may_switch(problems: Collection[str]) -> bool:
+    """Whether tablets may be served in their new place: none lacks a copy there (N3)."""
+    return not problems
+
+
+def is_to_hosts(state: State) -> bool:
+    """Whether the tablets of an operation move to hosts."""
+    return number(state, "replicas") > 1

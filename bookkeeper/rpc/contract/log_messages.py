@@ -1,0 +1,30 @@
+"""The messages about logs on hosts' disks.
+
+Field names are those of the contract, which describes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LOG_CONTENT_BYTES_MAX = 1 << 20
+"""Most content of one :class:`LogPart`."""
+
+LOG_NAMES_MAX = 10_000
+"""Most names in one answer to ``list_logs``."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """A range of a log, or of a file beside one; ``size`` None = there is no such file."""
+
+    size: int | None
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LogSeal:
+    """The end of a log, for ever."""
+
+    offset: int
+    position: int

@@ -1,0 +1,97 @@
+"""Merges the tails of given-up logs into the tablets that this host leads, once their hosts are back (N6).
+
+The tail is read from the log itself, from the offset that the tablet's segments have to the seal, as a load reads it. A
+segment of the deposed term is never taken: its records are in the log. They get into memory in one step of the commit
+thread, without another log, and a flush makes them a state. ``leading.namer`` deletes the cell when that state is
+named. A crash before that leaves the cell, and the next leader begins at its own named state. Rules: R15, R18, N6.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import BookkeeperError, LeaseLostError, TransientError
+from bookkeeper.metadata.lost_logs import lost_cells
+from bookkeeper.runtime.threads import BackgroundThread, Die
+from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.wal import read_headers, read_seal
+from bookkeeper.tserver.books.tablet_books import TabletBooks
+from bookkeeper.tserver.leading.led_tablets import LedTablets
+from bookkeeper.tserver.maintenance.sealed_logs import SealedLogs
+from bookkeeper.tserver.maintenance.tablet_opener import missing_blocks
+from bookkeeper.tserver.tablets.load_plan import LogToRead
+from bookkeeper.tserver.tablets.tablet import ServedTablet
+from bookkeeper.tserver.write.commit_path import CommitPath
+from bookkeeper.tserver.write.control_submissions import MergeTail
+
+LOG = logging.getLogger(__name__)
+
+TICK_MS = 1_000
+MERGE = "the merge of a given-up log"
+
+
+class TailMerger:
+    """Looks at each given-up log of each led tablet once a second, in a thread of its own."""
+
+    def __init__(
+        self, led: LedTablets, books: TabletBooks, path: CommitPath, volume: Volume, clock: Clock, die: Die
+    ) -> None:
+        self._led = led
+        self._books = books
+        self._path = path
+        self._volume = volume
+        self._sealed_logs = SealedLogs(volume, lambda log: read_headers(volume, log))
+        self._thread = BackgroundThread("tail-merger", clock, die)
+        self._tails_merged = 0
+
+    @property
+    def tails_merged(self) -> int:
+        """Tails that were merged since the start."""
+        return self._tails_merged
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start(self.run_once, TICK_MS)
+
+    def close(self) -> None:
+        """End the thread after the merge under way."""
+        self._thread.close()
+
+    def run_once(self) -> None:
+        """Try each tail once."""
+        for chain in self._led.all():
+            if self._thread.closing.is_set():
+                return
+            if chain.tablet.given_up.has_lost and chain.leads:
+                self._work(chain.tablet)
+
+    def _work(self, tablet: ServedTablet) -> None:
+        try:
+            self._forget_closed(tablet)
+            for log, after in tablet.given_up.waiting.items():
+                self._merge(tablet, LogToRead(log, after))
+        except LeaseLostError:
+            raise
+        except TransientError as error:
+            LOG.info("a tail of tablet %s waits: %s", tablet.extent, error.message)
+        except BookkeeperError as error:
+            LOG.error("a tail of tablet %s can't be merged: %s", tablet.extent, error)
+            tablet.work_failed(MERGE, error.message)
+        else:
+            tablet.work_succeeded(MERGE)
+
+    def _forget_closed(self, tablet: ServedTablet) -> None:
+        """Await no tail whose cell is gone: it is lost for ever, and an operator has accepted that."""
+        row = self._books.get(tablet.row, ("tablet",))
+        known = frozenset() if row is None else frozenset(lost_cells(row))
+        tablet.given_up.retain(known)
+
+    def _merge(self, tablet: ServedTablet, log: LogToRead) -> None:
+        """Merge one tail. Does nothing while its log has no seal: the master seals it when its host is back."""
+        if read_seal(self._volume, log.uri) is None:
+            return
+        tail = list(missing_blocks(self._sealed_logs, tablet.extent, log))
+        self._path.judge(MergeTail(tablet, log.uri, tail), MERGE)
+        self._tails_merged += 1
+        LOG.info("tablet %s has %d blocks of %s again, which was given up", tablet.extent, len(tail), log.uri)

@@ -1,0 +1,168 @@
+"""Logs on hosts' disks, with real processes: a leader's host goes away with acknowledged rows that nobody else has."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.client import Client, Mutation
+from bookkeeper.errors import NotFoundError, TransientError
+from bookkeeper.standalone.joining import join_cluster, local_directory
+from tests.support.cluster import Cluster
+
+pytestmark = pytest.mark.integration
+
+FIRST = "host1"
+OLD = [b"old-%03d" % number for number in range(50)]
+TAIL = [b"tail-%03d" % number for number in range(50)]
+NEW = [b"new-%03d" % number for number in range(50)]
+PROPERTIES = {"table.replicas": "3", "table.failover": "2000"}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Three hosts with their own logs."""
+    overrides = {"standalone.hosts": 3, "storage.logs": "host", "master.scan_interval_ms": 500}
+    with Cluster(tmp_path / "own", "own", tservers=1, overrides=overrides) as made:
+        yield made
+
+
+def write(client: Client, rows: list[bytes], value: bytes) -> None:
+    """The rows, acknowledged."""
+    with client.writer("t") as writer:
+        for row in rows:
+            writer.add(Mutation(row).put(b"f", b"q", value))
+
+
+def values(client: Client) -> dict[bytes, bytes]:
+    return {cell.row: cell.value for cell in client.scan("t").cells()}
+
+
+def leader(cluster: Cluster) -> str:
+    """The host that leads the only tablet; "" for none."""
+    try:
+        (tablet,) = cluster.client.hosts.replicas(cluster.client.tables.get("t").table_id)
+    except TransientError:
+        return ""
+    return next((one.host for one in tablet.replicas if one.leads), "")
+
+
+def is_named(cluster: Cluster) -> bool:
+    """Whether the books name the leader's newest state."""
+    try:
+        (tablet,) = cluster.client.hosts.replicas(cluster.client.tables.get("t").table_id)
+    except TransientError:
+        return False
+    return any(one.leads and one.held is not None and one.held.root == tablet.named for one in tablet.replicas)
+
+
+def role(host: str) -> str:
+    return "tserver1" if host == FIRST else f"{host}.tserver1"
+
+
+def further_leader(cluster: Cluster) -> str:
+    """A leader that is not the first host, whose directory is that of the cluster."""
+    found = ""
+
+    def is_another() -> bool:
+        nonlocal found
+        found = leader(cluster)
+        if found == FIRST:
+            cluster.wait_restarted(role(FIRST), cluster.kill9(role(FIRST)))
+        return found not in ("", FIRST)
+
+    cluster.wait_until(is_another, "leader on a further host")
+    return found
+
+
+def is_alive(cluster: Cluster, host: str) -> bool:
+    try:
+        return any(one.name == host and one.incarnation is not None for one in cluster.client.hosts.list())
+    except TransientError:
+        return False
+
+
+@contextmanager
+def away(cluster: Cluster, host: str) -> Iterator[None]:
+    """A further host crashes, and its directory is away while the block runs."""
+    home = local_directory(cluster.settings, host)
+    elsewhere = home.with_name(f"{host}-away")
+    pid = cluster.pid(role(host))
+    os.kill(pid, signal.SIGSTOP)
+    home.rename(elsewhere)
+    os.kill(pid, signal.SIGKILL)
+    try:
+        yield
+    finally:
+        elsewhere.rename(home)
+
+
+@contextmanager
+def destroyed(cluster: Cluster, host: str) -> Iterator[None]:
+    """A further host crashes and loses its disk; after the block it is back with an empty one."""
+    home = local_directory(cluster.settings, host)
+    cluster.kill9(role(host))
+    shutil.rmtree(home.rename(home.with_name(f"{host}-lost")))  # at once: the process starts again soon
+    yield
+    join_cluster(home, cluster.directory, host, overrides={"standalone.processes": ["tserver"]})
+
+
+def lost_logs(cluster: Cluster) -> tuple[str, ...]:
+    """The logs that the only tablet is served without."""
+    (tablet,) = cluster.client.hosts.replicas(cluster.client.tables.get("t").table_id)
+    return tablet.lost_logs
+
+
+def warnings(cluster: Cluster) -> list[str]:
+    return [found.warning or "" for found in cluster.client.tables.locate(cluster.client.tables.get("t").table_id)]
+
+
+def test_a_disk_is_destroyed_and_an_operator_accepts_the_loss(cluster: Cluster) -> None:
+    client = cluster.client
+    client.tables.create("t", properties=PROPERTIES)
+    host = further_leader(cluster)
+    write(client, OLD, b"1")
+    client.tables.flush("t")
+    cluster.wait_until(lambda: is_named(cluster), "a named state with the rows")
+    write(client, TAIL, b"2")
+    with destroyed(cluster, host):
+        cluster.wait_until(lambda: leader(cluster) not in ("", host), "another leader")
+        write(client, NEW, b"3")
+        (log,) = lost_logs(cluster)
+        cluster.wait_until(lambda: f"of {log} are missing" in warnings(cluster)[0], "the loss is named")
+    cluster.wait_until(lambda: is_alive(cluster, host), f"{host} is back")
+    cluster.wait_until(lambda: "was replaced" in warnings(cluster)[0], "the loss is known to be for ever")
+    client.hosts.forget(host)
+    everything = dict.fromkeys(OLD, b"1") | dict.fromkeys(NEW, b"3")
+    assert values(client) == everything
+    cluster.wait_until(lambda: lost_logs(cluster) == () and warnings(cluster) == [""], "no lost log is shown")
+    with pytest.raises(NotFoundError, match="the books know no log on host"):
+        client.hosts.forget("host9")
+    client.tables.flush("t")
+    write(client, [TAIL[0]], b"4")
+    assert values(client) == everything | {TAIL[0]: b"4"}
+
+
+def test_a_leaders_host_goes_away_and_its_rows_come_back_once(cluster: Cluster) -> None:
+    client = cluster.client
+    client.tables.create("t", properties=PROPERTIES)
+    host = further_leader(cluster)
+    write(client, OLD, b"1")
+    client.tables.flush("t")
+    cluster.wait_until(lambda: is_named(cluster), "a named state with the rows")
+    write(client, TAIL, b"2")
+    with away(cluster, host):
+        cluster.wait_until(lambda: leader(cluster) not in ("", host), "another leader")
+        assert values(client) == dict.fromkeys(OLD, b"1")
+        write(client, [*NEW, TAIL[0]], b"3")
+    cluster.wait_until(lambda: is_alive(cluster, host), f"{host} is back")
+    everything = dict.fromkeys(OLD, b"1") | dict.fromkeys(TAIL, b"2") | dict.fromkeys([*NEW, TAIL[0]], b"3")
+    cluster.wait_until(lambda: values(client) == everything, "the rows of the tail")
+    client.tables.flush("t")
+    assert values(client) == everything

@@ -1,0 +1,158 @@
+"""Tablets that are served without a log whose host is away, and the log's tail when it returns (N6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.metadata import keys, lost_logs
+from bookkeeper.metadata.metadata_table import CellKey, Row, RowPut
+from bookkeeper.metadata.values import LogHome
+from bookkeeper.model import Extent
+from tests.support.faults import fault
+from tests.support.led_hosts import Hosts, hosts
+from tests.support.tservers import LocalNode, records
+
+pytestmark = pytest.mark.integration
+
+HOME = LogHome("host1", "9f3a")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Hosts]:
+    with hosts(tmp_path, "host1", "host2", "host3") as made:
+        yield made
+
+
+def write(world: Hosts, host: str, extent: Extent, *rows: bytes, value: bytes = b"v") -> None:
+    assert world.ground.write(world.node(host), extent, records([(row, value) for row in rows])) == ()
+
+
+def rows(world: Hosts, host: str, extent: Extent) -> dict[bytes, bytes]:
+    return {row: value for (row, _, _), value in world.ground.scan(world.node(host), extent).items()}
+
+
+def flush(world: Hosts, host: str, extent: Extent) -> None:
+    world.ground.tserver(world.node(host)).flush_tablet(extent)
+
+
+def row_of(world: Hosts, extent: Extent) -> Row:
+    row = world.ground.metadata.get(keys.tablet_row(extent.table_id, extent.end_row))
+    assert row is not None
+    return row
+
+
+def give_up(world: Hosts, extent: Extent) -> str:
+    """Give up the one log that the tablet's row names, as the master does; returns it."""
+    (log,) = world.logs(extent)
+    row = row_of(world, extent)
+    put = RowPut(row.key, {keys.lost_column(log): HOME.encode()})
+    world.ground.metadata.put([put], row.cells[keys.SERIAL].rank)
+    return log
+
+
+def merge(world: Hosts, host: str) -> None:
+    world.node(host).process.parts.tablets.leading.tails.run_once()
+
+
+def led_with_tail(world: Hosts) -> tuple[Extent, str, LocalNode]:
+    """A tablet that host2 leads without a log of host1, which has two records; the log, and the node that wrote it."""
+    extent = world.table("host1", "host2", "host3")
+    world.lead(extent, "host1")
+    write(world, "host1", extent, b"a", b"b")
+    flush(world, "host1", extent)
+    world.wait_named(extent, "host1")
+    world.wait_same(extent, "host1", "host2", "host3")
+    write(world, "host1", extent, b"b", b"c", value=b"w")
+    away = world.lose("host1")
+    log = give_up(world, extent)
+    world.lead(extent, "host2")
+    return extent, log, away
+
+
+def test_a_tablet_is_served_without_its_log_and_gets_the_tail_once(world: Hosts) -> None:
+    extent, log, away = led_with_tail(world)
+    assert rows(world, "host2", extent) == {b"a": b"v", b"b": b"v"}
+    merge(world, "host2")
+    write(world, "host2", extent, b"b", b"d", value=b"x")
+    flush(world, "host2", extent)
+    world.wait_named(extent, "host2")
+    assert world.logs(extent) == {log}, "N6: a flush lets the log of an open tail go"
+    world.ground.recover_logs(away)
+    merge(world, "host2")
+    everything = {b"a": b"v", b"b": b"x", b"c": b"w", b"d": b"x"}
+    assert rows(world, "host2", extent) == everything
+    merge(world, "host2")
+    flush(world, "host2", extent)
+    world.wait_named(extent, "host2")
+    assert world.logs(extent) == set()
+    assert not lost_logs.lost_cells(row_of(world, extent)), "the cell of a merged log stays"
+    world.lead(extent, "host3")
+    assert rows(world, "host3", extent) == everything
+
+
+def versions(world: Hosts, host: str, extent: Extent) -> int:
+    """The entries of a tablet in memory and in segments."""
+    data = world.chain(host, extent).tablet.data
+    return data.memory_records + sum(ref.records for ref in data.segments)
+
+
+def fail_over(world: Hosts) -> int:
+    """A leader dies between the merge of a tail and the name of its state; returns the entries at the next one."""
+    extent, log, away = led_with_tail(world)
+    write(world, "host2", extent, b"d")
+    world.ground.recover_logs(away)
+    merge(world, "host2")
+    world.kill("host2")
+    world.lead(extent, "host3")
+    assert log in world.logs(extent)
+    merge(world, "host3")
+    merge(world, "host3")
+    assert rows(world, "host3", extent) == {b"a": b"v", b"b": b"w", b"c": b"w", b"d": b"v"}
+    return versions(world, "host3", extent)
+
+
+def test_n6_a_leader_that_dies_before_the_name_leaves_the_tail_to_the_next_one(world: Hosts) -> None:
+    assert fail_over(world) == 5, "N6: records of a tail are applied twice"
+
+
+def test_red_n6_a_tail_is_merged_again_and_again(world: Hosts) -> None:
+    with (
+        fault("tails-are-merged-again"),
+        pytest.raises(AssertionError, match="N6: records of a tail are applied twice"),
+    ):
+        fail_over(world)
+
+
+def check_deletes_stay(world: Hosts) -> None:
+    """A record in the tail is deleted while its host is away, and a compaction comes before the host does."""
+    extent, _, away = led_with_tail(world)
+    deleted = records([(b"c", b"")], delete=True)
+    assert world.ground.write(world.node("host2"), extent, deleted) == ()
+    flush(world, "host2", extent)
+    world.wait_same(extent, "host2", "host3")
+    world.compact(extent, "host2")
+    world.ground.recover_logs(away)
+    merge(world, "host2")
+    found = rows(world, "host2", extent)
+    assert b"c" not in found, "P17: a tail brings a deleted record back"
+
+
+def test_p17_a_compaction_forgets_no_delete_while_a_tail_may_come(world: Hosts) -> None:
+    check_deletes_stay(world)
+
+
+def test_red_p17_compactions_ignore_tails(world: Hosts) -> None:
+    with fault("compactions-ignore-tails"), pytest.raises(AssertionError, match="P17: a tail brings a deleted record"):
+        check_deletes_stay(world)
+
+
+def test_an_operator_accepts_the_loss_and_the_tablet_awaits_no_tail(world: Hosts) -> None:
+    extent, log, _ = led_with_tail(world)
+    row = row_of(world, extent)
+    world.ground.metadata.delete([CellKey(row.key, keys.lost_column(log))], row.cells[keys.SERIAL].rank)
+    merge(world, "host2")
+    assert not world.chain("host2", extent).tablet.given_up.awaits_tails
+    assert rows(world, "host2", extent) == {b"a": b"v", b"b": b"v"}

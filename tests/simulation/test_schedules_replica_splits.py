@@ -1,0 +1,127 @@
+"""Directed schedules of splits of tablets with replicas: halves in place, halves on chosen hosts, with deaths between.
+
+Each schedule is a function of a world. Rules: R1, R16, N3 and N4; requirements E-55 and E-56 of document 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.simulation.hosted import Hosted
+from tests.support.simulation.world import World, simulation
+
+LONG = {"replicas.repair_after_ms": 3_600_000}
+"""No host is replaced while a schedule runs."""
+
+
+def filled(world: World, hosts: int = 3) -> tuple[Hosted, list[bytes]]:
+    """A tablet whose replicas are the named state, and its values."""
+    hosted = Hosted(world, hosts, settings=LONG)
+    values = hosted.put(b"a", b"m", b"z")
+    hosted.flush()
+    hosted.until_same()
+    return hosted, values
+
+
+def split(hosted: Hosted, onto: Sequence[str] = ()) -> None:
+    """An operator splits the tablet at m."""
+    hosted.world.command(hosted.west, "add_splits", "t", [b"m"], list(onto))
+    hosted.world.until(hosted.west.is_served, "both halves are served")
+
+
+def a_tablet_is_split(world: World) -> None:
+    """Both halves are written afterwards."""
+    hosted, values = filled(world)
+    split(hosted)
+    values += hosted.put(b"a", b"z")
+    hosted.flush()
+    hosted.rest_with(values)
+
+
+def a_host_sleeps_through_a_split(world: World) -> None:
+    """A follower has the undivided tablet when it comes back, and the halves have states that it lacks."""
+    hosted, values = filled(world)
+    away = hosted.followers[0]
+    away.kill(power=True)
+    split(hosted)
+    values += hosted.put(b"a", b"z")
+    hosted.flush()
+    away.start()
+    hosted.rest_with(values)
+
+
+def a_leader_that_slept_comes_back(world: World) -> None:
+    """The leader of the undivided tablet is stopped with an acknowledged record in its memory; another one leads, the
+    tablet is split, and then it goes on.
+    """
+    hosted, values = filled(world)
+    values += hosted.put(b"b")
+    first = hosted.leader
+    first.stop()
+    hosted.until_led_by_another(first)
+    split(hosted)
+    values += hosted.put(b"c", b"y")
+    first.resume()
+    world.kernel.run_for(3)
+    hosted.flush()
+    hosted.rest_with(values)
+
+
+def halves_lose_their_leaders(world: World) -> None:
+    """Both leaders die with records in memory, right after the split."""
+    hosted, values = filled(world)
+    split(hosted)
+    values += hosted.put(b"a", b"z")
+    for host in {hosted.leader_of(extent).name: hosted.leader_of(extent) for extent in hosted.extents}.values():
+        host.kill(power=True)
+        host.start()
+    world.until(hosted.west.is_served, "both halves are served")
+    hosted.rest_with(values)
+
+
+def a_half_moves_to_chosen_hosts(world: World) -> None:
+    """The lower half ends up on three hosts of four, one of which had nothing of it."""
+    hosted, values = filled(world, 4)
+    chosen = sorted(host.name for host in hosted.west.hosts if host is not hosted.leader)
+    split(hosted, chosen)
+    values += hosted.put(b"a", b"z")
+    hosted.rest_with(values)
+    assert sorted(hosted.tablet.cells) == chosen, "the half is not on the chosen hosts"
+
+
+def hosts_die_while_a_half_moves(world: World) -> None:
+    """The leader of the half dies, then the host that joins, then the master."""
+    hosted, values = filled(world, 4)
+    joins = next(host for host in hosted.west.hosts if host.name not in hosted.tablet.cells)
+    chosen = sorted(host.name for host in hosted.west.hosts if host is not hosted.leader)
+    split(hosted, chosen)
+    values += hosted.put(b"b")
+    for host in (hosted.leader, joins):
+        host.kill(power=True)
+        world.kernel.run_for(1)
+        host.start()
+        world.until(hosted.west.is_served, "both halves are served")
+        values += hosted.put(b"c", b"y")
+    hosted.rest_with(values)
+    assert sorted(hosted.tablet.cells) == chosen, "the half is not on the chosen hosts"
+
+
+SCHEDULES = (
+    a_tablet_is_split,
+    a_host_sleeps_through_a_split,
+    a_leader_that_slept_comes_back,
+    halves_lose_their_leaders,
+    a_half_moves_to_chosen_hosts,
+    hosts_die_while_a_half_moves,
+)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_no_record_is_lost_or_twice_and_each_half_has_its_replicas(
+    tmp_path: Path, schedule: Callable[[World], None]
+) -> None:
+    with simulation(tmp_path / "world") as world:
+        schedule(world)

@@ -1,0 +1,37 @@
+"""Fault switches of logs on hosts' disks (see ``faults``)."""
+
+from __future__ import annotations
+
+from bookkeeper.log_homes import home_books, opening
+from bookkeeper.log_homes.opening import SessionLogs
+from bookkeeper.master.gc import gc_rules
+from bookkeeper.tserver.replicas import served_logs
+from tests.support.replacement import Fault
+
+LOG_HOME_FAULTS: dict[str, Fault] = {
+    "any-disk-serves-logs": Fault(
+        served_logs.is_meant,
+        lambda incarnation, own: True,  # noqa: ARG005
+        "P10: a replaced disk passes for the one with the logs",
+    ),
+    "homes-are-guessed": Fault(
+        home_books.is_final,
+        lambda home, had_shared_logs: True,  # noqa: ARG005
+        "R12: a session that was asked about too early has no logs for ever",
+    ),
+    "logs-before-their-home": Fault(
+        SessionLogs.begin,
+        lambda self, homes: None,  # noqa: ARG005
+        "R12: a log lies on a host's disk, and the books do not say so",
+    ),
+    "ends-without-seals": Fault(
+        opening.are_sealed,
+        lambda names: True,  # noqa: ARG005
+        "R15: a tablet is served without the end of a log",
+    ),
+    "away-hosts-are-empty": Fault(
+        gc_rules.is_read,
+        lambda file, unread: True,  # noqa: ARG005
+        "R17: books of logs are purged because a host is away",
+    ),
+}

@@ -1,0 +1,140 @@
+"""Tablets move between the Volume and hosts: no switch without copies, late names lose, tables that have to move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.config.table_properties import TableProperties
+from bookkeeper.errors import UnavailableError
+from bookkeeper.master.index.snapshot import tablet_view
+from bookkeeper.master.operations.split_merge import STORE_KIND
+from bookkeeper.master.replicas.store_plan import tables_elsewhere
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_table import RowPut
+from bookkeeper.metadata.values import FlushState
+from bookkeeper.standalone.directory import init_cluster
+from tests.support.faults import fault
+from tests.support.master_world import LATE_MS, UNHURRIED
+from tests.support.masters import LocalMaster
+from tests.support.operation_scenes import NAME, SCENES, VARIANTS, Scene, scene_at
+
+
+@pytest.fixture(scope="module")
+def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMaster]:
+    """The scenes need one."""
+    home: Path = tmp_path_factory.mktemp("peer")
+    with LocalMaster(init_cluster(home / "peer", "peer", overrides=UNHURRIED)) as made:
+        yield made
+        made.leadership.stop()
+
+
+@pytest.fixture
+def scene(tmp_path: Path, peer: LocalMaster) -> Iterator[Scene]:
+    """A cluster."""
+    with scene_at(tmp_path / "west", peer) as made:
+        yield made
+
+
+def rows(scene: Scene) -> list[bytes]:
+    """The rows of the table's tablets."""
+    table_id = scene.world.config().table_named(NAME).table_id
+    return [row.key for row in scene.world.table.scan(*keys.table_section(table_id)) if keys.is_tablet(row)]
+
+
+def replicas(scene: Scene) -> list[int]:
+    """The number of replicas of each tablet."""
+    found = [scene.world.table.get(row, ("tablet", "location", keys.REPLICA_FAMILY)) for row in rows(scene)]
+    return [len(tablet_view(row).replicas) for row in found if row is not None]
+
+
+def step_until(scene: Scene, step: str, steps: int = 40) -> None:
+    """Steps of the operation until it is at this one, and some more there."""
+    for _ in range(steps):
+        scene.world.clock.jump(LATE_MS)
+        scene.master.fate.step_once()
+    (running,) = [running for running in scene.master.fate.pending() if not running.ended]
+    assert running.step == step
+
+
+def to_hosts_with_one_copy(scene: Scene) -> None:
+    """h2 and h3 can't copy; each tablet is to have two replicas, which need two copies."""
+    args = SCENES[STORE_KIND].prepare(scene)
+    for host in scene.hosts[1:]:
+        host.trouble["take_replica"] = UnavailableError("the disk is full")
+    scene.master.fate.submit(STORE_KIND, args)
+
+
+def test_n3_a_tablet_is_placed_on_hosts_only_when_enough_of_them_have_its_files(scene: Scene) -> None:
+    to_hosts_with_one_copy(scene)
+    step_until(scene, "take")
+    for host in scene.hosts:
+        host.trouble.clear()
+    SCENES[STORE_KIND].go_on(scene)
+    assert replicas(scene) == [2, 2]
+
+
+def test_n3_red_a_tablet_is_placed_on_hosts_with_too_few_copies(scene: Scene) -> None:
+    to_hosts_with_one_copy(scene)
+    with fault("a-move-needs-no-copies"):
+        step_until(scene, "place")
+    assert sum(len(host.copied) for host in scene.hosts) == 4, "two tablets of two files have one copy each"
+
+
+def to_volume_without_files(scene: Scene) -> None:
+    """No host can publish the files."""
+    args = VARIANTS["change_store to the Volume"].prepare(scene)
+    for host in scene.hosts:
+        host.trouble["publish_replica"] = UnavailableError("the Volume is full")
+    scene.master.fate.submit(STORE_KIND, args)
+
+
+def test_replicas_stay_until_the_volume_has_the_files(scene: Scene) -> None:
+    to_volume_without_files(scene)
+    step_until(scene, "write")
+    assert replicas(scene) == [2, 2]
+    for host in scene.hosts:
+        host.trouble.clear()
+    VARIANTS["change_store to the Volume"].go_on(scene)
+    assert replicas(scene) == [0, 0]
+
+
+def test_red_replicas_go_although_the_volume_lacks_the_files(scene: Scene) -> None:
+    to_volume_without_files(scene)
+    with fault("a-move-needs-no-copies"):
+        step_until(scene, "place")
+    assert replicas(scene) == [0, 0], "the files are nowhere that the books name"
+
+
+def test_n1_a_late_name_of_an_earlier_leader_is_hidden_after_a_move(scene: Scene) -> None:
+    play = VARIANTS["change_store to the Volume"]
+    args = play.prepare(scene)
+    row = rows(scene)[0]
+    before = scene.world.table.get(row, ("tablet", "segment"))
+    assert before is not None
+    play.run(scene, args)
+    state = FlushState.decode(before.cells[keys.FLUSH].value)
+    late = FlushState(state.flush_id + 1, {}, 9, 9, {}, (), ("tables/1/t-00000/late.parquet",))
+    scene.world.table.put([RowPut(row, {keys.FLUSH: late.encode()})], late.flush_id)
+    after = scene.world.table.get(row, ("tablet", "segment"))
+    assert after is not None
+    named = FlushState.decode(after.cells[keys.FLUSH].value)
+    assert named.flush_id > late.flush_id
+    assert named.segments == tuple(sorted(keys.parse_file(uri) for uri in after.family("segment")))
+    assert named.segments == tuple(sorted(keys.parse_file(uri) for uri in before.family("segment"))), (
+        "the Volume has the files under the names that the hosts have"
+    )
+
+
+def test_tables_move_when_their_tablets_are_elsewhere_and_enough_hosts_live(scene: Scene) -> None:
+    SCENES[STORE_KIND].prepare(scene)
+    table_id = scene.world.config().table_named(NAME).table_id
+    found = [scene.world.table.get(row, ("tablet", "location", keys.REPLICA_FAMILY)) for row in rows(scene)]
+    views = [tablet_view(row) for row in found if row is not None]
+    two, one = TableProperties.model_validate({"table.replicas": 2}), TableProperties()
+    assert tables_elsewhere(views, {table_id: two}, 2) == {table_id}
+    assert tables_elsewhere(views, {table_id: two}, 1) == set(), "it would wait for hosts that are not there"
+    assert tables_elsewhere(views, {table_id: one}, 0) == set()
+    assert tables_elsewhere(views, {}, 3) == set(), "the table is being made or deleted"
