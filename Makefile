@@ -9,7 +9,8 @@ PY := .venv/bin/python
 METADATA ?= sqlite
 PYTEST_ARGS ?=
 WORKERS ?= 2
-ROUNDS ?= 10
+ROUNDS ?= 20
+PAIR_ROUNDS ?= 10
 SCHEDULES ?= 200
 SEED ?=
 UPGRADE ?= 0
@@ -63,12 +64,12 @@ bench: ## Measure, and write the figures beside their references
 	@docker/venv.sh
 	@$(PY) -m tests.benchmarks
 
-soak: ## Run clusters under random faults of processes, network, disk, HBase, and under attack by holders of secrets (ROUNDS=10, SCHEDULES=200 simulated ones before; SEED=... to repeat a run)
+soak: ## Run clusters under random faults of processes, network, disk, HBase, and under attack by holders of secrets (ROUNDS=20 of three hosts, PAIR_ROUNDS=10 of one; SCHEDULES=200 simulated ones before; SEED=... to repeat a run)
 	@docker/system-deps.sh runtime
 	@docker/venv.sh
 	@docker/system-deps.sh hbase
 	@docker/hbase/assemble.sh
-	@$(PY) -m tests.soak --rounds $(ROUNDS) --schedules $(SCHEDULES) $(if $(SEED),--seed $(SEED))
+	@$(PY) -m tests.soak --rounds $(ROUNDS) --pair-rounds $(PAIR_ROUNDS) --schedules $(SCHEDULES) $(if $(SEED),--seed $(SEED))
 
 mutants: ## Change the code in one place at a time, and list what no test notices (MUTANTS=40; SEED=... to repeat a run)
 	@docker/system-deps.sh runtime

@@ -1,8 +1,10 @@
 """Task slots for the runs of peers: a slow or dead peer never takes the slots of another one.
 
-A peer has at most ``per_peer`` slots; a peer whose last run failed counts as suspect and has one; all suspects together
-have at most half of the slots, so that healthy peers always find some; and few runs of one peer may wait, so that they
-do not use the threads of other peers.
+A run gets slots until its peer has ``per_peer`` of them. Each further run of the peer gets one, until the peer has half
+of all slots: each tserver has runs of its own, and one that waited would wait as long as the run of another tserver
+lasts. A peer whose last run failed counts as suspect and has one slot; all suspects together have at most half of the
+slots, so that healthy peers always find some; and few runs of one peer may wait, so that they do not use the threads of
+other peers.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ def grant(
     free = total - sum(in_use.values())
     own = in_use.get(peer, 0)
     if peer not in suspects:
-        return max(0, min(wanted, per_peer - own, free))
+        further = int(own < total // 2)
+        return max(0, min(wanted, max(per_peer - own, further), free))
     of_suspects = sum(count for name, count in in_use.items() if name in suspects)
     return max(0, min(1 - own, total // 2 - of_suspects, free))
 

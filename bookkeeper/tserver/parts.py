@@ -119,7 +119,8 @@ class TabletParts:
         """The tablets served here, with the problems of some of them."""
         tablets = self.registry.all()
         problems = [TabletProblem(t.extent, why) for t in tablets if (why := "; ".join(t.problems))]
-        return ServedTablets(tuple(tablet.extent for tablet in tablets), tuple(problems))
+        without_room = [t.extent for t in tablets if t.lacks_room and self.leading.led.find(t) is not None]
+        return ServedTablets(tuple(tablet.extent for tablet in tablets), tuple(problems), tuple(without_room))
 
     def split_point(self, extent: Extent, row_bytes_max: int) -> SplitPoint:
         """The row near the middle of a tablet's segments. Raises NotServingError, CorruptionError, UnavailableError."""

@@ -15,7 +15,7 @@ from bookkeeper.client import Client, Mutation
 from bookkeeper.rpc.contract.messages import TabletLocation
 from bookkeeper.standalone.joining import local_directory
 from tests.support.cluster import Cluster
-from tests.support.workloads_pair import SETTINGS
+from tests.support.workloads_clusters import SETTINGS
 
 pytestmark = pytest.mark.integration
 

@@ -29,7 +29,7 @@ LONGER_THAN_A_REQUEST_MS = 16_000
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     try:
-        made = Pair(tmp_path_factory.mktemp("kills-hbase"), SEED, "hbase").__enter__()
+        made = Pair(tmp_path_factory.mktemp("kills-hbase"), SEED, store="hbase").__enter__()
     except HBaseUnavailableError as unavailable:
         pytest.skip(str(unavailable))
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from bookkeeper.client import Client, Mutation
 from bookkeeper.errors import NotFoundError, TransientError
 from bookkeeper.standalone.joining import join_cluster, local_directory
 from tests.support.cluster import Cluster
+from tests.support.workloads_clusters import SETTINGS as PAIR
 
 pytestmark = pytest.mark.integration
 
@@ -23,12 +25,14 @@ OLD = [b"old-%03d" % number for number in range(50)]
 TAIL = [b"tail-%03d" % number for number in range(50)]
 NEW = [b"new-%03d" % number for number in range(50)]
 PROPERTIES = {"table.replicas": "3", "table.failover": "2000"}
+VERSIONS = {"table.versions.max": "50"}
+"""More than any cell gets: so that a record that is applied twice shows, as a version more."""
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Three hosts with their own logs."""
-    overrides = {"standalone.hosts": 3, "storage.logs": "host", "master.scan_interval_ms": 500}
+    overrides = {**PAIR, "standalone.hosts": 3, "storage.logs": "host", "master.scan_interval_ms": 500}
     with Cluster(tmp_path / "own", "own", tservers=1, overrides=overrides) as made:
         yield made
 
@@ -149,20 +153,35 @@ def test_a_disk_is_destroyed_and_an_operator_accepts_the_loss(cluster: Cluster) 
     assert values(client) == everything | {TAIL[0]: b"4"}
 
 
-def test_a_leaders_host_goes_away_and_its_rows_come_back_once(cluster: Cluster) -> None:
+def found(client: Client) -> Counter[tuple[bytes, bytes]]:
+    """How many versions there are of each row and value."""
+    return Counter((cell.row, cell.value) for cell in client.scan("t").cells())
+
+
+@pytest.mark.spark
+def test_a_leaders_host_goes_away_and_its_rows_come_back_once(cluster: Cluster, tmp_path: Path) -> None:
     client = cluster.client
-    client.tables.create("t", properties=PROPERTIES)
-    host = further_leader(cluster)
-    write(client, OLD, b"1")
-    client.tables.flush("t")
-    cluster.wait_until(lambda: is_named(cluster), "a named state with the rows")
-    write(client, TAIL, b"2")
-    with away(cluster, host):
-        cluster.wait_until(lambda: leader(cluster) not in ("", host), "another leader")
-        assert values(client) == dict.fromkeys(OLD, b"1")
-        write(client, [*NEW, TAIL[0]], b"3")
-    cluster.wait_until(lambda: is_alive(cluster, host), f"{host} is back")
-    everything = dict.fromkeys(OLD, b"1") | dict.fromkeys(TAIL, b"2") | dict.fromkeys([*NEW, TAIL[0]], b"3")
-    cluster.wait_until(lambda: values(client) == everything, "the rows of the tail")
-    client.tables.flush("t")
-    assert values(client) == everything
+    with Cluster(tmp_path / "east", "east", tservers=1, overrides=PAIR) as east:
+        client.tables.create("t", properties=PROPERTIES | VERSIONS)
+        east.client.tables.create("t", properties=VERSIONS)
+        client.replication.define_cluster("east", east.quorum)
+        east.client.replication.define_cluster("own", cluster.quorum)
+        client.replication.enable("t", "east")
+        host = further_leader(cluster)
+        write(client, OLD, b"1")
+        client.tables.flush("t")
+        cluster.wait_until(lambda: is_named(cluster), "a named state with the rows")
+        write(client, TAIL, b"2")
+        with away(cluster, host):
+            cluster.wait_until(lambda: leader(cluster) not in ("", host), "another leader")
+            assert values(client) == dict.fromkeys(OLD, b"1")
+            write(client, [*NEW, TAIL[0]], b"3")
+        cluster.wait_until(lambda: is_alive(cluster, host), f"{host} is back")
+        written = {b"1": OLD, b"2": TAIL, b"3": [*NEW, TAIL[0]]}
+        once = Counter((row, value) for value, rows in written.items() for row in rows)
+        cluster.wait_until(lambda: found(client) == once, "each row of the tail once")
+        client.tables.flush("t")
+        cluster.wait_until(lambda: lost_logs(cluster) == () and warnings(cluster) == [""], "the books have no lost log")
+        assert not client.replication.wait("t", timeout_ms=120_000)
+        assert found(east.client) == once
+        assert found(client) == once

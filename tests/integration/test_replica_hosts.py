@@ -1,7 +1,8 @@
-"""Hosts of a cluster are killed, wiped, moved away and stopped under load, and no table with several replicas minds.
+"""Hosts of a cluster are killed, wiped, moved away, stopped, filled, damaged and drained under load, and no table with
+several replicas minds.
 
-One cluster of three hosts with a peer lives through all the faults of this file, so later tests stand on what earlier
-ones left.
+Two clusters of three hosts each live through all the faults of this file, so later tests stand on what earlier ones
+left. `make soak` does the same at random.
 """
 
 from __future__ import annotations
@@ -10,74 +11,72 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.workloads_hosts import HOSTS, Trio
+from bookkeeper.clock import SystemClock
+from tests.soak.host_plan import HostFault, HostStep
+from tests.soak.host_rounds import HostRounds
+from tests.soak.trace import Trace
+from tests.support.workloads_hosts import FIRST, MOVABLE, SMALL, Trios
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
 
 SEED = 20_261
-BEFORE = 8
+BEFORE = 6
 """Batches of each workload that are written before a fault."""
-MEANWHILE = 10
+MEANWHILE = 8
 
 
 @pytest.fixture(scope="module")
-def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
-    with Trio(tmp_path_factory.mktemp("hosts"), SEED) as running:
-        yield running
+def rounds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostRounds]:
+    with Trios(tmp_path_factory.mktemp("hosts"), SEED) as running:
+        yield HostRounds(running, Trace(SystemClock()))
 
 
-def check(trio: Trio) -> None:
-    """Every host has its copies, and both clusters have each cell."""
-    trio.wait_whole()
-    trio.check()
+def inner(fault: HostFault, side: str, host: str = "", pick: int = 0) -> HostStep:
+    return HostStep(fault, side, host, before=2, pick=pick)
 
 
-def test_killed_leaders_lose_nothing(trio: Trio) -> None:
-    with trio.load():
-        for _ in range(3):
-            trio.wait_written(BEFORE)
-            trio.kill(trio.leader())
-            trio.wait_written(MEANWHILE)
-    check(trio)
+def step(fault: HostFault, side: str, host: str = "", *inner: HostStep) -> HostStep:
+    return HostStep(fault, side, host, BEFORE, MEANWHILE, inner)
 
 
-def test_all_hosts_may_die_at_once(trio: Trio) -> None:
-    with trio.load():
-        trio.wait_written(BEFORE)
-        for host in HOSTS:
-            trio.kill(host)
-        trio.wait_written(MEANWHILE)
-    check(trio)
+def test_killed_leaders_lose_nothing(rounds: HostRounds) -> None:
+    leader = rounds.trios.hosted["west"].leader()
+    rounds.play([step(HostFault.KILL, "west", leader), step(HostFault.KILL, "west", FIRST)])
 
 
-def test_a_leader_stays_away_and_is_back_with_its_disk(trio: Trio) -> None:
-    with trio.load():
-        trio.wait_written(BEFORE)
-        with trio.away(trio.leader()):
-            trio.wait_written(MEANWHILE)
-        trio.wait_written(MEANWHILE)
-    check(trio)
+def test_all_hosts_may_die_at_once(rounds: HostRounds) -> None:
+    rounds.play([step(HostFault.KILL_ALL, "west"), step(HostFault.KILL_ALL, "east")])
 
 
-def test_a_wiped_leader_is_back_with_an_empty_disk_and_gets_its_replicas_again(trio: Trio) -> None:
-    with trio.load():
-        for _ in range(2):
-            trio.wait_written(BEFORE)
-            with trio.wiped(trio.leader()):
-                trio.wait_written(MEANWHILE)
-            trio.wait_voting()
-    check(trio)
+def test_a_host_is_back_with_its_disk_after_many_changes(rounds: HostRounds) -> None:
+    rounds.play([step(HostFault.AWAY, "west", MOVABLE, inner(HostFault.SPLIT, "west", pick=1))])
 
 
-def test_a_leader_that_goes_on_after_its_lease_changes_nothing(trio: Trio) -> None:
-    with trio.load():
-        trio.wait_written(BEFORE)
-        with trio.stopped(trio.leader()):
-            trio.wait_written(MEANWHILE)
-        trio.wait_written(MEANWHILE)
-    check(trio)
+def test_wiped_hosts_get_their_replicas_again(rounds: HostRounds) -> None:
+    wiped = step(HostFault.WIPE, "west", rounds.trios.hosted["west"].leader())
+    rounds.play([wiped, step(HostFault.DESTROY, "west", MOVABLE)])
 
 
-def test_afterwards_nothing_is_left_behind(trio: Trio) -> None:
-    trio.wait_settled()
-    check(trio)
+def test_a_leader_that_goes_on_after_its_lease_changes_nothing(rounds: HostRounds) -> None:
+    leader = rounds.trios.hosted["west"].leader()
+    rounds.play([step(HostFault.STOP, "west", leader, inner(HostFault.FLUSH, "west"))])
+
+
+def test_a_full_disk_of_one_host_loses_nothing(rounds: HostRounds) -> None:
+    if rounds.trios.no_disk:
+        pytest.skip(rounds.trios.no_disk)
+    rounds.play([step(HostFault.FILL, "west", SMALL)])
+
+
+def test_damaged_files_of_one_host_are_mended(rounds: HostRounds) -> None:
+    leader = rounds.trios.hosted["west"].leader()
+    rounds.play([step(HostFault.FLIP, "west", leader, inner(HostFault.KILL, "west", MOVABLE))])
+
+
+def test_a_drained_host_leads_nothing_while_tablets_split(rounds: HostRounds) -> None:
+    leader = rounds.trios.hosted["west"].leader()
+    rounds.play([step(HostFault.DRAIN, "west", leader, inner(HostFault.SPLIT, "west", pick=2))])
+
+
+def test_afterwards_nothing_is_left_behind(rounds: HostRounds) -> None:
+    rounds.trios.wait_tidy()

@@ -19,7 +19,7 @@ from bookkeeper.client import Client, Mutation
 from bookkeeper.replay.journal import Shipped, read_journal
 from tests.support.cluster import Cluster
 from tests.support.workloads_books import leftovers, look
-from tests.support.workloads_pair import SETTINGS
+from tests.support.workloads_clusters import SETTINGS
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

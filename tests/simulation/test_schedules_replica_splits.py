@@ -1,6 +1,6 @@
 """Directed schedules of splits of tablets with replicas: halves in place, halves on chosen hosts, with deaths between.
 
-Each schedule is a function of a world. Rules: R1, R16, N3 and N4; requirements E-55 and E-56 of document 2.
+Each schedule is a function of a world. Rules: R1, R16, N3 and N4; requirements E-55 and E-56.
 """
 
 from __future__ import annotations

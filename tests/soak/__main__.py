@@ -1,8 +1,9 @@
 """Run clusters under random faults: ``python -m tests.soak --rounds N --seed S [--first R] [--directory DIR]``.
 
-First random schedules of three simulated clusters (``--schedules N``), then rounds with two real ones. Their books are
-in SQLite and in HBase in turns of :data:`TURN` rounds, each turn with clusters of its own. At the end of a turn a
-client and a peer with valid secrets send any bytes (``fuzz_round``).
+First random schedules of three simulated clusters (``--schedules N``). Then rounds with two real clusters of three
+hosts each (``--rounds N``), in turns of :data:`HOST_TURN` rounds. Then rounds with two real clusters of one host each
+(``--pair-rounds N``): their books are in SQLite and in HBase in turns of :data:`TURN` rounds, and at the end of a turn
+a client and a peer with valid secrets send any bytes (``fuzz_round``). Each turn has clusters of its own.
 
 Without ``--seed`` the seed is random. Exit codes: 0 when every round passed; 1 when one failed, with the seed, the
 trace and the directory of the clusters (kept, with all logs); 130 when the run was ended from outside.
@@ -24,13 +25,18 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.errors import BookkeeperError
 from tests.soak.faults import InvariantError
 from tests.soak.fuzz_round import run_fuzz_round
+from tests.soak.host_rounds import HostRounds
 from tests.soak.rounds import run_rounds
 from tests.soak.schedules import run_schedules
 from tests.soak.trace import Trace
 from tests.support.hbase import HBaseUnavailableError
+from tests.support.workloads_hosts import Trios
 from tests.support.workloads_pair import Pair, Store
 
-ROUNDS = 10
+ROUNDS = 20
+HOST_TURN = 50
+"""Rounds with the same two clusters of three hosts."""
+PAIR_ROUNDS = 10
 TURN = 5
 """Rounds with the books in one kind of store before it is the other one's turn."""
 STORES: tuple[Store, ...] = ("sqlite", "hbase")
@@ -41,9 +47,11 @@ ENDED_FROM_OUTSIDE = 130
 def main(arguments: list[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description="Clusters under random faults.")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"how many rounds (default {ROUNDS})")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of three hosts (default {ROUNDS})")
     parser.add_argument("--seed", type=int, help="decides faults, moments and data (default: a random one)")
-    parser.add_argument("--first", type=int, default=1, help="number of the first round, to repeat a later one")
+    parser.add_argument("--first", type=int, default=1, help="number of the first of them, to repeat a later one")
+    parser.add_argument("--pair-rounds", type=int, default=PAIR_ROUNDS, help=f"of one host (default {PAIR_ROUNDS})")
+    parser.add_argument("--first-pair-round", type=int, default=1, help="number of the first of them")
     parser.add_argument("--schedules", type=int, default=SCHEDULES, help=f"simulated ones (default {SCHEDULES})")
     parser.add_argument("--first-schedule", type=int, help="seed of the first one (default: a thousand times --seed)")
     parser.add_argument("--directory", type=Path, help="the directory of the clusters (default: a temporary directory)")
@@ -53,18 +61,15 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended from outside, it cleans up, too
     trace = Trace(SystemClock())
-    trace.say(f"seed {seed}, {options.rounds} rounds from {options.first} on, clusters in {directory}")
+    counts = f"{options.rounds} rounds of three hosts, {options.pair_rounds} of one host"
+    trace.say(f"seed {seed}, {counts}, clusters in {directory}")
     first_schedule = 1_000 * seed if options.first_schedule is None else options.first_schedule
     try:
         run_schedules(directory, range(first_schedule, first_schedule + options.schedules), trace)
-        for rounds in turns(options.first, options.rounds):
-            store = store_of(rounds[0])
-            trace.say(f"rounds {rounds[0]} to {rounds[-1]}: the books are in {store}")
-            with Pair(directory / f"rounds-{rounds[0]}", seed, store) as pair:
-                if pair.no_disk:
-                    trace.say(f"WITHOUT full disks: {pair.no_disk}")
-                run_rounds(pair, seed, rounds, trace)
-                run_fuzz_round(pair, seed + rounds[-1], trace)
+        for rounds in turns(options.first, options.rounds, HOST_TURN):
+            run_host_turn(directory / f"hosts-{rounds[0]}", seed, rounds, trace)
+        for rounds in turns(options.first_pair_round, options.pair_rounds, TURN):
+            run_pair_turn(directory / f"rounds-{rounds[0]}", seed, rounds, trace)
     except (InvariantError, BookkeeperError, HBaseUnavailableError) as error:
         print(f"\nFAILED: {error}\n\nseed {seed}; what happened, last lines:", *trace.lines, sep="\n")
         print(f"\nthe clusters and their logs are kept in {directory}")
@@ -72,10 +77,30 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         trace.say(f"ended from outside; logs are in {directory}")
         return ENDED_FROM_OUTSIDE
-    trace.say(f"{options.schedules} schedules and {options.rounds} rounds held")
+    trace.say(f"{options.schedules} schedules, {counts} held")
     if options.directory is None:
         shutil.rmtree(directory)
     return 0
+
+
+def run_host_turn(directory: Path, seed: int, rounds: range, trace: Trace) -> None:
+    """Rounds with two clusters of three hosts each. Raises InvariantError, BookkeeperError."""
+    trace.say(f"rounds {rounds[0]} to {rounds[-1]} of three hosts")
+    with Trios(directory, seed) as trios:
+        if trios.no_disk:
+            trace.say(f"WITHOUT full disks: {trios.no_disk}")
+        HostRounds(trios, trace).run(seed, rounds)
+
+
+def run_pair_turn(directory: Path, seed: int, rounds: range, trace: Trace) -> None:
+    """Rounds with two clusters of one host each. Raises InvariantError, BookkeeperError, HBaseUnavailableError."""
+    store = store_of(rounds[0])
+    trace.say(f"rounds {rounds[0]} to {rounds[-1]} of one host: the books are in {store}")
+    with Pair(directory, seed, store=store) as pair:
+        if pair.no_disk:
+            trace.say(f"WITHOUT full disks: {pair.no_disk}")
+        run_rounds(pair, seed, rounds, trace)
+        run_fuzz_round(pair, seed + rounds[-1], trace)
 
 
 def store_of(number: int) -> Store:
@@ -83,9 +108,9 @@ def store_of(number: int) -> Store:
     return STORES[(number - 1) // TURN % len(STORES)]
 
 
-def turns(first: int, count: int) -> list[range]:
-    """Consecutive rounds with the same store."""
-    borders = [first, *(n for n in range(first + 1, first + count) if (n - 1) % TURN == 0), first + count]
+def turns(first: int, count: int, length: int) -> list[range]:
+    """Consecutive rounds with the same clusters, at most ``length`` of them."""
+    borders = [first, *(n for n in range(first + 1, first + count) if (n - 1) % length == 0), first + count]
     return [range(start, stop) for start, stop in itertools.pairwise(borders) if start < stop]
 
 

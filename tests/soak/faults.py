@@ -27,7 +27,8 @@ from tests.support.cluster import Cluster
 from tests.support.hbase_home import HBaseHome
 from tests.support.strait import Strait
 from tests.support.volumes import MACHINE, name_at
-from tests.support.workloads_pair import READY_S, Pair, jvms_of
+from tests.support.workloads_clusters import READY_S
+from tests.support.workloads_pair import Pair, jvms_of
 
 SPARE_MS = 1_000
 SAYS_FULL = " is full: "

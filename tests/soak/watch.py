@@ -1,14 +1,14 @@
 """A watch over the books of both clusters while faults strike; it notes each broken law (docs/design/rules.md).
 
 It reads the metadata tables again and again, and has no lines when every rule holds: no log that a target lacks is gone
-(L2), no finished offset and no high-water of a receiver goes back (L3), no target is further than its log (L1 and R15).
-It only reads; a store that does not answer is read again later.
+(L2), no finished offset and no high-water of a receiver goes back (L3), no target is further than its log (L1 and R15),
+and no tablet is in an older state than before. It only reads; a store that does not answer is read again later.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,12 +25,22 @@ from tests.support.volumes import path_of
 LOOK_MS = 500
 LINES_MAX = 20
 
+Broken = Callable[[str, Sequence[Row]], list[str]]
+"""Looks for other broken laws in the rows of a cluster of this name; a law counts as broken if a second look at rows
+that are read later finds the same.
+"""
+
 Marks = dict[tuple[str, ...], int]
 """Offsets that may only rise, each by its file or tablet and its target or stream."""
 
 
+def nothing_else(_name: str, _rows: Sequence[Row]) -> list[str]:
+    """No other laws."""
+    return []
+
+
 def marks_of(rows: Iterable[Row]) -> Marks:
-    """Finished offsets by file and target, high-waters by tablet and stream."""
+    """Finished offsets by file and target, high-waters by tablet and stream, named states by tablet and directory."""
     found: Marks = {}
     for row in rows:
         if row.key.startswith(keys.REPL_PREFIX):
@@ -40,6 +50,8 @@ def marks_of(rows: Iterable[Row]) -> Marks:
                     found[place] = values.decode_status(cell.value).replication_finished_offset
         elif keys.is_tablet(row) and keys.FLUSH in row.cells:
             state = values.FlushState.decode(row.cells[keys.FLUSH].value)
+            if keys.DIR in row.cells:
+                found["state", repr(row.key), values.decode_dir(row.cells[keys.DIR].value)] = state.flush_id
             for stream, offset in state.high_water.items():
                 found["high-water", repr(row.key), repr(stream)] = offset
     return found
@@ -91,6 +103,7 @@ class Watch:
     name: str
     table: MetadataTable
     exists: Callable[[str], bool]
+    broken: Broken = nothing_else
     lines: list[str] = field(default_factory=list)
     looks: int = 0
     _marks: Marks = field(default_factory=dict)
@@ -104,6 +117,9 @@ class Watch:
         gone = {file for file in lacking(rows) if not self.exists(file)}
         still = lacking(row for row in map(self.table.get, map(keys.repl_row, sorted(gone))) if row is not None)
         self._note([f"{file} is gone, and a target lacks a part of it" for file in sorted(still)])
+        if found := self.broken(self.name, rows):
+            later = set(self.broken(self.name, list(self.table.scan())))
+            self._note([line for line in found if line in later])
         self.looks += 1
 
     def _note(self, lines: list[str]) -> None:
@@ -116,10 +132,12 @@ def is_there(settings: Settings, file: str) -> bool:
 
 
 @contextmanager
-def watching(clusters: Mapping[str, Settings], clock: Clock) -> Iterator[list[Watch]]:
+def watching(clusters: Mapping[str, Settings], clock: Clock, broken: Broken = nothing_else) -> Iterator[list[Watch]]:
     """Look at the books of clusters again and again inside the block."""
     stop = threading.Event()
-    watches = [Watch(name, books_of(settings), partial(is_there, settings)) for name, settings in clusters.items()]
+    watches = [
+        Watch(name, books_of(settings), partial(is_there, settings), broken) for name, settings in clusters.items()
+    ]
 
     def run() -> None:
         while not clock.wait(stop, LOOK_MS):

@@ -26,6 +26,7 @@ from bookkeeper.master.index.shipments import Report, Shipment, Shipments
 from bookkeeper.master.operations import clusters, export, streams, table_lifecycle
 from bookkeeper.master.placement import placement, tablet_balance
 from bookkeeper.master.placement.load_retries import LoadRetries
+from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine import quarantined_ranges
 from bookkeeper.master.reign import books_proof, leader
 from bookkeeper.master.reign.reign_stores import ReignStores
@@ -194,6 +195,11 @@ MASTER_FAULTS: dict[str, Fault] = {
         LoadRetries.may_try,
         lambda self, row: True,  # noqa: ARG005
         "a tablet that can't be loaded has its logs read again in each cycle",
+    ),
+    "full-hosts-keep-their-tablets": Fault(
+        Placement._leave_full_hosts,
+        lambda self, tablets, may_move: None,  # noqa: ARG005
+        "a tablet refuses writes because one host has no room, although others could lead it",
     ),
     "barriers-beyond-a-few-are-dropped": Fault(
         barriers.coarser_barriers,

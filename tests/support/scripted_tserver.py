@@ -52,6 +52,8 @@ class ScriptedTServer:
     """How often it was told to load each."""
     problems: list[TabletProblem] = field(default_factory=list)
     """The problems that it reports of its tablets."""
+    without_room: tuple[Extent, ...] = ()
+    """Tablets for whose next segment its host has no room."""
     points: dict[Extent, SplitPoint] = field(default_factory=dict)
     """The rows near the middle of its tablets."""
     marks: list[FileMark] = field(default_factory=list)
@@ -95,7 +97,7 @@ class ScriptedTServer:
     def tablets(self) -> ServedTablets:
         self._may("tablets")
         with self.lock:
-            return ServedTablets(tuple(self.held), tuple(self.problems))
+            return ServedTablets(tuple(self.held), tuple(self.problems), self.without_room)
 
     def split_point(self, extent: Extent, row_bytes_max: int) -> SplitPoint:
         self._may("split_point")

@@ -139,6 +139,13 @@ SHIPPING_FAULTS: dict[str, Fault] = {
         ),
         "an offline peer delays another",
     ),
+    "runs-wait-for-other-tservers": Fault(
+        slots.grant,
+        lambda total, per_peer, held, suspects, peer, wanted: max(  # noqa: ARG005
+            0, min(wanted, per_peer - held.get(peer, 0), total - sum(held.values()))
+        ),
+        "of three tservers on two cores one ships nothing while the others do",
+    ),
     "names-are-used-twice": Fault(
         file_store.take_name,
         lambda temporary, target, ops: temporary.replace(target) is not None,  # noqa: ARG005

@@ -1,7 +1,8 @@
-"""Three hosts that replicate their tablets, with workloads on them and a peer cluster that gets everything.
+"""Two clusters of three hosts each that replicate their tablets, with workloads on one of them that the other one gets.
 
-Arrives: a directory and a seed. Leaves: :class:`Trio`: kill, wipe, move away and stop a host while data is written, and
-say how hosts, books and peer differ from what was acknowledged. Nothing outlives the test: supervisors end with it.
+Arrives: a directory and a seed. Leaves: :class:`Trios`, and for each cluster :class:`HostedCluster`: kill, wipe, move
+away, stop and fill a host while data is written, and say which replicas are not what the books name. Nothing outlives
+the test: supervisors end with it.
 """
 
 from __future__ import annotations
@@ -9,181 +10,213 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import psutil
 
-from bookkeeper.clock import SystemClock
+from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import TransientError
+from bookkeeper.master.status_report import NEEDS_HELP, WARNING
 from bookkeeper.metadata import keys
 from bookkeeper.rpc.contract.host_messages import ReplicaStanding, TabletReplicas
 from bookkeeper.standalone.joining import join_cluster, local_directory
 from tests.soak.takeover import has_ended
 from tests.support.cluster import Cluster
+from tests.support.small_disk import NoMountError, SmallDisk, small_disk
 from tests.support.workloads import LinkedList, Mix, Workload
 from tests.support.workloads_books import leftovers, look
-from tests.support.workloads_pair import SETTINGS as PAIR_SETTINGS
-from tests.support.workloads_run import Loader, check_workload
+from tests.support.workloads_clusters import READY_S, SETTINGS, TwoClusters
+from tests.support.workloads_run import Loader
 
 FIRST = "host1"
 HOSTS = (FIRST, "host2", "host3")
-LIMIT_S = 120.0
+MOVABLE = "host2"
+"""The host whose directory may be renamed and destroyed."""
+SMALL = "host3"
+"""The host whose directory is a small disk, where this user may mount one."""
+DISK_BYTES = 256 << 20
+ROOM_LEFT_BYTES = 8 << 10
+"""Less than a segment. A host that tries to write one frees as much again and again."""
+LOCKED_S = 2.0
+"""A running process has a lock of a store for less."""
+
 PROPERTIES = {
-    "table.replicas": "3",
     "table.flush.memtable_bytes": "32768",
     "table.compaction.segments_max": "4",
 }
-SETTINGS: dict[str, object] = {
-    **PAIR_SETTINGS,
+REPLICAS = {"links": 3, "mix": 2, "plain": 1}
+"""Replicas of each table. With two, a drained or lost host is replaced by the third one."""
+HOST_SETTINGS: dict[str, object] = {
+    **SETTINGS,
     "master.scan_interval_ms": 500,
     "standalone.hosts": len(HOSTS),
     "replicas.repair_after_ms": 2_000,
+    "replicas.check_interval_ms": 1_000,
 }
-"""States are made, merged and named all the time; a host that is away is replaced soon, if there is one."""
+"""States are made, merged and named all the time; a host that is away is replaced soon, if there is one, and damaged
+files are found soon.
+"""
 
 
 @dataclass(slots=True)
-class Trio:
-    """A context manager: the cluster ``west`` of three hosts and the peer ``east`` of one run inside, tables are made
-    and replicated, nothing is written yet.
-    """
+class HostedCluster:
+    """The hosts of one cluster. ``replicas_of``: how many replicas each table has; ``disk``: that of :data:`SMALL`."""
 
-    directory: Path
-    seed: int
-    west: Cluster = field(init=False)
-    east: Cluster = field(init=False)
-    loaders: list[Loader] = field(default_factory=list)
-    _cleanup: ExitStack = field(default_factory=ExitStack)
+    cluster: Cluster
+    replicas_of: Mapping[str, int]
+    disk: SmallDisk | None
+    clock: Clock = field(default_factory=SystemClock)
 
-    def __enter__(self) -> Self:
-        with ExitStack() as cleanup:
-            self.west = Cluster(self.directory / "west", "west", 1, overrides=SETTINGS)
-            self.east = Cluster(self.directory / "east", "east", 1, overrides=PAIR_SETTINGS)
-            for cluster in (self.west, self.east):
-                cleanup.callback(cluster.stop)
-                cluster.launch()
-            for cluster in (self.west, self.east):
-                cluster.wait_ready()
-            self._make_tables()
-            self._cleanup = cleanup.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._cleanup.close()
-
-    def _make_tables(self) -> None:
-        workloads: list[Workload] = [LinkedList(self.seed, splits=(b"8",)), Mix(self.seed)]
-        for workload in workloads:
-            tables = self.west.client.tables
-            tables.create(workload.table, workload.splits, workload.groups, PROPERTIES)
-            self.east.client.tables.create(workload.table, workload.splits, workload.groups)
-        self.west.client.replication.define_cluster("east", self.east.quorum)
-        for workload in workloads:
-            self.west.client.replication.enable(workload.table, "east")
-        self.loaders = [Loader(self.west.client, workload, SystemClock()) for workload in workloads]
-
-    # ---- load
-
-    @contextmanager
-    def load(self) -> Iterator[None]:
-        """The workloads go on while the block runs; at its end everything that was sent is acknowledged."""
-        for loader in self.loaders:
-            loader.start()
-        try:
-            yield
-        finally:
-            with ExitStack() as stops:
-                for loader in self.loaders:
-                    stops.callback(loader.stop)
-
-    def wait_written(self, batches: int) -> None:
-        """Return when every workload has written so many batches more than now."""
-        for loader, count in [(loader, loader.acknowledged + batches) for loader in self.loaders]:
-            loader.wait_acknowledged(count, LIMIT_S)
-
-    # ---- hosts
+    # ---- faults
 
     def leader(self) -> str:
-        """A further host that leads a tablet; the first host is killed as long as it leads them all."""
-        found: list[str] = []
+        """A host that leads a tablet; the first host only if it leads them all."""
+        found: set[str] = set()
 
-        def is_another() -> bool:
-            leaders = [one.host for tablet in self.replicas() for one in tablet.replicas if one.leads]
-            found[:] = [host for host in leaders if host != FIRST]
-            if leaders and not found:
-                role = _role(FIRST)
-                self.west.wait_restarted(role, self.west.kill9(role))
+        def is_led() -> bool:
+            found.update(one.host for tablet in self.replicas() for one in tablet.replicas if one.leads)
             return bool(found)
 
-        self.west.wait_until(is_another, "leader on a further host", LIMIT_S)
-        self.wait_live(set(HOSTS))
-        return found[0]
+        self.cluster.wait_until(is_led, "leader of a tablet", READY_S)
+        return max(found)
+
+    def home(self, host: str) -> Path:
+        """The directory of a host."""
+        return self.cluster.directory if host == FIRST else local_directory(self.cluster.settings, host)
+
+    def homes(self) -> dict[str, Path]:
+        """The directories of all hosts."""
+        return {host: self.home(host) for host in HOSTS}
+
+    def process(self, host: str) -> psutil.Process:
+        """The tserver of a host."""
+        return psutil.Process(self.cluster.pid(role_of(host)))
 
     def kill(self, host: str) -> None:
         """End a host's tserver as a crash would; the supervisor starts it again at once."""
-        self.west.kill9(_role(host))
+        self.cluster.kill9(role_of(host))
+
+    def kill_all(self) -> None:
+        """As :meth:`kill`, of all hosts."""
+        for host in HOSTS:
+            self.kill(host)
+
+    def kill_master(self) -> None:
+        """As :meth:`kill`, of the master."""
+        self.cluster.kill9("master")
 
     @contextmanager
-    def away(self, host: str) -> Iterator[None]:
-        """A further host crashes, and its directory is away while the block runs."""
-        home = local_directory(self.west.settings, host)
-        elsewhere = home.with_name(f"{host}-away")
-        pid = self.west.pid(_role(host))
-        os.kill(pid, signal.SIGSTOP)
-        home.rename(elsewhere)
-        os.kill(pid, signal.SIGKILL)
+    def away(self) -> Iterator[None]:
+        """:data:`MOVABLE` crashes, and its directory is away while the block runs."""
+        home = self.home(MOVABLE)
+        elsewhere = home.with_name(f"{MOVABLE}-away")
+        self._lose(MOVABLE, home, elsewhere)
         try:
-            self.wait_live(set(HOSTS) - {host})
+            self.wait_live(set(HOSTS) - {MOVABLE})
             yield
         finally:
             elsewhere.rename(home)
         self.wait_live(set(HOSTS))
 
     @contextmanager
-    def wiped(self, host: str) -> Iterator[None]:
-        """A further host crashes and loses its directory; after the block it is back with an empty disk."""
-        home = local_directory(self.west.settings, host)
-        self.kill(host)
-        shutil.rmtree(home.rename(home.with_name(f"{host}-lost")))  # at once: the process starts again soon
-        self.wait_live(set(HOSTS) - {host})
-        yield
-        join_cluster(home, self.west.directory, host, overrides={"standalone.processes": ["tserver"]})
+    def destroyed(self) -> Iterator[None]:
+        """:data:`MOVABLE` crashes and loses its directory; after the block it is back with an empty disk."""
+        home = self.home(MOVABLE)
+        lost = home.with_name(f"{MOVABLE}-lost")
+        self._lose(MOVABLE, home, lost)
+        shutil.rmtree(lost)
+        try:
+            self.wait_live(set(HOSTS) - {MOVABLE})
+            yield
+        finally:
+            overrides = {"standalone.processes": ["tserver"]}
+            join_cluster(home, self.cluster.directory, MOVABLE, overrides=overrides)
         self.wait_live(set(HOSTS))
+
+    def wipe(self, host: str) -> None:
+        """A host crashes and loses all its replicas; the supervisor starts it again at once."""
+        replicas = self.home(host) / "replicas"
+        lost = replicas.with_name("replicas-lost")
+        self._lose(host, replicas, lost)
+        shutil.rmtree(lost)
+
+    def _lose(self, host: str, directory: Path, elsewhere: Path) -> None:
+        """Kill a host's tserver, which does nothing any more from the moment in which the directory is gone."""
+        pid = self.cluster.pid(role_of(host))
+        os.kill(pid, signal.SIGSTOP)
+        directory.rename(elsewhere)
+        os.kill(pid, signal.SIGKILL)
 
     @contextmanager
     def stopped(self, host: str) -> Iterator[None]:
         """A host's tserver stands still beyond its lease; after the block it goes on without a session, and ends. The
         supervisor stands still, too: it would kill the process first.
         """
-        victim = psutil.Process(self.west.pid(_role(host)))
+        victim = self.process(host)
         supervisor = victim.parent()
         assert supervisor is not None
         supervisor.suspend()
         try:
-            victim.suspend()
+            self._suspend(victim)
             self.wait_live(set(HOSTS) - {host})
             yield
             victim.resume()
-            self.west.wait_until(lambda: has_ended(victim), f"end of {host} without a session", LIMIT_S)
+            self.cluster.wait_until(lambda: has_ended(victim), f"end of {host} without a session", READY_S)
         finally:
+            victim.resume()
             supervisor.resume()
         self.wait_live(set(HOSTS))
 
+    def _suspend(self, victim: psutil.Process) -> None:
+        """Stop a process that has no lock of a store: with one it would stop the cluster, until its supervisor, which
+        stands still here, kills it.
+        """
+        settings = self.cluster.settings
+        stores = (settings.directory / "metadata.db", settings.coordination_dir / "coordination.db")
+        victim.suspend()
+        while not all(map(_takes_writes, stores)):
+            victim.resume()
+            victim.suspend()
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """Inside the block the disk of :data:`SMALL` has no room for a segment."""
+        assert self.disk is not None, "there is no small disk"
+        self.disk.fill(ROOM_LEFT_BYTES)
+        try:
+            yield
+        finally:
+            self.disk.release()
+
+    @contextmanager
+    def drained(self, host: str) -> Iterator[None]:
+        """Inside the block a host leads nothing, and has only the replicas that no other host may get."""
+        hosts = self.cluster.client.hosts
+        hosts.drain(host, True)
+        try:
+            self.cluster.wait_until(lambda: self._is_drained(host), f"drained {host}", READY_S)
+            yield
+        finally:
+            hosts.drain(host, False)
+
+    def _is_drained(self, host: str) -> bool:
+        ours = [(t, one) for t in self.replicas() for one in t.replicas if one.host == host]
+        return bool(self.replicas()) and all(not one.leads and len(t.replicas) == len(HOSTS) for t, one in ours)
+
+    # ---- waits
+
     def wait_live(self, hosts: set[str]) -> None:
         """Return when exactly these hosts have a session."""
-        self.west.wait_until(lambda: self.live() == hosts, f"live hosts {sorted(hosts)}", LIMIT_S)
+        self.cluster.wait_until(lambda: self.live() == hosts, f"live hosts {sorted(hosts)}", READY_S)
 
     def live(self) -> set[str]:
         """The hosts with a live session."""
-        with closing(open_coordination(self.west.settings)) as coordination:
+        with closing(open_coordination(self.cluster.settings)) as coordination:
             sessions = coordination.sessions("tserver")
         return {session.host.name for session in sessions if session.alive and session.host is not None}
 
@@ -191,77 +224,150 @@ class Trio:
 
     def replicas(self) -> Sequence[TabletReplicas]:
         """The replicas of all tablets; none while the master changes."""
-        client = self.west.client
+        client = self.cluster.client
         try:
-            ids = [client.tables.get(loader.workload.table).table_id for loader in self.loaders]
+            ids = [client.tables.get(table).table_id for table, count in self.replicas_of.items() if count > 1]
             return [tablet for table_id in ids for tablet in client.hosts.replicas(table_id)]
         except TransientError:
             return []
 
     def wait_voting(self) -> None:
-        """Return when each host votes for each tablet and holds something of it, also while data is written; raises
-        AssertionError that names what was not repaired.
+        """Return when as many hosts vote for each tablet as its table wants, and each has something of it, also while
+        data is written.
         """
-        self._wait_none(lambda: self._lacking(lambda one, _: one.held is not None), "not repaired")
+        self.cluster.wait_until(self._is_voting, f"copies on all hosts of {self.cluster.directory.name}", READY_S)
 
-    def wait_whole(self) -> None:
-        """Return when each host votes for each tablet and holds all files of the named state; raises AssertionError
-        that names which one does not.
+    def _is_voting(self) -> bool:
+        tablets = self.replicas()
+        return bool(tablets) and all(
+            len(voters) == self._wanted(tablet) and all(one.held is not None for one in voters)
+            for tablet in tablets
+            for voters in [_voters(tablet)]
+        )
+
+    def lacking(self) -> list[str]:
+        """The tablets of which other hosts vote than their table wants, or of which a voter lacks a file of the named
+        state or has a newer one; one line each. A replica that is to leave may stay for a while.
         """
-        self._wait_none(lambda: self._lacking(_has_named), "not copied")
-
-    def _lacking(self, suffices: Callable[[ReplicaStanding, int], bool]) -> list[str]:
         tablets = self.replicas()
         lines = [] if tablets else ["the master does not answer"]
         for tablet in tablets:
-            voters = {one.host for one in tablet.replicas if one.role == "voter" and suffices(one, tablet.named)}
-            lines += [f"{tablet}: not on {host}" for host in HOSTS if host not in voters]
+            wanted = self._wanted(tablet)
+            voters = _voters(tablet)
+            if len(voters) != wanted:
+                lines.append(f"{tablet.extent}: {len(voters)} voters of {len(tablet.replicas)} replicas, not {wanted}")
+            lines += [f"{tablet.extent}: {_said(one, tablet)}" for one in voters if not _is_equal(one, tablet.named)]
         return lines
 
-    # ---- afterwards
+    def _wanted(self, tablet: TabletReplicas) -> int:
+        names = {self.cluster.client.tables.get(table).table_id: count for table, count in self.replicas_of.items()}
+        return names[tablet.extent.table_id]
 
-    def check(self) -> None:
-        """Everything is on both clusters, cell by cell, and nothing else is."""
-        for loader in self.loaders:
-            left = self.west.client.replication.wait(loader.workload.table, "east", timeout_ms=int(LIMIT_S * 1_000))
-            assert not left, f"not replicated after {LIMIT_S:.0f} s: {left}"
-        clients = (self.west.client, self.east.client)
-        problems = [line for loader in self.loaders for line in check_workload(loader, *clients)]
-        assert not problems, "\n".join(problems)
+    def asked_of_people(self) -> list[str]:
+        """Facts of the status that an operator has to act on, and ranges in quarantine."""
+        client = self.cluster.client
+        facts = client._master.call("status")
+        lines = [f"{name} {text}" for name, text in facts.items() if name.startswith((WARNING, NEEDS_HELP))]
+        for table in self.replicas_of:
+            lines += [f"in quarantine: {found}" for found in client.replication.quarantine(table)]
+        return lines
 
-    def wait_settled(self) -> None:
-        """Return when books and shared directories have nothing that is not needed; raises AssertionError if not. What
-        the books have for deletion goes after a time that is longer than a test.
+
+@dataclass(slots=True)
+class Trios(TwoClusters):
+    """Both clusters have three hosts."""
+
+    hosted: dict[str, HostedCluster] = field(default_factory=dict)
+    """By the cluster's name."""
+    no_disk: str = ""
+    """The reason why no small disk can be mounted."""
+    _disks: dict[str, SmallDisk] = field(default_factory=dict)
+
+    def _make(self) -> None:
+        self.west, self.east = (
+            Cluster(self.directory / name, name, 1, overrides=HOST_SETTINGS) for name in ("west", "east")
+        )
+        for name, cluster in self.clusters.items():
+            home = local_directory(cluster.settings, SMALL)
+            try:
+                self._disks[name] = self._cleanup.enter_context(small_disk(home, DISK_BYTES))
+                self._cleanup.callback(self._keep, home, self.directory / f"{name}-{SMALL}")
+            except NoMountError as error:
+                self.no_disk = str(error)
+
+    def _keep(self, home: Path, elsewhere: Path) -> None:
+        """The small disk goes: after a failure all of it stays, else its logs."""
+        if self.has_failed:
+            shutil.copytree(home, elsewhere, dirs_exist_ok=True)
+        elif (home / "logs").is_dir():
+            shutil.copytree(home / "logs", elsewhere / "logs", dirs_exist_ok=True)
+
+    def _connect(self) -> None:
+        workloads: list[Workload] = [
+            LinkedList(self.seed, splits=(b"8",)),
+            Mix(self.seed, splits=(b"row-0075",)),
+            LinkedList(self.seed + 1, 20, "plain", ()),
+        ]
+        for workload in workloads:
+            for cluster in self.clusters.values():
+                properties = {**PROPERTIES, "table.replicas": str(REPLICAS[workload.table])}
+                cluster.client.tables.create(workload.table, workload.splits, workload.groups, properties)
+        self._replicate(workloads)
+        self.loaders = [Loader(self.west.client, workload, self.clock) for workload in workloads]
+        for name, cluster in self.clusters.items():
+            self.hosted[name] = HostedCluster(cluster, REPLICAS, self._disks.get(name))
+
+    def wait_tidy(self) -> None:
+        """Return when books and shared directories have nothing that is not needed, besides files that go after a time
+        which is longer than a test; raises AssertionError that names it. Nothing is being written.
         """
-        self._wait_none(self._leftovers, "left behind")
+        self.wait_none(self._untidy, "left behind")
 
-    def _leftovers(self) -> list[str]:
+    def _untidy(self) -> list[str]:
+        self.flush()
         lines: list[str] = []
-        for cluster in (self.west, self.east):
-            for loader in self.loaders:
-                cluster.client.tables.flush(loader.workload.table)
+        for cluster in self.clusters.values():
             view = look(cluster.settings)
             going = [row.key.removeprefix(keys.DEL_PREFIX) for row in view.rows if row.key.startswith(keys.DEL_PREFIX)]
             names = [name.decode() for name in going]
             lines += [line for line in leftovers(view) if not any(name in line for name in names)]
         return lines
 
-    def _wait_none(self, lines: Callable[[], list[str]], what: str) -> None:
-        clock = SystemClock()
-        deadline_ns = clock.boot_ns() + int(LIMIT_S * 1e9)
-        found: list[str] = []
-
-        def is_over() -> bool:
-            found[:] = lines()
-            return not found or clock.boot_ns() > deadline_ns
-
-        self.west.wait_until(is_over, "end of the look", 2 * LIMIT_S)
-        assert not found, f"{what} after {LIMIT_S:.0f} s:\n" + "\n".join(found)
+    def wait_equal(self) -> None:
+        """Return when each replica has exactly the named state, after a flush; raises AssertionError that names the
+        ones that do not get there. Nothing is being written.
+        """
+        self.flush()
+        self.wait_none(lambda: [f"{n}: {line}" for n, one in self.hosted.items() for line in one.lacking()], "unequal")
 
 
-def _role(host: str) -> str:
+def _takes_writes(store: Path) -> bool:
+    with closing(sqlite3.connect(store, timeout=LOCKED_S)) as database:
+        try:
+            database.execute("BEGIN IMMEDIATE")
+            database.rollback()
+        except sqlite3.OperationalError:
+            return False
+    return True
+
+
+def role_of(host: str) -> str:
+    """The role of a host's tserver."""
     return "tserver1" if host == FIRST else f"{host}.tserver1"
 
 
-def _has_named(one: ReplicaStanding, named: int) -> bool:
-    return one.held is not None and (named == 0 or named in one.held.complete)
+def _voters(tablet: TabletReplicas) -> list[ReplicaStanding]:
+    return [one for one in tablet.replicas if one.role == "voter"]
+
+
+def _is_equal(one: ReplicaStanding, named: int) -> bool:
+    if named == 0:
+        return one.held is not None
+    return one.held is not None and one.held.root == named and named in one.held.complete
+
+
+def _said(one: ReplicaStanding, tablet: TabletReplicas) -> str:
+    held = one.held
+    if held is None:
+        return f"{one.host} has no replica of placement {one.placement}: {one.problem}"
+    return f"{one.host} has state {held.root} and all files of {list(held.complete)}, the books name {tablet.named}"

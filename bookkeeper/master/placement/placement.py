@@ -21,7 +21,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bookkeeper.clock import Clock
-from bookkeeper.errors import BookkeeperError, PermanentError, RefusedError, TransientError, is_away
+from bookkeeper.errors import (
+    BookkeeperError,
+    NoSpaceError,
+    PermanentError,
+    RefusedError,
+    TransientError,
+    is_away,
+)
 from bookkeeper.master.books.tserver_recovery import RESTORE
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.index.snapshot import TabletView
@@ -41,6 +48,11 @@ from bookkeeper.model import Extent, HostIdentity
 from bookkeeper.rpc.contract.messages import TabletAssignment
 
 LOG = logging.getLogger(__name__)
+
+LEADERLESS_MS = 60_000
+"""A tablet without a host that may lead waits so long before an operator has to act: a killed process is started again
+in less, and clients give up on a tablet that needs an operator.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +96,8 @@ class Placement:
     return_wait: ReturnWait = field(init=False)
     _waits: dict[bytes, str] = field(init=False, default_factory=dict)
     """Rows of tablets that wait for a host that has one of their logs, and the reason."""
+    _leaderless: dict[bytes, tuple[int, str]] = field(init=False, default_factory=dict)
+    """Rows of the tablets without a host that may lead: since when (boot clock, ns), and the reason."""
     _orders: TabletOrders = field(init=False)
     _retries: LoadRetries = field(init=False)
     _placing: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -102,10 +116,11 @@ class Placement:
 
     @property
     def warnings(self) -> Mapping[bytes, str]:
-        """Rows of served tablets with a problem, and of tablets that wait for a host or go on without a log, and why;
-        read by any thread.
+        """Rows of served tablets with a problem, and of tablets that wait for a host or a leader or go on without a
+        log, and why; read by any thread.
         """
-        return {**self.reports.warnings, **self._waits, **self.losses()}
+        leaderless = {row: why for row, (_, why) in dict(self._leaderless).items()}
+        return {**self.reports.warnings, **leaderless, **self._waits, **self.losses()}
 
     def place(self, tablets: TabletIndex, cluster: ClusterState) -> None:
         """Place all tablets: assign free ones, continue moves, order missing loads. Puts changed views into
@@ -114,6 +129,9 @@ class Placement:
         for row in (*dict(self.problems), *dict(self._waits)):
             if row not in tablets:
                 self._clear_problem(row)
+        for row in list(self._leaderless):
+            if row not in tablets:
+                self._leaderless.pop(row, None)
         with self._placing:
             self._place(tablets, cluster, self._may_place(cluster))
 
@@ -180,6 +198,7 @@ class Placement:
         self._orders.retain(live)
         settled = self._order_all([tablets[tablet.row] for tablet in placeable], self.reports.served(live), live)
         self.moves.drop_dead(tablets, live)
+        self._leave_full_hosts(tablets, may_place)
         self._move(tablets, cluster, may_place, settled)
         self._ask(live)
         if any(tablet.replicas for tablet in tablets.values()):  # claimed ones too: the operation ends soon
@@ -208,11 +227,19 @@ class Placement:
                 continue
             session = self.leaders.choose(tablet, cluster.hosts, tablets_of)
             if session is None:
-                self.problems[tablet.row] = self.leaders.why_nobody(tablet, cluster.hosts)
+                self._note_leaderless(tablet.row, self.leaders.why_nobody(tablet, cluster.hosts))
             else:
                 tablets_of[session] += 1
+                self._leaderless.pop(tablet.row, None)
                 self.problems.pop(tablet.row, None)
                 yield Assignment(tablet, session)
+
+    def _note_leaderless(self, row: bytes, reason: str) -> None:
+        now_ns = self.clock.boot_ns()
+        since_ns, _ = self._leaderless.get(row, (now_ns, ""))
+        self._leaderless[row] = since_ns, reason
+        if now_ns - since_ns >= LEADERLESS_MS * 1_000_000:
+            self.problems[row] = reason
 
     def _may_arrive(
         self, tablets: TabletIndex, moves: Collection[Assignment], cluster: ClusterState
@@ -277,7 +304,8 @@ class Placement:
             try:
                 report = self.calls.tservers.at(address).tablets()
                 problems = {row_of(problem.extent): problem.reason for problem in report.problems}
-                if self.reports.answer(session, set(map(row_of, report.extents)), problems):
+                full = list(map(row_of, report.without_room))
+                if self.reports.answer(session, set(map(row_of, report.extents)), problems, full):
                     self.changed(())
             finally:
                 self.reports.end_question(session)
@@ -287,6 +315,7 @@ class Placement:
     def _clear_problem(self, row: bytes) -> None:
         self.problems.pop(row, None)
         self._waits.pop(row, None)
+        self._leaderless.pop(row, None)
         self._retries.over(row)
 
     # ---- orders
@@ -338,7 +367,7 @@ class Placement:
                     self._retries.failed(tablet.row)
                 elif is_away(error):
                     self._waits[tablet.row] = error.message
-                elif tablet.replicas and isinstance(error, RefusedError):
+                elif tablet.replicas and isinstance(error, RefusedError | NoSpaceError):
                     self._pass_on(tablet, session)
                 LOG.warning("tablet %s is not loaded at %s yet: %s", tablet.extent, session, error.message)
                 return
@@ -355,8 +384,20 @@ class Placement:
         hosts = {info.session_id: info.host for info in sessions if info.alive and info.host is not None}
         other = self.leaders.choose(tablet, hosts, {}, besides=session)
         if other is not None:
+            self.moves.not_loaded(tablet.row, session)
             self.moves.request(Assignment(tablet, other, session))
             self.changed((tablet.row,))
+
+    def _leave_full_hosts(self, tablets: TabletIndex, may_move: Callable[[TabletView], bool]) -> None:
+        """A tablet for whose next segment its host has no room soon refuses writes: another host leads it, if any
+        can.
+        """
+        for session, row in self.reports.without_room():
+            tablet = tablets.get(row)
+            if tablet is None or tablet.session != session or not may_move(tablet) or self.moves.is_moving(row):
+                continue
+            LOG.info("tablet %s leaves %s, whose host has no room for its next segment", tablet.extent, session)
+            self._pass_on(tablet, session)
 
     def _unload(self, tablet: TabletView, session: str, address: str) -> Callable[[], None]:
         def unload() -> None:

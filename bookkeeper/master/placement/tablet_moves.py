@@ -87,6 +87,12 @@ class TabletMoves:
             self._arriving.update((move.tablet.row, move.session) for move in found)
         return found
 
+    def not_loaded(self, row: bytes, session: str) -> None:
+        """The tserver that a tablet moves to can't serve it: the move is over."""
+        with self._lock:
+            if self._arriving.get(row) == session:
+                del self._arriving[row]
+
     def drop_dead(self, tablets: TabletIndex, live: Collection[str]) -> None:
         """Drop the moves of removed tablets and dead tservers: the placement handles those."""
         with self._lock:

@@ -23,6 +23,8 @@ class TabletReports:
     """Tservers with a question under way, and the tablets that they unloaded since."""
     _warned: dict[str, frozenset[bytes]] = field(init=False, default_factory=dict)
     """Session to the tablets of its latest warnings."""
+    _without_room: dict[str, frozenset[bytes]] = field(init=False, default_factory=dict)
+    """Session to the tablets for whose next segment its host has no room."""
 
     def clear(self) -> None:
         """Forget which tablets are served; warnings stay."""
@@ -69,6 +71,7 @@ class TabletReports:
         with self._lock:
             for session in [session for session in self._served if session not in live]:
                 del self._served[session]
+                self._without_room.pop(session, None)
                 self._warn(session, {})
             silent = [session for session in live if session not in self._unloaded]
             self._unloaded.update((session, set()) for session in silent)
@@ -79,11 +82,19 @@ class TabletReports:
         with self._lock:
             self._unloaded.pop(session, None)
 
-    def answer(self, session: str, rows: set[bytes], problems: Mapping[bytes, str]) -> bool:
+    def without_room(self) -> list[tuple[str, bytes]]:
+        """Tservers and the tablets for whose next segment their hosts have no room."""
+        with self._lock:
+            return [(session, row) for session, rows in self._without_room.items() for row in rows]
+
+    def answer(
+        self, session: str, rows: set[bytes], problems: Mapping[bytes, str], without_room: Collection[bytes] = ()
+    ) -> bool:
         """A tserver reports its tablets and their problems; returns whether it is its first report."""
         with self._lock:
             is_first = session not in self._served
             self._served[session] = rows - self._unloaded.get(session, set())
+            self._without_room[session] = frozenset(without_room)
             self._warn(session, problems)
         return is_first
 

@@ -59,6 +59,9 @@ class LogFailover:
             self.released, self.losses, self._away_ns = frozenset(), {}, {}
             return
         away = self._away(sessions)
+        if not away.homes and not any(view.lost for view in views):
+            self.released, self.losses = frozenset(), {}
+            return
         released, losses = set[bytes](), dict[bytes, str]()
         for view in views:
             if not view.lost and view.row not in holders:

@@ -51,6 +51,7 @@ struct TabletProblem {
 struct ServedTablets {
   1: required list<Extent> extents
   2: required list<TabletProblem> problems   // what fails repeatedly for some of them until an operator acts
+  3: required list<Extent> without_room      // those with several replicas whose next segment this host's disk has no room for
 }
 
 struct SplitPoint {
@@ -533,9 +534,9 @@ struct HeldReplicaInfo {
   11: required i64 bytes
   12: required list<ReplicaLag> lags      // of a leader
   13: required list<HeldSegment> segments // empty unless they were asked for
-  20: required i64 incoming_bytes         // of segments that are under way to it
-  21: required list<UnlistedFile> unlisted   // empty unless segments were asked for
-  22: required list<string> damaged       // files that are to be replaced by sound copies
+  14: required i64 incoming_bytes         // of segments that are under way to it
+  15: required list<UnlistedFile> unlisted   // empty unless segments were asked for
+  16: required list<string> damaged       // files that are to be replaced by sound copies
 }
 
 struct HeldReplicas {
@@ -564,13 +565,13 @@ struct HostInfo {                         // for operators
   9: required string problem              // may be empty
   10: optional string zone                // of a live host; empty = a zone of its own
   11: optional i64 away_since_ms          // wall clock when a master noticed it; absent while it lives
-  20: required i32 lacking_segments       // that leaders on other hosts have for it
-  21: required i64 lacking_bytes
-  22: required i32 unsent_segments        // of tablets that it leads, and that other hosts have not acknowledged
-  23: required i64 unsent_bytes
-  24: required i64 joining_bytes          // of the replicas that join here, when they are complete
-  25: required i64 joined_bytes           // of these, already here
-  10: required i32 lost_logs              // tablets go on without so many logs of this host
+  12: required i32 lacking_segments       // that leaders on other hosts have for it
+  13: required i64 lacking_bytes
+  14: required i32 unsent_segments        // of tablets that it leads, and that other hosts have not acknowledged
+  15: required i64 unsent_bytes
+  16: required i64 joining_bytes          // of the replicas that join here, when they are complete
+  17: required i64 joined_bytes           // of these, already here
+  18: required i32 lost_logs              // tablets go on without so many logs of this host
 }
 
 struct ReplicaStanding {                  // a replica that a row names, and what its host says
@@ -580,7 +581,7 @@ struct ReplicaStanding {                  // a replica that a row names, and wha
   4: required bool leads
   5: optional HeldReplicaInfo held        // absent: the host is away, or holds another placement
   6: required string problem
-  20: required list<WaitingFiles> waiting // empty unless segments were asked for
+  7: required list<WaitingFiles> waiting  // empty unless segments were asked for
 }
 
 struct WaitingFiles {                     // files on a host that wait to be deleted

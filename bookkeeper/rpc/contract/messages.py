@@ -66,10 +66,13 @@ class TabletProblem:
 
 @dataclass(frozen=True, slots=True)
 class ServedTablets:
-    """The tablets that a tserver serves, and the problems of some of them."""
+    """The tablets that a tserver serves, and the problems of some of them. ``without_room``: tablets with several
+    replicas whose next segment finds no room on the disk of this host.
+    """
 
     extents: tuple[Extent, ...]
     problems: tuple[TabletProblem, ...] = ()
+    without_room: tuple[Extent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

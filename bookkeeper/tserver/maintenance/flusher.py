@@ -17,6 +17,7 @@ import pyarrow as pa
 from bookkeeper.errors import (
     BookkeeperError,
     LeaseLostError,
+    NoSpaceError,
     OverloadedError,
     TransientError,
     UnavailableError,
@@ -174,8 +175,13 @@ class Flusher:
             with contained(tablet.extent, FLUSH):
                 self.flush(tablet)
             tablet.work_succeeded(FLUSH)
+            tablet.note_room(True)
         except LeaseLostError:
             raise
+        except NoSpaceError as error:
+            LOG.warning("the flush of tablet %s waits for room: %s", tablet.extent, error)
+            tablet.note_room(False)
+            self._schedule.wait_to_retry(self._thread.closing)
         except TransientError as error:
             LOG.warning("the flush of tablet %s waits for its next try: %s", tablet.extent, error)
             self._schedule.wait_to_retry(self._thread.closing)

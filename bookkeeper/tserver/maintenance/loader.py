@@ -11,10 +11,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from bookkeeper.clock import Clock
-from bookkeeper.errors import BookkeeperError, NotLeaderError
+from bookkeeper.errors import BookkeeperError, NoSpaceError, NotLeaderError
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import TabletAssignment
@@ -133,8 +133,19 @@ class Loader:
         self._flusher.empty(tablet)
 
     def _leave(self, tablet: ServedTablet) -> None:
-        """Flush a tablet that takes no writes any more, and stop serving it."""
-        self._flusher.empty(tablet)
+        """Flush a tablet that takes no writes any more, and stop serving it. One with replicas leaves a full disk
+        without a flush: its logs stay, and the next leader, on another host, replays them.
+        """
+        try:
+            self._flusher.empty(tablet)
+        except NoSpaceError as error:
+            if self._led.find(tablet) is None:
+                raise
+            LOG.warning("tablet %s leaves without a flush; the next leader replays its logs: %s", tablet.extent, error)
+            self._path.roll()  # the next leader reads sealed logs only
+            with suppress(NoSpaceError):  # the manifest still has the term, which a later one ends
+                self._remove(tablet)
+            return
         self._depart(tablet, NAMES_WAIT_MS)
 
     def _depart(self, tablet: ServedTablet, patience_ms: float) -> None:

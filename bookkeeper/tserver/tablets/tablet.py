@@ -145,6 +145,7 @@ class ServedTablet:
         self._data = data
         self._accepting = True
         self._problems: dict[str, str] = {}
+        self._lacks_room = False
         self._write = WriteState(recovered)
         self._received = ReceivedState(recovered)
         self._flushes = TabletFlushes(recovered, tenure.serial)
@@ -220,6 +221,15 @@ class ServedTablet:
     def problems(self) -> list[str]:
         """The reasons why work on this tablet fails again and again until a person helps. Any thread."""
         return list(dict(self._problems).values())
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether the last flush found no room on a disk. Any thread."""
+        return self._lacks_room
+
+    def note_room(self, there_is: bool) -> None:
+        """Whether a flush found room. Any thread."""
+        self._lacks_room = not there_is
 
     def work_failed(self, work: str, reason: str) -> None:
         """A kind of work (a flush, a compaction) fails for a reason that stays. Any thread."""

@@ -181,7 +181,6 @@ class HostedStage(Stage):
     repeated: Sequence[str] = ("segment_offer", "segment_transit", "replicas", "divide_replica")
     without: Sequence[str] = ("move", "take_all", "create_table", "delete_table")
     takes: Mapping[str, object] = {}
-    properties: Mapping[str, str] = PROPERTIES
 
     def _found(self, overrides: Mapping[str, object]) -> None:
         self.west = found_on_hosts(self.world, "west", 4, overrides)
@@ -199,8 +198,8 @@ class HostedStage(Stage):
         self.west.define(self.east)
         self.east.define(self.west)
         self.world.boot(self.east, masters=2)
-        self.world.command(self.west, "create_table", "t", [b"m"], [GOLD], self.properties)
-        self.world.command(self.west, "create_table", "u", [], [], self.properties)
+        self.world.command(self.west, "create_table", "t", [b"m"], [GOLD], PROPERTIES)
+        self.world.command(self.west, "create_table", "u", [], [], PROPERTIES)
         self.world.until(self.west.is_served, "the tables are served")
         self.world.enable(self.west, "t", self.east)
 
@@ -214,12 +213,6 @@ class HostLogsStage(HostedStage):
 
     def _found(self, overrides: Mapping[str, object]) -> None:
         super()._found({**overrides, "storage.logs": "host"})
-
-
-class GivenUpStage(HostLogsStage):
-    """The same, and a log is given up when its host is away for a moment."""
-
-    properties: Mapping[str, str] = {**PROPERTIES, "table.failover": "2000"}
 
 
 class ElectedStage(HostedStage):

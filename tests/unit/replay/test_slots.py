@@ -31,7 +31,7 @@ def test_no_order_of_asking_breaks_a_bound(
         assert 0 <= count <= wanted
         held[peer] = held.get(peer, 0) + count
         assert sum(held.values()) <= total
-        assert held[peer] <= (1 if peer in suspects else per_peer)
+        assert held[peer] <= (1 if peer in suspects else max(per_peer, total // 2))
         assert sum(held.get(name, 0) for name in suspects) <= total // 2
 
 
@@ -41,6 +41,16 @@ def test_a_healthy_peer_finds_a_slot_beside_any_number_of_dead_ones() -> None:
         dead[peer] = slots_module.grant(8, 2, dead, dead.keys(), peer, 2)
     assert sum(dead.values()) == 4, "dead peers take more than half of the slots"
     assert slots_module.grant(8, 2, dead, dead.keys(), "alive", 2) == 2
+
+
+def test_the_runs_of_many_tservers_to_one_peer_wait_for_no_other() -> None:
+    held: dict[str, int] = {}
+    got = []
+    for _ in range(5):
+        got.append(slots_module.grant(8, 2, held, (), "a", 2))
+        held["a"] = held.get("a", 0) + got[-1]
+    assert got == [2, 1, 1, 0, 0], "a peer takes more than half of the slots, or a run waits for the run of another"
+    assert slots_module.grant(8, 2, held, (), "b", 2) == 2
 
 
 def test_who_waits_goes_on_when_a_slot_is_given_back() -> None:

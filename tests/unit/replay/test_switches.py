@@ -47,6 +47,11 @@ PURE = [
         "dead peers take more than half of the slots",
     ),
     (
+        "runs-wait-for-other-tservers",
+        slot_laws.test_the_runs_of_many_tservers_to_one_peer_wait_for_no_other,
+        "a run waits for the run of another",
+    ),
+    (
         "sent-counts-as-finished",
         plan_laws.test_an_error_keeps_what_was_acknowledged_and_leaves_the_rest_to_the_master,
         "what was sent counts as finished",

@@ -79,3 +79,22 @@ def test_a_target_with_more_than_there_is_is_seen(books: SqliteMetadataTable) ->
     finished(books, 10, 1)
     watch.look()
     assert watch.lines == [f"west: {FILE} is finished up to 10, and ends at 9"]
+
+
+def test_a_tablet_that_is_in_an_older_state_is_seen(books: SqliteMetadataTable) -> None:
+    watch = Watch("west", books, lambda _: True)
+    for rank, flush_id in ((1, 8), (2, 9), (3, 7)):
+        state = values.FlushState(flush_id, {}, 1, 1, {}, ())
+        cells = {keys.DIR: values.encode_dir("t-00001"), keys.FLUSH: state.encode()}
+        cells[keys.PREV_ROW] = values.encode_prev_row(None)
+        books.put([RowPut(keys.tablet_row("1", None), cells)], rank)
+        watch.look()
+    (line,) = watch.lines
+    assert line.endswith("went back from 9 to 7")
+
+
+def test_another_law_is_broken_when_two_looks_say_the_same(books: SqliteMetadataTable) -> None:
+    said = iter([["a", "b"], ["b", "c"]])
+    watch = Watch("west", books, lambda _: True, lambda _name, _rows: next(said))
+    watch.look()
+    assert watch.lines == ["west: b"]

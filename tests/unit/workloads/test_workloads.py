@@ -11,7 +11,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.metadata.values import FlushState, Location
 from bookkeeper.model import StreamKey, TargetKey
-from tests.soak.__main__ import store_of, turns
+from tests.soak.__main__ import TURN, store_of, turns
 from tests.soak.faults import InvariantError
 from tests.soak.plan import HBASE_FAULTS, STEPS_MAX, Fault, plan_round
 from tests.soak.schedules import run_schedules
@@ -145,11 +145,11 @@ def test_a_plan_is_bounded_repeatable_and_reaches_every_fault(hbase: bool) -> No
 
 
 def test_each_store_has_its_turn_and_a_round_has_the_same_one_in_every_run() -> None:
-    assert turns(1, 12) == [range(1, 6), range(6, 11), range(11, 13)]
-    assert turns(4, 3) == [range(4, 6), range(6, 7)]
-    assert turns(7, 1) == [range(7, 8)]
+    assert turns(1, 12, TURN) == [range(1, 6), range(6, 11), range(11, 13)]
+    assert turns(4, 3, TURN) == [range(4, 6), range(6, 7)]
+    assert turns(7, 1, TURN) == [range(7, 8)]
     for first, count in ((1, 12), (4, 3), (9, 30)):
-        for rounds in turns(first, count):
+        for rounds in turns(first, count, TURN):
             assert len({store_of(number) for number in rounds}) == 1
     assert [store_of(number) for number in (1, 5, 6, 10, 11)] == ["sqlite", "sqlite", "hbase", "hbase", "sqlite"]
 

@@ -13,13 +13,13 @@ import pytest
 
 from bookkeeper.coordination.config_changes import set_draining, set_table_properties
 from bookkeeper.coordination.tablet_candidates import TabletCandidate, election_of
-from bookkeeper.errors import NotFoundError, RefusedError
+from bookkeeper.errors import BookkeeperError, NoSpaceError, NotFoundError, RefusedError
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.index.snapshot import tablet_view
 from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.operations.replica_moves import Moves
-from bookkeeper.master.placement.placement import ClusterState, Placement
+from bookkeeper.master.placement.placement import LEADERLESS_MS, ClusterState, Placement
 from bookkeeper.master.queries.host_queries import HostQueries
 from bookkeeper.master.queries.queries import Queries
 from bookkeeper.master.replicas.away_hosts import AwayHosts
@@ -32,12 +32,15 @@ from bookkeeper.metadata.values import JOINING, VOTER, FlushState, ReplicaCell
 from bookkeeper.model import Extent, HostIdentity, RowRange
 from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaPlacement
 from tests.support.border_world import held_row, hold, segment
+from tests.support.faults import fault
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import ScriptedTServer, scripted
 from tests.support.tservers import LIMIT_S, wait_until
 
 LAST = Extent("1", None, None)
 ROW = b"1<"
+CYCLES = 6
+"""Enough for a report, an unload and a load."""
 LIMITS = RepairLimits(repair_after_ms=1_000, joins_max=2, flight_ms=500)
 
 
@@ -118,7 +121,9 @@ class Hosts:
             assert answered.wait(LIMIT_S), f"{tserver.session} does not answer"
 
     def until(self, name: str, what: str) -> None:
-        """Cycles until the host serves the tablet."""
+        """Cycles until the host serves the tablet; the first choice is made when each host has answered."""
+        self.cycle()
+        self.wait_answers()
 
         def look() -> bool:
             self.cycle()
@@ -203,13 +208,17 @@ def test_without_the_named_state_a_tablet_waits_and_says_why_until_a_host_has_it
 
     def is_said() -> bool:
         hosts.cycle()
-        return "h1 holds 5" in hosts.placement.problems.get(ROW, "")
+        return "h1 holds 5" in hosts.placement.warnings.get(ROW, "")
 
     wait_until(is_said, "a problem in words")
-    assert "no host that may lead holds state 7, which the books name" in hosts.placement.problems[ROW]
+    assert "no host that may lead holds state 7, which the books name" in hosts.placement.warnings[ROW]
+    assert ROW not in hosts.placement.problems, "clients give up while a host is started again"
+    hosts.world.clock.jump(LEADERLESS_MS)
+    hosts.cycle()
+    assert hosts.placement.problems[ROW] == hosts.placement.warnings[ROW]
     hosts.hold("h2", 5, 7)
     hosts.until("h2", "the host that got the state")
-    assert ROW not in hosts.placement.problems
+    assert ROW not in {*hosts.placement.problems, *hosts.placement.warnings}
 
 
 @pytest.mark.parametrize("hosts", ["coordination"], indirect=True)
@@ -217,7 +226,7 @@ def test_a_placement_is_requested_when_a_host_stands_of_which_a_tablet_waits(hos
     leaders = hosts.placement.leaders
     hosts.name(7)
     hosts.cycle()
-    assert ROW in hosts.placement.problems
+    assert ROW in hosts.placement.warnings
     hosts.wait_answers()
     hosts.requests.clear()
     leaders.watch()
@@ -235,12 +244,54 @@ def test_a_placement_is_requested_when_a_host_stands_of_which_a_tablet_waits(hos
     assert not hosts.requests, "a placement is requested although no tablet waits"
 
 
-def test_a_tablet_of_which_a_host_says_that_it_can_t_lead_goes_to_another_voter(hosts: Hosts) -> None:
+@pytest.mark.parametrize("error", [RefusedError("a file of state 7 is missing"), NoSpaceError("the disk is full")])
+def test_a_tablet_of_which_a_host_says_that_it_can_t_lead_goes_to_another_voter(
+    hosts: Hosts, error: BookkeeperError
+) -> None:
     hosts.name(7)
     for name in ("h1", "h2", "h3"):
         hosts.hold(name, 7, *([9] if name == "h1" else []))
-    hosts.tservers["h1"].refused[LAST] = RefusedError("a file of state 7 is missing")
+    hosts.tservers["h1"].refused[LAST] = error
     hosts.until("h2", "another voter")
+
+
+def test_a_tablet_whose_move_ends_at_a_host_that_can_t_lead_goes_on_to_another_voter(hosts: Hosts) -> None:
+    hosts.name(7)
+    for name in ("h1", "h2", "h3"):
+        hosts.hold(name, 7, *([9] if name != "h3" else []))
+    hosts.until("h1", "the newest voter")
+    hosts.tservers["h3"].refused[LAST] = NoSpaceError("the disk is full")
+    hosts.placement.request_leader(hosts.master.read_books().snapshot.tablets[ROW], "h3")
+
+    def is_asked() -> bool:
+        hosts.cycle()
+        return hosts.tservers["h3"].loads[LAST] > 0
+
+    wait_until(is_asked, "the end of the move")
+    hosts.until("h1", "the newest voter again")
+
+
+def test_a_tablet_leaves_a_host_without_room_for_its_next_segment(hosts: Hosts) -> None:
+    check_a_tablet_leaves_a_full_host(hosts)
+
+
+def test_red_a_tablet_stays_with_a_host_without_room(hosts: Hosts) -> None:
+    with fault("full-hosts-keep-their-tablets"), pytest.raises(AssertionError, match="no room, and leads"):
+        check_a_tablet_leaves_a_full_host(hosts)
+
+
+def check_a_tablet_leaves_a_full_host(hosts: Hosts) -> None:
+    hosts.name(7)
+    for name in ("h1", "h2", "h3"):
+        hosts.hold(name, 7, *([9] if name == "h1" else []))
+    hosts.until("h1", "the newest voter")
+    hosts.cycle()
+    hosts.wait_answers()
+    hosts.tservers["h1"].without_room = (LAST,)
+    for _ in range(CYCLES):
+        hosts.cycle()
+        hosts.wait_answers()
+    assert hosts.leader() == "h2", f"{hosts.leader()} has no room, and leads the tablet"
 
 
 def test_a_host_that_stays_away_is_replaced_in_the_books(hosts: Hosts) -> None:
@@ -267,6 +318,8 @@ def test_a_drained_host_gives_its_leader_away_first(hosts: Hosts) -> None:
     hosts.hold("h3", 7)
     hosts.until("h1", "the newest voter")
     hosts.hold("h1", 7, 9, leads=True)
+    hosts.cycle()
+    hosts.wait_answers()
     set_draining(hosts.world.coordination, "h1", True)
     hosts.until("h3", "another voter")
     assert "unload None" in hosts.tservers["h1"].orders
