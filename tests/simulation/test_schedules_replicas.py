@@ -55,7 +55,7 @@ def tablets_split_and_merge(world: World) -> None:
     hosted.until_same()
     lost = hosted.followers[0]
     lost.kill(power=True)
-    world.command(hosted.west, "add_splits", "t", [b"g"])
+    world.command(hosted.west, "add_splits", "t", [b"g"], [])
     world.until(hosted.west.is_served, "the parts are served")
     assert len(hosted.extents) == 2
     values += hosted.put(b"b", b"n")
