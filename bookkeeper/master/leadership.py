@@ -41,7 +41,7 @@ from bookkeeper.master.operation_kinds import all_operations
 from bookkeeper.master.operations.context import Context, MasterHooks, OperationSettings
 from bookkeeper.master.operations.quarantine import range_args
 from bookkeeper.master.operations.replica_moves import MOVE_KIND, move_args, moves_under_way
-from bookkeeper.master.operations.split_merge import STORE_KIND, claimed_rows
+from bookkeeper.master.operations.split_merge import STORE_KIND, claimed_rows, merging_rows
 from bookkeeper.master.origins.origin_parts import OriginParts
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine
@@ -259,9 +259,11 @@ def assemble(
         ),
         away=away,
         change_store=lambda table: begin_store_change(fate, table),
+        meetings=lambda: merging_rows(fate.pending()),
     )
     hooks = MasterHooks(
         wake=event_queue.ask_full,
+        repair=event_queue.ask_place,
         tablets_changed=event_queue.tablets_changed,
         let_go=placement.let_go,
         begin=lambda kind, args: fate.submit(kind, args),

@@ -33,6 +33,8 @@ HOME_PREFIX = b"~home_"
 
 PREV_ROW = Column("tablet", b"prev_row")
 DIR = Column("tablet", b"dir")
+PARTS = Column("tablet", b"parts")
+"""The directories of tablets that were merged into this one, until enough hosts have linked their files."""
 FLUSH = Column("tablet", b"flush")
 SERIAL = Column("tablet", b"serial")
 LOCATION = Column("location", b"assigned")

@@ -8,7 +8,7 @@ that it does not support. Encoding raises InvalidInputError for a value that dec
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -407,6 +407,16 @@ def decode_dir(raw: bytes) -> str:
         return raw.decode()
     except UnicodeDecodeError as error:
         raise CorruptionError(f"a directory is not UTF-8: {raw[:200]!r}") from error
+
+
+def encode_parts(directories: Sequence[str]) -> bytes:
+    """``tablet:parts``; raises InvalidInputError."""
+    return encode_json(decode_parts, {"directories": [*directories]})
+
+
+def decode_parts(raw: bytes) -> tuple[str, ...]:
+    """Parse :func:`encode_parts`; raises CorruptionError."""
+    return texts(read_fields(raw, "the parts of a tablet", "directories"), "directories")
 
 
 # ---- parts

@@ -27,6 +27,7 @@ from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
 from bookkeeper.tserver.bulk.bulk_parts import BulkParts
 from bookkeeper.tserver.bulk.exclusive_tablets import ExclusiveTablets
+from bookkeeper.tserver.bulk.hosted_files import HostedImports
 from bookkeeper.tserver.bulk.relay_log import RelayLogs
 from bookkeeper.tserver.bulk.segment_receiver import SegmentReceiver
 from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
@@ -68,6 +69,7 @@ from bookkeeper.tserver.replicas.file_source import FileSource
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
+from bookkeeper.tserver.replicas.replica_contents import ReplicaContents
 from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReceiveLimits, ReplicaReceiver
 from bookkeeper.tserver.replicas.replica_stores import ReplicaStores
@@ -261,6 +263,7 @@ def _bulk(
         receiving.index,
         holds,
         relay_logs,
+        HostedImports(env.stores.volume, tablets.leading.led, env.retries),
         env.stores.metadata,
         env.retries,
         env.master.nudge,
@@ -294,6 +297,7 @@ def _replicas(env: Environment, host: HostStore, hosts: HostCalls) -> ReplicaPar
         receiver,
         collector,
         ReplicaDivider(held, books.named),
+        ReplicaContents(held),
         repair,
         FileSource(held, repair.suspect),
         FileChecker(held, repair.suspect, check, clock, env.die),

@@ -37,6 +37,7 @@ from bookkeeper.tserver.replicas.file_source import FileSource
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
+from bookkeeper.tserver.replicas.replica_contents import ReplicaContents
 from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReplicaReceiver
 from bookkeeper.tserver.replicas.replica_stores import ReplicaStores
@@ -152,6 +153,7 @@ class ReplicaParts:
     receiver: ReplicaReceiver
     collector: ReplicaCollector
     divider: ReplicaDivider
+    contents: ReplicaContents
     repair: FileRepair
     source: FileSource
     checker: FileChecker

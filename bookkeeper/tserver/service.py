@@ -28,6 +28,7 @@ from bookkeeper.rpc.contract.offer_messages import AdoptRequest, OfferAnswer, Se
 from bookkeeper.rpc.contract.replica_messages import (
     FileRequest,
     HeldReplicas,
+    ReplicaContent,
     SegmentAck,
     SegmentAnswer,
     SegmentOffer,
@@ -189,6 +190,10 @@ class TServerService:
     def divide_replica(self, source: str, children: Sequence[Extent]) -> Sequence[Extent]:
         """See :meth:`ReplicaDivider.divide`."""
         return self._replicas.divider.divide(source, children)
+
+    def read_replica(self, table_id: str, directory: str, file: str, start: int) -> ReplicaContent:
+        """See :meth:`ReplicaContents.read`."""
+        return self._replicas.contents.read(table_id, directory, file, start)
 
     def take_replica(self, extent: Extent, files: Mapping[str, str]) -> bool:
         """See :meth:`ReplicaStores.take`."""

@@ -59,6 +59,8 @@ _TABLET_FAMILIES = ("tablet", "location", "replica", "segment", "log", "repl")
 _CONSTANTS: Mapping[Column, str] = {
     keys.PREV_ROW: "The beginning of the tablet: 0x00 for the first one, else 0x01 and the last row of the one before.",
     keys.DIR: "The directory of its segments, UTF-8.",
+    keys.PARTS: "The directories of the tablets with replicas that were merged into this one, until enough hosts have "
+    "linked their files.",
     keys.FLUSH: "The segments that count, and their records; see the values below.",
     keys.SERIAL: "Empty; its rank counts the holders, splits and merges that the row has had.",
     keys.LOCATION: "The session that serves the tablet; without an address no tserver may load it now.",

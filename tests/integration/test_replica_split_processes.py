@@ -1,4 +1,4 @@
-"""A table with replicas on three hosts is split while rows are written, with real processes, of which one is killed."""
+"""A table with replicas on hosts is split and merged while rows are written: real processes, of which one is killed."""
 
 from __future__ import annotations
 
@@ -64,3 +64,43 @@ def test_a_split_under_load_loses_no_cell(killed: str, cluster: Cluster) -> None
     assert values(client) == dict.fromkeys(ROWS, value)
     cluster.kill9("host3.tserver1")
     assert values(client) == dict.fromkeys(ROWS, value), "a half has lost cells with a host"
+
+
+@pytest.mark.parametrize("killed", ["", "tserver1", "host2.tserver1", "master"])
+def test_a_merge_under_load_loses_no_cell(killed: str, cluster: Cluster) -> None:
+    client, ended = cluster.client, threading.Event()
+    client.tables.create("t", splits=SPLITS, properties={"table.replicas": "3"})
+    write(client, b"0")
+    client.tables.flush("t")
+    with ThreadPoolExecutor(1) as load:
+        last = load.submit(write_until, client, ended)
+        try:
+            client.tables.merge("t", None, SPLITS[1])
+            if killed:
+                cluster.kill9(killed)
+            client.tables.merge("t", None, None)
+        finally:
+            ended.set()
+        value = last.result()
+    assert client.tables.splits("t") == []
+    assert values(client) == dict.fromkeys(ROWS, value)
+    cluster.kill9("host3.tserver1")
+    assert values(client) == dict.fromkeys(ROWS, value), "the merged tablet has lost cells with a host"
+
+
+def places(client: Client) -> list[tuple[str, ...]]:
+    """The hosts of each tablet."""
+    found = client.hosts.replicas(client.tables.get("t").table_id)
+    return [tuple(sorted(one.host for one in tablet.replicas)) for tablet in found]
+
+
+def test_tablets_on_different_hosts_come_together_and_merge(cluster: Cluster) -> None:
+    client = cluster.client
+    client.tables.create("t", splits=SPLITS, properties={"table.replicas": "2"})
+    write(client, b"v")
+    client.tables.flush("t")
+    assert len({*places(client)}) > 1, "all tablets are on the same hosts"
+    client.tables.merge("t", None, None)
+    (hosts,) = places(client)
+    assert len(hosts) == 2
+    assert values(client) == dict.fromkeys(ROWS, b"v")

@@ -419,7 +419,7 @@ class Overtaken:
         world.node("host1").process.parts.tablets.compactor.compact(chain.tablet)
         world.name_now("host1")
         assert chain.is_named
-        collect_replica(chain.held, world.row(extent))
+        collect_replica(chain.held, world.row(extent), ())
 
 
 def test_p15_a_file_that_is_under_way_stays_although_a_later_state_is_named(world: Hosts) -> None:
@@ -440,5 +440,5 @@ def test_p15_a_file_that_is_under_way_stays_although_a_later_state_is_named(worl
         raise AssertionError("P15: a file goes while another host gets it") from error
     assert outcome is Outcome.SENT
     assert len(world.files("host2", extent)) == 1
-    collect_replica(chain.held, world.row(extent))
+    collect_replica(chain.held, world.row(extent), ())
     assert not before.keys() & world.files("host1", extent).keys()

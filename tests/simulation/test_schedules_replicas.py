@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.model import RowRange
 from tests.support.faults import fault
 from tests.support.simulation.hosted import ELECTED, Hosted, node_of
 from tests.support.simulation.network import Net, once
@@ -43,6 +44,32 @@ def the_leader_dies(world: World, settings: Settings = None) -> None:
         values += hosted.put(b"c")
         hosted.leader.kill(power=True)
         world.until(hosted.west.is_served, "another host leads")
+    hosted.rest_with(values)
+
+
+def tablets_split_and_merge(world: World) -> None:
+    """A host loses its power before the split, another one is away during the merge."""
+    hosted = Hosted(world)
+    values = hosted.put(b"a", b"m")
+    hosted.flush()
+    hosted.until_same()
+    lost = hosted.followers[0]
+    lost.kill(power=True)
+    world.command(hosted.west, "add_splits", "t", [b"g"], [])
+    world.until(hosted.west.is_served, "the parts are served")
+    assert len(hosted.extents) == 2
+    values += hosted.put(b"b", b"n")
+    hosted.flush()
+    lost.start()
+    hosted.until_same()
+    away = hosted.leader_of(hosted.extents[0])
+    values += hosted.put(b"c", b"o")
+    away.kill(power=True)
+    world.command(hosted.west, "merge_tablets", "t", RowRange(None, None))
+    world.until(hosted.west.is_served, "the merged tablet is served")
+    assert len(hosted.extents) == 1
+    values += hosted.put(b"d")
+    away.start()
     hosted.rest_with(values)
 
 
@@ -244,6 +271,7 @@ def a_peer_gets_each_record_once(world: World) -> None:
 
 SCHEDULES: Sequence[Callable[[World], None]] = (
     all_replicas_become_the_named_state,
+    tablets_split_and_merge,
     the_leader_dies,
     a_name_comes_late,
     a_flush_comes_late,

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bookkeeper.config import HostSettings, ReplicasSettings, Settings
 from bookkeeper.master.splits import split_rules
+from bookkeeper.master.splits.split_rules import Change
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.metadata.values import ReplicaCell, ReplicaRole
@@ -147,7 +148,7 @@ class Hosts:
         """Take a tablet from a host."""
         self.ground.tserver(self.node(name)).unload_tablet(extent, 1, False)
 
-    # ---- splits
+    # ---- splits and merges
 
     def split(self, extent: Extent, at: bytes) -> tuple[Extent, Extent]:
         """Change the rows of a tablet that nobody serves, as a master does; both tablets, the lower one first."""
@@ -156,12 +157,35 @@ class Hosts:
         name = f"s-{next(self._placements)}"
         change = split_rules.split_change(split_rules.facts_of(row), [at], split_rules.next_serial([row]), name)
         self.ground.metadata.put(change.replicas, keys.master_rank(1, next(self._ranks)))
+        self._execute(change)
+        return replace(extent, end_row=at), replace(extent, prev_row=at)
+
+    def merge(self, *parts: Extent) -> Extent:
+        """Change the rows of adjacent tablets that nobody serves, as a master does; the merged tablet, whose parts
+        hosts may not delete yet.
+        """
+        rows = [self.ground.metadata.get(keys.tablet_row(part.table_id, part.end_row)) for part in parts]
+        facts = [split_rules.facts_of(row) for row in rows if row is not None]
+        change = split_rules.merge_on_hosts(facts, split_rules.next_serial(rows), f"m-{next(self._placements)}")
+        self._execute(change)
+        rows = [self.ground.metadata.get(keys.tablet_row(part.table_id, part.end_row)) for part in parts]
+        gone = split_rules.replicas_of_remnants(row for row in rows if row is not None)
+        self.ground.metadata.delete(gone, keys.master_rank(1, next(self._ranks)))
+        return replace(parts[-1], prev_row=parts[0].prev_row)
+
+    def linked(self, extent: Extent) -> None:
+        """Enough hosts have the files of a merged tablet: its parts may go."""
+        row = self.ground.metadata.get(keys.tablet_row(extent.table_id, extent.end_row))
+        assert row is not None
+        write = split_rules.parts_linked(row.key, split_rules.serial_of(row))
+        self.ground.metadata.delete(write.deletes, write.rank)
+
+    def _execute(self, change: Change) -> None:
         for write in split_rules.in_order(change):
             if write.puts:
                 self.ground.metadata.put(write.puts, write.rank)
             if write.deletes:
                 self.ground.metadata.delete(write.deletes, write.rank)
-        return replace(extent, end_row=at), replace(extent, prev_row=at)
 
     def divide(self, name: str, source: ReplicaKey, *children: Extent) -> list[Extent]:
         """Order a host to link the files of a tablet for these ones; those of which it has all."""

@@ -10,7 +10,7 @@ from bookkeeper.coordination.config_tree import ClusterConfig, read_config
 from bookkeeper.errors import RefusedError
 from bookkeeper.master.books import books_cycle, remover, wal_closer, work_maker
 from bookkeeper.master.books.books_cycle import Books
-from bookkeeper.master.calls import peer_masters
+from bookkeeper.master.calls import hosted_files, peer_masters
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.cycle import assigner, cycle, knowledge
 from bookkeeper.master.cycle.work_dispatch import WorkDispatcher
@@ -131,6 +131,11 @@ def _believe_all_reports(
 
 
 MASTER_FAULTS: dict[str, Fault] = {
+    "hosted-files-unchecked": Fault(
+        hosted_files.is_complete,
+        lambda checksum, expected: True,  # noqa: ARG005
+        "L7: a damaged file of a host becomes a part of an export",
+    ),
     "joiner-votes-without-data": Fault(
         repair_plan.has_newest,
         lambda replica, tablet, hosts: True,  # noqa: ARG005

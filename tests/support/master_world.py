@@ -378,6 +378,7 @@ class World:
         settings = replace(OperationSettings.of(self.settings), stream_grace_ms=60_000)
         hooks = MasterHooks(
             wake=lambda: self.wakes.append(self.clock.wall_ms()),
+            repair=lambda: None,
             tablets_changed=lambda start, stop: self.wakes.append(self.clock.wall_ms()),  # noqa: ARG005
             let_go=lambda rows: None,  # noqa: ARG005
             begin=lambda kind, args: fate.submit(kind, args),

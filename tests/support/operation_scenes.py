@@ -48,6 +48,7 @@ from bookkeeper.metadata.metadata_table import Column, RowPut
 from bookkeeper.metadata.values import VOTER, LogHome, Quarantined, ReplicaCell
 from bookkeeper.model import BlockRange, HostIdentity, LocalityGroup, RowRange, StreamKey, Target, TargetKey
 from bookkeeper.rpc.contract.messages import CopyRequest, ImportRequest, WorkItem, WorkReport
+from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaPlacement
 from tests.support.border_world import held_row, hold, segment
 from tests.support.exports import make_export
 from tests.support.master_world import LATE_MS, Master, World
@@ -376,19 +377,38 @@ def _end_files(scene: Scene) -> None:
 def _split_on_hosts(scene: Scene) -> Args:
     """Each tablet has a replica on two hosts, and placement gives the new ones to the first host."""
     args = _split(scene)
-    first, _ = hosts = [scene.start_host(name) for name in ("h1", "h2")]
-    assert len(hosts) == 2
-    scene.tserver = first
-    cells = {
-        keys.replica_column(name): ReplicaCell(f"p-{name}", f"disk-{name}", VOTER).encode() for name in ("h1", "h2")
-    }
-    table_id = scene.world.config().table_named(NAME).table_id
-    scene.world.table.put([RowPut(keys.tablet_row(table_id, end), cells) for end in (b"m", None)], 1)
+    _replicate(scene)
     return args
 
 
+def _merge_on_hosts(scene: Scene) -> Args:
+    """Each tablet has a replica on two hosts, which have all of its files."""
+    args = _merge(scene)
+    _replicate(scene)
+    return args
+
+
+def _replicate(scene: Scene) -> None:
+    """Two new hosts hold the named state of each tablet of the table."""
+    scene.tserver, _ = (scene.start_host(name) for name in ("h1", "h2"))
+    names = ("h1", "h2")
+    cells = {keys.replica_column(name): ReplicaCell(f"p-{name}", f"disk-{name}", VOTER).encode() for name in names}
+    section = keys.table_section(scene.world.config().table_named(NAME).table_id)
+    for row in list(scene.world.table.scan(*section, ("tablet",))):
+        scene.world.table.put([RowPut(row.key, cells)], 1)
+        view = tablet_view(row)
+        for host, name in zip(scene.hosts, names, strict=True):
+            placement = ReplicaPlacement(name, f"p-{name}", f"disk-{name}")
+            state = view.flush_rank
+            host.holds.append(
+                HeldReplicaInfo(
+                    view.extent, view.directory, placement, "LIVE", 1, None, False, state, (state,), files=2, bytes=2
+                )
+            )
+
+
 def _finish_on_hosts(scene: Scene) -> None:
-    """Go on until the split has ended; while it waits for placement, the first host gets all tablets."""
+    """Go on until the split or merge has ended; while it waits for placement, the first host gets all tablets."""
     assert scene.tserver is not None
     while any(not running.ended for running in scene.master.fate.pending()):
         if any(running.step == "place" and not running.ended for running in scene.master.fate.pending()):
@@ -411,6 +431,7 @@ def _on_hosts(kind: str, prepare: Callable[[Scene], Args]) -> Play:
 
 VARIANTS: Mapping[str, Play] = {
     "add_splits on hosts": _on_hosts(SPLIT_KIND, _split_on_hosts),
+    "merge_tablets on hosts": _on_hosts(MERGE_KIND, _merge_on_hosts),
     "change_store to the Volume": _on_hosts(STORE_KIND, _to_volume),
 }
 """Other ways of some kinds."""

@@ -13,7 +13,7 @@ from bookkeeper.replicas.messages import Reason
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.values import Replica
 from bookkeeper.rpc.contract.replica_messages import SegmentOffer
-from bookkeeper.storage.replicas import HostStore, Manifest, incoming_files
+from bookkeeper.storage.replicas import HostStore, Manifest, file_checks, incoming_files
 from bookkeeper.tserver.replicas import replica_collector, replica_receiver
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.offer_checks import is_known
@@ -83,6 +83,21 @@ REPLICA_FAULTS: dict[str, Fault] = {
         HostStore.link,
         symlinked,
         "E-56: a tablet that was split deletes files that another half needs",
+    ),
+    "merged-parts-go": Fault(
+        replica_collector.parts_in,
+        lambda rows: frozenset(),  # noqa: ARG005
+        "N4: a host deletes a part of a merged tablet before it has linked the files",
+    ),
+    "holds-ignored-on-hosts": Fault(
+        replica_collector.sparing,
+        lambda event, held: event,  # noqa: ARG005
+        "R17: a host deletes a file that an export still reads",
+    ),
+    "copies-unchecked": Fault(
+        file_checks.is_same_content,
+        lambda copy, original: True,  # noqa: ARG005
+        "L7: a copy of an imported file with other bytes becomes a part of the tablet",
     ),
     "damaged-file-is-held": Fault(
         Binding(machine, damage.damaged),

@@ -15,6 +15,7 @@ from bookkeeper.master.replicas.balance_plan import plan_balance
 from bookkeeper.master.replicas.election import Candidate, candidates, newest, newest_in_order
 from bookkeeper.master.replicas.held_states import HeldState
 from bookkeeper.master.replicas.leader_balance import plan_leaders
+from bookkeeper.master.replicas.meeting_plan import with_meetings
 from bookkeeper.master.replicas.repair_state import (
     Demote,
     Finalize,
@@ -89,6 +90,8 @@ class PlanWorld:
     steps: Counter[str] = field(default_factory=Counter)
     history: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
+    meetings: list[list[bytes]] = field(default_factory=list)
+    """The rows of tablets that are to merge."""
     in_order: bool = False
     """Whether leaders are elected through coordination."""
 
@@ -269,10 +272,13 @@ class PlanWorld:
 
     def plan(self, limit: int | None = None) -> list[Step]:
         """Plan, and write at most ``limit`` steps (a crash cuts the others); returns all steps of the plan."""
-        states, hosts = self.states(), self.host_states()
+        hosts = self.host_states()
+        by_row = {state.row: state for state in self.states()}
+        states = list(with_meetings(by_row, self.meetings, hosts, LIMITS).values())
         steps: list[Step] = list(repair_plan.plan_repair(states, hosts, LIMITS))
-        for plan in (plan_zones, plan_balance, plan_leaders):
-            steps = steps or [*plan(states, hosts, LIMITS)]
+        if not self.meetings:
+            for plan in (plan_zones, plan_balance, plan_leaders):
+                steps = steps or [*plan(states, hosts, LIMITS)]
         for step in steps[:limit]:
             self.rank += 1
             self.apply(step, self.rank)

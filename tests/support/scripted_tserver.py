@@ -25,7 +25,7 @@ from bookkeeper.rpc.contract.messages import (
     WorkReport,
 )
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, HeldReplicas
+from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, HeldReplicas, ReplicaContent
 from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_server import RpcServer
 from tests.support.master_world import World
@@ -65,7 +65,9 @@ class ScriptedTServer:
     look: Callable[[str], None] = lambda _method: None
     lock: threading.Lock = field(default_factory=threading.Lock)
     holds: list[HeldReplicaInfo] = field(default_factory=list)
-    """The replica on its host."""
+    """The replicas on its host."""
+    contents: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    """The files on its host, each with the checksum of its manifest."""
     compactions: set[Extent] = field(default_factory=set)
     """Tablets whose compaction was ordered; each is done when it is asked for again."""
     copied: set[str] = field(default_factory=set)
@@ -127,6 +129,14 @@ class ScriptedTServer:
         with self.lock:
             self.divided |= set(children)
         return list(children)
+
+    def read_replica(self, table_id: str, directory: str, file: str, start: int) -> ReplicaContent:
+        self._may("read_replica")
+        assert file.startswith(f"tables/{table_id}/{directory}/")
+        if file not in self.contents:
+            raise NotFoundError(f"this host does not hold {file}")
+        content, checksum = self.contents[file]
+        return ReplicaContent(len(content), checksum, content[start : start + 4])
 
     def take_replica(self, extent: Extent, files: Mapping[str, str]) -> bool:
         self._may("take_replica")

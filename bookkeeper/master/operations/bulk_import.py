@@ -42,7 +42,6 @@ from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.master.operations.context import Context, drop_files, number, online_table, text
 from bookkeeper.master.operations.holds import put_holds, put_log_holds, release_holds
 from bookkeeper.master.operations.read_only import refuse_if_read_only
-from bookkeeper.master.operations.replica_hosts import refuse_several_replicas
 from bookkeeper.master.operations.requests import (
     check_request,
     close_request,
@@ -114,7 +113,6 @@ class ImportDirectory:
         if receipt is not None:
             return Done(receipt)
         refuse_if_read_only(config, table, "importdirectory")
-        refuse_several_replicas(table, "importdirectory", "write the rows with a client instead")
         time_ms = call.args["time_ms"]
         state: dict[str, Json] = {
             "table_id": table.table_id,

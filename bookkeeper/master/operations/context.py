@@ -53,12 +53,14 @@ class OperationSettings:
 class MasterHooks:
     """Callbacks of operations into the other parts of the master.
 
-    ``wake`` starts a full cycle. ``tablets_changed`` makes the master's thread read the tablets from one row key
-    (included) to another (excluded) again, after the operation has written them. ``let_go`` stops the placement of the
-    tablets of these rows before it returns. ``begin`` begins another operation (kind, arguments).
+    ``wake`` starts a full cycle. ``repair`` begins the next steps of the repair of replicas. ``tablets_changed`` makes
+    the master's thread read the tablets from one row key (included) to another (excluded) again, after the operation
+    has written them. ``let_go`` stops the placement of the tablets of these rows before it returns. ``begin`` begins
+    another operation (kind, arguments).
     """
 
     wake: Callable[[], None]
+    repair: Callable[[], None]
     tablets_changed: Callable[[bytes, bytes], None]
     let_go: Callable[[Collection[bytes]], None]
     begin: Callable[[str, Args], object]

@@ -2,7 +2,9 @@
 
 An export is the table's segments and a manifest, which the operation writes last. It has every record that was
 acknowledged before it began, because the operation flushes the tablets first. Then it *pins* the segments that the
-books name, by rows in the books (``holds``), so that the collector deletes none that a compaction replaces meanwhile.
+books name, by rows in the books (``holds``), so that no collector deletes one that a compaction replaces meanwhile. The
+segments of a table with replicas lie on hosts, which send them (``calls.hosted_files``); a segment that no live host
+has any more makes the export begin again.
 
 Each tablet is exported as of one moment, and a row lies in one tablet. Writes can change other tablets between these
 moments; make the table read-only to prevent this. A client that repeats a request gets the receipt (``requests``).
@@ -10,6 +12,7 @@ moments; make the table read-only to prevent this. A client that repeats a reque
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,17 +40,19 @@ from bookkeeper.errors import (
     CorruptionError,
     ExistsError,
     InvalidInputError,
+    NotFoundError,
     PermanentError,
     RefusedError,
     TransientError,
     UnavailableError,
     unavailable,
 )
+from bookkeeper.master.calls.hosted_files import from_any_host
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Step, Wait
-from bookkeeper.master.index.snapshot import chained
+from bookkeeper.master.index.snapshot import chained, tablet_view
 from bookkeeper.master.operations.context import Context, drop_files, number, online_table, remove_files, text
 from bookkeeper.master.operations.holds import hold_named, release_holds
-from bookkeeper.master.operations.replica_hosts import REPLICA_PROPERTIES, refuse_several_replicas
+from bookkeeper.master.operations.replica_hosts import REPLICA_PROPERTIES, newest_states, replicas_wanted, why_unnamed
 from bookkeeper.master.operations.requests import (
     check_request,
     close_request,
@@ -71,6 +76,8 @@ from bookkeeper.storage.tablet.segments.segment_format import ENDING
 from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.given_directory import read_parts, sync_names, write_file, write_once
 from bookkeeper.storage.volume.names import TABLES, tablet_directory
+
+LOG = logging.getLogger(__name__)
 
 AGAIN_MS = 200
 TAIL_BYTES_MIN = 16 << 20
@@ -121,7 +128,6 @@ class ExportTable:
         if receipt is not None:
             return Done(receipt)
         table = online_table(self.context.config(), text(call.args, "name"))
-        refuse_several_replicas(table, "exporttable", "replicate it to a table with one replica, and export that")
         directory = Path(text(call.args, "directory"))
         with refuse_unwritable(directory):
             self.context.settings.files.resolve(directory).mkdir(parents=True, exist_ok=True)
@@ -132,7 +138,7 @@ class ExportTable:
         return Next("flush", {"table_id": table.table_id})
 
     def flush(self, call: Call) -> Outcome:
-        """Flush every tablet, so that segments have all acknowledged records."""
+        """Flush every tablet, so that segments have all acknowledged records, and wait until the books name them."""
         tablets = chained_tablets(self.context, text(call.state, "table_id"))
         live = self.context.tservers.live()
         for done, tablet in enumerate(tablets):
@@ -143,7 +149,8 @@ class ExportTable:
                 self.context.tservers.at(address).flush_tablet(tablet.extent)
             except TransientError as error:
                 return Wait(f"{done} of {len(tablets)} tablets are flushed: {error.message}", AGAIN_MS)
-        return Next("pin", call.state)
+        problem = self._why_unnamed(text(call.state, "table_id"))
+        return Wait(problem, AGAIN_MS) if problem else Next("pin", call.state)
 
     def pin(self, call: Call) -> Outcome:
         """Hold the segments that the books name now, and write a manifest of them. Directory and names belong to this
@@ -167,27 +174,37 @@ class ExportTable:
             Exported(table.name, table.groups, table.properties, tablets, checksums).write(self._volume, pins)
         except OSError as error:
             raise UnavailableError(f"the list of pinned segments can't be written: {error}") from error
-        return Next("copy", {**call.state, "attempt": attempt})
+        return Next("copy", {**call.state, "attempt": attempt, "is_on_hosts": bool(facts[-1].voters)})
 
     def copy(self, call: Call) -> Outcome:
-        """Copy the pinned segments, then write the manifest. Raises RefusedError if the directory can't be written."""
+        """Copy the pinned segments, then write the manifest. Back to flush when the hosts have lost one. Raises
+        RefusedError if the directory can't be written.
+        """
+        try:
+            return self._copy(call)
+        except NotFoundError as error:
+            LOG.warning("an export of table %s begins again: %s", text(call.args, "name"), error.message)
+            return Next("flush", {"table_id": text(call.state, "table_id")})
+
+    def _copy(self, call: Call) -> Outcome:
         all_pins = self._pins(text(call.state, "table_id"), call)
         pins = f"{all_pins}/{text(call.state, 'attempt')}"
         directory = Path(text(call.args, "directory"))
         pinned, sources = Exported.read(self._volume, pins), read_sources(self._volume, pins)
+        is_on_hosts = bool(call.state["is_on_hosts"])
         checksums = {}
         try:
             with refuse_unwritable(directory), self.context.settings.files.opened(directory) as opened:
                 for name in pinned.checksums:
                     self.context.stores.reign.check()
-                    checksum = Checksum()
-                    write_file(opened / name, checksum.of(parts_of_file(self._volume, sources[name])))
-                    checksums[name] = checksum.hex()
+                    checksums[name] = self._copied(sources[name], opened / name, is_on_hosts=is_on_hosts)
                 sync_names(opened)
                 exported = Exported(pinned.table, pinned.groups, pinned.properties, pinned.tablets, checksums)
                 write_once(opened / NAME, exported.encode())
                 for name in (NAME, *checksums):
                     (opened / name).chmod(shared_mode(opened))
+        except NotFoundError:
+            raise
         except PermanentError:
             drop_files(self._volume, all_pins)
             close_request(self.context, self._stream(call))
@@ -202,8 +219,27 @@ class ExportTable:
         close_request(self.context, self._stream(call))
         return Done(number(call.state, "records"))
 
+    def _why_unnamed(self, table_id: str) -> str:
+        if replicas_wanted(self.context.config().table(table_id).properties) == 1:
+            return ""
+        made = newest_states(self.context, table_id)
+        rows = chained(tablet_rows(self.context, table_id, ("tablet", keys.REPLICA_FAMILY)), (table_id,))
+        return why_unnamed([tablet_view(row) for row in rows if keys.is_tablet(row)], made)
+
+    def _copied(self, segment: str, path: Path, *, is_on_hosts: bool) -> str:
+        """Copy a segment, from the Volume or from a host; its checksum. Raises NotFoundError when no host has it."""
+
+        def write(parts: Iterator[bytes]) -> str:
+            checksum = Checksum()
+            write_file(path, checksum.of(parts))
+            return checksum.hex()
+
+        if is_on_hosts:
+            return from_any_host(self.context.tservers, segment, write)
+        return write(parts_of_file(self._volume, segment))
+
     def _facts(self, table_id: str) -> list[TabletFacts]:
-        rows = chained(tablet_rows(self.context, table_id, ("tablet", "segment")), (table_id,))
+        rows = chained(tablet_rows(self.context, table_id, ("tablet", "segment", keys.REPLICA_FAMILY)), (table_id,))
         return [facts_of(row) for row in rows if keys.is_tablet(row)]
 
     def _pins(self, table_id: str, call: Call) -> str:

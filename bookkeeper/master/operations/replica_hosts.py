@@ -1,4 +1,4 @@
-"""The hosts of a new table's replicas, and refusals of operations that tables with several replicas do not allow.
+"""The hosts of a new table's replicas, what leaders have made and the books do not name yet, and a refusal.
 
 A host is chosen once, and the choice is part of the operation's state: a repeated step writes the same replicas.
 """
@@ -13,7 +13,9 @@ from bookkeeper.config.table_properties import TableProperties, parse_properties
 from bookkeeper.coordination.config_tree import TableConfig
 from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import RefusedError
+from bookkeeper.master.calls.hosted_files import live_hosts_of
 from bookkeeper.master.fate.engine import State
+from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.master.index.tablet_replicas import replicas_of
 from bookkeeper.master.operations.context import Context
 from bookkeeper.metadata import keys
@@ -110,13 +112,26 @@ def replicas_wanted(properties: Mapping[str, str]) -> int:
     return parse_properties(properties).replicas
 
 
-def refuse_several_replicas(table: TableConfig, command: str, advice: str) -> None:
-    """Raises RefusedError for a table with several replicas."""
-    replicas = replicas_wanted(table.properties)
-    if replicas > 1:
-        raise RefusedError(
-            f"table {table.name} has {replicas} replicas on hosts, and {command} works with one replica only: {advice}"
-        )
+def newest_states(context: Context, table_id: str) -> dict[str, int]:
+    """The newest state of each tablet that a live host leads, by the tablet's directory. Raises TransientError."""
+    return {
+        info.directory: info.root or 0
+        for host in live_hosts_of(context.tservers)
+        for info in context.tservers.at(host.address).replicas(table_id, False).replicas
+        if info.is_leader
+    }
+
+
+def why_unnamed(tablets: Sequence[TabletView], made: Mapping[str, int]) -> str:
+    """Why the books do not name all that the leaders of tablets have made; empty = they do. ``tablets`` were read after
+    the leaders were asked; those on the Volume are named at once.
+    """
+    for tablet in (tablet for tablet in tablets if tablet.replicas):
+        if tablet.directory not in made:
+            return f"tablet {tablet.extent} has no leader now"
+        if made[tablet.directory] > tablet.flush_rank:
+            return f"the newest data of tablet {tablet.extent} has too few copies"
+    return ""
 
 
 def check_store(context: Context, table: TableConfig, after: TableProperties) -> None:

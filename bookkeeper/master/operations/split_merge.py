@@ -5,23 +5,27 @@ No tserver serves the tablets while they change; clients and peers locate them a
 
 =======  ============================================================================================================
 find     choose the tablets to change next: some to split, or all to merge
+gather   with replicas on hosts: wait until the repair has brought the tablets to merge to the same hosts, and enough of
+         these hold the data of all
 serve    flush each tablet with records that are in no segment, while its tserver still serves it; so the tablet is
          away only shortly afterwards
 hold     *claim* the tablets (placement leaves them alone), park them in the books, make every live tserver flush and
          drop them, and store a serial and the facts of their rows
 write    write the puts and deletes in the order of ``split_rules.Change``
 divide   with replicas on hosts: make enough hosts link the files of the tablets for the new ones, so that no byte moves
-         and a compaction of one of them takes no file from another one
+         and a compaction of one of them takes no file from another one; then the parts of a merge may go
 place    wait until these tablets have a tserver again; then find, if there are more to split
 =======  ============================================================================================================
 
 A tserver that dies in a flush leaves `log:` cells: the operation returns to *serve*, and the next tserver replays the
-logs. The operation parks a tablet before it makes tservers drop it: a tserver reads the location before it loads a
-tablet, so it ignores an older order to load. Rules: R1, R7, R15 and R16.
+logs. A merge returns to *gather* when a host has died meanwhile. The operation parks a tablet before it makes tservers
+drop it: a tserver reads the location before it loads a tablet, so it ignores an older order to load. Rules: R1, R7,
+R15, R16 and N3.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,9 +45,9 @@ from bookkeeper.master.operations.context import (
     text,
     texts,
 )
-from bookkeeper.master.operations.replica_hosts import refuse_several_replicas
 from bookkeeper.master.operations.table_lifecycle import chained_tablets, check_splits, wait_for_tservers
 from bookkeeper.master.splits import split_rules
+from bookkeeper.master.splits.merge_places import hosts_with_all, why_apart
 from bookkeeper.master.splits.split_plan import Splittable, plan_splits, size_of
 from bookkeeper.master.splits.split_rules import Change, TabletFacts
 from bookkeeper.metadata import keys, values
@@ -53,8 +57,11 @@ from bookkeeper.metadata.values import Json, Location
 from bookkeeper.model import Extent, RowRange
 from bookkeeper.rpc.contract.services import TServer
 
+LOG = logging.getLogger(__name__)
+
 AGAIN_MS = 20
 DIVIDE_AGAIN_MS = 200
+GATHER_AGAIN_MS = 500
 SERVE_AGAIN_MS = 500
 
 SPLIT_KIND, MERGE_KIND, STORE_KIND = "add_splits", "merge_tablets", "change_store"
@@ -62,6 +69,9 @@ SPLIT_KIND, MERGE_KIND, STORE_KIND = "add_splits", "merge_tablets", "change_stor
 CLAIMING_KINDS = (SPLIT_KIND, MERGE_KIND, STORE_KIND)
 CLAIMING_STEPS = ("hold", "write", "divide", "take")
 """While an operation is at one of these, placement leaves its tablets alone."""
+
+MERGING_STEPS = ("gather", "serve", *CLAIMING_STEPS)
+"""While a merge is at one of these, the repair keeps its tablets on the same hosts."""
 
 FACTS_FAMILIES = ("tablet", "location", "segment", "log", keys.REPLICA_FAMILY)
 
@@ -90,6 +100,15 @@ def claimed_rows(operations: Iterable[PendingOperation]) -> set[bytes]:
         if running.op.type in CLAIMING_KINDS and running.step in CLAIMING_STEPS
         for row in decode_bytes(cast("list[str]", running.state.get("rows", [])))
     }
+
+
+def merging_rows(operations: Iterable[PendingOperation]) -> list[list[bytes]]:
+    """The rows of the tablets of each running merge."""
+    return [
+        decode_bytes(texts(running.state, "rows"))
+        for running in operations
+        if running.op.type == MERGE_KIND and running.step in MERGING_STEPS
+    ]
 
 
 def add_splits_args(name: str, rows: Collection[bytes]) -> Args:
@@ -128,12 +147,13 @@ class _TabletChange:
         return wait_for_tservers(self.context, changed_parts(call.state)) or self.after_placement(call.state)
 
     def steps_around(self, find: Step, write: Step) -> Mapping[str, Step]:
-        """find, serve, hold, write, place; a split may begin again at find."""
+        """find, serve, hold, write, divide, place; a split may begin again at find."""
         return {
             "find": find,
             "serve": lambda call: serve(self.context, call),
             "hold": lambda call: hold(self.context, call),
             "write": write,
+            "divide": lambda call: divide(self.context, call),
             "place": self.place,
         }
 
@@ -146,11 +166,8 @@ class AddSplits(_TabletChange):
 
     @property
     def steps(self) -> Mapping[str, Step]:
-        """See :meth:`steps_around`; and divide."""
-        return {
-            **self.steps_around(self.find, self.write),
-            "divide": lambda call: divide(self.context, call),
-        }
+        """See :meth:`steps_around`."""
+        return self.steps_around(self.find, self.write)
 
     def find(self, call: Call) -> Outcome:
         """The next tablets to split. Raises NotFoundError."""
@@ -193,28 +210,78 @@ class MergeTablets(_TabletChange):
 
     @property
     def steps(self) -> Mapping[str, Step]:
-        """See :meth:`steps_around`."""
-        return self.steps_around(self.find, self.write)
+        """See :meth:`steps_around`; and gather, between find and serve."""
+        return {**self.steps_around(self.find, self.write), "gather": self.gather, "hold": self.hold}
 
     def find(self, call: Call) -> Outcome:
-        """The tablets to merge. Raises NotFoundError, and RefusedError with several replicas: the hosts would have to
-        join their replicas.
-        """
+        """The tablets to merge. Raises NotFoundError."""
         table = online_table(self.context.config(), text(call.args, "name"))
-        refuse_several_replicas(table, "merge", "leave its tablets as they are")
         table_id = table.table_id
         rows = RowRange(decode_row(call.args, "prev_row"), decode_row(call.args, "end_row"))
         found = split_rules.to_merge([tablet.extent for tablet in chained_tablets(self.context, table_id)], rows)
         if len(found) < 2:
             return Done()
         rows_of_all = [keys.tablet_row(table_id, extent.end_row) for extent in found]
-        return Next("serve", {"rows": encode_bytes(rows_of_all), "ends": encode_bytes(rows_of_all[-1:])})
+        return Next("gather", {"rows": encode_bytes(rows_of_all), "ends": encode_bytes(rows_of_all[-1:])})
+
+    def gather(self, call: Call) -> Outcome:
+        """Wait until the tablets are together; those on the Volume are."""
+        problem = self._why_not_together(call)
+        if problem:
+            self.context.hooks.repair()
+            return Wait(problem, GATHER_AGAIN_MS)
+        return Next("serve", call.state)
+
+    def hold(self, call: Call) -> Outcome:
+        """See :func:`hold`; back to gather if the tablets are no longer together."""
+        held = hold(self.context, call)
+        problem = self._why_not_together(call) if isinstance(held, Next) and held.step == "write" else ""
+        if problem:
+            LOG.info("a merge of table %s begins again: %s", text(call.args, "name"), problem)
+            report_changes(self.context, call.state)
+            return Next("gather", call.state)
+        return held
+
+    def _why_not_together(self, call: Call) -> str:
+        """Why the tablets can't merge now: on other hosts, or too few of these hold all of their named states; empty =
+        they can.
+        """
+        tablets = [tablet_view(row) for row in read_rows(self.context, call)]
+        if not tablets[0].replicas and not tablets[-1].replicas:
+            return ""
+        problem = why_apart(tablets)
+        if problem:
+            return problem
+        table_id, placed = tablets[0].extent.table_id, {one.host for one in voters(tablets[0].replicas)}
+        held, reasons = {}, []
+        for info in self.context.tservers.sessions():
+            if info.alive and info.host is not None and info.host.name in placed:
+                try:
+                    held[info.host.name] = self.context.tservers.at(info.address).replicas(table_id, False).replicas
+                except TransientError as error:
+                    reasons.append(f"{info.host.name}: {error.message}")
+        found = hosts_with_all(tablets, held)
+        wanted = parse_properties(self.context.config().table(table_id).properties).copies_min or len(placed) // 2 + 1
+        if len(found) >= wanted:
+            return ""
+        return (
+            f"{len(found)} of {wanted} hosts hold the data of all {len(tablets)} tablets "
+            f"({', '.join(found) or 'none'}{'; ' if reasons else ''}{'; '.join(reasons)})"
+        )
 
     def write(self, call: Call) -> Outcome:
-        """Merge the tablets."""
-        execute(self.context, split_rules.merge_change(stored_facts(call), number(call.state, "serial")))
-        report_changes(self.context, call.state)
-        return Next("place", {**call.state, "facts": []})
+        """Merge the tablets. The new directory on hosts has a name of this operation only."""
+        facts, serial = stored_facts(call), number(call.state, "serial")
+        state: State = {**call.state, "facts": []}
+        if not facts[-1].voters:
+            execute(self.context, split_rules.merge_change(facts, serial))
+            report_changes(self.context, call.state)
+            return Next("place", state)
+        execute(self.context, split_rules.merge_on_hosts(facts, serial, f"m-{call.txid}"))
+        self.context.stores.reign.check()
+        gone = split_rules.replicas_of_remnants(read_rows(self.context, call))
+        self.context.stores.table.delete(gone, self.context.stores.reign.next_rank())
+        return Next("divide", state)
 
 
 # ---- steps of both
@@ -369,6 +436,10 @@ def divide(context: Context, call: Call) -> Outcome:
             children = []
     if problems:
         return Wait(f"{len(problems)} tablets have too few copies: {problems[0]}", DIVIDE_AGAIN_MS)
+    for row in (row.key for row in read_rows(context, call) if keys.PARTS in row.cells):
+        linked = split_rules.parts_linked(row, number(call.state, "serial"))
+        context.stores.reign.check()
+        context.stores.table.delete(linked.deletes, linked.rank)
     report_changes(context, call.state)
     context.hooks.wake()  # a cycle asks the hosts what they hold now, and elections need the answer
     return Next("place", call.state)

@@ -3,8 +3,9 @@
 ``held_states`` has what hosts say that they hold; ``election`` has the protocol of elections and the one by the master,
 ``coordinated_election`` the one through coordination. ``leader_choice`` asks the hosts and elects for the placement.
 ``repair_state`` is the input of the plans, all pure: ``repair_plan`` chooses joins, ends of joins and leaves, one cell
-each, ``zone_plan`` spreads replicas over zones, ``balance_plan`` evens out the replicas of hosts, and
-``leader_balance`` the tablets that they lead. ``repairer`` plans and writes; ``away_hosts`` notes since when hosts are
-away. ``store_plan`` finds tables whose tablets are not where ``table.replicas`` wants them, and ``change_store`` is the
-operation that moves these between the Volume and hosts. The master reads no file of a host.
+each, ``zone_plan`` spreads replicas over zones, ``balance_plan`` evens out the replicas of hosts, ``leader_balance``
+the tablets that they lead, and ``meeting_plan`` brings tablets together that merge. ``repairer`` plans and writes;
+``away_hosts`` notes since when hosts are away. ``store_plan`` finds tables whose tablets are not where
+``table.replicas`` wants them, and ``change_store`` is the operation that moves these between the Volume and hosts. The
+master reads no file of a host.
 """

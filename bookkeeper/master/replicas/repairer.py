@@ -27,6 +27,7 @@ from bookkeeper.master.replicas.balance_plan import plan_balance
 from bookkeeper.master.replicas.held_states import HeldStates, tablet_key
 from bookkeeper.master.replicas.leader_balance import plan_leaders
 from bookkeeper.master.replicas.leader_choice import named_state
+from bookkeeper.master.replicas.meeting_plan import with_meetings
 from bookkeeper.master.replicas.repair_plan import is_healthy, plan_repair, spare_copies
 from bookkeeper.master.replicas.repair_state import (
     Demote,
@@ -72,6 +73,8 @@ class Repairer:
     away: AwayHosts
     change_store: Callable[[str], None]
     """Begins the operation that moves the tablets of the table of this name; does nothing while one runs."""
+    meetings: Callable[[], Collection[Collection[bytes]]]
+    """The rows of tablets that are to be on the same hosts, because they merge."""
     progress: ReplicaHealth = field(init=False, default_factory=ReplicaHealth)
     _turns: int = field(init=False, default=0)
     _away_ns: dict[str, int] = field(init=False, default_factory=dict)
@@ -109,13 +112,15 @@ class Repairer:
             for view in views
         }
         self._retain_times(states)
+        meetings = self.meetings()
+        states = with_meetings(states, meetings, hosts, self.limits)
         ill = [row for row, state in states.items() if not is_healthy(state, hosts, self.limits)]
         read = self._turn(ill)
         states.update((row, self._read_again(states[row]) if row in read else _unread(states[row])) for row in ill)
         self.progress = progress_of(states.values(), hosts)
         ready = [state for row, state in states.items() if row not in skipped]
         steps: list[Step] = list(plan_repair(ready, hosts, self.limits))
-        if not steps and not skipped and not moves.are_prepared:
+        if not steps and not skipped and not moves.are_prepared and not meetings:
             joins = plan_zones(ready, hosts, self.limits) or plan_balance(ready, hosts, self.limits)
             steps = self._unshared(joins, tablets, config) if joins else [*plan_leaders(ready, hosts, self.limits)]
         for step in steps:

@@ -13,6 +13,9 @@ the row of ``e`` to ``s``. A merge puts everything into the last tablet's row, w
 did, and deletes the `tablet:` cells of the other rows. Such a row is a *remnant*: it has no `tablet:prev_row`, so it is
 no tablet.
 
+**Hosts.** A merged tablet with replicas gets a directory of its own, in which hosts link the files of its parts. Its
+row names the directories of the parts (`tablet:parts`) until enough hosts have done so: no host deletes a part before.
+
 **Rule R16.** `repl:` cells never move. They are facts about files in any row, and a late writer (the file's tserver, a
 master that closes it) puts them into the same row as before. They count in remnants until their file is complete. So a
 late put is not lost, and does not restore a tablet. `segment:` cells move to a later row (merge), or are *copied* to an
@@ -263,12 +266,9 @@ def _new_row(facts: TabletFacts, extent: Extent, serial: int, directory: str) ->
     """The row of a new part. On the Volume it shares the files under their names. On hosts each file of the part is a
     hard link in the part's own directory, so that each replica deletes its files without regard to other tablets.
     """
-    parts, state = _parts(facts, extent), part_state(facts, extent, serial)
     if facts.voters:
-        own = tablet_directory(extent.table_id, directory)
-        parts = {f"{own}/{name.rpartition('/')[2]}": entry for name, entry in parts.items()}
-        state = replace(state, segments=tuple(parts))
-    return _row_put(extent, state, parts, directory)
+        facts = _in_directory(facts, directory)
+    return _row_put(extent, part_state(facts, extent, serial), _parts(facts, extent), directory)
 
 
 def _placed(row: bytes, voters: Mapping[str, ReplicaCell], placement: str) -> RowPut:
@@ -311,18 +311,59 @@ def own_name(name: str, directory: str) -> str:
 
 
 def merge_change(parts: Sequence[TabletFacts], serial: int) -> Change:
-    """Merge adjacent tablets into one, in the last one's row."""
-    last = parts[-1]
-    extent = replace(last.extent, prev_row=parts[0].extent.prev_row)
+    """Merge adjacent tablets on the Volume into one, in the last one's row."""
     segments = joined_segments(parts)
-    put = _row_put(extent, joined_state(parts, segments, serial), segments)
-    return Change(
-        serial,
-        tuple(part.row for part in parts),
-        (put,),
-        (),
-        tuple(cell for part in parts[:-1] for cell in _ended(part)),
-    )
+    return _merged(parts, serial, _row_put(_joined_extent(parts), joined_state(parts, segments, serial), segments))
+
+
+def merge_on_hosts(parts: Sequence[TabletFacts], serial: int, directory: str) -> Change:
+    """Merge adjacent tablets with replicas on the same hosts, in the last one's row. The tablet has the placements of
+    this row, and its files are in ``directory``, which must be unused.
+    """
+    last = parts[-1]
+    segments = joined_segments(_in_directory(part, directory) for part in parts)
+    put = _row_put(_joined_extent(parts), joined_state(parts, segments, serial), segments, directory)
+    put = RowPut(put.key, {**put.values, keys.PARTS: values.encode_parts(directories_of(parts))})
+    change = _merged(parts, serial, put)
+    gone = tuple(CellKey(last.row, keys.segment_column(name)) for name in sorted({*last.segments, *last.dead}))
+    return replace(change, deletes=(*change.deletes, *gone))
+
+
+def _joined_extent(parts: Sequence[TabletFacts]) -> Extent:
+    return replace(parts[-1].extent, prev_row=parts[0].extent.prev_row)
+
+
+def _merged(parts: Sequence[TabletFacts], serial: int, put: RowPut) -> Change:
+    ended = tuple(cell for part in parts[:-1] for cell in _ended(part))
+    return Change(serial, tuple(part.row for part in parts), (put,), (), ended)
+
+
+def _in_directory(facts: TabletFacts, directory: str) -> TabletFacts:
+    """The tablet with its files under their names in another directory of the table."""
+    own = tablet_directory(facts.extent.table_id, directory)
+    segments = {f"{own}/{name.rpartition('/')[2]}": entry for name, entry in facts.segments.items()}
+    return replace(facts, segments=segments)
+
+
+def directories_of(parts: Iterable[TabletFacts]) -> list[str]:
+    """The directories with the files of tablets on hosts."""
+    return sorted({name.split("/")[-2] for part in parts for name in part.segments})
+
+
+def replicas_of_remnants(rows: Iterable[Row]) -> list[CellKey]:
+    """The replicas in rows that are no tablets any more. A rank of the master deletes them, as it has put them."""
+    return [
+        CellKey(row.key, column)
+        for row in rows
+        if not keys.is_tablet(row)
+        for column in row.cells
+        if column.family == keys.REPLICA_FAMILY
+    ]
+
+
+def parts_linked(row: bytes, serial: int) -> Write:
+    """Enough hosts have the files of a merged tablet, so its parts may go."""
+    return Write((), (CellKey(row, keys.PARTS),), keys.first_flush_id(serial) + 1)
 
 
 def _ended(facts: TabletFacts) -> list[CellKey]:

@@ -485,6 +485,12 @@ struct SegmentAck {
   3: optional SegmentAnswer answer        // with the last byte of the last file: acked, or declined after all
 }
 
+struct ReplicaContent {
+  1: required i64 size_bytes              // of the complete file
+  2: required i64 crc32c
+  3: required binary content              // from the position that was asked for, at most 1 MiB
+}
+
 struct FileRequest {                     // of a replica whose copy of a file is damaged
   1: required string table_id
   2: required string directory
@@ -694,6 +700,7 @@ service TServer extends Node {
   HeldReplicas replicas(1: string table_id, 2: bool with_segments) throws (1: Fault fault)   // on this host; empty = of all tables
   HeldReplicas tablet_replica(1: string table_id, 2: string directory) throws (1: Fault fault)   // at most one, with its segments
   list<Extent> divide_replica(1: string source, 2: list<Extent> children) throws (1: Fault fault)   // after a split of the tablet in this directory; answers the children that this host has completely
+  ReplicaContent read_replica(1: string table_id, 2: string directory, 3: string file, 4: i64 start) throws (1: Fault fault)   // of a file on this host
   bool take_replica(1: Extent extent, 2: map<string, string> files) throws (1: Fault fault)   // from the Volume; name on the host to name there; answers whether the host has the named state
   bool publish_replica(1: Extent extent) throws (1: Fault fault)   // to the Volume; false = the host lacks a file of the named state
 

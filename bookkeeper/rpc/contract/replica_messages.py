@@ -121,6 +121,15 @@ class SegmentAck:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaContent:
+    """Content of a file on a host, with the size and the CRC-32C of the complete file."""
+
+    size_bytes: int
+    crc32c: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class FileRequest:
     """A part of a file of a replica, from position ``start`` on, for a replica whose copy is damaged. A host that holds
     the file with this size and checksum answers.

@@ -49,6 +49,7 @@ from bookkeeper.rpc.contract.origin_messages import RootQuestion, RootStanding
 from bookkeeper.rpc.contract.replica_messages import (
     FileRequest,
     HeldReplicas,
+    ReplicaContent,
     SegmentAck,
     SegmentAnswer,
     SegmentOffer,
@@ -213,6 +214,8 @@ class TServer(Node, Protocol):
     def tablet_replica(self, table_id: str, directory: str) -> HeldReplicas: ...
 
     def divide_replica(self, source: str, children: Sequence[Extent]) -> Sequence[Extent]: ...
+
+    def read_replica(self, table_id: str, directory: str, file: str, start: int) -> ReplicaContent: ...
 
     def take_replica(self, extent: Extent, files: Mapping[str, str]) -> bool: ...
 

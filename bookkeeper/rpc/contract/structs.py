@@ -57,6 +57,7 @@ STRUCTS: tuple[type, ...] = (
     replica_messages.HeldReplicas,
     replica_messages.HeldSegment,
     replica_messages.LogPosition,
+    replica_messages.ReplicaContent,
     replica_messages.ReplicaFile,
     replica_messages.ReplicaLag,
     replica_messages.ReplicaPlacement,

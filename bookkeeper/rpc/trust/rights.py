@@ -95,6 +95,7 @@ PROCESS_METHODS = {
             "replicas",
             "tablet_replica",
             "divide_replica",
+            "read_replica",
             "take_replica",
             "publish_replica",
             "segment_offer",

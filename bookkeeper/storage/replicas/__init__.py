@@ -8,7 +8,7 @@ is the directory of a host: its lock, its incarnation, its manifests, and its fi
 the files that are under way to the host, and copies a file from a Volume.
 """
 
-from bookkeeper.storage.replicas.file_checks import checksum_of, extended, held_file, is_sound
+from bookkeeper.storage.replicas.file_checks import checksum_of, copied_file, extended, held_file, is_sound
 from bookkeeper.storage.replicas.host_store import HostStore
 from bookkeeper.storage.replicas.incoming_files import IncomingFiles, Part, copy_durable
 from bookkeeper.storage.replicas.manifest import HeldFile, Manifest, ReplicaKey
@@ -22,6 +22,7 @@ __all__ = [
     "Part",
     "ReplicaKey",
     "checksum_of",
+    "copied_file",
     "copy_durable",
     "durable_part",
     "extended",

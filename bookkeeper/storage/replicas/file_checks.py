@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from pathlib import Path
 
 import google_crc32c
 import numpy as np
 
+from bookkeeper.errors import CorruptionError
 from bookkeeper.storage.replicas.manifest import HeldFile
 from bookkeeper.storage.volume import Volume
 
@@ -29,6 +31,31 @@ def checksum_of(path: Path, length: int) -> int | None:
             checksum = extended(checksum, window)
             remaining -= len(window)
     return None if remaining else checksum
+
+
+def copied_file(source: Volume, name: str, target: Volume, copy: str) -> None:
+    """Copy a complete file to another Volume, durable on return; the bytes that are there then have the checksum of
+    those that were read. Raises FileNotFoundError when there is no file of this name, FileExistsError, OSError,
+    CorruptionError; a copy may be left.
+    """
+    size, checksum = source.size(name), 0
+
+    def content() -> Iterator[bytes]:
+        nonlocal checksum
+        for position in range(0, size, WINDOW_BYTES):
+            window = source.read_range(name, position, min(WINDOW_BYTES, size - position))
+            checksum = extended(checksum, window)
+            yield bytes(window)
+
+    target.create(copy, content()).close()
+    made = held_file(target, copy, b"")
+    if not is_same_content((made.size_bytes, made.crc32c), (size, checksum)):
+        raise CorruptionError(f"{copy} has other bytes than {name}, of which it is a copy: check the disk")
+
+
+def is_same_content(copy: tuple[int, int], original: tuple[int, int]) -> bool:
+    """Whether two files have the same size and checksum."""
+    return copy == original
 
 
 def is_sound(volume: Volume, file: HeldFile) -> bool:

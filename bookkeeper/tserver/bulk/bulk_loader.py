@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import combiners
@@ -52,6 +53,7 @@ from bookkeeper.storage.wal import DraftBlock, PlacedBlock, last_shares
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_cells import Reach, open_status
 from bookkeeper.tserver.bulk.exclusive_tablets import ExclusiveTablets
+from bookkeeper.tserver.bulk.hosted_files import HostedImports
 from bookkeeper.tserver.bulk.relay_log import OwnLog, RelayLogs
 from bookkeeper.tserver.bulk.segment_offers import Standing, first_root, leaves_numbers, standing_of, targets_reason
 from bookkeeper.tserver.bulk.session_holds import SessionHolds, Taking
@@ -169,14 +171,10 @@ def refuse_exhaustion(tablet: ServedTablet, request: AdoptRequest, last_seq: int
     )
 
 
-def refuse_replicas(tablet: ServedTablet, request: AdoptRequest) -> None:
-    """Raise for a tablet with replicas, whose segments lie on hosts' own disks: DeclinedError for another cluster's
-    files, whose records may come as such, InvalidInputError for an import.
-    """
-    if not tablet.has_replicas:
-        return
-    reason = f"tablet {tablet.extent} has replicas on hosts' own disks, and files on the cluster's Volume can't join it"
-    raise InvalidInputError(f"{reason}; write the records") if request.through is None else DeclinedError(reason)
+def refuse_on_hosts(tablet: ServedTablet, request: AdoptRequest) -> None:
+    """Raise DeclinedError for another cluster's files and a tablet with replicas: its records come as such."""
+    if tablet.has_replicas and request.through is not None:
+        raise DeclinedError(f"tablet {tablet.extent} has replicas on hosts, and takes another cluster's records only")
 
 
 def refuse_parts(view: TableView, request: AdoptRequest, wanted: Sequence[SegmentRef]) -> None:
@@ -228,6 +226,7 @@ class BulkLoader:
         index: ReceivedIndex,
         holds: SessionHolds,
         relay_logs: RelayLogs,
+        hosted: HostedImports,
         metadata: MetadataTable,
         persistence: SessionRetries,
         nudge: Callable[[], None],
@@ -239,6 +238,7 @@ class BulkLoader:
         self._index = index
         self._holds = holds
         self._relay_logs = relay_logs
+        self._hosted = hosted
         self._metadata = metadata
         self._persistence = persistence
         self._nudge = nudge
@@ -263,14 +263,18 @@ class BulkLoader:
         return bool(self._tablets.serving(extent).received.origin_intervals.of(root).parts)
 
     def _adopt(self, request: AdoptRequest, wanted: Sequence[SegmentRef], view: TableView | None) -> None:
-        with self._tablets.loaded(request.extent) as tablet:
+        turn = self._hosted.turn(request.extent) if self._tablets.has_replicas(request.extent) else nullcontext()
+        with turn, self._tablets.loaded(request.extent) as tablet:
             forgotten_count = tablet.received.forgotten_count
             if is_taken(tablet, request):
                 return
-            refuse_replicas(tablet, request)
+            refuse_on_hosts(tablet, request)
             refuse_mixture(tablet, request)
             if not self._index.is_open(request.stream):
                 raise RefusedError(f"the import {request.stream.file} is over: nothing more of it is taken")
+            if tablet.has_replicas:
+                self._adopt_on_hosts(tablet, wanted, request, forgotten_count)
+                return
             with self._holds.taking([ref.uri for ref in wanted]) as taking:
                 self._check(wanted, is_received=request.through is not None)
                 self._tablets.flush(tablet)
@@ -317,6 +321,33 @@ class BulkLoader:
         except BookkeeperError as error:  # as for a compaction: the books may have the put or not
             self._die(f"the state of a tablet behind an import is not known: {error}")
             raise
+
+    def _adopt_on_hosts(
+        self, tablet: ServedTablet, wanted: Sequence[SegmentRef], request: AdoptRequest, forgotten_count: int
+    ) -> None:
+        """Take an import into a tablet with replicas: see ``hosted_files``."""
+        self._tablets.flush(tablet)
+        shares = target_shares_of(self._volume, request.log, request.extent.table_id)
+        with self._hosted.copies(tablet, wanted) as files, self._tablets.closed(tablet):
+            last_seq = max(ref.last_seq + ref.shift for ref in shifted(wanted, tablet.next_seq, 0))
+            refuse_exhaustion(tablet, request, last_seq)
+            if may_be_forgotten(
+                tablet.received.has_stream(request.stream), forgotten_count, tablet.received.forgotten_count
+            ):
+                raise UnavailableError(f"the import {request.stream.file} may be over by now: ask again")
+            flush_id = tablet.flushes.take_flush_id()
+            new = shifted(files.refs, tablet.next_seq, flush_id)
+            state = adopted_state(tablet.flushes.state, flush_id, [*tablet.data.segments, *new], last_seq, request)
+            put = with_log(segments_put(tablet.row, state, new), request.log, tablet.last_wals, shares)
+            named = files.adopt(new, state, put)
+            try:
+                tablet.segments_replaced((), new, named)
+                self._tablets.commit(Follow(tablet, named, request))
+            except BookkeeperError as error:  # the books have the state, and this tablet has not
+                self._die(f"tablet {tablet.extent} can't follow the state of an import: {error}")
+                raise
+        LOG.info("tablet %s took %d imported segments of %s on hosts", tablet.extent, len(wanted), request.stream.file)
+        self._nudge()
 
     def _check(self, wanted: Sequence[SegmentRef], *, is_received: bool) -> None:
         """Raise when a file is not there, or is not what its reference says."""

@@ -37,6 +37,11 @@ class ExclusiveTablets:
         """The tablet of this extent. Raises NotServingError."""
         return self._registry.serving(extent)
 
+    def has_replicas(self, extent: Extent) -> bool:
+        """Whether a tablet that is here has replicas on hosts."""
+        tablet = self._registry.find(extent)
+        return tablet is not None and tablet.has_replicas
+
     @contextmanager
     def configured(self, table_id: str) -> Iterator[TableView]:
         """The table under the configuration in force; a new configuration waits for the end of the block (R14)."""

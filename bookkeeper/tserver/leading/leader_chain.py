@@ -77,6 +77,8 @@ class LeaderChain:
         self._progress: tuple[Replica, Mapping[str, TargetProgress]] | None = None
         self._unnamed_logs: list[tuple[int, Mapping[str, int]]] = []
         """States, each with the logs that it makes unneeded; their cells go when a state at or above it is named."""
+        self._unnamed_cells: list[tuple[int, Mapping[Column, bytes]]] = []
+        """States, each with more cells that come into the row with its name, or with that of a later one."""
 
     # ---- facts
 
@@ -187,6 +189,23 @@ class LeaderChain:
             self._held.apply(event, files, {state_id: state.encode()})
             tablet.segments_replaced(inputs, written, state)
 
+    def adopted(self, segments: Sequence[SegmentRef], state: FlushState, cells: Mapping[Column, bytes]) -> FlushState:
+        """Add the segments of an import, durable here, and the state behind it; the tablet takes no writes, and nothing
+        of it is in memory. ``cells`` of the row come into the books with the state's name. Returns the state with its
+        id. Raises UnavailableError.
+        """
+        files = self._held_files(segments)
+        with self._lock:
+            self._check_leads()
+            state_id = next_id(self.replica)
+            made = replace(state, flush_id=state_id)
+            event = Flushed(
+                tuple(file.name for file in files), positions_of(self._tablet.serial, made.last_seq), state_id
+            )
+            self._held.apply(event, files, {state_id: made.encode()})
+            self._unnamed_cells.append((state_id, dict(cells)))
+            return made
+
     def _held_files(self, segments: Sequence[SegmentRef]) -> list[HeldFile]:
         return [held_file(self._volume, ref.uri, segment_entry(ref).encode()) for ref in segments]
 
@@ -239,11 +258,14 @@ class LeaderChain:
         return None
 
     def name_put(self, name: Name) -> RowPut:
-        """The row put that names a state: ``tablet:flush``, and cells of the files that have none yet."""
+        """The row put that names a state: ``tablet:flush``, cells of the files that have none, and those of imports."""
         manifest = self._held.manifest
         cells: dict[Column, bytes] = {
             keys.segment_column(file): manifest.files[file].entry for file in name.files if file not in self._booked
         }
+        for state_id, more in self._unnamed_cells:
+            if state_id <= name.state_id:
+                cells.update(more)
         cells[keys.FLUSH] = manifest.states[name.state_id]
         return RowPut(self._tablet.row, cells)
 
@@ -253,6 +275,7 @@ class LeaderChain:
             dead = self._booked - set(name.files)
             self._named_id = name.state_id
             self._booked = frozenset(name.files)
+            self._unnamed_cells = [one for one in self._unnamed_cells if one[0] > name.state_id]
             self._changed.notify_all()
             return dead
 

@@ -37,7 +37,8 @@ class RowReplica:
 @dataclass(frozen=True, slots=True)
 class ReplicaRow:
     """Facts of the books about a tablet: rows, directory, the term of its last holder, its replicas by host, and the
-    named state (None before the first).
+    named state (None before the first). ``parts``: the directories of tablets that were merged into it, as long as
+    hosts still link their files.
     """
 
     extent: Extent
@@ -46,6 +47,7 @@ class ReplicaRow:
     replicas: Mapping[str, RowReplica]
     named_id: int | None
     named_files: tuple[str, ...]
+    parts: tuple[str, ...] = ()
 
     @property
     def key(self) -> ReplicaKey:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.metadata_table import MetadataTable, Row
+from bookkeeper.metadata.metadata_table import MetadataTable, Row, prefix_stop
 from bookkeeper.metadata.values import FlushState, ReplicaCell
 from bookkeeper.model import Extent
 from bookkeeper.replicas.values import Placement, Stage
+from bookkeeper.storage.volume.names import TABLES
 from bookkeeper.tserver.replicas.offer_checks import ReplicaRow, RowReplica
 
 FAMILIES = ("tablet", "replica")
@@ -59,6 +60,14 @@ class ReplicaBooks:
         parsed = [parse_replica_row(row) for row in self._metadata.scan(start, stop, FAMILIES)]
         return {row.directory: row for row in parsed if row is not None}
 
+    def held_files(self, table_id: str) -> frozenset[str]:
+        """The files of a table that something holds, though no tablet may name them. Raises CorruptionError,
+        TransientError: never a part of them.
+        """
+        start = keys.hold_row(f"{TABLES}{table_id}/")
+        rows = self._metadata.scan(start, prefix_stop(start), keys.HOLD_FAMILIES)
+        return frozenset(keys.parse_hold_row(row.key) for row in rows)
+
 
 def parse_replica_row(row: Row) -> ReplicaRow | None:
     """Parse a row; None for one without a tablet, of which late writes may be left. Raises CorruptionError."""
@@ -68,6 +77,7 @@ def parse_replica_row(row: Row) -> ReplicaRow | None:
     flush, serial = row.cells.get(keys.FLUSH), row.cells.get(keys.SERIAL)
     state = None if flush is None else FlushState.decode(flush.value)
     cells = {keys.parse_replica(host): ReplicaCell.decode(cell.value) for host, cell in row.family("replica").items()}
+    parts = row.cells.get(keys.PARTS)
     return ReplicaRow(
         extent=Extent(table_id, end_row, values.decode_prev_row(row.cells[keys.PREV_ROW].value)),
         directory=values.decode_dir(row.cells[keys.DIR].value),
@@ -78,4 +88,5 @@ def parse_replica_row(row: Row) -> ReplicaRow | None:
         },
         named_id=None if state is None else state.flush_id,
         named_files=() if state is None else state.segments,
+        parts=() if parts is None else values.decode_parts(parts.value),
     )

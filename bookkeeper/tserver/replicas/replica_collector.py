@@ -3,14 +3,16 @@
 For each replica here, one read of its tablet's row. A replica that its row names is collected by N4; one that its row
 does not name goes. When there is no row where the tablet ended, or one of another tablet, such as after a split, all
 rows of the table are read, complete or an error. A replica whose tablet has no row goes when a second such read does
-not show it either, because rows that move during one read can be missed. An error ends the turn for a table, and
+not show it either, because rows that move during one read can be missed. A part of a merged tablet stays while a row
+still names it, because its files are not linked yet. A file that an export reads stays: its hold is in the books before
+the read that found its name, and the holds are read here after the rows (R17). An error ends the turn for a table, and
 nothing of it goes.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Protocol
@@ -30,13 +32,16 @@ LOG = logging.getLogger(__name__)
 
 
 class ReadBooks(Protocol):
-    """Reads rows of tablets. Both raise TransientError or CorruptionError."""
+    """Reads rows of the books. All raise TransientError or CorruptionError."""
 
     def row(self, extent: Extent) -> ReplicaRow | None:
         """The row of the tablet that ends where this one ends."""
 
     def rows(self, table_id: str) -> Mapping[str, ReplicaRow]:
         """The tablets of a table by their directories: all of them."""
+
+    def held_files(self, table_id: str) -> Collection[str]:
+        """The files of a table that something holds: all of them."""
 
 
 class Verdict(Enum):
@@ -63,10 +68,20 @@ def verdict_on(row: ReplicaRow | None, host: str, placement: Placement | None, m
     return Verdict.COLLECT if named.placement == placement else Verdict.REMOVE
 
 
+def parts_in(rows: Iterable[ReplicaRow]) -> frozenset[str]:
+    """The directories of tablets whose files hosts still link for a merged tablet."""
+    return frozenset(directory for row in rows for directory in row.parts)
+
+
 def collect_event(replica: Replica, row: ReplicaRow) -> Collect:
     """The files that the books allow to delete (N4): those that a named state has replaced."""
     given_up = frozenset(term for term, _ in replica.given_up)
     return Collect(row.named_id, row.named_files, given_up=given_up)
+
+
+def sparing(event: Collect, held: Collection[str]) -> Collect:
+    """The same, and files that something holds count as read (P15, R17)."""
+    return replace(event, read=event.read | frozenset(held))
 
 
 class ReplicaCollector:
@@ -89,15 +104,19 @@ class ReplicaCollector:
             of_table = {key: placement for key, placement in placements.items() if key.table_id == table_id}
             try:
                 rows = self._rows(table_id, {key: held.get(key) for key in of_table})
+                held_files = self._books.held_files(table_id)
             except BookkeeperError as error:
                 LOG.warning("replicas of table %s are not collected now: %s", table_id, error.message)
                 missed |= self._missed & of_table.keys()
                 continue
+            parts = parts_in(rows.values())
             for key, placement in of_table.items():
                 row = rows.get(key.directory)
+                if key.directory in parts:
+                    continue
                 if row is None:
                     missed.add(key)
-                self._work(key, placement, row)
+                self._work(key, placement, row, held_files)
         self._missed = missed
         if not self._has_removed_orphans:
             self._remove_orphans()
@@ -114,7 +133,9 @@ class ReplicaCollector:
             found[key.directory] = row
         return found
 
-    def _work(self, key: ReplicaKey, placement: Placement | None, row: ReplicaRow | None) -> None:
+    def _work(
+        self, key: ReplicaKey, placement: Placement | None, row: ReplicaRow | None, held_files: Collection[str]
+    ) -> None:
         try:
             verdict = verdict_on(row, self._replicas.host.name, placement, key in self._missed)
             if verdict is Verdict.REMOVE:
@@ -122,7 +143,7 @@ class ReplicaCollector:
                 LOG.info("the replica of %s is removed: the books do not name it on this host", key)
             held = self._replicas.find(key) if verdict is Verdict.COLLECT else None
             if held is not None and row is not None and held.placement == placement:
-                collect_replica(held, row)
+                collect_replica(held, row, held_files)
         except (BookkeeperError, OSError) as error:
             LOG.warning("the replica of %s is not collected now: %s", key, error)
 
@@ -147,14 +168,15 @@ class ReplicaCollector:
         self._thread.close()
 
 
-def collect_replica(held: HeldReplica, row: ReplicaRow) -> None:
-    """Note what the row says about a replica, and delete the files that nothing needs. Raises as
-    :meth:`HeldReplica.collect`.
+def collect_replica(held: HeldReplica, row: ReplicaRow, held_files: Collection[str]) -> None:
+    """Note what the row says about a replica, and delete the files that nothing needs, none of ``held_files``. Raises
+    as :meth:`HeldReplica.collect`.
     """
     own = row.replicas[held.replica.host]
     if not held.replica.is_leader:
         held.placed(row.extent, lambda replica: noted(replica, own.stage, row.targets_of(replica.host)))
-    gone = (*held.collect(collect_event(held.replica, row)), *held.delete_unlisted())
+    event = sparing(collect_event(held.replica, row), held_files)
+    gone = (*held.collect(event), *held.delete_unlisted())
     if gone:
         LOG.info("%s: %d files are deleted, the books name state %s", held.key, len(gone), row.named_id)
 

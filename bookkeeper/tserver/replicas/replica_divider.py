@@ -1,16 +1,16 @@
-"""Makes this host's replicas of the tablets that a split has made, from that of the tablet which was split.
+"""Makes this host's replicas of the tablets that a split or merge has made, from those of the tablets before it.
 
-The order comes from the master after the books have the rows of all children, and may come again. A host believes the
-books alone: which children have a replica here, under which placement, and which files their named states list. A file
-of the parent gets another name in the child's directory by a hard link, so no byte moves, and each of both replicas
-deletes its own name without regard to the other one. A file that is not here stays lacking: it comes from the child's
-leader. So a host may miss the order.
+The order comes from the master after the books have the rows of all new tablets, and may come again. A host believes
+the books alone: which new tablets (*children*) have a replica here, under which placement, which files their named
+states list, and which tablets were merged into one. A file of a parent gets another name in the child's directory by a
+hard link, so no byte moves, and each replica deletes its own name without regard to the others. A file that is not here
+stays lacking: it comes from the child's leader. So a host may miss the order.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from bookkeeper.errors import unavailable
 from bookkeeper.model import Extent
@@ -38,13 +38,11 @@ def first_state(named: NamedState) -> Segment:
     )
 
 
-def files_of_child(named: NamedState, parent: HeldReplica | None, child: HeldReplica) -> dict[str, HeldFile]:
-    """The files of the child's named state that this host has of the parent, each with the parent's facts, and the name
-    in the child's directory. Files of the parent and of its child have the same last part of their names.
+def files_of_child(named: NamedState, parents: Iterable[HeldReplica], child: HeldReplica) -> dict[str, HeldFile]:
+    """The files of the child's named state that this host has of the parents, each with the parent's facts, and the
+    name in the child's directory. Files of a parent and of its child have the same last part of their names.
     """
-    if parent is None:
-        return {}
-    held = {name.rpartition("/")[2]: file for name, file in parent.manifest.sound.items()}
+    held = {name.rpartition("/")[2]: file for parent in parents for name, file in parent.manifest.sound.items()}
     names = {name: held.get(name.rpartition("/")[2]) for name in named.entries if name not in child.manifest.files}
     return {name: file for name, file in names.items() if file is not None}
 
@@ -57,8 +55,9 @@ class ReplicaDivider:
         self._read_named = read_named
 
     def divide(self, source: str, children: Sequence[Extent]) -> list[Extent]:
-        """Make the replicas of children of the tablet in the directory ``source``. Returns those of which this host has
-        each file of the named state. Raises CorruptionError for a damaged replica, TransientError.
+        """Make the replicas of children of the tablet in the directory ``source``, and of those that the children's
+        rows name as their parts. Returns those of which this host has each file of the named state. Raises
+        CorruptionError for a damaged replica, TransientError.
         """
         return [extent for extent in children if self._divide(source, extent)]
 
@@ -69,16 +68,17 @@ class ReplicaDivider:
             return False
         row = named.row
         child = self._replicas.open(row.key, extent, own.placement.id, own.stage, row.targets_of(host.name))
-        found = files_of_child(named, self._replicas.find(ReplicaKey(extent.table_id, source)), child)
+        parents = [self._replicas.find(ReplicaKey(extent.table_id, name)) for name in (source, *row.parts)]
+        found = files_of_child(named, [parent for parent in parents if parent is not None], child)
         files = [HeldFile(name, file.size_bytes, file.crc32c, named.entries[name]) for name, file in found.items()]
         child.divide(first_state(named), named.raw, files, lambda: self._link({n: f.name for n, f in found.items()}))
         lacking = set(row.named_files) - child.replica.files
         if lacking:
-            LOG.info("tablet %s: its leader will send %d files of the tablet that was split", extent, len(lacking))
+            LOG.info("tablet %s: its leader will send %d files of the tablets before it", extent, len(lacking))
         return not lacking
 
     def _link(self, names: dict[str, str]) -> None:
         try:
             self._replicas.store.link(names)
         except OSError as error:
-            raise unavailable("files of a tablet that was split can't get their names", error) from error
+            raise unavailable("files of a tablet before this one can't get their names", error) from error

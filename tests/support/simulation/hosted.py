@@ -170,9 +170,16 @@ class HostedStage(Stage):
     """West runs on four hosts, and each tablet of its tables has three replicas; east is its peer, without hosts."""
 
     more: Sequence[str] = ("away", "wipe")
-    threads: Sequence[str] = ("compactor", "namer", "sender-", "rpc-segment_", "replica-collector")
-    repeated: Sequence[str] = ("segment_offer", "segment_transit", "replicas")
-    without: Sequence[str] = ("move", "take_all", "merge", "create_table", "delete_table")
+    threads: Sequence[str] = (
+        "compactor",
+        "namer",
+        "sender-",
+        "rpc-segment_",
+        "rpc-divide_replica",
+        "replica-collector",
+    )
+    repeated: Sequence[str] = ("segment_offer", "segment_transit", "replicas", "divide_replica")
+    without: Sequence[str] = ("move", "take_all", "create_table", "delete_table")
     takes: Mapping[str, object] = {}
 
     def _found(self, overrides: Mapping[str, object]) -> None:

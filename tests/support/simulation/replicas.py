@@ -78,6 +78,18 @@ def tablet_of(row: Row | None) -> ReplicatedTablet | None:
     )
 
 
+def last_part(name: str) -> str:
+    """The part of a file's name that stays when the file gets the name of another tablet."""
+    return name.rpartition("/")[2]
+
+
+def content_on(host: Host, name: str) -> bytes | None:
+    """The content of a file on a host's disk, under its name or under that of a tablet before; None = there is none."""
+    root = host.settings.replicas_dir
+    names = [other for other in sorted(host.files()) if last_part(other) == last_part(name)]
+    return (root / names[0]).read_bytes() if names else None
+
+
 @dataclass(eq=False)
 class ReplicaLaws:
     """Watches the replicas of one cluster. ``had``: (host, incarnation) to the files that were durable there."""
@@ -192,13 +204,19 @@ class ReplicaLaws:
 
     def stored(self, tablet: ReplicatedTablet) -> set[bytes]:
         """The records of the named state, from the disks of the voters."""
-        held = self.held(tablet)
         found: set[bytes] = set()
         for name in tablet.files:
-            copies = [self.host(host) for host, manifest in held.items() if self.host(host).has(manifest, name)]
-            if copies:
-                found |= {entry.value for entry in decoded((copies[0].settings.replicas_dir / name).read_bytes())}
+            content = next((raw for host in self._voting(tablet) if (raw := content_on(host, name)) is not None), None)
+            if content is not None:
+                found |= {entry.value for entry in decoded(content)}
         return found
+
+    def _voting(self, tablet: ReplicatedTablet) -> list[Host]:
+        return [
+            host
+            for host in self.cluster.hosts
+            if (cell := tablet.voters.get(host.name)) is not None and (host.name, cell.incarnation) in self.had
+        ]
 
     # ---- at rest
 

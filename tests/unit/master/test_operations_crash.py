@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,17 @@ from bookkeeper.errors import UnavailableError
 from bookkeeper.master.cycle import replicate_file
 from bookkeeper.master.fate.engine import FAILED_RETENTION_NS, Args
 from bookkeeper.master.operations.replica_moves import MOVE_KIND
-from bookkeeper.master.operations.split_merge import SPLIT_KIND, add_splits_args, claimed_rows
+from bookkeeper.master.operations.split_merge import (
+    MERGE_KIND,
+    SPLIT_KIND,
+    add_splits_args,
+    claimed_rows,
+    merging_rows,
+)
 from bookkeeper.master.operations.table_lifecycle import create_table_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut
-from bookkeeper.metadata.values import JOINING, ReplicaCell
+from bookkeeper.metadata.values import JOINING, VOTER, ReplicaCell
 from bookkeeper.standalone.directory import init_cluster
 from tests.support import move_scenes
 from tests.support.cuts import Crash, cut_at
@@ -97,15 +104,74 @@ def test_a_split_waits_until_enough_voters_have_linked_the_files(tmp_path: Path,
         scene.world.table.put([RowPut(row, {keys.replica_column("h3"): joining}) for row in rows], 1)
         scene.hosts[1].trouble["divide_replica"] = UnavailableError("its disk is full")
         running = scene.master.fate.submit(SPLIT_KIND, args)
-        for _ in range(20):
-            scene.world.clock.jump(LATE_MS)
-            scene.master.fate.step_once()
+        steps_of(scene)
         assert running.step == "divide", "a joining host counts as a copy"
         assert "has 1 of 2, start its hosts (h2: its disk is full)" in running.note
         assert claimed_rows([running]) >= set(rows)
         scene.hosts[1].trouble.clear()
         play.go_on(scene)
         assert running.error is None
+
+
+def test_a_merge_waits_until_its_tablets_are_on_the_same_hosts_and_enough_of_them_have_all_data(
+    tmp_path: Path, peer: LocalMaster
+) -> None:
+    with scene_at(tmp_path / "west", peer) as scene:
+        play = VARIANTS["merge_tablets on hosts"]
+        args = play.prepare(scene)
+        table_id = scene.world.config().table_named(NAME).table_id
+        row, column = keys.tablet_row(table_id, b"t"), keys.replica_column("h2")
+        scene.world.table.put([RowPut(row, {column: ReplicaCell("p-h2", "disk-h2", JOINING).encode()})], 2)
+        held = scene.hosts[1].holds[2]
+        assert held.extent.end_row == b"t"
+        scene.hosts[1].holds[2] = replace(held, complete=())
+        running = scene.master.fate.submit(MERGE_KIND, args)
+        steps_of(scene)
+        assert (running.step, claimed_rows([running])) == ("gather", set())
+        assert "prev_row=b'm') on h1: replicas are copied" in running.note
+        assert merging_rows([running]) == [[keys.tablet_row(table_id, end) for end in (b"m", b"t", None)]]
+        scene.world.table.put([RowPut(row, {column: ReplicaCell("p-h2", "disk-h2", VOTER).encode()})], 3)
+        steps_of(scene)
+        assert (running.step, running.note) == ("gather", "1 of 2 hosts hold the data of all 3 tablets (h1)")
+        scene.hosts[1].trouble["replicas"] = UnavailableError("it does not answer")
+        steps_of(scene)
+        assert running.note == "1 of 2 hosts hold the data of all 3 tablets (h1; h2: it does not answer)"
+        scene.hosts[1].trouble.clear()
+        scene.hosts[1].holds[2] = held
+        play.go_on(scene)
+        assert running.error is None
+        assert merging_rows([running]) == []
+
+
+def test_a_merge_begins_again_when_a_host_has_lost_data_while_the_tablets_were_let_go(
+    tmp_path: Path, peer: LocalMaster
+) -> None:
+    with scene_at(tmp_path / "west", peer) as scene:
+        play = VARIANTS["merge_tablets on hosts"]
+        args = play.prepare(scene)
+        table_id = scene.world.config().table_named(NAME).table_id
+        held = scene.hosts[1].holds[2]
+
+        def lose(method: str) -> None:
+            if method == "unload_tablet":
+                scene.hosts[1].holds[2] = replace(held, complete=())
+
+        scene.hosts[0].look = lose
+        running = scene.master.fate.submit(MERGE_KIND, args)
+        steps_of(scene)
+        assert (running.step, claimed_rows([running])) == ("gather", set()), "tablets merge with too few copies"
+        assert len([row for row in scene.world.table.scan(*keys.table_section(table_id)) if keys.is_tablet(row)]) == 4
+        scene.hosts[0].look = lambda _method: None
+        scene.hosts[1].holds[2] = held
+        play.go_on(scene)
+        assert running.error is None
+
+
+def steps_of(scene: Scene) -> None:
+    """Go on, and wait where an operation waits."""
+    for _ in range(8):
+        scene.world.clock.jump(LATE_MS)
+        scene.master.fate.step_once()
 
 
 def test_without_its_record_the_next_master_repeats_a_step(tmp_path: Path, peer: LocalMaster) -> None:

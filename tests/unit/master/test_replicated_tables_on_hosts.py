@@ -8,16 +8,12 @@ from bookkeeper.coordination.config_changes import set_draining
 from bookkeeper.errors import RefusedError
 from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.index.snapshot import tablet_view
-from bookkeeper.master.operations.bulk_import import import_args
-from bookkeeper.master.operations.export import copy_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.replica_hosts import replica_counts, spread
-from bookkeeper.master.operations.split_merge import MERGE_KIND, merge_args
 from bookkeeper.master.operations.table_lifecycle import create_table_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import VOTER
-from bookkeeper.model import HostIdentity, RowRange
-from bookkeeper.rpc.contract.messages import CopyRequest, ImportRequest
+from bookkeeper.model import HostIdentity
 from tests.support.master_world import Master, World
 
 
@@ -135,15 +131,7 @@ def test_a_deletion_leaves_no_replica_in_the_books(world: World, master: Master)
 def test_what_works_with_one_replica_only_is_refused_in_words(world: World, master: Master) -> None:
     created(master, "copied", 2, [b"m"])
     end_all_sessions(world, master)
-    directory = str(world.settings.directory / "exchange" / "out")
     refused: list[tuple[str, Args, str]] = [
-        (
-            MERGE_KIND,
-            merge_args("copied", RowRange(None, None)),
-            "and merge works with one replica only",
-        ),
-        ("import_directory", import_args(ImportRequest("f" * 32, "copied", directory, 1)), "write the rows with"),
-        ("export_table", copy_args(CopyRequest("f" * 32, "copied", directory)), "and exporttable works with one"),
         (
             "change_properties",
             change_properties_args("table-1", {"table.replicas": "5"}, ()),

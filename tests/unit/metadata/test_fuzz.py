@@ -135,6 +135,7 @@ def test_a_damaged_row_of_a_tablet_is_corrupt_or_another_tablet(data: st.DataObj
     cells: dict[Column, bytes] = {
         keys.PREV_ROW: values.encode_prev_row(b"a"),
         keys.DIR: b"d",
+        keys.PARTS: values.encode_parts(["d"]),
         keys.LOCATION: location,
         keys.FLUSH: flush,
         keys.segment_column("s/1.parquet"): entry,

@@ -69,12 +69,13 @@ def test_an_empty_state_is_held_by_every_host_that_answers() -> None:
 
 
 def test_the_health_of_replicas_has_the_names_of_the_metrics() -> None:
-    assert replica_views.health(ReplicaHealth(1, 2, 3, 4, 0, 5, 6, 7)) == {
+    assert replica_views.health(ReplicaHealth(1, 2, 3, 4, 5, 6, 7, 8)) == {
         "tablets_under_replicated": 1,
         "tablets_in_danger": 2,
         "replicas_joining": 3,
         "lacking_segments_max": 4,
-        "lacking_bytes": 5,
-        "joining_bytes": 6,
-        "joined_bytes": 7,
+        "damaged_files": 5,
+        "lacking_bytes": 6,
+        "joining_bytes": 7,
+        "joined_bytes": 8,
     }

@@ -81,6 +81,7 @@ class Running:
             lambda *_: None,
             away,
             lambda _: None,
+            tuple,
         )
         failover = LogFailover(stores, world.clock, dict, placement.is_loaded)
         self.cycle = Cycle(

@@ -78,6 +78,7 @@ class Hosts:
             lambda *_: None,
             self.away,
             self.moved.append,
+            tuple,
         )
 
     def start(self, name: str, disk: str = "d1", zone: str = "") -> ScriptedTServer:

@@ -302,6 +302,65 @@ def test_a_repeated_step_changes_nothing_and_one_of_a_deposed_master_loses() -> 
     assert tablet.replicas()[-1].cell.role == VOTER
 
 
+# ---- tablets that merge come together
+
+
+def apart(sizes: tuple[int, ...] = (100, 700)) -> PlanWorld:
+    """Two tablets on three of seven hosts each; one host has both."""
+    world = PlanWorld.of(7, 2, 3, 2, sizes)
+    tablet = world.tablets[b"1;1"]
+    for old, new in (("h0", "h3"), ("h1", "h4")):
+        tablet.cells[new] = tablet.cells.pop(old)
+        world.hosts[new].held[tablet.row, "p0"] = world.hosts[old].held.pop((tablet.row, "p0"))
+    tablet.leader = "h3"
+    world.meetings = [[b"1;0", b"1;1"]]
+    return world
+
+
+def places(world: PlanWorld) -> list[list[str]]:
+    return [[one.host for one in tablet.replicas()] for tablet in world.tablets.values()]
+
+
+def test_tablets_that_merge_meet_where_most_of_their_bytes_are() -> None:
+    world = apart()
+    assert places(world) == [["h0", "h1", "h2"], ["h2", "h3", "h4"]]
+    world.settle()
+    assert places(world) == [["h2", "h3", "h4"]] * 2
+    assert world.steps["Join"] == 2, "only the smaller tablet was copied"
+    assert not world.broken
+
+
+def test_tablets_meet_elsewhere_when_a_host_of_the_larger_one_is_drained_or_lost() -> None:
+    world = apart()
+    world.plan()
+    world.hosts["h3"].draining = True
+    world.settle()
+    world.kill("h4")
+    world.settle()
+    (one, other) = places(world)
+    assert one == other
+    assert not {"h3", "h4"} & {*one}
+    assert not world.broken
+
+
+def test_a_host_that_is_away_for_a_short_time_stays_the_place_of_a_meeting() -> None:
+    world = PlanWorld.of(5, 2, 3, 2)
+    world.meetings = [[b"1;0", b"1;1"]]
+    world.kill("h1")
+    assert not [step for _ in range(3) for step in world.round()]
+
+
+@settings(max_examples=60, deadline=None)
+@given(EVENTS, st.integers(2, 3))
+def test_whatever_happens_tablets_that_merge_come_together(events: list[Event], tablets: int) -> None:
+    world = PlanWorld.of(6, 4, 3, 2, (100, 700, 40))
+    world.settle()
+    world.meetings = [[b"1;%d" % number for number in range(tablets)]]
+    run(world, [event for event in events if event[0] != "wanted"])
+    assert not world.broken
+    assert len({tuple(hosts) for hosts in places(world)[:tablets]}) == 1
+
+
 # ---- each condition, and what happens without it
 
 

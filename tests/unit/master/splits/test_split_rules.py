@@ -15,7 +15,7 @@ from bookkeeper.errors import CorruptionError, RefusedError
 from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.split_rules import Change, TabletFacts
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.metadata_table import Cell, Row
+from bookkeeper.metadata.metadata_table import Cell, CellKey, Row
 from bookkeeper.metadata.values import VOTER, FlushState, ReplicaCell, SegmentEntry
 from bookkeeper.model import Extent, PartialHighWater, RowRange, StreamKey
 from bookkeeper.origins import Part, Root, RootIntervals, Runs
@@ -246,6 +246,35 @@ LEFT = facts(None, b"m", state({STREAM: 40}, ["s1"], last_seq=20, wals=[("w1", 9
              {"s1": entry(b"a", b"f")}, ["late"])  # fmt: skip
 RIGHT = facts(b"m", None, state({STREAM: 70, OTHER: 5}, ["s2"], last_time_ms=950, wals=[("w2", 4)]),
               {"s2": entry(b"p", b"z")})  # fmt: skip
+
+
+def on_hosts(tablet: TabletFacts, directory: str) -> TabletFacts:
+    """The tablet with its files in its own directory on two hosts."""
+    segments = {f"tables/1/{directory}/{name}": known for name, known in tablet.segments.items()}
+    cells = {host: ReplicaCell(f"{directory}-{host}", f"disk-{host}", VOTER) for host in ("h1", "h2")}
+    return replace(tablet, segments=segments, voters=cells)
+
+
+def test_a_merge_on_hosts_gives_the_tablet_a_directory_and_names_the_parts_until_their_files_are_linked() -> None:
+    half = on_hosts(replace(RIGHT, dead=("tables/1/t-1/late",)), "t-1")
+    shared = {"tables/1/t-1/both": entry(b"c", b"x", RowRange(b"m", None)), **half.segments}
+    low = on_hosts(replace(LEFT, segments={"both": entry(b"c", b"x"), **LEFT.segments}), "t-0")
+    change = split_rules.merge_on_hosts([low, replace(half, segments=shared)], 4, "m-7")
+    (put,) = change.first
+    assert put.key == b"1<"
+    assert values.decode_dir(put.values[keys.DIR]) == "m-7"
+    assert values.decode_parts(put.values[keys.PARTS]) == ("t-0", "t-1")
+    assert segments_in(change, b"1<") == {
+        "tables/1/m-7/both": entry(b"c", b"x"),
+        "tables/1/m-7/s1": LEFT.segments["s1"],
+        "tables/1/m-7/s2": RIGHT.segments["s2"],
+    }
+    assert {*flush_in(change, b"1<").segments} == {*segments_in(change, b"1<")}
+    gone = {keys.parse_file(cell.column.qualifier) for cell in change.deletes if cell.key == b"1<"}
+    assert gone == {"tables/1/t-1/both", "tables/1/t-1/s2", "tables/1/t-1/late"}
+    linked = split_rules.parts_linked(b"1<", 4)
+    assert (linked.deletes, linked.puts) == ((CellKey(b"1<", keys.PARTS),), ())
+    assert change.rank < linked.rank < keys.first_flush_id(5)
 
 
 def test_a_merge_puts_everything_into_the_last_row_and_then_takes_the_others_borders_away() -> None:

@@ -43,10 +43,13 @@ class AwayBooks:
     def rows(self, table_id: str) -> Mapping[str, ReplicaRow]:
         raise UnavailableError(f"the rows of {table_id} are away")
 
+    def held_files(self, table_id: str) -> frozenset[str]:
+        raise UnavailableError(f"the holds of {table_id} are away")
+
 
 @dataclass(slots=True)
 class CountedBooks:
-    """Counts the reads."""
+    """Counts the reads of rows."""
 
     books: ReplicaBooks
     reads: list[str] = field(default_factory=list)
@@ -58,6 +61,16 @@ class CountedBooks:
     def rows(self, table_id: str) -> Mapping[str, ReplicaRow]:
         self.reads.append(f"table {table_id}")
         return self.books.rows(table_id)
+
+    def held_files(self, table_id: str) -> frozenset[str]:
+        return self.books.held_files(table_id)
+
+
+class UnheldBooks(ReplicaBooks):
+    """Books whose holds can't be read."""
+
+    def held_files(self, table_id: str) -> frozenset[str]:
+        raise UnavailableError(f"the holds of {table_id} are away")
 
 
 @pytest.fixture
@@ -87,6 +100,38 @@ def compacted(world: ReplicaWorld) -> tuple[int, int]:
     world.send(world.offer_of("host1", "host2", new))
     assert world.host("host2").held.replica.root == new
     return old, new
+
+
+def a_held_file(world: ReplicaWorld) -> None:
+    """An export holds the first file, and a state without it is named."""
+    _, new = compacted(world)
+    hold = CellKey(keys.hold_row(FIRST), keys.hold_column("0c"))
+    world.books.put([RowPut(hold.key, {hold.column: b""})], keys.ONCE_RANK)
+    world.name_state(new, [SECOND])
+    for name in ("host1", "host2"):
+        collector(world, name).collect()
+        assert names(world, name) == [FIRST, SECOND], "a file goes that an export reads"
+    world.books.purge([hold])
+    for name in ("host1", "host2"):
+        collector(world, name).collect()
+        assert names(world, name) == [SECOND]
+
+
+def test_r17_a_file_stays_while_an_operation_holds_it(world: ReplicaWorld) -> None:
+    a_held_file(world)
+
+
+def test_r17_red_a_host_deletes_a_file_that_an_export_reads(world: ReplicaWorld) -> None:
+    with fault("holds-ignored-on-hosts"), pytest.raises(AssertionError, match="that an export reads"):
+        a_held_file(world)
+
+
+def test_nothing_is_deleted_while_the_holds_can_t_be_read(world: ReplicaWorld) -> None:
+    _, new = compacted(world)
+    world.name_state(new, [SECOND])
+
+    ReplicaCollector(world.host("host2").disk.replicas, UnheldBooks(world.books), world.clock, DIE).collect()
+    assert names(world) == [FIRST, SECOND]
 
 
 def test_n4_a_file_stays_until_a_higher_state_is_named_without_it(world: ReplicaWorld) -> None:

@@ -15,7 +15,7 @@ from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Extent
 from bookkeeper.replicas.events import Flushed, LeaderNamed
 from bookkeeper.replicas.values import Placement, Stage, state_id
-from bookkeeper.storage.replicas import ReplicaKey
+from bookkeeper.storage.replicas import ReplicaKey, held_file
 from bookkeeper.tserver.replicas.offer_checks import ReplicaRow, RowReplica
 from bookkeeper.tserver.replicas.replica_books import NamedState
 from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
@@ -103,6 +103,65 @@ def test_an_order_that_was_cut_is_repeated_after_a_restart(is_behind: bool, tmp_
             continue
         assert cut > 6
         return
+
+
+MERGED = ReplicaKey(EXTENT.table_id, "m-9")
+
+
+@dataclass
+class MergedBooks:
+    """The row of a tablet that was merged from the one of :func:`host` and another one."""
+
+    incarnation: str
+    names: tuple[str, ...]
+
+    def named(self, extent: Extent) -> NamedState:
+        """See ``ReplicaBooks.named``."""
+        files = tuple(MERGED.prefix + name for name in self.names)
+        own = RowReplica(Placement("p-host1", self.incarnation), Stage.LIVE)
+        parts = (KEY.directory, OTHER.directory)
+        row = ReplicaRow(extent, MERGED.directory, 4, {"host1": own}, STATE, files, parts)
+        flush = FlushState(STATE, {}, 7, 0, {}, (), files)
+        return NamedState(row, flush, flush.encode(), dict.fromkeys(files, b'{"merged":1}'))
+
+
+OTHER = ReplicaKey(EXTENT.table_id, "t-9")
+
+
+def two_tablets(directory: Path) -> Disk:
+    """A host with a tablet of two files, and another tablet of one."""
+    found = host(directory)
+    other = found.replicas.open(OTHER, replace(EXTENT, prev_row=b"z"), "p-host1", Stage.LIVE, ())
+    other.apply(LeaderNamed("host1", 1))
+    name = OTHER.prefix + "3.parquet"
+    found.store.volume.create(name, [b"3"]).close()
+    file = held_file(found.store.volume, name, b"entry")
+    other.apply(Flushed((file.name,), segment_id=state_id(1, 1)), [file], {state_id(1, 1): b"state"})
+    other.apply(LeaderNamed(None, 1))
+    return found
+
+
+def merge(found: Disk, *names: str) -> list[Extent]:
+    books = MergedBooks(found.store.identity.incarnation, names)
+    return ReplicaDivider(found.replicas, books.named).divide(MERGED.directory, [EXTENT])
+
+
+def test_a_merged_tablet_has_the_files_of_all_parts_that_its_row_names(tmp_path: Path) -> None:
+    found = two_tablets(tmp_path)
+    assert merge(found, *NAMES, "3.parquet") == [EXTENT]
+    merged = found.replicas.find(MERGED)
+    assert merged is not None
+    assert (merged.replica.root, merged.replica.term) == (STATE, 4)
+    assert files(found, MERGED) == {**WHOLE, "3.parquet": b"3"}
+    assert {file.entry for file in merged.root_files()} == {b'{"merged":1}'}
+
+
+def test_a_merged_tablet_without_a_file_of_one_part_is_no_copy(tmp_path: Path) -> None:
+    found = two_tablets(tmp_path)
+    assert merge(found, *NAMES, "3.parquet", "4.parquet") == []
+    merged = found.replicas.find(MERGED)
+    assert merged is not None
+    assert merged.replica.root is None
 
 
 def test_a_file_that_is_not_here_stays_lacking(tmp_path: Path) -> None:
