@@ -72,7 +72,7 @@ def test_properties_are_listed_set_and_taken_away(shell: Shell, table: str) -> N
     assert not any(row["set"] for row in listed.values())
     words = ("-s", "table.versions.max=3", "-s", "table.custom.owner=me")
     assert shell.good("config", "-t", table, *words).out == f"table {table}: 2 properties changed\n"
-    header, *rows = shell.good("config", "-t", table, "-f", "ver").out.splitlines()
+    header, *rows = shell.good("config", "-t", table, "-f", "vers").out.splitlines()
     assert header.split() == ["PROPERTY", "VALUE", "SET", "DEFAULT"]
     assert [row.split() for row in rows] == [["table.versions.max", "3", "yes", "1"]]
     more = ("-s", "table.versions.max=4", "-d", "table.custom.owner", "-d", "table.age_off_ms")
