@@ -53,7 +53,16 @@ from bookkeeper.tserver.maintenance.tablet_states import NamedStates, StatesByTa
 from bookkeeper.tserver.maintenance.tail_merger import TailMerger
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
-from bookkeeper.tserver.parts import LeadingParts, Parts, ReceiveParts, ReplicaParts, TabletParts, WriteParts
+from bookkeeper.tserver.parts import (
+    DamageParts,
+    FileParts,
+    LeadingParts,
+    Parts,
+    ReceiveParts,
+    ReplicaParts,
+    TabletParts,
+    WriteParts,
+)
 from bookkeeper.tserver.receive.message_admission import MessageAdmission
 from bookkeeper.tserver.receive.message_decoding import PeerLimits
 from bookkeeper.tserver.receive.message_order import MessageOrder
@@ -206,7 +215,7 @@ def _tablets(
     states = StatesByTablet(NamedStates(books, env.die), ChainStates(led, books))
     schedule = FlushSchedule(clock, flush_limits(settings))
     flusher = Flusher(registry, path, bookkeeper, states, schedule, BackgroundThread("flusher", clock, env.die))
-    resolve = unresolved if replicas is None else replicas.repair.resolve
+    resolve = unresolved if replicas is None else replicas.damage.repair.resolve
     compactor = Compactor(registry, flusher, states, resolve, clock, env.die)
     terms = Terms(None if replicas is None else replicas.held, led)
     opener = TabletOpener(env.stores.metadata, env.session, env.stores.logs, maker, terms)
@@ -218,7 +227,7 @@ def _tablets(
         random.Random(),
         env.die,
         env.session.is_valid,
-        unmarked if replicas is None else replicas.repair.suspect_named,
+        unmarked if replicas is None else replicas.damage.repair.suspect_named,
     )
     leading = _leading(env, writing, led, books, senders)
     return TabletParts(registry, loader, flusher, compactor, sorter, leading, resolve)
@@ -264,8 +273,7 @@ def _bulk(
         holds,
         relay_logs,
         HostedImports(env.stores.volume, tablets.leading.led, env.retries),
-        env.stores.metadata,
-        env.retries,
+        TabletBooks(env.stores.metadata, env.retries),
         env.master.nudge,
         env.die,
     )
@@ -296,13 +304,17 @@ def _replicas(env: Environment, host: HostStore, hosts: HostCalls) -> ReplicaPar
         held,
         receiver,
         collector,
-        ReplicaDivider(held, books.named),
-        ReplicaContents(held),
-        repair,
-        FileSource(held, repair.suspect),
-        FileChecker(held, repair.suspect, check, clock, env.die),
+        FileParts(
+            ReplicaDivider(held, books.named),
+            ReplicaContents(held),
+            ReplicaStores(held, books.named, env.stores.volume),
+        ),
+        DamageParts(
+            repair,
+            FileSource(held, repair.suspect),
+            FileChecker(held, repair.suspect, check, clock, env.die),
+        ),
         logs,
-        ReplicaStores(held, books.named, env.stores.volume),
         candidacies,
     )
 

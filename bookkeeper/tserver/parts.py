@@ -146,19 +146,43 @@ class ReceiveParts:
 
 
 @dataclass(frozen=True, slots=True)
+class FileParts:
+    """Files of replicas are linked, read, and copied from the Volume and to it, when the master asks."""
+
+    divider: ReplicaDivider
+    contents: ReplicaContents
+    stores: ReplicaStores
+
+
+@dataclass(frozen=True, slots=True)
+class DamageParts:
+    """Damaged files of replicas are found, and replaced by sound copies."""
+
+    repair: FileRepair
+    source: FileSource
+    checker: FileChecker
+
+    def start(self) -> None:
+        """Start the threads."""
+        self.repair.start()
+        self.checker.start()
+
+    def close(self) -> None:
+        """End the threads."""
+        self.checker.close()
+        self.repair.close()
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaParts:
     """The replicas on this host's own disk."""
 
     held: HeldReplicas
     receiver: ReplicaReceiver
     collector: ReplicaCollector
-    divider: ReplicaDivider
-    contents: ReplicaContents
-    repair: FileRepair
-    source: FileSource
-    checker: FileChecker
+    files: FileParts
+    damage: DamageParts
     logs: ServedLogs
-    stores: ReplicaStores
     candidacies: Candidacies | None
     """None where the master asks (``replicas.election``)."""
 
@@ -166,8 +190,7 @@ class ReplicaParts:
         """Start the threads."""
         self.receiver.start()
         self.collector.start()
-        self.repair.start()
-        self.checker.start()
+        self.damage.start()
         if self.candidacies is not None:
             self.candidacies.start()
 
@@ -175,14 +198,13 @@ class ReplicaParts:
         """End the threads."""
         self.receiver.close()
         self.collector.close()
-        self.checker.close()
-        self.repair.close()
+        self.damage.close()
         if self.candidacies is not None:
             self.candidacies.close()
 
     def status(self) -> Mapping[str, str]:
         """Facts for operators."""
-        return {**self.receiver.status(), **self.checker.status(), **self.repair.status()}
+        return {**self.receiver.status(), **self.damage.checker.status(), **self.damage.repair.status()}
 
     def infos(self, table_id: str, with_segments: bool) -> replica_messages.HeldReplicas:
         """The replicas on this host; ``table_id`` empty = of all tables."""

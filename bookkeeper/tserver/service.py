@@ -189,19 +189,19 @@ class TServerService:
 
     def divide_replica(self, source: str, children: Sequence[Extent]) -> Sequence[Extent]:
         """See :meth:`ReplicaDivider.divide`."""
-        return self._replicas.divider.divide(source, children)
+        return self._replicas.files.divider.divide(source, children)
 
     def read_replica(self, table_id: str, directory: str, file: str, start: int) -> ReplicaContent:
         """See :meth:`ReplicaContents.read`."""
-        return self._replicas.contents.read(table_id, directory, file, start)
+        return self._replicas.files.contents.read(table_id, directory, file, start)
 
     def take_replica(self, extent: Extent, files: Mapping[str, str]) -> bool:
         """See :meth:`ReplicaStores.take`."""
-        return self._replicas.stores.take(extent, files)
+        return self._replicas.files.stores.take(extent, files)
 
     def publish_replica(self, extent: Extent) -> bool:
         """See :meth:`ReplicaStores.publish`."""
-        return self._replicas.stores.publish(extent)
+        return self._replicas.files.stores.publish(extent)
 
     def segment_offer(self, offer: SegmentOffer) -> SegmentAnswer:
         """See :meth:`ReplicaReceiver.offer`."""
@@ -213,7 +213,7 @@ class TServerService:
 
     def replica_content(self, request: FileRequest) -> bytes:
         """See :meth:`FileSource.content`."""
-        return self._replicas.source.content(request)
+        return self._replicas.damage.source.content(request)
 
     def read_log(self, incarnation: str, name: str, position: int, length: int) -> LogPart:
         """See :meth:`ServedLogs.read`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.errors import TransientError
 from bookkeeper.master.operations.split_merge import SPLIT_KIND
 from bookkeeper.model import LocalityGroup
+from bookkeeper.rpc.contract.messages import OperationInfo
 from tests.support.cluster import Cluster
 from tests.support.workloads import RowChange
 from tests.support.workloads_run import Loader, check_workload
@@ -63,9 +65,15 @@ def splits_of(cluster: Cluster) -> int:
         return 0
 
 
+def splits_begun(cluster: Cluster) -> list[OperationInfo]:
+    """The splits of the table that are known: those under way, and failed ones."""
+    known = [found for found in cluster.client.operations() if found.kind == SPLIT_KIND]
+    return [found for found in known if json.loads(found.arguments)["name"] == WORKLOAD.table]
+
+
 def is_splitting(cluster: Cluster) -> bool:
     """Whether an automatic split is under way."""
-    return any(found.kind == SPLIT_KIND and found.step != "failed" for found in cluster.client.operations())
+    return any(found.step != "failed" for found in splits_begun(cluster))
 
 
 def test_a_tablet_of_one_large_row_shows_that_it_is_not_split(west: Cluster) -> None:
@@ -102,9 +110,7 @@ def test_tablets_split_by_themselves_under_load_while_the_master_dies(west: Clus
     assert not west.client.replication.wait(WORKLOAD.table, "east", timeout_ms=LIMIT_S * 1_000)
     assert not check_workload(loader, west.client, east.client)
     for cluster in (west, east):
-        assert not [
-            found for found in cluster.client.operations() if found.kind == SPLIT_KIND and found.step == "failed"
-        ]
+        assert not [found for found in splits_begun(cluster) if found.step == "failed"]
 
     west.client.tables.change_properties(WORKLOAD.table, {"table.split.bytes": "0"})
     west.client.tables.merge(WORKLOAD.table)

@@ -52,7 +52,7 @@ def repair(world: Hosts, host: str) -> FileRepair:
     """The part of a host that repairs files."""
     parts = world.node(host).process.parts.replicas
     assert parts is not None
-    return parts.repair
+    return parts.damage.repair
 
 
 def flip(world: Hosts, host: str, extent: Extent) -> tuple[str, bytes]:

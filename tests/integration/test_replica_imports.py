@@ -18,6 +18,7 @@ from bookkeeper.storage.volume.volume_protocol import Appender
 from combiners import CLOSED
 from tests.support.faults import fault
 from tests.support.led_hosts import Hosts, hosts
+from tests.support.must_raise import must_raise
 from tests.support.prepared_imports import prepared_import
 from tests.support.tservers import flush_of, records, status_of, wait_until
 
@@ -192,7 +193,7 @@ def a_copy_is_damaged(world: Hosts) -> None:
     volume.create = damaging  # type: ignore[method-assign]
     before = world.files("host1", extent).keys()
     try:
-        with pytest.raises(CorruptionError, match="has other bytes than"):
+        with must_raise(CorruptionError, "a damaged copy becomes a part of the tablet", match="has other bytes than"):
             adopt(world, "host1", request)
     finally:
         volume.create = create  # type: ignore[method-assign]
@@ -206,7 +207,7 @@ def test_a_copy_with_other_bytes_is_no_part_of_the_tablet(world: Hosts) -> None:
 
 
 def test_without_the_checksum_a_damaged_copy_becomes_a_part_of_the_tablet(world: Hosts) -> None:
-    with fault("copies-unchecked"), pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+    with fault("copies-unchecked"), pytest.raises(AssertionError, match="a damaged copy becomes a part of the tablet"):
         a_copy_is_damaged(world)
 
 

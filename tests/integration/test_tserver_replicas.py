@@ -9,11 +9,10 @@ from typing import cast
 
 import pytest
 
-from bookkeeper.errors import CorruptionError, InvalidInputError, RefusedError
-from bookkeeper.model import Extent, StreamKey
+from bookkeeper.errors import CorruptionError, RefusedError
+from bookkeeper.model import Extent
 from bookkeeper.replicas.events import ReplyArrived
 from bookkeeper.replicas.messages import Decline, Purpose, Reason
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest
 from bookkeeper.rpc.contract.replica_messages import (
     CONTENT_BYTES_MAX,
     SegmentAck,
@@ -208,14 +207,6 @@ def test_a_joining_host_is_found_while_the_leader_runs(world: Hosts) -> None:
     world.kill("host1")
     with pytest.raises(RefusedError, match="joining"):
         world.lead(extent, "host3")
-
-
-def test_an_import_of_files_is_refused_in_words(world: Hosts) -> None:
-    extent = world.table("host1", "host2")
-    world.lead(extent, "host1")
-    stream = StreamKey("east", "wal/s/1.wal", "7", "1", 1)
-    with pytest.raises(InvalidInputError, match="write the records"):
-        world.ground.tserver(world.node("host1")).adopt_segments(AdoptRequest(extent, stream, ()))
 
 
 def test_states_of_a_dead_leader_that_nobody_named_are_replayed_once(world: Hosts) -> None:

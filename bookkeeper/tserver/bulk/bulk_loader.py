@@ -39,18 +39,18 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_limits import check_puts
-from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
+from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent, TargetShare
 from bookkeeper.origins import Part, Root, RootIntervals, Runs
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
-from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import Die
 from bookkeeper.storage.tablet import BlockCache, SegmentRef
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.wal import DraftBlock, PlacedBlock, last_shares
 from bookkeeper.tserver.books.received_index import ReceivedIndex
+from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_cells import Reach, open_status
 from bookkeeper.tserver.bulk.exclusive_tablets import ExclusiveTablets
 from bookkeeper.tserver.bulk.hosted_files import HostedImports
@@ -227,8 +227,7 @@ class BulkLoader:
         holds: SessionHolds,
         relay_logs: RelayLogs,
         hosted: HostedImports,
-        metadata: MetadataTable,
-        persistence: SessionRetries,
+        books: TabletBooks,
         nudge: Callable[[], None],
         die: Die,
     ) -> None:
@@ -239,8 +238,7 @@ class BulkLoader:
         self._holds = holds
         self._relay_logs = relay_logs
         self._hosted = hosted
-        self._metadata = metadata
-        self._persistence = persistence
+        self._books = books
         self._nudge = nudge
         self._die = die
 
@@ -312,10 +310,10 @@ class BulkLoader:
         put = with_log(segments_put(tablet.row, state, new), request.log, tablet.last_wals, shares)
         check_puts([put], flush_id)
         own.may_be_named()
-        taking.is_in_doubt = True
+        taking.begin_put()
         try:
-            self._persistence.retry("an import", lambda: self._metadata.put([put], flush_id))
-            taking.is_in_doubt = False
+            self._books.put_surely("an import", put, flush_id)
+            taking.put_done()
             tablet.segments_replaced((), new, state)
             self._tablets.commit(Follow(tablet, state, request))
         except BookkeeperError as error:  # as for a compaction: the books may have the put or not

@@ -27,6 +27,14 @@ class Taking:
     is_in_doubt: bool = False
     """Whether a put that names them may be on its way."""
 
+    def begin_put(self) -> None:
+        """A put that names them is about to begin."""
+        self.is_in_doubt = True
+
+    def put_done(self) -> None:
+        """The books have the put."""
+        self.is_in_doubt = False
+
 
 class SessionHolds:
     """Thread-safe."""

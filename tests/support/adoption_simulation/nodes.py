@@ -222,9 +222,9 @@ class TServer:
                 new = shifted(refs, tablet.next_seq, flush_id)
                 every, last_seq = [*tablet.refs, *new], max(ref.last_seq + ref.shift for ref in new)
                 state = adopted_state(tablet.state, flush_id, every, last_seq, replace(request, log=log))
-                taking.is_in_doubt = True
+                taking.begin_put()
                 self._put(tablet, state, with_log(segments_put(key, state, new), log, (), ()), every)
-                taking.is_in_doubt = False
+                taking.put_done()
             if log is not None and log is not request.log:
                 self.cluster.volume.create(log.uri + SEAL_SUFFIX, ()).close()
             self.cluster.counts["adoptions"] += 1
