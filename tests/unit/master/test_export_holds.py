@@ -18,7 +18,7 @@ from tests.support.scripted_tserver import scripted
 SEEDS = range(20)
 """Schedules of the suite."""
 
-FINDING = (*range(5), 20)
+FINDING = (*range(5), 43)
 """Seeds that find what is broken."""
 
 
