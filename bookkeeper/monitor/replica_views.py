@@ -165,7 +165,7 @@ def waiting_row(host: str, waiting: WaitingFiles) -> View:
 
 
 def lags_of(replica: ReplicaStanding) -> tuple[ReplicaLag, ...]:
-    """What the leader says about the other hosts."""
+    """The leader's word about the other hosts."""
     return replica.held.lags if replica.leads and replica.held is not None else ()
 
 

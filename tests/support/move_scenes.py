@@ -55,7 +55,7 @@ def settle(scene: Scene) -> None:
 
 
 def run(scene: Scene, args: Args) -> None:
-    """What the first master does."""
+    """The part of the first master."""
     running = scene.master.fate.submit(MOVE_KIND, args)
     finish(scene)
     assert running.error is None

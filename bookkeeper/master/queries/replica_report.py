@@ -15,7 +15,7 @@ TabletKey = tuple[str, str]
 """Table and directory of a tablet."""
 
 Answer = tuple[Mapping[TabletKey, HeldReplicaInfo] | None, str]
-"""What a host holds, by tablet, or None; and a problem in words."""
+"""The replicas of a host by tablet, or None; and a problem in words."""
 
 
 def key_of(view: TabletView) -> TabletKey:
@@ -85,7 +85,7 @@ def standing(
 
 
 def held_for(replica: TabletReplica, info: HeldReplicaInfo | None) -> HeldReplicaInfo | None:
-    """What a host holds, if it is the placement of the row; None for another placement, or one on a wiped disk."""
+    """The replica on a host, if it is the placement of the row; None for another placement, or one on a wiped disk."""
     if info is None:
         return None
     placed = info.placement

@@ -116,7 +116,7 @@ class LogFailover:
 
 
 def loss_text(log: str, home: LogHome, after: int, is_needed: bool, away: AwayHomes) -> str:
-    """What a tablet lacks, where it is, and the next step."""
+    """The records that a tablet lacks, where they are, and the next step."""
     lacks = f"records after {after} of {log} are missing" if is_needed else f"peers may lack records of {log}"
     if home in away.replaced:
         return (

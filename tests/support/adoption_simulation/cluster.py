@@ -125,7 +125,7 @@ class Cluster:
     # ---- contents of files
 
     def content(self, names: Collection[str]) -> Counter[str]:
-        """What files have. A missing one breaks a law."""
+        """The content of files. A missing one breaks a law."""
         found = Counter[str]()
         for name in names:
             raw = self.volume.read(name, 1 << 20)
@@ -166,7 +166,7 @@ class Cluster:
         ]
 
     def left_over(self) -> list[str]:
-        """What is there in the end and needed by nothing."""
+        """Files and rows that are there in the end and needed by nothing."""
         needed = {name for names in self.named().values() for name in names}
         needed |= {name for names in self.beside.values() for name in names}
         files = [file for file in self.volume.list_names("tables/") if file not in needed]

@@ -36,7 +36,7 @@ from tests.support.simulation.patches import threaded
 from tests.support.simulation.primitives import Running, SimThreading, kernel
 
 HAPPENINGS = 18
-"""What happens in one schedule."""
+"""The deeds of one schedule."""
 
 STEPS_MAX = 120
 """Most steps of tasks between two of them."""

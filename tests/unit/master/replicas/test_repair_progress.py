@@ -23,7 +23,7 @@ def tablet(held: Mapping[str, HeldState], leader: str | None = "h1") -> TabletSt
 
 
 def held(size: int, lacking: dict[str, int] | None = None, incoming: int = 0) -> HeldState:
-    """What a host says; a leader says what others lack, in bytes."""
+    """The word of a host; a leader says how much others lack, in bytes."""
     segments, said = dict.fromkeys(lacking or {}, 1), lacking or {}
     return HeldState("p", "d", 7, frozenset({7}), lacking is not None, size, 1, segments, said, incoming)
 
