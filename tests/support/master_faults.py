@@ -24,13 +24,14 @@ from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Report, Shipment, Shipments
 from bookkeeper.master.operations import clusters, export, streams, table_lifecycle
+from bookkeeper.master.operations.hosts import change_store
 from bookkeeper.master.placement import placement, tablet_balance
 from bookkeeper.master.placement.load_retries import LoadRetries
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine import quarantined_ranges
 from bookkeeper.master.reign import books_proof, leader
 from bookkeeper.master.reign.reign_stores import ReignStores
-from bookkeeper.master.replicas import balance_plan, change_store, election, leader_balance, repair_plan
+from bookkeeper.master.replicas import balance_plan, election, leader_balance, repair_plan
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.keys import _utf8
 from bookkeeper.metadata.metadata_table import MAX_RANK, CellKey, Row

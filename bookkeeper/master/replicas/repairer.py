@@ -20,7 +20,7 @@ from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.master.index.snapshot import TabletView, tablet_view
 from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.master.index.tablet_replicas import TabletReplica
-from bookkeeper.master.operations.replica_moves import Moves
+from bookkeeper.master.operations.hosts.replica_moves import Moves
 from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.master.replicas.away_hosts import AwayHosts
 from bookkeeper.master.replicas.balance_plan import plan_balance
