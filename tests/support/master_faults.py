@@ -157,6 +157,11 @@ MASTER_FAULTS: dict[str, Fault] = {
         lambda tablet, source, target, hosts: True,  # noqa: ARG005
         "the balance puts two replicas of a tablet into one zone",
     ),
+    "choices-ignore-zones": Fault(
+        repair_plan.zones_first,
+        lambda names, hosts: [*names],  # noqa: ARG005
+        "tablets that merge meet on hosts of one zone, although another zone has a host for them",
+    ),
     "a-move-needs-no-copies": Fault(
         change_store.may_switch,
         lambda problems: True,  # noqa: ARG005
