@@ -144,6 +144,7 @@ class Leadership:
             self.clock.boot_ns(),
             self.clock.wall_ms(),
             lambda uri: (session := self.tservers.session_of(uri)) is not None and session not in live,
+            self.cycle.books.snapshot.held_back,
         )
 
     def _begin(self, name: str, body: Callable[[], None]) -> None:
@@ -230,7 +231,7 @@ def assemble(
     calls = TServerCalls(tservers, KeyedExecutors())
     peers = PeerMasters(peer_pool, own_id, FileRoots.of(settings))
     store = FateStore(table, reign)
-    books = Books(stores, logs)
+    books = Books(stores, logs, homes)
     recovery = TServerRecovery(tservers, reign, partial(read_claim, table, stores.config), clock)
     failover = LogFailover(stores, clock, homes.all, is_loaded=lambda session, row: placement.is_loaded(session, row))
     placement = Placement(
