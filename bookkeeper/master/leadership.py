@@ -112,7 +112,12 @@ class Leadership:
         """The answers about hosts and replicas."""
         problems = {} if self.queries.states is None else self.queries.states.problems
         return HostQueries(
-            self.queries.table, self.tservers, self.queries.read_config, self.cycle.repairer.away, problems
+            self.queries.table,
+            self.tservers,
+            self.queries.read_config,
+            self.cycle.repairer.away,
+            lambda: list(self.cycle.books.snapshot.tablets.values()),
+            problems,
         )
 
     def start(self) -> None:

@@ -351,6 +351,11 @@ FAULTS: dict[str, Fault] = {
         lambda volume, uri: None,  # noqa: ARG005
         "R15: a tablet is served from a log that may still grow",
     ),
+    "rows-are-checked-once": Fault(
+        tablet_opener.is_same,
+        lambda checked, now: True,  # noqa: ARG005
+        "R1: a holder takes the serial that another one took while it checked the logs",
+    ),
     "tablets-that-left-are-flushed": Fault(
         Registry.holds,
         lambda self, tablet: True,  # noqa: ARG005

@@ -11,7 +11,7 @@ from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import BookkeeperError, NotFoundError
 from bookkeeper.master.calls.tservers import TServers
-from bookkeeper.master.index.snapshot import tablet_view
+from bookkeeper.master.index.snapshot import TabletView, tablet_view
 from bookkeeper.master.queries.replica_report import Answer, HostSums, NamedFiles, answer_of, tablet_standing
 from bookkeeper.master.replicas.away_hosts import AwayHosts
 from bookkeeper.master.replicas.leader_choice import named_state
@@ -40,6 +40,8 @@ class HostQueries:
     tservers: TServers
     read_config: Callable[[], ClusterConfig]
     away: AwayHosts
+    tablets: Callable[[], Sequence[TabletView]]
+    """The tablets of the master's latest cycle, which find the row of a directory; the books may have others since."""
     problems: Mapping[bytes, str] = field(default_factory=dict)
     """By row, why a tablet can't be served."""
 
@@ -83,12 +85,24 @@ class HostQueries:
     def tablet(self, table_id: str, directory: str) -> TabletReplicas:
         """The replicas and segments of the tablet in this directory. Raises NotFoundError."""
         table = self.read_config().table(table_id)
-        rows = [row for row in self.table.scan(*keys.table_section(table_id), FAMILIES) if keys.is_tablet(row)]
-        rows = [row for row in rows if tablet_view(row).directory == directory]
-        if not rows:
+        row = self._known_row(table_id, directory) or self._searched_row(table_id, directory)
+        if row is None:
             raise NotFoundError(f"table {table.name} has no tablet {directory} (any more): list its tablets again")
-        (found,) = self._standings(table, rows, lambda host: host.tablet_replica(table_id, directory))
+        (found,) = self._standings(table, [row], lambda host: host.tablet_replica(table_id, directory))
         return found
+
+    def _known_row(self, table_id: str, directory: str) -> Row | None:
+        """The row of a tablet that was in this directory in the latest cycle, if it still is."""
+        for view in self.tablets():
+            if (view.extent.table_id, view.directory) == (table_id, directory):
+                row = self.table.get(view.row, FAMILIES)
+                return row if row is not None and is_in(row, directory) else None
+        return None
+
+    def _searched_row(self, table_id: str, directory: str) -> Row | None:
+        """The row of a tablet that is new in this directory: among all rows of the table."""
+        rows = self.table.scan(*keys.table_section(table_id), FAMILIES)
+        return next((row for row in rows if is_in(row, directory)), None)
 
     def _standings(self, table: TableConfig, rows: Sequence[Row], ask: Question) -> list[TabletReplicas]:
         properties, live = parse_properties(table.properties), self._live()
@@ -125,6 +139,11 @@ class HostQueries:
         except BookkeeperError as error:
             return None, error.message
         return answer_of(held)
+
+
+def is_in(row: Row, directory: str) -> bool:
+    """Whether a row is that of the tablet in a directory."""
+    return keys.is_tablet(row) and tablet_view(row).directory == directory
 
 
 def _whole_host(host: TServer) -> HeldReplicas:

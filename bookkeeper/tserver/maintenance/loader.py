@@ -1,7 +1,7 @@
 """Loads and unloads tablets: the order of the steps, each of which can be repeated.
 
-The master gives the orders. To load: the row must assign the tablet to this session; take the next serial; replay the
-logs that the row names, which must be sealed; serve (``tablet_opener`` has all but the last step). To unload: take no
+The master gives the orders. To load: the row must assign the tablet to this session, and the logs that it names must be
+sealed; take the next serial; replay these logs; serve (``tablet_opener`` has all but the last step). To unload: take no
 more writes; flush; serve no longer. The books survive a crash, and decide then which step comes next. Rules: R1, R7,
 R15, R18 and R24.
 """

@@ -1,4 +1,5 @@
-"""Opens a tablet for serving: takes its next serial, and replays the sealed logs that its row names.
+"""Opens a tablet for serving: waits for the seals of the logs that its row names, takes its next serial, and replays
+the logs.
 
 ``load_plan`` decides which blocks to replay and which state follows; this module reads and writes. The row survives a
 crash, and opening again gives the same tablet. Rules: R1, R4, R15, R18, R20 and R22.
@@ -16,7 +17,7 @@ from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.errors import CorruptionError, UnavailableError, unavailable
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.lost_logs import renewed
-from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, Row, RowPut
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import BlockCache, SegmentRef, TabletData, TabletResources, TabletSettings
 from bookkeeper.storage.volume import Volume
@@ -117,11 +118,8 @@ class TabletOpener:
         """The tablet with all its records; it is not served yet. Raises NotFoundError, RefusedError, CorruptionError,
         TransientError.
         """
-        found_row, candidacy = self._claim(extent, row_key)
-        row = self._without_void_uses(found_row)
+        row, candidacy = self._claim(extent, row_key)
         logs = recovery_plan(row)
-        for log in logs:
-            check_sealed(self._volume, log.uri)
         blocks = partial(missing_blocks, self._sealed_logs, extent)
         found = replay_order((log.uri, block) for log in logs for block in blocks(log))
         recovered = Recovered.start(row.flush)
@@ -151,14 +149,20 @@ class TabletOpener:
         )
 
     def _claim(self, extent: Extent, row_key: bytes) -> tuple[TabletRow, Candidacy | None]:
-        """Check that the books assign the tablet to this session, and that this host may lead it if it has replicas;
-        take the next serial before it is served, and with it the given-up logs.
+        """Check that the books assign the tablet to this session, that this host may lead it if it has replicas, and
+        that its logs are sealed. Then take the next serial, before it is served, and with it the given-up logs. A
+        tablet that waits for a log takes no serial.
         """
         self._session.check()
         cells = self._metadata.get(row_key, TABLET_FAMILIES)
         found = parse_tablet(cells) if cells is not None and keys.is_tablet(cells) else None
-        row = check_assignment(found, extent, self._session.session_id)
-        candidacy = self._terms.candidacy(row)
+        assigned = check_assignment(found, extent, self._session.session_id)
+        candidacy = self._terms.candidacy(assigned)
+        row = self._without_void_uses(assigned)
+        for log in recovery_plan(row):
+            check_sealed(self._volume, log.uri)
+        if assigned.logs and not is_same(cells, self._metadata.get(row_key, TABLET_FAMILIES)):
+            raise UnavailableError(f"the row of tablet {extent} changed while its logs were checked: load again")
         serial = next_serial(row)
         losses = {} if cells is None else renewed(cells)
         self._metadata.put([RowPut(row_key, {keys.SERIAL: keys.SERIAL_VALUE, **losses})], serial)
@@ -183,6 +187,13 @@ class TabletOpener:
     def _drop_unneeded(self, row_key: bytes, unneeded: dict[str, int]) -> None:
         for uri, through in unneeded.items():
             self._metadata.delete([CellKey(row_key, keys.log_column(uri))], keys.log_delete_rank(through))
+
+
+def is_same(checked: Row | None, now: Row | None) -> bool:
+    """Rule R1: whether a row is still the one whose logs were checked, which may take long. Another holder may have
+    taken the serial that follows the one in an older row.
+    """
+    return checked == now
 
 
 def check_sealed(volume: Volume, uri: str) -> None:

@@ -27,11 +27,12 @@ from bookkeeper.master.replicas.leader_choice import LeaderChoice
 from bookkeeper.master.replicas.repair_state import Join, RepairLimits
 from bookkeeper.master.replicas.repairer import Repairer
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.metadata_table import RowPut
+from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.metadata.values import JOINING, VOTER, FlushState, ReplicaCell
 from bookkeeper.model import Extent, HostIdentity, RowRange
 from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaPlacement
 from tests.support.border_world import held_row, hold, segment
+from tests.support.failing_metadata import FailingMetadata
 from tests.support.faults import fault
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import ScriptedTServer, scripted
@@ -42,6 +43,18 @@ ROW = b"1<"
 CYCLES = 6
 """Enough for a report, an unload and a load."""
 LIMITS = RepairLimits(repair_after_ms=1_000, joins_max=2, flight_ms=500)
+
+
+class Scanless(FailingMetadata):
+    """A table that no test scans."""
+
+    def scan(
+        self,
+        start: bytes = b"",  # noqa: ARG002
+        stop: bytes | None = None,  # noqa: ARG002
+        families: Collection[str] | None = None,  # noqa: ARG002
+    ) -> Iterator[Row]:
+        raise AssertionError("all rows of a table are read to answer about one tablet")
 
 
 class Hosts:
@@ -372,7 +385,7 @@ def test_hosts_and_replicas_are_shown_as_books_and_hosts_have_them(hosts: Hosts)
     hosts.until("h1", "a leader")
     hosts.world.kill(hosts.tservers["h4"].session)
     set_draining(hosts.world.coordination, "h2", True)
-    queries = HostQueries(hosts.world.table, hosts.master.tservers, hosts.world.config, hosts.away)
+    queries = HostQueries(hosts.world.table, hosts.master.tservers, hosts.world.config, hosts.away, tuple)
     found = [host for host in queries.hosts() if host.name != "host1"]  # the directory itself, without a process
     shown = [(host.name, host.draining, host.replicas, host.leads, host.bytes) for host in found]
     assert shown == [("h1", False, 1, 1, 200), ("h2", True, 1, 0, 100), ("h3", False, 1, 0, 100)]
@@ -398,3 +411,19 @@ def test_hosts_and_replicas_are_shown_as_books_and_hosts_have_them(hosts: Hosts)
     assert not any(located.values()), "a tablet without replicas has hosts to read from"
     with pytest.raises(NotFoundError, match="no host h9; the hosts are h1, h3, host1"):
         queries.check_host("h9")
+
+
+def test_one_tablet_is_answered_from_its_own_row(hosts: Hosts) -> None:
+    hosts.name(7)
+    hosts.hold("h1", 7, 9, leads=True)
+    tservers, config = hosts.master.tservers, hosts.world.config
+    known = list(hosts.master.read_books().snapshot.tablets.values())
+    alone = HostQueries(Scanless(hosts.world.table), tservers, config, hosts.away, lambda: known)
+    found = alone.tablet("1", known[0].directory)
+    assert (found.extent, found.named) == (LAST, 7)
+    later = HostQueries(hosts.world.table, tservers, config, hosts.away, tuple)
+    assert later.tablet("1", known[0].directory) == found, "a tablet that is new since the last cycle is not found"
+    renamed = [replace(view, directory="t-gone") for view in known]
+    moved = HostQueries(hosts.world.table, tservers, config, hosts.away, lambda: renamed)
+    with pytest.raises(NotFoundError, match="has no tablet t-gone"):
+        moved.tablet("1", "t-gone")
