@@ -1,4 +1,4 @@
-"""One connection of a caller: the handshake, then one call at a time, each with a deadline.
+"""One connection of a caller: the handshake, then calls with a deadline each, which the server answers in their order.
 
 After any error the caller must not use the connection again.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,6 +40,10 @@ class Channel:
         self._frame_bytes_max = self._received_bytes_max = settings.frame_bytes_max
         self._tags: FrameTags | None = None
         self._sequence = 0
+        self._unanswered: deque[tuple[MethodCodec, int, int]] = deque()
+        """Codec, sequence and deadline of each call that waits for its answer, oldest first."""
+        self._ahead = b""
+        """Received bytes behind the last answer."""
         self._sock = socket.create_connection((target.host, target.port), settings.connect_timeout_ms / 1000)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -129,14 +134,30 @@ class Channel:
         """Make one call. Raises InvalidInputError before it sends a byte, OSError (also on a timeout), and
         CorruptionError when the received bytes are no answer.
         """
+        self.begin(codec, arguments, timeout_ms)
+        return Answered(None, None) if codec.oneway else self.finish()
+
+    def begin(self, codec: MethodCodec, arguments: tuple[Any, ...], timeout_ms: float) -> None:
+        """Send a call; :meth:`finish` takes the answers of begun calls in their order. The caller limits how many wait:
+        their answers have to fit into the buffers of the connection. Raises as :meth:`call`.
+        """
         self._sequence = (self._sequence + 1) & 0x7FFFFFFF
         buffers = codec.call(self._sequence, arguments, self._frame_bytes_max)
         deadline_ns = self._clock.boot_ns() + int(timeout_ms * 1e6)
         self._send(buffers if self._tags is None else self._tags.tagged(buffers), deadline_ns)
-        if codec.oneway:
-            return Answered(None, None)
+        if not codec.oneway:
+            self._unanswered.append((codec, self._sequence, deadline_ns))
+
+    def finish(self) -> Answered:
+        """Receive the answer to the oldest call that waits for one. Raises as :meth:`call`."""
+        codec, sequence, deadline_ns = self._unanswered.popleft()
         frame = self._receive(deadline_ns)
-        return codec.read_answer(frame if self._tags is None else self._tags.check(frame), self._sequence)
+        return codec.read_answer(frame if self._tags is None else self._tags.check(frame), sequence)
+
+    @property
+    def unanswered(self) -> int:
+        """How many calls wait for their answers."""
+        return len(self._unanswered)
 
     def _set_timeout(self, deadline_ns: int) -> None:
         remaining_ns = deadline_ns - self._clock.boot_ns()
@@ -155,15 +176,16 @@ class Channel:
                 unsent[0] = unsent[0][sent:]
 
     def _receive(self, deadline_ns: int) -> memoryview:
-        self._set_timeout(deadline_ns)
-        first = self._sock.recv(_READ_BYTES)
+        first, self._ahead = self._ahead, b""
         while len(first) < FRAME_HEADER.size:
-            first += self._more(first, deadline_ns)
+            first += self._more(deadline_ns)
         (size,) = FRAME_HEADER.unpack_from(first)
-        if not 0 < size <= self._received_bytes_max or len(first) > FRAME_HEADER.size + size:
+        end = FRAME_HEADER.size + size
+        if not 0 < size <= self._received_bytes_max or (len(first) > end and not self._unanswered):
             raise CorruptionError(f"a frame header says {size} bytes, the limit is {self._received_bytes_max}")
-        if len(first) == FRAME_HEADER.size + size:
-            return memoryview(first)[FRAME_HEADER.size :]
+        if len(first) >= end:
+            self._ahead = first[end:]
+            return memoryview(first)[FRAME_HEADER.size : end]
         frame = memoryview(bytearray(size))
         at = len(first) - FRAME_HEADER.size
         frame[:at] = first[FRAME_HEADER.size :]
@@ -175,9 +197,9 @@ class Channel:
             at += count
         return frame
 
-    def _more(self, first: bytes, deadline_ns: int) -> bytes:
+    def _more(self, deadline_ns: int) -> bytes:
         self._set_timeout(deadline_ns)
-        more = self._sock.recv(_READ_BYTES) if first else b""
+        more = self._sock.recv(_READ_BYTES)
         if not more:
             raise ConnectionResetError("closed without an answer")
         return more

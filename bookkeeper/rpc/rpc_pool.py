@@ -1,8 +1,8 @@
 """Calls to other processes over pooled connections, each with one handshake and one ``hello``.
 
 A call returns the result or raises the server's error, or UnavailableError with the address and the reason. A call
-without an answer may have run at the server. One call at a time uses a connection; any failure closes the connection
-and the idle connections to the same address.
+without an answer may have run at the server. One call, or one pipeline of calls, uses a connection at a time; any
+failure closes the connection and the idle connections to the same address.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import functools
 import ssl
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -29,7 +30,7 @@ from bookkeeper.errors import (
 from bookkeeper.rpc.channel import Channel
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.contract.services import Master, Replay, TServer
-from bookkeeper.rpc.frames.envelope import method_codec
+from bookkeeper.rpc.frames.envelope import MethodCodec, method_codec
 from bookkeeper.rpc.frames.transport import tls_failure
 from bookkeeper.security.access import Credentials
 from bookkeeper.security.secret import Secret
@@ -71,7 +72,7 @@ class RpcPool:
         except (OSError, CorruptionError) as error:
             channel.close()
             self._evict(address)
-            raise UnavailableError(f"{address} did not answer {method}: {_reason(error)}") from error
+            raise _not_answered(address, method, error) from error
         except BaseException:
             channel.close()
             raise
@@ -79,6 +80,22 @@ class RpcPool:
         if answered.error is not None:
             raise answered.error
         return answered.result
+
+    @contextmanager
+    def pipeline(self, address: str, service: str, method: str) -> Iterator[CallPipeline]:
+        """A connection for calls of one method, until the block ends. Raises as :meth:`call`."""
+        timeout_ms = self._settings.timeout_ms
+        channel = self._take(address, timeout_ms)
+        calls = CallPipeline(channel, method_codec(service, method), address, timeout_ms)
+        try:
+            yield calls
+        finally:
+            if calls.is_broken:
+                self._evict(address)
+            if calls.is_broken or channel.unanswered:
+                channel.close()
+            else:
+                self._put_back(address, channel)
 
     def peer_hello(self, address: str) -> Hello:
         """The hello of the server at an address, from the last connection; connects when there was none."""
@@ -194,6 +211,44 @@ class RpcPool:
             channel.close()
 
 
+class CallPipeline:
+    """Calls that do not wait for each other; the server answers them in their order. Used by one thread."""
+
+    def __init__(self, channel: Channel, codec: MethodCodec, address: str, timeout_ms: float) -> None:
+        self._channel = channel
+        self._codec = codec
+        self._address = address
+        self._timeout_ms = timeout_ms
+        self.is_broken = False
+        """No call can follow on this connection."""
+
+    def send(self, *arguments: Any) -> None:
+        """Begin a call. The caller limits how many wait: their answers must fit into the buffers of the connection.
+        Raises UnavailableError, and InvalidInputError before a byte was sent.
+        """
+        self.is_broken = True
+        try:
+            self._channel.begin(self._codec, arguments, self._timeout_ms)
+        except InvalidInputError:
+            self.is_broken = False
+            raise
+        except OSError as error:
+            raise _not_answered(self._address, self._codec.name, error) from error
+        self.is_broken = False
+
+    def receive(self) -> Any:
+        """The result of the oldest call that waits; raises the server's error, UnavailableError."""
+        self.is_broken = True
+        try:
+            answered = self._channel.finish()
+        except (OSError, CorruptionError) as error:
+            raise _not_answered(self._address, self._codec.name, error) from error
+        self.is_broken = False
+        if answered.error is not None:
+            raise answered.error
+        return answered.result
+
+
 class _Stub:
     """A service at an address: each attribute is a method of the contract."""
 
@@ -239,6 +294,10 @@ def refuse_wrong_instance(hello: Hello, secret: Secret | None, offers: Sequence[
 def plain_hello(role: str = "client") -> Hello:
     """The hello of a process that belongs to no cluster."""
     return Hello(PROTOCOL_VERSION, "", "", role)
+
+
+def _not_answered(address: str, method: str, error: Exception) -> UnavailableError:
+    return UnavailableError(f"{address} did not answer {method}: {_reason(error)}")
 
 
 def _reason(error: Exception) -> str:

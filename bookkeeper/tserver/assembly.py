@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import partial
 
 from bookkeeper.bulk import INCOMING
 from bookkeeper.clock import Clock
@@ -37,7 +38,7 @@ from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
 from bookkeeper.tserver.commit.wal_opener import WalOpener
 from bookkeeper.tserver.leading.chain_states import ChainStates
-from bookkeeper.tserver.leading.host_calls import HostCalls
+from bookkeeper.tserver.leading.host_calls import HostCalls, link_of
 from bookkeeper.tserver.leading.led_tablets import LedTablets
 from bookkeeper.tserver.leading.namer import Namer
 from bookkeeper.tserver.leading.senders import Senders
@@ -134,7 +135,8 @@ def assemble(env: Environment) -> Parts:
     limits = request_limits(env.settings)
     peer_limits = PeerLimits(limits.batch, env.clock)
     writing = _writing(env, registry)
-    hosts = HostCalls(env.stores.coordination, env.pool.tserver, env.clock)
+    link = partial(link_of, env.pool, env.settings.rpc)
+    hosts = HostCalls(env.stores.coordination, link, env.clock)
     replicas = None if env.host is None else _replicas(env, env.host, hosts)
     held = None if replicas is None else replicas.held
     sorter = Sorter(env.clock, env.die)

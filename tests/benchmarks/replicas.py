@@ -26,7 +26,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import TransientError
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
-from bookkeeper.rpc.contract.replica_messages import CONTENT_BYTES_MAX, HeldReplicaInfo
+from bookkeeper.rpc.contract.replica_messages import TRANSIT_BYTES_MAX, HeldReplicaInfo
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import process_credentials
@@ -221,7 +221,7 @@ def _commit_ms(world: ReplicaWorld, ops: SyncedOps) -> float:
     offer = world.next_offer("host1", "host2")
     assert offer is not None
     receiver = world.host("host2").receiver
-    *parts, last = world.transits(offer, receiver.offer(offer), CONTENT_BYTES_MAX)
+    *parts, last = world.transits(offer, receiver.offer(offer), TRANSIT_BYTES_MAX)
     for part in parts:
         receiver.transit(part)
     syncs, clock = len(ops.file_syncs), SystemClock()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
-from typing import cast
 
 import pytest
 
@@ -16,8 +17,6 @@ from bookkeeper.replicas.messages import Decline, Purpose, Reason
 from bookkeeper.rpc.contract.replica_messages import (
     CONTENT_BYTES_MAX,
     SegmentAck,
-    SegmentAnswer,
-    SegmentOffer,
     SegmentTransit,
 )
 from bookkeeper.rpc.contract.services import TServer
@@ -25,6 +24,7 @@ from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.storage.wal import read_seal
 from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_cells import log_deletes
+from bookkeeper.tserver.leading.host_calls import HostLink
 from bookkeeper.tserver.leading.namer import LATE_MS, Namer
 from bookkeeper.tserver.leading.transfer import Outcome, SentCounters, Transfer
 from bookkeeper.tserver.maintenance import loader
@@ -389,20 +389,21 @@ def test_a_tablet_whose_copies_are_late_says_so_and_takes_writes(world: Hosts) -
 
 
 class Overtaken:
-    """Calls to another host; a compaction here is named and collected before content goes."""
+    """Content for another host; a compaction here is named and collected before it goes."""
 
     def __init__(self, world: Hosts, extent: Extent, host: TServer) -> None:
         self._world, self._extent, self._host = world, extent, host
+        self._acks: deque[SegmentAck] = deque()
 
-    def segment_offer(self, offer: SegmentOffer) -> SegmentAnswer:
-        """See :class:`TServer`."""
-        return self._host.segment_offer(offer)
-
-    def segment_transit(self, transit: SegmentTransit) -> SegmentAck:
-        """See :class:`TServer`."""
+    def send(self, transit: SegmentTransit) -> None:
+        """See :class:`Transits`."""
         if not transit.start:
             self._replace()
-        return self._host.segment_transit(transit)
+        self._acks.append(self._host.segment_transit(transit))
+
+    def receive(self) -> SegmentAck:
+        """See :class:`Transits`."""
+        return self._acks.popleft()
 
     def _replace(self) -> None:
         world, extent = self._world, self._extent
@@ -423,8 +424,9 @@ def test_p15_a_file_that_is_under_way_stays_although_a_later_state_is_named(worl
         flush(world, "host1", extent)
     chain, host = world.chain("host1", extent), world.ground.tserver(world.node("host2"))
     before = world.files("host1", extent)
-    overtaken = cast("TServer", Overtaken(world, extent, host))
-    transfer = Transfer(chain, chain.replica.target("host2"), overtaken, SentCounters())
+    overtaken = Overtaken(world, extent, host)
+    link = HostLink(host, lambda: nullcontext(overtaken), CONTENT_BYTES_MAX)
+    transfer = Transfer(chain, chain.replica.target("host2"), link, SentCounters())
     try:
         outcome = transfer.turn(lambda: False)
     except CorruptionError as error:

@@ -476,7 +476,7 @@ struct SegmentTransit {
   5: required i64 segment_id
   6: required string file
   7: required i64 start                   // position of the content in the file
-  8: required binary content              // at most 1 MiB
+  8: required binary content              // at most 4 MiB
 }
 
 struct SegmentAck {

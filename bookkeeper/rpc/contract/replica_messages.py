@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from bookkeeper.model import Extent
 
 CONTENT_BYTES_MAX = 1 << 20
-"""Most content of one :class:`SegmentTransit`."""
+"""Most content of one answer with a part of a file."""
+
+TRANSIT_BYTES_MAX = 4 << 20
+"""Most content of one :class:`SegmentTransit`. Each message costs time besides its bytes."""
 
 ACCEPTED, ACKED, REFUSED = "accepted", "acked", "declined"
 """States of a :class:`SegmentAnswer`."""

@@ -171,21 +171,18 @@ def read_start(frame: memoryview) -> MessageStart:
 
 def gather(buffers: Buffers) -> Buffers:
     """The same bytes in few buffers: joins small buffers and does not copy large ones."""
-    gathered: Buffers = []
-    small: list[bytes | memoryview] = []
-    join_below = _JOIN_BELOW_BYTES
-    if sum(len(buffer) >= join_below for buffer in buffers) * 2 > _BUFFERS_MAX:
+    large = [index for index, buffer in enumerate(buffers) if len(buffer) >= _JOIN_BELOW_BYTES]
+    if len(large) * 2 > _BUFFERS_MAX:
         return [b"".join(buffers)]
-    for buffer in buffers:
-        if len(buffer) < join_below:
-            small.append(buffer)
-            continue
-        if small:
-            gathered.append(b"".join(small))
-            small = []
-        gathered.append(buffer)
-    if small:
-        gathered.append(b"".join(small))
+    gathered: Buffers = []
+    begin = 0
+    for index in large:
+        if begin < index:
+            gathered.append(b"".join(buffers[begin:index]))
+        gathered.append(buffers[index])
+        begin = index + 1
+    if begin < len(buffers):
+        gathered.append(b"".join(buffers[begin:]))
     return gathered
 
 

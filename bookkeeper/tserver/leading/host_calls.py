@@ -7,24 +7,52 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 from bookkeeper.clock import Clock
+from bookkeeper.config import RpcSettings
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.model import HostIdentity
 from bookkeeper.replicas.values import Target
+from bookkeeper.rpc.contract.replica_messages import TRANSIT_BYTES_MAX, SegmentAck, SegmentTransit
 from bookkeeper.rpc.contract.services import TServer
+from bookkeeper.rpc.rpc_pool import RpcPool
 
 SESSIONS_MS = 1_000
 """ms for which a list of the sessions is used: the longest delay until a new host gets its first segment."""
 
 
+class Transits(Protocol):
+    """Content on its way to a host; later parts do not wait for the answers to earlier ones."""
+
+    def send(self, transit: SegmentTransit) -> None:
+        """Send a part; the content is the caller's again. Raises UnavailableError."""
+
+    def receive(self) -> SegmentAck:
+        """The answer to the oldest part that waits for one. Raises as ``TServer.segment_transit``."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostLink:
+    """Calls to one host. ``transits``: a connection for content, until the block ends; raises UnavailableError.
+    ``part_bytes``: of content, in one message.
+    """
+
+    calls: TServer
+    transits: Callable[[], AbstractContextManager[Transits]]
+    part_bytes: int
+
+
 class HostCalls:
     """Thread-safe."""
 
-    def __init__(self, coordination: Coordination, tserver: Callable[[str], TServer], clock: Clock) -> None:
-        """``tserver``: calls to the process at an address."""
+    def __init__(self, coordination: Coordination, link: Callable[[str], HostLink], clock: Clock) -> None:
+        """``link``: calls to the process at an address."""
         self._coordination = coordination
-        self._tserver = tserver
+        self._link = link
         self._clock = clock
         self._lock = threading.Lock()
         self._addresses: Mapping[HostIdentity, str] | None = None
@@ -32,8 +60,13 @@ class HostCalls:
 
     def find(self, target: Target) -> TServer | None:
         """Calls to a target's host; None while no live process holds that disk. Raises TransientError."""
+        link = self.link(target)
+        return None if link is None else link.calls
+
+    def link(self, target: Target) -> HostLink | None:
+        """The same, with connections for content."""
         address = self._live().get(HostIdentity(target.host, target.placement.incarnation))
-        return None if address is None else self._tserver(address)
+        return None if address is None else self._link(address)
 
     def forget(self) -> None:
         """Read the sessions again before the next call: a host was not there, or did not answer."""
@@ -49,6 +82,17 @@ class HostCalls:
                 self._addresses = {one.host: one.address for one in sessions if one.alive and one.host is not None}
                 self._read_ns = now_ns
             return self._addresses
+
+
+def part_bytes(frame_bytes_max: int) -> int:
+    """Most content of a part where frames have this limit."""
+    return min(TRANSIT_BYTES_MAX, frame_bytes_max // 2)
+
+
+def link_of(pool: RpcPool, settings: RpcSettings, address: str) -> HostLink:
+    """Calls to the process at an address."""
+    transits = partial(pool.pipeline, address, "TServer", "segment_transit")
+    return HostLink(pool.tserver(address), transits, part_bytes(settings.frame_bytes_max))
 
 
 def is_old(read_ns: int, now_ns: int) -> bool:

@@ -164,7 +164,7 @@ class Lane:
     def _serve(self, chain: LeaderChain, target: Target, turn: Callable[[Transfer], Outcome]) -> bool:
         tablet = chain.tablet
         try:
-            host = self._hosts.find(target)
+            host = self._hosts.link(target)
             if host is None:
                 self._away(target, f"no live process holds disk {target.placement.incarnation} of it")
                 return False

@@ -1,4 +1,4 @@
-"""One segment to one host: the offer, the content in parts of 1 MiB, and the answer. Memory is flat.
+"""One segment to one host: the offer, the content in parts, and the answer. Memory has one part.
 
 The machine decides which segment is next and how an answer counts; each decision is durable before it is followed. A
 receiver that holds a part of a file already says from which byte to go on.
@@ -7,6 +7,7 @@ receiver that holds a part of a file already says from which byte to go on.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,16 +22,14 @@ from bookkeeper.replicas.values import Target
 from bookkeeper.rpc.contract.replica_messages import (
     ACCEPTED,
     ACKED,
-    CONTENT_BYTES_MAX,
     FileNeed,
-    SegmentAck,
     SegmentAnswer,
     SegmentOffer,
     SegmentTransit,
 )
-from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.storage.replicas import Manifest
 from bookkeeper.tserver.leading.confirmation import Confirmation
+from bookkeeper.tserver.leading.host_calls import HostLink, Transits
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.replicas.wire_forms import (
     file_message,
@@ -39,6 +38,9 @@ from bookkeeper.tserver.replicas.wire_forms import (
     placement_of,
     segment_message,
 )
+
+PARTS_AT_ONCE = 3
+"""Parts of a file without an answer: the host writes one while others are on their way."""
 
 
 class Outcome(Enum):
@@ -86,7 +88,7 @@ class SentCounters:
 class Transfer:
     """Sends the segments of one tablet to one host, one at a time."""
 
-    def __init__(self, chain: LeaderChain, target: Target, host: TServer, counters: SentCounters) -> None:
+    def __init__(self, chain: LeaderChain, target: Target, host: HostLink, counters: SentCounters) -> None:
         self._chain = chain
         self._target = target
         self._host = host
@@ -148,7 +150,7 @@ class Transfer:
 
     def _answered(self, offer: Offer, manifest: Manifest, as_of_ms: int | None, is_over: Callable[[], bool]) -> Reply:
         segment_id = offer.segment.id
-        answer = self._host.segment_offer(replace(self._offer_message(offer, manifest), as_of_ms=as_of_ms))
+        answer = self._host.calls.segment_offer(replace(self._offer_message(offer, manifest), as_of_ms=as_of_ms))
         if answer.state != ACCEPTED:
             return _reply_of(segment_id, answer)
         names = tuple(one.name for one in answer.need)
@@ -185,28 +187,56 @@ class Transfer:
             0,
             b"",
         )
-        for file in need:
-            size, position = manifest.files[file.name].size_bytes, file.start
-            while position < size:
-                if is_over() or file.name in self._chain.replica.damaged:
-                    return Failed(segment_id)
-                ack = self._part(replace(empty, file=file.name, start=position))
-                self._counters.add(payload_bytes=max(0, ack.held_bytes - position))
-                position = ack.held_bytes
-                if position >= size:
-                    self._counters.add(files=1, rows=SegmentEntry.decode(manifest.files[file.name].entry).records)
-                if ack.answer is not None:
-                    return _reply_of(segment_id, ack.answer)
+        with self._host.transits() as transits:
+            for file in need:
+                held = manifest.files[file.name]
+                first = replace(empty, file=file.name, start=file.start)
+                taken, reply = self._file(first, held.size_bytes, transits, is_over)
+                if taken >= held.size_bytes:
+                    self._counters.add(files=1, rows=SegmentEntry.decode(held.entry).records)
+                if reply is not None:
+                    return reply
         return Failed(segment_id)
 
-    def _part(self, transit: SegmentTransit) -> SegmentAck:
+    def _file(
+        self, first: SegmentTransit, size: int, transits: Transits, is_over: Callable[[], bool]
+    ) -> tuple[int, Reply | None]:
+        """Send a file from a part on; returns the bytes of it that are there, and the answer to the segment if there is
+        one by then. A part that the host does not take as it came is followed by no other one before all answers are
+        here: they say from where to go on.
+        """
+        taken = position = first.start
+        ends: deque[int] = deque()
+        in_step = True
+        while taken < size:
+            if not ends:
+                position, in_step = taken, True
+            while in_step and position < size and len(ends) < PARTS_AT_ONCE:
+                if is_over() or first.file in self._chain.replica.damaged:
+                    return taken, Failed(first.segment_id)
+                position += self._send_part(first, position, size, transits)
+                ends.append(position)
+            ack = transits.receive()
+            in_step &= ack.held_bytes == ends.popleft()
+            self._counters.add(payload_bytes=max(0, ack.held_bytes - taken))
+            taken = ack.held_bytes
+            if ack.answer is not None:
+                return taken, _reply_of(first.segment_id, ack.answer)
+        return taken, None
+
+    def _send_part(self, first: SegmentTransit, position: int, size: int, transits: Transits) -> int:
+        """Send the bytes of a file at a position; returns how many."""
+        length, facts = min(self._host.part_bytes, size - position), {"file": first.file}
         try:
-            content = self._chain.volume.read_range(transit.file, transit.start, CONTENT_BYTES_MAX)
+            content = self._chain.volume.read_range(first.file, position, length)
         except FileNotFoundError as error:
-            raise CorruptionError(f"{transit.file} of this host is gone", {"file": transit.file}) from error
+            raise CorruptionError(f"{first.file} of this host is gone", facts) from error
         except OSError as error:
-            raise unavailable(f"{transit.file} of this host can't be read", error) from error
-        return self._host.segment_transit(replace(transit, content=content))
+            raise unavailable(f"{first.file} of this host can't be read", error) from error
+        if len(content) < length:
+            raise CorruptionError(f"{first.file} of this host ends before its {size} bytes", facts)
+        transits.send(replace(first, start=position, content=content))
+        return length
 
 
 def _send_of(decision: Decision) -> Send | None:

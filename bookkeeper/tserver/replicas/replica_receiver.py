@@ -30,7 +30,7 @@ from bookkeeper.replicas.events import ContentArrived, ContentFailed, LeaderName
 from bookkeeper.replicas.instructions import Answer, Decision, FlushMemory
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Reason, Reply
 from bookkeeper.rpc.contract.replica_messages import (
-    CONTENT_BYTES_MAX,
+    TRANSIT_BYTES_MAX,
     FileNeed,
     ReplicaPlacement,
     SegmentAck,
@@ -316,8 +316,8 @@ class ReplicaReceiver:
 
     @contextmanager
     def _in_use(self, transit: SegmentTransit) -> Iterator[_Transfer]:
-        if len(transit.content) > CONTENT_BYTES_MAX:
-            raise InvalidInputError(f"content of {len(transit.content)} bytes: at most {CONTENT_BYTES_MAX} at once")
+        if len(transit.content) > TRANSIT_BYTES_MAX:
+            raise InvalidInputError(f"content of {len(transit.content)} bytes: at most {TRANSIT_BYTES_MAX} at once")
         key = ReplicaKey(transit.table_id, transit.directory)
         with self._lock:
             transfer = self._transfers.get(_Name(key, transit.segment_id, transit.sender.host))

@@ -7,7 +7,9 @@ that others overtake it, and more than once: as when its caller tries again, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,6 +139,11 @@ class SimPool:
     tserver = master
     replay = master
 
+    @contextmanager
+    def pipeline(self, address: str, service: str, method: str) -> Iterator[SimPipeline]:
+        del service
+        yield SimPipeline(_Stub(self._hello, address, None), method)
+
     def of_instance(self, instance_id: str) -> SimPool:
         del instance_id
         return self
@@ -161,6 +168,10 @@ class _Stub:
         return lambda *arguments: self._call(method, arguments)
 
     def _call(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        return self.wait(method, *self.begin(method, arguments))
+
+    def begin(self, method: str, arguments: tuple[Any, ...]) -> tuple[Endpoint, _Answer]:
+        """Send a request."""
         k, caller = kernel(), kernel().process_of_current()
         k.pause(f"call {method} at {self._address}")
         endpoint = Net.now.endpoints.get(self._address)
@@ -170,7 +181,11 @@ class _Stub:
         lost = Net.now.lose_answer(caller.name, method)
         for number, delay_ns in enumerate(Net.now.arrivals(caller.name, method)):
             self._send(endpoint, method, arguments, answer if number == 0 else _Answer(), lost, delay_ns)
-        process = endpoint.process
+        return endpoint, answer
+
+    def wait(self, method: str, endpoint: Endpoint, answer: _Answer) -> Any:
+        """The result of a request."""
+        k, process = kernel(), endpoint.process
         k.wait(f"answer to {method}", lambda: answer.done or process.dead, int(self._timeout_ms * 1e6))
         if answer.error is not None:
             raise answer.error
@@ -206,6 +221,21 @@ class _Stub:
             answer.done = True
 
         kernel().spawn(endpoint.process, f"rpc-{method}", serve, hello=self._hello)
+
+
+class SimPipeline:
+    """Stands for ``bookkeeper.rpc.rpc_pool.CallPipeline``; its requests may overtake each other."""
+
+    def __init__(self, stub: _Stub, method: str) -> None:
+        self._stub = stub
+        self._method = method
+        self._sent: deque[tuple[Endpoint, _Answer]] = deque()
+
+    def send(self, *arguments: Any) -> None:
+        self._sent.append(self._stub.begin(self._method, arguments))
+
+    def receive(self) -> Any:
+        return self._stub.wait(self._method, *self._sent.popleft())
 
 
 def caller() -> Caller | None:

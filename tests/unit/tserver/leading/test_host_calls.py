@@ -12,9 +12,8 @@ from bookkeeper.coordination.coordination_protocol import Session, SessionInfo
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.model import HostIdentity
 from bookkeeper.replicas.values import Placement, Target
-from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
-from bookkeeper.tserver.leading.host_calls import SESSIONS_MS, HostCalls
+from bookkeeper.tserver.leading.host_calls import SESSIONS_MS, HostCalls, HostLink, link_of
 from tests.support.jumping_clock import TestClock
 
 TARGET = Target("host2", Placement("p", "d1"))
@@ -40,12 +39,12 @@ class World:
 
     def __post_init__(self) -> None:
         self.coordination = CountedCoordination(self.directory, CoordinationSettings(), self.clock)
-        self.calls = HostCalls(self.coordination, self._tserver, self.clock)
+        self.calls = HostCalls(self.coordination, self._link, self.clock)
         self._pool = RpcPool(plain_hello(), RpcSettings())
 
-    def _tserver(self, address: str) -> TServer:
+    def _link(self, address: str) -> HostLink:
         self.called.append(address)
-        return self._pool.tserver(address)
+        return link_of(self._pool, RpcSettings(), address)
 
     def host(self, address: str, disk: str = "d1") -> Session:
         """A live session of host2."""

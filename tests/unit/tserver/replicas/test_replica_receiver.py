@@ -20,7 +20,7 @@ from bookkeeper.replicas.events import Restarted, Wrote
 from bookkeeper.replicas.messages import Reason
 from bookkeeper.replicas.values import Stage, import_source
 from bookkeeper.rpc.contract.replica_messages import (
-    CONTENT_BYTES_MAX,
+    TRANSIT_BYTES_MAX,
     FileNeed,
     LogPosition,
     ReplicaPlacement,
@@ -425,7 +425,7 @@ def test_content_that_was_not_announced_is_refused(world: ReplicaWorld) -> None:
         replace(first, content=b"x" * 101),
         replace(first, start=-1),
         replace(first, start=90, content=b"x" * 20),
-        replace(first, content=bytes(CONTENT_BYTES_MAX + 1)),
+        replace(first, content=bytes(TRANSIT_BYTES_MAX + 1)),
         replace(first, file=KEY.prefix + "other"),
     ):
         with pytest.raises(InvalidInputError):
