@@ -5,8 +5,9 @@ A put of one row survives a crash wholly or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from bookkeeper.metadata.chosen_rows import chosen_rows
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, Row, RowPut
 from bookkeeper.runtime.session_retries import SessionRetries
 
@@ -21,6 +22,10 @@ class TabletBooks:
     def get(self, row: bytes, families: Sequence[str]) -> Row | None:
         """The families of a row; None when there is no such row. Raises TransientError."""
         return self._metadata.get(row, families)
+
+    def get_many(self, rows: Iterable[bytes], families: Sequence[str]) -> Mapping[bytes, Row]:
+        """The families of those of these rows that are there. Raises TransientError, CorruptionError."""
+        return chosen_rows(self._metadata, rows, families)
 
     def put(self, puts: Sequence[RowPut], rank: int) -> None:
         """Try once. Raises TransientError: the books may have the rows, or get them later."""

@@ -46,6 +46,11 @@ class LanePlan:
         self._until_ns[key] = now_ns + int(retry_ms(failures, chance) * 1_000_000)
         return failures
 
+    @property
+    def has_waits(self) -> bool:
+        """Whether anything has failed and was not done since."""
+        return bool(self._failures)
+
     def retain(self, keys: Collection[bytes]) -> None:
         """Forget all but these."""
         for key in [key for key in self._failures if key not in keys]:

@@ -75,6 +75,7 @@ class LeaderChain:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._progress: tuple[Replica, Mapping[str, TargetProgress]] | None = None
+        self._root_seq: tuple[bytes, int] | None = None
         self._unnamed_logs: list[tuple[int, Mapping[str, int]]] = []
         """States, each with the logs that it makes unneeded; their cells go when a state at or above it is named."""
         self._unnamed_cells: list[tuple[int, Mapping[Column, bytes]]] = []
@@ -141,7 +142,14 @@ class LeaderChain:
         manifest = self._held.manifest
         root = manifest.replica.root
         raw = None if root is None else manifest.states.get(root)
-        return root if raw is not None and FlushState.decode(raw).last_seq >= last_seq else None
+        return root if raw is not None and self._last_seq_of(raw) >= last_seq else None
+
+    def _last_seq_of(self, raw: bytes) -> int:
+        """Of the newest state; read once for each state, because each lane asks every two seconds."""
+        known = self._root_seq
+        if known is None or known[0] is not raw:
+            known = self._root_seq = raw, FlushState.decode(raw).last_seq
+        return known[1]
 
     def may_forget_deletes(self) -> bool:
         """Rule P17: whether a compaction may drop deletes."""

@@ -3,7 +3,8 @@
 A state is named when ``copies_min`` of today's voters hold each file of its list (N3), and it has what the term has
 replayed (N1). The row is read again right before the put, because the voters may have changed. A tablet with too few
 copies retains its logs and says so; it takes writes until its memory or a disk is full. A crash between put and deletes
-leaves cells of logs of which the named state has everything: the next load drops them. Rules: R1, N1 and N3.
+leaves cells of logs of which the named state has everything: the next load drops them. A tablet whose newest state is
+named costs a look, and its part of one read of all rows every few seconds. Rules: R1, N1 and N3.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, LeaseLostError, TransientError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_limits import check_puts
-from bookkeeper.metadata.metadata_table import CellKey
+from bookkeeper.metadata.metadata_table import CellKey, Row
 from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.naming import holders_of
 from bookkeeper.replicas.placements import RowReplica
@@ -35,7 +36,7 @@ LOG = logging.getLogger(__name__)
 
 TICK_MS = 500
 REFRESH_MS = 5_000
-"""ms between reads of a row for other replicas, such as a joining one."""
+"""ms between reads of all rows for other replicas, such as a joining one."""
 LATE_MS = 30_000
 """A tablet whose newest state waits this long for copies reports it."""
 
@@ -62,11 +63,24 @@ def late_reason(replica: Replica, replicas: Sequence[RowReplica], copies_min: in
 
 @dataclass(slots=True)
 class _Watch:
-    """The namer's memory of one chain."""
+    """The namer's memory of one chain. ``since_ns``: since when its newest state waits; None for a quiet tablet.
+    ``row``: the replicas in its row, when all rows were read; ``is_placed``: the chain has them, or newer ones.
+    """
 
-    refreshed_ns: int
     named_id: int | None
-    since_ns: int
+    since_ns: int | None = None
+    row: Row | None = None
+    is_placed: bool = True
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is left of earlier work."""
+        return self.is_placed and self.since_ns is None
+
+    def seen(self, row: Row) -> None:
+        """All rows were read, and this is the tablet's."""
+        if row != self.row:
+            self.row, self.is_placed = row, False
 
 
 class Namer:
@@ -82,6 +96,7 @@ class Namer:
         self._clock = clock
         self._thread = BackgroundThread("namer", clock, die)
         self._watches: dict[LeaderChain, _Watch] = {}
+        self._refreshed_ns = clock.boot_ns()
         self._names_put = 0
 
     @property
@@ -102,21 +117,38 @@ class Namer:
     def run_once(self) -> None:
         """Look at each led tablet once."""
         chains = self._led.all()
-        here = set(chains)
-        self._watches = {chain: watch for chain, watch in self._watches.items() if chain in here}
-        for chain in chains:
+        self._watches = {chain: self._watches.get(chain) or _Watch(chain.named_id) for chain in chains}
+        self._look_for_replicas()
+        for chain, watch in self._watches.items():
             if self._thread.closing.is_set():
                 return
-            if chain.leads:
-                self._work(chain)
+            if not (watch.is_quiet and chain.is_named) and chain.leads:
+                self._work(chain, watch)
 
-    def _work(self, chain: LeaderChain) -> None:
-        tablet, now_ns = chain.tablet, self._clock.boot_ns()
-        watch = self._watches.setdefault(chain, _Watch(now_ns, chain.named_id, now_ns))
+    def _look_for_replicas(self) -> None:
+        """Read all rows, when that is due, and note the tablets whose replicas are others."""
+        now_ns = self._clock.boot_ns()
+        if now_ns - self._refreshed_ns < REFRESH_MS * 1_000_000:
+            return
+        watches = {chain.tablet.row: watch for chain, watch in self._watches.items()}
         try:
-            if now_ns - watch.refreshed_ns >= REFRESH_MS * 1_000_000:
+            for key, row in self._books.get_many(watches, ("replica",)).items():
+                watches[key].seen(row)
+        except TransientError as error:
+            LOG.warning("the rows of led tablets wait for a read: %s", error)
+            return
+        except BookkeeperError as error:
+            LOG.warning("the rows of led tablets are read one by one: %s", error)
+            for watch in watches.values():
+                watch.is_placed = False
+        self._refreshed_ns = now_ns
+
+    def _work(self, chain: LeaderChain, watch: _Watch) -> None:
+        tablet, now_ns = chain.tablet, self._clock.boot_ns()
+        try:
+            if not watch.is_placed:
                 self._refresh(chain)
-                watch.refreshed_ns = now_ns
+                watch.is_placed = True
             self._name(chain)
         except LeaseLostError:
             raise
@@ -125,11 +157,15 @@ class Namer:
         except BookkeeperError as error:
             LOG.error("a state of tablet %s can't be named: %s", tablet.extent, error)
             tablet.work_failed(NAMING, error.message)
+            watch.since_ns = now_ns if watch.since_ns is None else watch.since_ns
             return
         self._report(chain, watch, now_ns)
 
     def _report(self, chain: LeaderChain, watch: _Watch, now_ns: int) -> None:
-        if chain.is_named or chain.named_id != watch.named_id:
+        if chain.is_named:
+            watch.named_id, watch.since_ns = chain.named_id, None
+            chain.tablet.work_succeeded(NAMING)
+        elif watch.since_ns is None or chain.named_id != watch.named_id:
             watch.named_id, watch.since_ns = chain.named_id, now_ns
             chain.tablet.work_succeeded(NAMING)
         elif now_ns - watch.since_ns >= LATE_MS * 1_000_000:

@@ -24,6 +24,7 @@ from bookkeeper.tserver.leading.confirmation import (
     Confirmation,
     confirmation_message,
     confirmation_of,
+    next_look_ns,
     next_to_confirm,
 )
 from bookkeeper.tserver.leading.host_calls import HostCalls
@@ -89,6 +90,8 @@ class Lane:
         self._suspect = suspect
         self._has_lease = has_lease
         self._confirmed_ns: dict[bytes, int] = {}
+        self._confirm_ns = 0
+        """Until this time (boot clock) no tablet is looked at for a confirmation."""
         self._led = led
         self._hosts = hosts
         self._clock = clock
@@ -106,9 +109,11 @@ class Lane:
         """Confirm newest states that the host has and that lack nothing, in turns, all with one call; those that the
         host does not know like this are offered again.
         """
+        now_ns = self._clock.boot_ns()
+        if now_ns < self._confirm_ns:
+            return
         chains = {chain.tablet.row: chain for chain in self._led.all()}
         self._confirmed_ns = {row: at_ns for row, at_ns in self._confirmed_ns.items() if row in chains}
-        now_ns = self._clock.boot_ns()
         in_sync = {row: target for row, chain in chains.items() if (target := in_sync_target(chain, self._host))}
         due = [row for row, target in in_sync.items() if self._is_due(chains[row], target, now_ns)]
         said: dict[bytes, Confirmation] = {}
@@ -128,6 +133,7 @@ class Lane:
                 turn = partial(Transfer.confirm, confirmation=said[row], is_over=is_over)
                 if not is_over():
                     self._serve(chains[row], in_sync[row], turn)
+        self._confirm_ns = next_look_ns(in_sync, self._confirmed_ns, now_ns)
 
     def _confirm_states(self, leader: str, target: Target, messages: Mapping[bytes, StateConfirmation]) -> list[bytes]:
         """Confirm states to one disk; returns the rows that it does not know like this."""
@@ -149,7 +155,8 @@ class Lane:
     def _round(self, is_over: Callable[[], bool]) -> bool:
         """One segment for each due tablet; returns whether there may be more."""
         lacking = [(chain, target) for chain in self._led.all() if (target := lacking_target(chain, self._host))]
-        self._plan.retain({key for one in self._led.all() for key in plan_keys(one, self._host)})
+        if self._plan.has_waits:
+            self._plan.retain({key for one in self._led.all() for key in plan_keys(one, self._host)})
         sent = False
         for chain, target in lacking:
             if is_over():

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Sequence
 
 from bookkeeper.clock import Clock, SteadyWall
+from bookkeeper.config.table_properties import TableProperties
 from bookkeeper.errors import (
     BookkeeperError,
     CorruptionError,
@@ -53,6 +54,13 @@ def segments_of_group(tablet: ServedTablet, group: str) -> list[SegmentRef]:
     return [ref for ref in tablet.data.segments if ref.group == group]
 
 
+_Input = tuple[tuple[SegmentRef, ...], TableProperties]
+
+
+def _input_of(tablet: ServedTablet) -> _Input:
+    return tablet.data.segments, tablet.data.properties
+
+
 class Compactor:
     """Merges segments of served tablets when a merge is due or requested."""
 
@@ -80,6 +88,8 @@ class Compactor:
         """Row of a tablet under compaction to the flush id that the compaction took at its start."""
         self._not_before_ns: dict[bytes, int] = {}
         self._checked_ns: dict[ServedTablet, int] = {}
+        self._settled: dict[ServedTablet, _Input] = {}
+        """Tablets of which no merge was due, with all that the choice of merges has seen."""
         self._thread = BackgroundThread("compactor", clock, die)
         self._merges_done = 0
 
@@ -132,7 +142,11 @@ class Compactor:
     def compact_due(self, tablet: ServedTablet) -> None:
         """Do the merges that are due by the sizes of segments; few while the tablet fills up. Raises TransientError."""
         filling = self._flusher.fills(tablet)
-        for merge in due_merges(tablet.data.segments, tablet.data.properties, filling=filling):
+        segments, properties = seen = _input_of(tablet)
+        merges = due_merges(segments, properties, filling=filling)
+        if not merges and not filling:
+            self._settled[tablet] = seen
+        for merge in merges:
             inputs: Sequence[SegmentRef] = merge.inputs
             if merge.whole_group:
                 self._flusher.flush(tablet)
@@ -208,11 +222,20 @@ class Compactor:
             self._requested &= requested
         here = set(tablets)
         self._checked_ns = {tablet: at for tablet, at in self._checked_ns.items() if tablet in here}
+        self._settled = {tablet: seen for tablet, seen in self._settled.items() if tablet in here}
         for tablet in sorted(tablets, key=lambda tablet: tablet.row not in requested):
             if self._thread.closing.is_set():
                 return
+            is_requested = tablet.row in requested
+            if not is_requested and self._is_settled(tablet):
+                continue
             if self._not_before_ns.get(tablet.row, 0) <= self._clock.boot_ns():
-                self._work(tablet, tablet.row in requested)
+                self._work(tablet, is_requested)
+
+    def _is_settled(self, tablet: ServedTablet) -> bool:
+        """Whether nothing has changed since no merge was due and no dead cell was found."""
+        is_checked = self._checked_ns.get(tablet, 0) > self._clock.boot_ns()
+        return is_checked and self._settled.get(tablet) == _input_of(tablet)
 
     def _compact_requested(self, tablet: ServedTablet) -> None:
         try:
@@ -256,4 +279,5 @@ class Compactor:
             )
             if stays:
                 tablet.work_failed(COMPACTION, error.message)
+            self._settled.pop(tablet, None)
             self._not_before_ns[tablet.row] = self._clock.boot_ns() + FAILED_AGAIN_MS * 1_000_000

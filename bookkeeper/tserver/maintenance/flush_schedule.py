@@ -68,6 +68,11 @@ def due_tablets(memories: Mapping[bytes, TabletMemory], limits: FlushLimits) -> 
     return sorted(due, key=lambda row: -memories[row].active_bytes)
 
 
+def is_busy(tablet: ServedTablet) -> bool:
+    """Whether a flush could do anything for a tablet: most tablets have nothing in memory, and need no log."""
+    return tablet.data.active_bytes > 0 or tablet.flushes.needs_log
+
+
 def has_room(memory_bytes: int, memtable_bytes: int) -> bool:
     """Whether a tablet may take more records before a flush ends."""
     return memory_bytes < MEMTABLES_MAX * memtable_bytes
@@ -106,7 +111,7 @@ class FlushSchedule:
         self._not_before_ns = {row: at_ns for row, at_ns in self._not_before_ns.items() if at_ns > now_ns}
         by_row = {tablet.row: tablet for tablet in tablets if tablet.row not in self._not_before_ns}
         self._full_ns = {row: at_ns for row, at_ns in self._full_ns.items() if row in by_row}
-        memories = self._memories(by_row, current_log)
+        memories = self._memories({row: tablet for row, tablet in by_row.items() if is_busy(tablet)}, current_log)
         due = due_tablets(memories, self._limits)
         return [DueFlush(by_row[row], not memories[row].is_old(self._limits)) for row in due]
 

@@ -136,7 +136,10 @@ class HeldReplica:
     def placed(self, extent: Extent, change: Callable[[Replica], Replica]) -> None:
         """Note what the tablet's row says about this replica, such as its stage. Raises as :meth:`apply`."""
         with self._lock:
-            self._save(replace(self._manifest, extent=extent, replica=change(self._replica_here())))
+            known = self._manifest
+            manifest = replace(known, extent=extent, replica=change(self._replica_here()))
+            if self._is_unsure or manifest != known:
+                self._save(manifest)
 
     def mend(self, name: str, publish: Callable[[], None]) -> bool:
         """Let a sound copy take the place of a damaged file. ``publish`` gives the copy the file's name, durable on
@@ -211,6 +214,8 @@ class HeldReplica:
         publish: Callable[[], None] | None = None,
     ) -> Decision:
         replica, decision = decide(self._replica_here(), event, self._rules)
+        if replica is self._manifest.replica and not (files or states or publish or self._is_unsure):
+            return decision
         known = {**self._manifest.files, **{file.name: file for file in files}}
         states = {**self._manifest.states, **states}
         self._save(replace(self._manifest, replica=replica, files=known, states=states), publish)

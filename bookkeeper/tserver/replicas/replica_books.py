@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.chosen_rows import chosen_rows
 from bookkeeper.metadata.metadata_table import MetadataTable, Row, prefix_stop
 from bookkeeper.metadata.values import FlushState, ReplicaCell
 from bookkeeper.model import Extent
@@ -39,6 +40,13 @@ class ReplicaBooks:
         """
         row = self._metadata.get(keys.tablet_row(extent.table_id, extent.end_row), FAMILIES)
         return None if row is None else parse_replica_row(row)
+
+    def rows_of(self, extents: Collection[Extent]) -> dict[Extent, ReplicaRow]:
+        """See :meth:`row`, for many tablets. Raises CorruptionError, TransientError: never a part of them."""
+        by_key = {keys.tablet_row(one.table_id, one.end_row): one for one in extents}
+        rows = chosen_rows(self._metadata, by_key, FAMILIES)
+        parsed = {by_key[key]: parse_replica_row(row) for key, row in rows.items()}
+        return {extent: row for extent, row in parsed.items() if row is not None}
 
     def named(self, extent: Extent) -> NamedState | None:
         """The named state of a tablet; None without one, or when the row has other borders. Raises CorruptionError,

@@ -1,12 +1,12 @@
 """Deletes what this host no longer has to hold: by the books, and never because something was not read.
 
-For each replica here, one read of its tablet's row. A replica that its row names is collected by N4; one that its row
-does not name goes. When there is no row where the tablet ended, or one of another tablet, such as after a split, all
-rows of the table are read, complete or an error. A replica whose tablet has no row goes when a second such read does
-not show it either, because rows that move during one read can be missed. A part of a merged tablet stays while a row
-still names it, because its files are not linked yet. A file that an export reads stays: its hold is in the books before
-the read that found its name, and the holds are read here after the rows (R17). An error ends the turn for a table, and
-nothing of it goes.
+For each table with replicas here, one read of their tablets' rows. A replica that its row names is collected by N4; one
+that its row does not name goes. When there is no row where the tablet ended, or one of another tablet, such as after a
+split, all rows of the table are read, complete or an error. A replica whose tablet has no row goes when a second such
+read does not show it either, because rows that move during one read can be missed. A part of a merged tablet stays
+while a row still names it, because its files are not linked yet. A file that an export reads stays: its hold is in the
+books before the read that found its name, and the holds are read here after the rows (R17). An error ends the turn for
+a table, and nothing of it goes.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ LOG = logging.getLogger(__name__)
 class ReadBooks(Protocol):
     """Reads rows of the books. All raise TransientError or CorruptionError."""
 
-    def row(self, extent: Extent) -> ReplicaRow | None:
-        """The row of the tablet that ends where this one ends."""
+    def rows_of(self, extents: Collection[Extent]) -> Mapping[Extent, ReplicaRow]:
+        """For each of these tablets the row of the one that ends there now, if there is one."""
 
     def rows(self, table_id: str) -> Mapping[str, ReplicaRow]:
         """The tablets of a table by their directories: all of them."""
@@ -125,13 +125,9 @@ class ReplicaCollector:
         """The rows of these tablets of a table by their directories: each where its replica says that it ends (None:
         the replica is damaged), or all rows of the table, when one is not there. Raises as :class:`ReadBooks`.
         """
-        found: dict[str, ReplicaRow] = {}
-        for key, held in wanted.items():
-            row = None if held is None else self._books.row(held.extent)
-            if row is None or row.key != key:
-                return self._books.rows(table_id)
-            found[key.directory] = row
-        return found
+        extents = [held.extent for held in wanted.values() if held is not None]
+        found = {row.directory: row for row in self._books.rows_of(extents).values()}
+        return found if found.keys() == {key.directory for key in wanted} else self._books.rows(table_id)
 
     def _work(
         self, key: ReplicaKey, placement: Placement | None, row: ReplicaRow | None, held_files: Collection[str]

@@ -115,6 +115,11 @@ class TabletFlushes:
         with self._mutex:
             return dict(self._log_uses)
 
+    @property
+    def needs_log(self) -> bool:
+        """Whether recovery of the tablet would read any log now."""
+        return bool(self._log_uses)
+
     def retain_logs(self, logs: Mapping[str, int]) -> None:
         """A state has these records, and the cells of their logs stay in the row until the books name it."""
         with self._mutex:

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from bookkeeper.replicas.values import Placement, Target
-from bookkeeper.tserver.leading.confirmation import CONFIRM_MS, CONFIRMATIONS_AT_ONCE, next_to_confirm
+from bookkeeper.tserver.leading.confirmation import (
+    CONFIRM_MS,
+    CONFIRMATIONS_AT_ONCE,
+    TOGETHER_MS,
+    next_look_ns,
+    next_to_confirm,
+)
 from bookkeeper.tserver.leading.senders import by_disk
 
 INTERVAL_NS = CONFIRM_MS * 1_000_000
+SOON_NS = INTERVAL_NS - TOGETHER_MS * 1_000_000
 
 
-def test_a_tablet_waits_for_the_interval_after_its_turn() -> None:
-    assert next_to_confirm([b"a", b"b"], {b"a": 1}, INTERVAL_NS) == [b"b"]
-    assert next_to_confirm([b"a", b"b"], {b"a": 1}, INTERVAL_NS + 1) == [b"b", b"a"]
+def test_a_tablet_waits_after_its_turn_and_goes_with_others_when_it_is_due_soon() -> None:
+    assert next_to_confirm([b"a", b"b"], {b"a": 1}, SOON_NS) == [b"b"]
+    assert next_to_confirm([b"a", b"b"], {b"a": 1}, SOON_NS + 1) == [b"b", b"a"]
+
+
+def test_the_next_look_is_when_the_interval_of_the_first_tablet_is_over() -> None:
+    assert next_look_ns([b"a", b"b"], {b"a": 7, b"b": 5, b"gone": 1}, 9) == 5 + INTERVAL_NS
+    assert next_look_ns([], {b"gone": 1}, 9) == 9 + INTERVAL_NS
+
+
+def test_a_tablet_without_a_turn_is_looked_at_again_at_once() -> None:
+    now_ns = 10 * INTERVAL_NS
+    assert next_look_ns([b"a", b"new"], {b"a": now_ns}, now_ns) <= now_ns
 
 
 def test_many_tablets_take_turns_and_none_is_left_out() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,8 +37,8 @@ class Reading:
 class AwayBooks:
     """Books that can't be read."""
 
-    def row(self, extent: Extent) -> ReplicaRow | None:
-        raise UnavailableError(f"the row of {extent} is away")
+    def rows_of(self, extents: Collection[Extent]) -> Mapping[Extent, ReplicaRow]:
+        raise UnavailableError(f"the rows of {len(extents)} tablets are away")
 
     def rows(self, table_id: str) -> Mapping[str, ReplicaRow]:
         raise UnavailableError(f"the rows of {table_id} are away")
@@ -54,9 +54,9 @@ class CountedBooks:
     books: ReplicaBooks
     reads: list[str] = field(default_factory=list)
 
-    def row(self, extent: Extent) -> ReplicaRow | None:
-        self.reads.append(f"row {extent.end_row!r}")
-        return self.books.row(extent)
+    def rows_of(self, extents: Collection[Extent]) -> Mapping[Extent, ReplicaRow]:
+        self.reads += [f"row {extent.end_row!r}" for extent in extents]
+        return self.books.rows_of(extents)
 
     def rows(self, table_id: str) -> Mapping[str, ReplicaRow]:
         self.reads.append(f"table {table_id}")
