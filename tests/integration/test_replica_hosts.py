@@ -2,7 +2,8 @@
 several replicas minds.
 
 Two clusters of three hosts each live through all the faults of this file, so later tests stand on what earlier ones
-left. `make soak` does the same at random.
+left. `make soak` does the same at random. ``test_replica_host_logs.py`` has the faults that differ where logs lie on
+hosts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from bookkeeper.clock import SystemClock
 from tests.soak.host_plan import HostFault, HostStep
 from tests.soak.host_rounds import HostRounds
 from tests.soak.trace import Trace
-from tests.support.workloads_hosts import FIRST, MOVABLE, SMALL, Trios
+from tests.support.hosted_cluster import FIRST, MOVABLE, SMALL
+from tests.support.workloads_hosts import Trios
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -23,6 +25,14 @@ SEED = 20_261
 BEFORE = 6
 """Batches of each workload that are written before a fault."""
 MEANWHILE = 8
+LINKS = 1
+"""With this pick an operation takes the table of three replicas."""
+FEWER, HOSTED, SHARED = 1, 5, 6
+"""With these picks REPLICAS gives that table two replicas, moves the table with one replica to hosts, and back."""
+LINKS = 1
+"""With this pick an operation takes the table of three replicas."""
+FEWER, HOSTED, SHARED = 1, 5, 6
+"""With these picks REPLICAS gives that table two replicas, moves the table with one replica to hosts, and back."""
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +86,18 @@ def test_damaged_files_of_one_host_are_mended(rounds: HostRounds) -> None:
 def test_a_drained_host_leads_nothing_while_tablets_split(rounds: HostRounds) -> None:
     leader = rounds.trios.hosted["west"].leader()
     rounds.play([step(HostFault.DRAIN, "west", leader, inner(HostFault.SPLIT, "west", pick=2))])
+
+
+def test_operations_go_on_while_hosts_are_killed(rounds: HostRounds) -> None:
+    leader = rounds.trios.hosted["west"].leader()
+    orders = [inner(HostFault.IMPORT, "west"), inner(HostFault.MERGE, "west", pick=LINKS)]
+    rounds.play([*orders, step(HostFault.KILL, "west", leader), inner(HostFault.MOVE, "west", pick=1)])
+
+
+def test_a_table_gets_other_numbers_of_replicas_while_a_host_is_killed(rounds: HostRounds) -> None:
+    orders = [inner(HostFault.REPLICAS, "west", pick=pick) for pick in (FEWER, HOSTED)]
+    rounds.play([*orders, step(HostFault.KILL, "west", MOVABLE)])
+    rounds.play([inner(HostFault.REPLICAS, "west", pick=SHARED), step(HostFault.KILL, "west", FIRST)])
 
 
 def test_afterwards_nothing_is_left_behind(rounds: HostRounds) -> None:

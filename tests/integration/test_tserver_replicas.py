@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.errors import CorruptionError, RefusedError
 from bookkeeper.model import Extent
 from bookkeeper.replicas.events import ReplyArrived
 from bookkeeper.replicas.messages import Decline, Purpose, Reason
+from bookkeeper.replicas.values import Target
 from bookkeeper.rpc.contract.replica_messages import (
     CONTENT_BYTES_MAX,
     SegmentAck,
@@ -24,8 +27,9 @@ from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.storage.wal import read_seal
 from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_cells import log_deletes
-from bookkeeper.tserver.leading.host_calls import HostLink
+from bookkeeper.tserver.leading.host_calls import HostCalls, HostLink, link_of
 from bookkeeper.tserver.leading.namer import LATE_MS, Namer
+from bookkeeper.tserver.leading.senders import Lane
 from bookkeeper.tserver.leading.transfer import Outcome, SentCounters, Transfer
 from bookkeeper.tserver.maintenance import loader
 from bookkeeper.tserver.replicas.replica_collector import collect_replica
@@ -435,3 +439,35 @@ def test_p15_a_file_that_is_under_way_stays_although_a_later_state_is_named(worl
     assert len(world.files("host2", extent)) == 1
     collect_replica(chain.held, world.row(extent), ())
     assert not before.keys() & world.files("host1", extent).keys()
+
+
+class LeavingTarget(HostCalls):
+    """Each target leaves its tablet when a lane is about to send."""
+
+    def __init__(self, world: Hosts, extent: Extent) -> None:
+        ground = world.ground
+        super().__init__(ground.coordination, partial(link_of, ground.pool, ground.settings.rpc), SystemClock())
+        self._world, self._extent = world, extent
+
+    def link(self, target: Target) -> HostLink | None:
+        """See :class:`HostCalls`."""
+        self._world.unplace(self._extent, target.host)
+        chain = self._world.chain("host1", self._extent)
+        wait_until(lambda: target.host not in chain.progress, f"a chain without {target.host}")
+        return super().link(target)
+
+
+def test_a_host_that_leaves_while_a_lane_serves_others_is_no_problem_of_the_tablet(world: Hosts) -> None:
+    extent = world.table("host1", "host2", "host3")
+    world.lead(extent, "host1")
+    world.wait_same(extent, "host1", "host2", "host3")
+    parts = world.node("host1").process.parts.tablets
+    parts.leading.senders.close()
+    write(world, "host1", extent, b"a")
+    flush(world, "host1", extent)
+    calls, counters = LeavingTarget(world, extent), SentCounters()
+    Lane("host2", parts.leading.led, calls, SystemClock(), Random(1), counters, lambda: True, lambda _: False).run(
+        lambda: False
+    )
+    assert "host2" not in world.chain("host1", extent).progress
+    assert world.chain("host1", extent).tablet.problems == []

@@ -1,7 +1,8 @@
 """Run clusters under random faults: ``python -m tests.soak --rounds N --seed S [--first R] [--directory DIR]``.
 
 First random schedules of three simulated clusters (``--schedules N``). Then rounds with two real clusters of three
-hosts each (``--rounds N``), in turns of :data:`HOST_TURN` rounds. Then rounds with two real clusters of one host each
+hosts each (``--rounds N``), in turns of :data:`~tests.support.host_turns.HOST_TURN` rounds, which differ in where logs
+lie and who elects leaders. Then rounds with two real clusters of one host each
 (``--pair-rounds N``): their books are in SQLite and in HBase in turns of :data:`TURN` rounds, and at the end of a turn
 a client and a peer with valid secrets send any bytes (``fuzz_round``). Each turn has clusters of its own.
 
@@ -30,12 +31,11 @@ from tests.soak.rounds import run_rounds
 from tests.soak.schedules import run_schedules
 from tests.soak.trace import Trace
 from tests.support.hbase import HBaseUnavailableError
+from tests.support.host_turns import HOST_TURN, turn_of
 from tests.support.workloads_hosts import Trios
 from tests.support.workloads_pair import Pair, Store
 
 ROUNDS = 20
-HOST_TURN = 50
-"""Rounds with the same two clusters of three hosts."""
 PAIR_ROUNDS = 10
 TURN = 5
 """Rounds with the books in one kind of store before it is the other one's turn."""
@@ -85,8 +85,9 @@ def main(arguments: list[str]) -> int:
 
 def run_host_turn(directory: Path, seed: int, rounds: range, trace: Trace) -> None:
     """Rounds with two clusters of three hosts each. Raises InvariantError, BookkeeperError."""
-    trace.say(f"rounds {rounds[0]} to {rounds[-1]} of three hosts")
-    with Trios(directory, seed) as trios:
+    turn = turn_of(rounds[0])
+    trace.say(f"rounds {rounds[0]} to {rounds[-1]} of three hosts: {turn}")
+    with Trios(directory, seed, turn=turn) as trios:
         if trios.no_disk:
             trace.say(f"WITHOUT full disks: {trios.no_disk}")
         HostRounds(trios, trace).run(seed, rounds)

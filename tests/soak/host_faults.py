@@ -1,7 +1,7 @@
 """The faults of a plan at two clusters of three hosts each; each lasting fault is healed before its step ends.
 
-Splits and flushes run beside the next faults, so a kill strikes them half-way; :meth:`HostFaults.finish` waits for
-them.
+Operations and flushes run beside the next faults, so a kill strikes them half-way; :meth:`HostFaults.finish` waits for
+them. Where logs lie on hosts, a host with the only copy of a record may be away, and is never destroyed.
 """
 
 from __future__ import annotations
@@ -9,20 +9,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from bookkeeper.errors import TransientError
-from tests.soak.host_files import REPLICAS, flip, named_tablets, still_damaged
-from tests.soak.host_plan import DESTRUCTIVE, LASTING, HostFault, HostStep
+from tests.soak.host_files import flip, named_tablets, still_damaged
+from tests.soak.host_logs import needed_logs
+from tests.soak.host_operations import HostOperations
+from tests.soak.host_plan import DESTRUCTIVE, LASTING, LOADED, OPERATIONS, HostFault, HostStep
 from tests.soak.trace import Trace
 from tests.support.books import books_of
-from tests.support.workloads import LinkedList
+from tests.support.hosted_cluster import MOVABLE, REPLICAS, HostedCluster
 from tests.support.workloads_clusters import READY_S
-from tests.support.workloads_hosts import HostedCluster, Trios
+from tests.support.workloads_hosts import Trios
 
-TABLETS_MAX = 6
-"""A table with so many tablets is not split any more."""
+CUTTING = (HostFault.STOP, HostFault.AWAY)
+"""While these hold, nobody can read the logs on the disk of their host."""
 
 
 @dataclass(slots=True)
@@ -33,9 +35,16 @@ class HostFaults:
     trace: Trace
     pool: ThreadPoolExecutor
     _running: list[Future[None]] = field(default_factory=list)
+    _waiting: frozenset[str] = frozenset()
+    """Tables whose writes may wait for a host that has their logs."""
+
+    @property
+    def operations(self) -> HostOperations:
+        """The orders to the clusters."""
+        return HostOperations(self.trios, self.trace)
 
     def finish(self) -> None:
-        """Return when all splits and flushes are over. Raises BookkeeperError."""
+        """Return when all operations and flushes are over. Raises BookkeeperError, AssertionError."""
         for running in self._running:
             running.result()
 
@@ -48,7 +57,7 @@ class HostFaults:
         if step.fault in DESTRUCTIVE:
             hosted.wait_voting()
         self.trace.say(f"{self.trios.written()}  {step}")
-        with self._begun(step, hosted):
+        with self._begun(step, hosted), self._cut(step):
             for inner in step.inner:
                 self.do(inner)
             self._write(step.meanwhile)
@@ -59,7 +68,7 @@ class HostFaults:
         lasting: dict[HostFault, Callable[[], AbstractContextManager[None]]] = {
             HostFault.STOP: lambda: hosted.stopped(step.host),
             HostFault.AWAY: hosted.away,
-            HostFault.DESTROY: hosted.destroyed,
+            HostFault.DESTROY: lambda: self._destroyed(hosted),
             HostFault.FILL: lambda: self._full(hosted),
             HostFault.DRAIN: lambda: hosted.drained(step.host),
             HostFault.FLIP: lambda: self._flipped(step, hosted),
@@ -68,10 +77,12 @@ class HostFaults:
             HostFault.KILL: lambda: hosted.kill(step.host),
             HostFault.KILL_ALL: hosted.kill_all,
             HostFault.KILL_MASTER: hosted.kill_master,
-            HostFault.WIPE: lambda: hosted.wipe(step.host),
+            HostFault.WIPE: lambda: self._wipe(step, hosted),
             HostFault.FLUSH: lambda: self._begin(lambda: self._flush(hosted)),
-            HostFault.SPLIT: lambda: self._begin(lambda: self._split(step, hosted)),
         }
+        if step.fault in OPERATIONS:
+            self._begin(lambda: self.operations.give(step))
+            return nullcontext()
         if step.fault in lasting:
             return lasting[step.fault]()
         momentary[step.fault]()
@@ -82,7 +93,49 @@ class HostFaults:
 
     def _write(self, batches: int) -> None:
         if batches:
-            self.trios.wait_written(batches)
+            self.trios.wait_written(batches, self._waiting)
+
+    @contextmanager
+    def _cut(self, step: HostStep) -> Iterator[None]:
+        """With logs on hosts, only the tables with ``table.failover`` are written while their host is cut off."""
+        turn, before = self.trios.turn, self._waiting
+        if turn.are_logs_on_hosts and step.fault in CUTTING and step.side == LOADED:
+            self._waiting = self.trios.tables - turn.failover
+        yield
+        self._waiting = before
+
+    @contextmanager
+    def _saved(self, hosted: HostedCluster, host: str) -> Iterator[None]:
+        """With logs on hosts, nothing is written inside the block, and nobody needs a log on the disk of the host; then
+        an operator accepts their loss.
+        """
+        if not self.trios.turn.are_logs_on_hosts:
+            yield
+            return
+        name = hosted.cluster.settings.instance.name
+        with self.trios.paused():
+            self.trios.wait_replicated()
+            self.trios.wait_equal()
+            self.trios.wait_none(lambda: self._needed(hosted, host), f"needed on {name} {host}")
+            incarnation = hosted.incarnations()[host]
+            self.trace.say(f"nobody needs a log on {name} {host}")
+            yield
+            hosted.forget(host, incarnation)
+
+    def _needed(self, hosted: HostedCluster, host: str) -> list[str]:
+        self.trios.flush()
+        return needed_logs(hosted.look().rows, host)
+
+    def _wipe(self, step: HostStep, hosted: HostedCluster) -> None:
+        with self._saved(hosted, step.host):
+            hosted.wipe(step.host)
+
+    @contextmanager
+    def _destroyed(self, hosted: HostedCluster) -> Iterator[None]:
+        with ExitStack() as stack:
+            with self._saved(hosted, MOVABLE):
+                stack.enter_context(hosted.destroyed())
+            yield
 
     def _full(self, hosted: HostedCluster) -> AbstractContextManager[None]:
         if hosted.disk is None:
@@ -106,22 +159,8 @@ class HostFaults:
         hosted.cluster.wait_until(lambda: not still_damaged(sound), f"sound files of {step.host}", READY_S)
 
     def _flush(self, hosted: HostedCluster) -> None:
-        for table in hosted.replicas_of:
+        for table in hosted.tables:
             try:
                 hosted.cluster.client.tables.flush(table)
             except TransientError as error:
                 self.trace.say(f"not flushed: {error.message}")
-
-    def _split(self, step: HostStep, hosted: HostedCluster) -> None:
-        """Split at a row between those that the workloads write."""
-        rng = random.Random(step.pick)
-        workload = rng.choice([loader.workload for loader in self.trios.loaders])
-        row = b"%04x" % rng.randrange(1 << 16) if isinstance(workload, LinkedList) else b"row-%04d" % rng.randrange(150)
-        tables = hosted.cluster.client.tables
-        try:
-            if len(tables.splits(workload.table)) + 1 >= TABLETS_MAX:
-                self.trace.say(f"not split: {workload.table} has {TABLETS_MAX} tablets")
-                return
-            tables.add_splits(workload.table, [row])
-        except TransientError as error:
-            self.trace.say(f"not split: {error.message}")

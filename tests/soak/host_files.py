@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,8 +19,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.storage.volume.names import TABLES
 from bookkeeper.tserver.replicas.replica_receiver import PARTS_KEPT_S
-
-REPLICAS = "replicas"
+from tests.support.hosted_cluster import REPLICAS
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +50,10 @@ def named_tablets(rows: Iterable[Row]) -> list[NamedTablet]:
     return found
 
 
-def lost_files(tablets: Iterable[NamedTablet], homes: Mapping[str, Path]) -> list[str]:
-    """Named files that no host has at all."""
-    roots = [home / REPLICAS for home in homes.values()]
+def lost_files(tablets: Iterable[NamedTablet], roots: Sequence[Path]) -> list[str]:
+    """Named files that are in none of these directories."""
     return [
-        f"{tablet.row!r}: named file {name} lies on no host"
+        f"{tablet.row!r}: named file {name} lies nowhere"
         for tablet in tablets
         for name in sorted(tablet.files)
         if not any((root / name).exists() for root in roots)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from tests.support.workloads_hosts import HOSTS, MOVABLE, SMALL
+from tests.support.hosted_cluster import HOSTS, MOVABLE, SMALL
 
 STEPS_MAX = 2
 INNER_MAX = 2
@@ -30,6 +30,10 @@ class HostFault(Enum):
     WIPE = "kill -9, and all replicas of the host are lost"
     FLUSH = "flush all tables"
     SPLIT = "split a tablet"
+    MERGE = "merge two tablets"
+    MOVE = "split a tablet onto other hosts"
+    REPLICAS = "change the number of replicas of a table"
+    IMPORT = "import files into a table with replicas"
     STOP = "stop beyond the lease, while others take over, then continue"
     AWAY = "kill -9, and the directory of the host is away for a while"
     DESTROY = "kill -9, and the directory of the host is lost"
@@ -41,22 +45,26 @@ class HostFault(Enum):
 LASTING = (HostFault.STOP, HostFault.AWAY, HostFault.DESTROY, HostFault.FILL, HostFault.DRAIN, HostFault.FLIP)
 DESTRUCTIVE = (HostFault.WIPE, HostFault.DESTROY, HostFault.FLIP)
 """These take copies away, so each tablet needs all of them before."""
-INNER = (HostFault.KILL, HostFault.KILL_MASTER, HostFault.FLUSH, HostFault.SPLIT)
+OPERATIONS = (HostFault.SPLIT, HostFault.MERGE, HostFault.MOVE, HostFault.REPLICAS, HostFault.IMPORT)
+"""Orders to a cluster, which it may carry out while the next faults strike."""
+INNER = (HostFault.KILL, HostFault.KILL_MASTER, HostFault.FLUSH, *OPERATIONS)
 """Momentary faults that may strike while a lasting one holds."""
 INNER_OF = {
-    HostFault.STOP: (HostFault.FLUSH, HostFault.SPLIT),
+    HostFault.STOP: (HostFault.FLUSH, *OPERATIONS),
     HostFault.FILL: (HostFault.KILL, HostFault.KILL_MASTER),
 }
 """Inside these lasting faults only some strike: a stopped supervisor starts nothing again, and a full disk takes no
 flush.
 """
 
-SIDES = ("west", "east")
+LOADED = "west"
+"""The cluster that takes writes and imports."""
+SIDES = (LOADED, "east")
 VICTIMS: dict[HostFault, Sequence[str]] = {
     HostFault.KILL_ALL: [""],
     HostFault.KILL_MASTER: [""],
     HostFault.FLUSH: [""],
-    HostFault.SPLIT: [""],
+    **{operation: [""] for operation in OPERATIONS},
     HostFault.AWAY: [MOVABLE],
     HostFault.DESTROY: [MOVABLE],
     HostFault.FILL: [SMALL],
@@ -70,6 +78,10 @@ WEIGHTS = {
     HostFault.WIPE: 4,
     HostFault.FLUSH: 1,
     HostFault.SPLIT: 2,
+    HostFault.MERGE: 2,
+    HostFault.MOVE: 1,
+    HostFault.REPLICAS: 2,
+    HostFault.IMPORT: 2,
     HostFault.STOP: 3,
     HostFault.AWAY: 3,
     HostFault.DESTROY: 3,
@@ -105,7 +117,7 @@ def plan_host_round(seed: int, number: int) -> list[HostStep]:
 
 def _step(rng: random.Random) -> HostStep:
     fault = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-    side = rng.choice(SIDES)
+    side = LOADED if fault is HostFault.IMPORT else rng.choice(SIDES)
     host = rng.choice(VICTIMS.get(fault, HOSTS))
     inner: list[HostStep] = []
     if fault in LASTING:
@@ -116,6 +128,7 @@ def _step(rng: random.Random) -> HostStep:
 
 def _inner(rng: random.Random, side: str, host: str, outer: HostFault) -> HostStep:
     """A momentary fault of the same side that leaves the host of the lasting one alone."""
-    fault = rng.choice(INNER_OF.get(outer, INNER))
+    choice = INNER_OF.get(outer, INNER)
+    fault = rng.choice([one for one in choice if one is not HostFault.IMPORT or side == LOADED])
     others = [other for other in HOSTS if other != host]
     return HostStep(fault, side, rng.choice(VICTIMS.get(fault, others)), rng.randrange(4), pick=rng.randrange(PICKS))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
+from bookkeeper.config import Settings
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.metadata.metadata_table import Row
 from tests.soak.faults import InvariantError
@@ -23,8 +24,9 @@ from tests.soak.host_plan import HostStep, plan_host_round
 from tests.soak.trace import Trace
 from tests.soak.watch import watching
 from tests.support.books import books_of
-from tests.support.workloads_books import leftovers, look
-from tests.support.workloads_hosts import HostedCluster, Trios
+from tests.support.hosted_cluster import HostedCluster
+from tests.support.workloads_books import leftovers
+from tests.support.workloads_hosts import Trios
 
 AFTERWARDS = 3
 """Batches that must be written when all faults are healed."""
@@ -70,7 +72,7 @@ class HostRounds:
     def play(self, steps: Sequence[HostStep]) -> None:
         """One round. Raises InvariantError, AssertionError, BookkeeperError."""
         settings = {name: cluster.settings for name, cluster in self.trios.clusters.items()}
-        watch = watching(settings, self.trios.clock, self._broken)
+        watch = watching(settings, self.trios.clock, self._broken, self._exists)
         with watch as watches, self.trios.load(), ThreadPoolExecutor(4, "host-faults") as pool:
             faults = HostFaults(self.trios, self.trace, pool)
             for step in steps:
@@ -85,6 +87,7 @@ class HostRounds:
 
     def check(self) -> None:
         """Cells, replicas and files are as they should be. Raises AssertionError."""
+        self.trios.flush()  # a peer gets records of a log on a host's disk when segments have them
         self.trios.wait_replicated()
         self.trace.say("everything is replicated")
         self.trios.wait_equal()
@@ -107,7 +110,10 @@ class HostRounds:
 
     def _broken(self, name: str, rows: Sequence[Row]) -> list[str]:
         """Named files that are lost."""
-        return lost_files(named_tablets(rows), self.trios.hosted[name].homes())
+        return lost_files(named_tablets(rows), self.trios.hosted[name].roots())
+
+    def _exists(self, settings: Settings, log: str) -> bool:
+        return self.trios.hosted[settings.instance.name].has(log)
 
     def _files(self) -> dict[str, HostFiles]:
         return {name: _look(hosted) for name, hosted in self.trios.hosted.items()}
@@ -117,7 +123,7 @@ class HostRounds:
 
     def _surplus(self) -> list[str]:
         lines = [f"{name}: {line}" for name, looked in self._files().items() for line in looked.surplus]
-        return lines + [line for cluster in self.trios.clusters.values() for line in leftovers(look(cluster.settings))]
+        return lines + [line for hosted in self.trios.hosted.values() for line in leftovers(hosted.look())]
 
     def _asked(self) -> list[str]:
         return [f"{name}: {line}" for name, hosted in self.trios.hosted.items() for line in hosted.asked_of_people()]

@@ -19,6 +19,7 @@ from bookkeeper.errors import TransientError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, Row
 from combiners import CLOSED
+from tests.soak.high_waters import HighWaters, fell_back, high_waters
 from tests.support.books import books_of
 from tests.support.volumes import path_of
 
@@ -30,8 +31,11 @@ Broken = Callable[[str, Sequence[Row]], list[str]]
 that are read later finds the same.
 """
 
+Exists = Callable[[Settings, str], bool]
+"""Whether a cluster has a file of this name."""
+
 Marks = dict[tuple[str, ...], int]
-"""Offsets that may only rise, each by its file or tablet and its target or stream."""
+"""Numbers that may only rise, each by its file and target, or by its tablet."""
 
 
 def nothing_else(_name: str, _rows: Sequence[Row]) -> list[str]:
@@ -40,7 +44,7 @@ def nothing_else(_name: str, _rows: Sequence[Row]) -> list[str]:
 
 
 def marks_of(rows: Iterable[Row]) -> Marks:
-    """Finished offsets by file and target, high-waters by tablet and stream, named states by tablet and directory."""
+    """Finished offsets by file and target, named states by tablet and directory."""
     found: Marks = {}
     for row in rows:
         if row.key.startswith(keys.REPL_PREFIX):
@@ -52,8 +56,6 @@ def marks_of(rows: Iterable[Row]) -> Marks:
             state = values.FlushState.decode(row.cells[keys.FLUSH].value)
             if keys.DIR in row.cells:
                 found["state", repr(row.key), values.decode_dir(row.cells[keys.DIR].value)] = state.flush_id
-            for stream, offset in state.high_water.items():
-                found["high-water", repr(row.key), repr(stream)] = offset
     return found
 
 
@@ -107,13 +109,15 @@ class Watch:
     lines: list[str] = field(default_factory=list)
     looks: int = 0
     _marks: Marks = field(default_factory=dict)
+    _waters: HighWaters = field(default_factory=dict)
 
     def look(self) -> None:
         """One look. Raises TransientError."""
         rows = list(self.table.scan())
         marks = marks_of(rows)
-        self._note([*went_back(self._marks, marks), *too_far(rows)])
-        self._marks = marks
+        waters = high_waters(rows)
+        self._note([*went_back(self._marks, marks), *fell_back(self._waters, waters), *too_far(rows)])
+        self._marks, self._waters = marks, waters
         gone = {file for file in lacking(rows) if not self.exists(file)}
         still = lacking(row for row in map(self.table.get, map(keys.repl_row, sorted(gone))) if row is not None)
         self._note([f"{file} is gone, and a target lacks a part of it" for file in sorted(still)])
@@ -132,11 +136,13 @@ def is_there(settings: Settings, file: str) -> bool:
 
 
 @contextmanager
-def watching(clusters: Mapping[str, Settings], clock: Clock, broken: Broken = nothing_else) -> Iterator[list[Watch]]:
-    """Look at the books of clusters again and again inside the block."""
+def watching(
+    clusters: Mapping[str, Settings], clock: Clock, broken: Broken = nothing_else, exists: Exists = is_there
+) -> Iterator[list[Watch]]:
+    """Look at the books of clusters again and again inside the block. ``exists``: whether a cluster has a file."""
     stop = threading.Event()
     watches = [
-        Watch(name, books_of(settings), partial(is_there, settings), broken) for name, settings in clusters.items()
+        Watch(name, books_of(settings), partial(exists, settings), broken) for name, settings in clusters.items()
     ]
 
     def run() -> None:

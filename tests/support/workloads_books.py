@@ -9,6 +9,7 @@ Rules: R3, R4, R17 and R20.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from bookkeeper.config import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row
-from bookkeeper.storage.volume import open_volume
+from bookkeeper.storage.volume import LocalVolume, open_volume
 from bookkeeper.storage.volume.names import LOGS, TABLES
 from bookkeeper.storage.wal import read_seal
 from tests.support.books import books_of
@@ -47,8 +48,10 @@ class ClusterView:
     dead_sessions: frozenset[str]
 
 
-def look(settings: Settings) -> ClusterView:
-    """Read it all. Files are listed before the books, so that a file that is named after the listing is not missed."""
+def look(settings: Settings, disks: Iterable[Path] = ()) -> ClusterView:
+    """Read it all, logs also from the disks of hosts. Files are listed before the books, so that a file that is named
+    after the listing is not missed.
+    """
     coordination = open_coordination(settings)
     try:
         sessions = coordination.sessions("tserver")
@@ -56,20 +59,22 @@ def look(settings: Settings) -> ClusterView:
         coordination.close()
     now_ms = SystemClock().wall_ms()
     volume = open_volume(settings)
-    wal_files, segment_files = tuple(volume.list_names(LOGS)), tuple(volume.list_names(TABLES))
+    places = [volume, *map(LocalVolume, disks)]
+    listed = [(place, name) for place in places for name in place.list_names(LOGS)]
+    segment_files = tuple(volume.list_names(TABLES))
     table = books_of(settings)
     try:
         rows = tuple(table.scan())
     finally:
         table.close()
     live = frozenset(info.session_id for info in sessions if info.alive)
-    logs = [name for name in wal_files if name.endswith(".wal") and name.split("/")[1] in live]
+    logs = [(place, name) for place, name in listed if name.endswith(".wal") and name.split("/")[1] in live]
     return ClusterView(
         name=settings.instance.name,
         instance_id=settings.instance.instance_id,
         rows=rows,
-        open_logs=frozenset(log for log in logs if read_seal(volume, log) is None),
-        wal_files=wal_files,
+        open_logs=frozenset(log for place, log in logs if read_seal(place, log) is None),
+        wal_files=tuple(name for _, name in listed),
         segment_files=segment_files,
         old_segments=tuple(name for name in segment_files if _is_old(path_of(name, settings.directory), now_ms)),
         live_sessions=live,
@@ -91,6 +96,10 @@ class _Findings:
     view: ClusterView
     lines: list[str] = field(default_factory=list)
     segments: set[str] = field(default_factory=set)
+    on_hosts: set[str] = field(default_factory=set)
+    """Segments of tablets with several replicas; a move to hosts leaves its copies until a compaction replaces them."""
+    candidates: list[str] = field(default_factory=list)
+    """Files with a mark; one that the other half of a split names keeps it until that one replaces the file, too."""
 
     def judge(self, row: Row) -> None:
         """One row of the books."""
@@ -103,7 +112,9 @@ class _Findings:
         elif row.key == keys.FATE_REIGN_ROW:
             pass  # which reign has taken over; it stays for ever
         elif row.key.startswith(keys.DEL_PREFIX):
-            self.lines.append(f"a deletion candidate: {row.key!r}")
+            self.candidates.append(keys.parse_del_row(row.key))
+        elif row.key.startswith(keys.HOME_PREFIX):
+            self._home(row)
         elif row.key.startswith(keys.HOLD_PREFIX):
             self.lines.append(f"a file that something holds: {row.key!r}")
         else:
@@ -115,10 +126,20 @@ class _Findings:
             log = name.rpartition(".")[0] if name.endswith(SMALL_SUFFIXES) else name
             if log not in self.view.open_logs:
                 self.lines.append(f"a file of logs on disk: {name}")
+        self.lines += [
+            f"a deletion candidate: {name}" for name in self.candidates if name not in self.segments | self.on_hosts
+        ]
         on_disk, old = set(self.view.segment_files), set(self.view.old_segments)
-        self.lines += [f"a segment on disk that no tablet names: {name}" for name in sorted(old - self.segments)]
+        self.lines += [
+            f"a segment on disk that no tablet names: {name}" for name in sorted(old - self.segments - self.on_hosts)
+        ]
         self.lines += [f"A SEGMENT IS MISSING ON DISK: {name}" for name in sorted(self.segments - on_disk)]
         self.lines += [f"a dead session that is not forgotten: {session}" for session in self.view.dead_sessions]
+
+    def _home(self, row: Row) -> None:
+        session = keys.parse_home_row(row.key)
+        if session not in self.view.live_sessions:
+            self.lines.append(f"the home of the logs of a dead session: {session}")
 
     def _tablet(self, row: Row) -> None:
         on_hosts = any(column.family == keys.REPLICA_FAMILY for column in row.cells)
@@ -126,8 +147,10 @@ class _Findings:
             if column.family in ("log", "repl"):
                 log = keys.parse_file(column.qualifier)
                 self.lines.append(f"{column.family}: of tablet {row.key!r}: {log}")
-            elif column.family == "segment" and not on_hosts:
-                self.segments.add(keys.parse_file(column.qualifier))
+            elif column.family == "segment":
+                (self.on_hosts if on_hosts else self.segments).add(keys.parse_file(column.qualifier))
+            elif keys.is_lost(column):
+                self.lines.append(f"tablet {row.key!r} is served without {keys.parse_lost(column)}")
         location, flush = row.cells.get(keys.LOCATION), row.cells.get(keys.FLUSH)
         if location is None or values.Location.decode(location.value).session not in self.view.live_sessions:
             self.lines.append(f"tablet {row.key!r} is not given to a live tserver")

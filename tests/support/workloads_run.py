@@ -44,6 +44,8 @@ class Loader:
     """Writers that gave up; what they left in doubt was sent again."""
     in_doubt: bool = False
     """Batch number ``acknowledged`` was sent and not acknowledged."""
+    imported: dict[CellKey, bytes] = field(default_factory=dict)
+    """Cells that came from imported files; no batch changes them."""
     expectation: Expectation = field(init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -150,7 +152,7 @@ def replica_differences(west: Found, east: Found, table: str) -> list[str]:
 def check_workload(loader: Loader, west: Client, east: Client) -> list[str]:
     """Compare both clusters with what the acknowledged batches imply, and with each other."""
     workload = loader.workload
-    expected = loader.expectation.after(loader.acknowledged)
+    expected = {**loader.expectation.after(loader.acknowledged), **loader.imported}
     on_west, on_east = (client.scan(workload.table).table() for client in (west, east))
     problems: list[str] = []
     if on_east.equals(on_west):

@@ -58,6 +58,12 @@ def in_sync_target(chain: LeaderChain, host: str) -> Target | None:
     return None if progress is None or not progress.is_in_sync or not chain.leads else progress.target
 
 
+def is_target(chain: LeaderChain, target: Target) -> bool:
+    """Whether a host still is to get the chain's segments; it may leave the tablet while a lane serves others."""
+    progress = chain.progress.get(target.host)
+    return progress is not None and progress.target.placement == target.placement
+
+
 def by_disk(targets: Mapping[bytes, Target]) -> list[list[bytes]]:
     """The rows of targets on one host, by disk: rows that name a disk that was wiped go apart."""
     found: dict[bytes, list[bytes]] = {}
@@ -182,6 +188,9 @@ class Lane:
         except BookkeeperError as error:
             if isinstance(error, CorruptionError) and self._suspect(error):
                 self._plan.failed(tablet.row, self._clock.boot_ns(), self._rng.random())
+                return False
+            if not is_target(chain, target):
+                LOG.info("host %s is to get no more of tablet %s: %s", self._host, tablet.extent, error)
                 return False
             LOG.error("tablet %s can't be copied to host %s for now: %s", tablet.extent, self._host, error)
             tablet.work_failed(SENDING, f"host {self._host} can't get a copy: {error.message}")

@@ -11,10 +11,11 @@ import pytest
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, Row
 from bookkeeper.metadata.values import FlushState, ReplicaCell, ReplicaRole
-from tests.soak.host_files import REPLICAS, compare, flip, lost_files, named_tablets, still_damaged
-from tests.soak.host_plan import INNER_OF, LASTING, STEPS_MAX, HostFault, plan_host_round
+from tests.soak.host_files import compare, flip, lost_files, named_tablets, still_damaged
+from tests.soak.host_plan import INNER_OF, LASTING, LOADED, STEPS_MAX, HostFault, plan_host_round
 from tests.soak.host_rounds import OVERDUE_S, Patience
-from tests.support.workloads_hosts import HOSTS
+from tests.support.host_turns import HOST_TURN, TURNS, turn_of
+from tests.support.hosted_cluster import HOSTS, REPLICAS
 
 FILE, OTHER = "tables/1/t-00001/a.parquet", "tables/1/t-00001/b.parquet"
 
@@ -40,6 +41,20 @@ def test_a_fault_inside_a_lasting_one_leaves_its_host_alone() -> None:
         assert inner.fault in INNER_OF.get(step.fault, HostFault)
 
 
+def test_the_number_of_a_round_decides_its_turn() -> None:
+    numbers = (1, HOST_TURN, HOST_TURN + 1, 4 * HOST_TURN, 4 * HOST_TURN + 1)
+    assert [turn_of(number) for number in numbers] == [TURNS[0], TURNS[0], TURNS[1], TURNS[3], TURNS[0]]
+    assert {turn.logs for turn in TURNS} == {"shared", "host"}
+    assert {turn.election for turn in TURNS} == {"master", "coordination"}
+    assert all(bool(turn.failover) == turn.are_logs_on_hosts for turn in TURNS)
+
+
+def test_operations_that_load_a_table_reach_the_cluster_with_load_alone() -> None:
+    steps = [step for number in range(300) for step in plan_host_round(7, number)]
+    every = [*steps, *(inner for step in steps for inner in step.inner)]
+    assert {one.side for one in every if one.fault is HostFault.IMPORT} == {LOADED}
+
+
 # ---- disks
 
 
@@ -57,6 +72,10 @@ def homes(tmp_path: Path) -> dict[str, Path]:
     return {host: tmp_path / host for host in HOSTS}
 
 
+def roots(homes: dict[str, Path]) -> list[Path]:
+    return [home / REPLICAS for home in homes.values()]
+
+
 def put(homes: dict[str, Path], name: str, content: bytes, *hosts: str) -> None:
     for host in hosts:
         (homes[host] / REPLICAS / name).write_bytes(content)
@@ -66,7 +85,7 @@ def test_equal_replicas_are_as_they_should_be(homes: dict[str, Path]) -> None:
     tablets = named_tablets([row(FILE, host1="voter", host2="voter")])
     put(homes, FILE, b"x", "host1", "host2")
     looked = compare(tablets, homes)
-    assert (looked.problems, looked.surplus, lost_files(tablets, homes)) == ([], [], [])
+    assert (looked.problems, looked.surplus, lost_files(tablets, roots(homes))) == ([], [], [])
 
 
 def test_a_missing_a_different_and_a_needless_file_are_named(homes: dict[str, Path]) -> None:
@@ -99,7 +118,7 @@ def test_a_part_of_a_file_is_a_surplus_when_its_sender_will_not_go_on(homes: dic
 def test_a_file_that_is_on_no_host_is_lost(homes: dict[str, Path]) -> None:
     tablets = named_tablets([row(FILE, OTHER, host1="voter", host2="voter")])
     put(homes, FILE, b"x", "host2")
-    (line,) = lost_files(tablets, homes)
+    (line,) = lost_files(tablets, roots(homes))
     assert OTHER in line
 
 

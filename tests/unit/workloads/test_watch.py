@@ -10,10 +10,11 @@ import pytest
 
 import combiners
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.metadata_table import CellKey, RowPut
+from bookkeeper.metadata.metadata_table import Cell, CellKey, Row, RowPut
 from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
-from bookkeeper.model import TargetKey
+from bookkeeper.model import PartialHighWater, RowRange, StreamKey, TargetKey
 from combiners import ReplicationStatus
+from tests.soak.high_waters import fell_back, high_waters
 from tests.soak.watch import Watch
 from tests.support.books import sqlite_books
 
@@ -91,6 +92,33 @@ def test_a_tablet_that_is_in_an_older_state_is_seen(books: SqliteMetadataTable) 
         watch.look()
     (line,) = watch.lines
     assert line.endswith("went back from 9 to 7")
+
+
+STREAM = StreamKey("west-1", FILE, "1", "1", 1)
+
+
+def tablet(prev_row: bytes | None, end_row: bytes | None, offset: int, *ahead: PartialHighWater) -> Row:
+    state = values.FlushState(1, {}, 1, 1, {STREAM: offset}, (), partial_high_waters={STREAM: ahead} if ahead else {})
+    cells = {keys.PREV_ROW: values.encode_prev_row(prev_row), keys.FLUSH: state.encode()}
+    return Row(keys.tablet_row("1", end_row), {column: Cell(1, value) for column, value in cells.items()})
+
+
+def test_a_merged_tablet_with_rows_that_are_further_has_not_fallen_back() -> None:
+    before = high_waters([tablet(None, b"m", 3), tablet(b"m", None, 9)])
+    merged = high_waters([tablet(None, None, 3, PartialHighWater(RowRange(b"m", None), 9))])
+    assert fell_back(before, merged) == fell_back(merged, before) == []
+
+
+def test_rows_that_fall_back_in_a_merge_or_a_split_are_seen() -> None:
+    before = high_waters([tablet(None, b"m", 3), tablet(b"m", None, 9)])
+    (line,) = fell_back(before, high_waters([tablet(None, None, 3)]))
+    assert line == f"table 1, rows up to None: {STREAM} went back from 9 to 3"
+    (line,) = fell_back(before, high_waters([tablet(None, b"c", 3), tablet(b"c", b"m", 2), tablet(b"m", None, 9)]))
+    assert line == f"table 1, rows up to b'm': {STREAM} went back from 3 to 2"
+
+
+def test_a_stream_that_was_forgotten_has_not_fallen_back() -> None:
+    assert fell_back(high_waters([tablet(None, None, 9)]), {}) == []
 
 
 def test_another_law_is_broken_when_two_looks_say_the_same(books: SqliteMetadataTable) -> None:

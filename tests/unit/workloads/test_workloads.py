@@ -117,6 +117,8 @@ def test_whatever_nobody_needs_is_named() -> None:
         "~repl row with repl": Row(keys.repl_row(LOG), {keys.needed_column(target): Cell(1, b"")}),
         "~recv": Row(recv.key, {recv.column: Cell(1, values.Received(7).encode())}),
         "deletion candidate": Row(keys.del_row(LOG), {keys.DEL: Cell(1, b"")}),
+        "is served without": tablet(tablet={keys.lost_column(LOG).qualifier: b""}),
+        "home of the logs of a dead session": Row(keys.home_row("tserver-1-a"), {keys.HOME: Cell(1, b"")}),
         "something holds": Row(keys.hold_row(LOG), {keys.hold_column("7"): Cell(1, b"")}),
         "operation": Row(keys.fate_row("7"), {keys.FATE_OP: Cell(1, values.FateOp("x", {}, 1).encode())}),
         "not given to a live tserver": Row(b"1<", {keys.LOCATION: Cell(1, Location("dead", "h:1").encode())}),
@@ -131,6 +133,13 @@ def test_files_that_nothing_names_are_left_behind() -> None:
     log, segment = "wal/tserver-1-a/000001.wal", "tables/1/t-0001/x.parquet"
     lines = leftovers(view(wal_files=(log, log + ".seal"), segments=(segment,)))
     assert len(lines) == 3
+
+
+def test_the_home_of_a_live_session_and_copies_on_the_volume_may_stay() -> None:
+    segment = "tables/1/t-0001/x.parquet"
+    moved = tablet(segment={segment.encode(): b""}, replica={b"host1": b""})
+    home = Row(keys.home_row("s"), {keys.HOME: Cell(1, b"")})
+    assert leftovers(view(moved, home, segments=(segment,))) == []
 
 
 # ---- the soak's plan
