@@ -1,7 +1,8 @@
 """Logs on the disks of hosts: which of them somebody needs, by the books.
 
 Arrives: the rows of the books. Leaves: lines of text, none when the disk of a host may be destroyed: each record of its
-logs is in a named state of its tablet, and each peer has it.
+logs is in a named state of its tablet, each peer has it, and the books say so. While a tablet names a lost log,
+``replication wait`` can't tell what its table has written.
 """
 
 from __future__ import annotations
@@ -26,15 +27,17 @@ def needed_logs(rows: Iterable[Row], host: str) -> list[str]:
 
 
 def _needs(rows: list[Row]) -> Iterator[tuple[str, str]]:
-    for row in filter(keys.is_tablet, rows):
+    for row in rows:
+        if row.key.startswith(b"~"):
+            continue
         for column in row.cells:
-            if column.family == "log":
+            if column.family in ("log", "repl"):
                 log = keys.parse_file(column.qualifier)
             elif keys.is_lost(column):
                 log = keys.parse_lost(column)
             else:
                 continue
-            yield f"tablet {row.key!r} needs {log}", log
+            yield f"tablet {row.key!r} names {log}", log
     for log in sorted(lacking(rows)):
         yield f"a peer lacks records of {log}", log
 

@@ -152,7 +152,8 @@ class _Findings:
             elif keys.is_lost(column):
                 self.lines.append(f"tablet {row.key!r} is served without {keys.parse_lost(column)}")
         location, flush = row.cells.get(keys.LOCATION), row.cells.get(keys.FLUSH)
-        if location is None or values.Location.decode(location.value).session not in self.view.live_sessions:
+        session = None if location is None else values.Location.decode(location.value).session
+        if keys.is_tablet(row) and session not in self.view.live_sessions:
             self.lines.append(f"tablet {row.key!r} is not given to a live tserver")
         if flush is not None:
             for stream in values.FlushState.decode(flush.value).high_water:

@@ -35,9 +35,10 @@ def test_a_log_that_is_named_and_replicated_is_not_needed() -> None:
 
 def test_tablets_and_peers_need_logs_on_the_host_that_has_them() -> None:
     rows = [*HOMES, tablet(keys.log_column(LOG)), status(LOG, 8)]
-    assert needed_logs(rows, "host2") == [f"tablet b'1<' needs {LOG}", f"a peer lacks records of {LOG}"]
+    assert needed_logs(rows, "host2") == [f"tablet b'1<' names {LOG}", f"a peer lacks records of {LOG}"]
     assert needed_logs(rows, "host3") == []
-    assert needed_logs([*HOMES, tablet(keys.lost_column(LOG))], "host2") == [f"tablet b'1<' needs {LOG}"]
+    for column in (keys.lost_column(LOG), keys.repl_column(LOG)):
+        assert needed_logs([*HOMES, tablet(column)], "host2") == [f"tablet b'1<' names {LOG}"]
 
 
 def test_logs_on_other_hosts_and_on_the_volume_are_not_the_hosts() -> None:

@@ -108,6 +108,8 @@ def test_whatever_nobody_needs_is_named() -> None:
     target = TargetKey("east", "1", "1", 1)
     state = FlushState(1, {}, 1, 1, {STREAM: 7}, ()).encode()
     recv = keys.recv_cell(STREAM)
+    first = Cell(1, values.encode_prev_row(None))
+    dead = Cell(1, Location("dead", "h:1").encode())
     rows = {
         "log:": tablet(log={log: b"{}"}),
         "repl:": tablet(repl={log: b""}),
@@ -121,12 +123,19 @@ def test_whatever_nobody_needs_is_named() -> None:
         "home of the logs of a dead session": Row(keys.home_row("tserver-1-a"), {keys.HOME: Cell(1, b"")}),
         "something holds": Row(keys.hold_row(LOG), {keys.hold_column("7"): Cell(1, b"")}),
         "operation": Row(keys.fate_row("7"), {keys.FATE_OP: Cell(1, values.FateOp("x", {}, 1).encode())}),
-        "not given to a live tserver": Row(b"1<", {keys.LOCATION: Cell(1, Location("dead", "h:1").encode())}),
+        "not given to a live tserver": Row(b"1<", {keys.PREV_ROW: first, keys.LOCATION: dead}),
     }
     for word, row in rows.items():
         lines = leftovers(view(row))
         assert len(lines) == 1, (word, lines)
         assert word in lines[0]
+
+
+def test_the_remnant_of_a_merge_is_no_tablet_without_a_tserver() -> None:
+    parked = {keys.SERIAL: Cell(1, b""), keys.LOCATION: Cell(1, Location("dead", "").encode())}
+    assert leftovers(view(Row(b"1;m", parked))) == []
+    nobody = Row(b"1<", {keys.SERIAL: Cell(1, b""), keys.PREV_ROW: Cell(1, values.encode_prev_row(None))})
+    assert leftovers(view(nobody)) == ["east: tablet b'1<' is not given to a live tserver"]
 
 
 def test_files_that_nothing_names_are_left_behind() -> None:
