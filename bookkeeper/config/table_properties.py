@@ -57,6 +57,13 @@ class TableProperties(BaseModel):
         description="A tablet's memtable is flushed to segments beyond this many bytes. 0 = "
         "tserver.memtable_flush_bytes of the settings.",
     )
+    flush_interval_ms: _Millis = Field(
+        default=30_000,
+        alias="table.flush.interval_ms",
+        description="A tablet with several replicas is flushed when its oldest record in memory is older, ms. "
+        "Other hosts get records with segments, and a destroyed disk with logs loses no older ones. 0 = when it is "
+        "full. Each interval with a record makes a segment, and compactions merge them.",
+    )
     compression: CompressionName = Field(
         default="lz4",
         alias="table.compression",

@@ -36,7 +36,7 @@ PAGES = {
 TABLE_PAGES = {"/tablets": "Tablets", "/tablet": "Tablet"}
 """Pages of one table, linked from Tables: what they show is named in their query."""
 
-PHASES = ("waiting", "shipping", "blocked", "backing_off", "failing", "quarantined", "unsealed", "done")
+PHASES = ("waiting", "shipping", "blocked", "uncopied", "backing_off", "failing", "quarantined", "unsealed", "done")
 
 HEADERS = {
     "Cache-Control": "no-store",

@@ -60,11 +60,10 @@ def has_import(row: TabletRow, named: Name | None, number: int) -> bool:
     return has_positions(state.logs, ((import_source(number), 1),))
 
 
-def shippable(term: int, end: int, named: Name | None, is_on_host: bool) -> int:
-    """Up to which offset of a term's log a peer may get records: never more than what is as durable as the table asks.
+def shippable(end: int, named: int, is_on_host: bool) -> int:
+    """Rule R15: up to which offset of a log a peer may get a tablet's records: never more than what is as durable as
+    the table asks. ``named`` is the offset up to which the tablet's named state has them, 0 = none.
 
     A log on a shared Volume is durable to its end; one on a host's own disk only as far as a named state has it.
     """
-    if not is_on_host:
-        return end
-    return min(end, dict(named.logs).get(term, 0)) if named is not None else 0
+    return min(end, named) if is_on_host else end

@@ -23,6 +23,7 @@ from unittest.mock import patch
 import click
 
 from bookkeeper.clock import SteadyWall
+from bookkeeper.log_homes.opening import open_homes
 from bookkeeper.master.books.books_cycle import Books
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.fate.engine import Args, FateEngine, Running
@@ -221,7 +222,9 @@ def measure(case: Case, directory: Path) -> float:
         clock.jump(2 * FLIGHT_MS)
         if case.moment == "orphaned":
             if not step:
-                books = Books(ReignStores(store, reign, ground.coordination), open_volume(ground.settings))
+                volume = open_volume(ground.settings)
+                homes = open_homes(ground.metadata, volume)
+                books = Books(ReignStores(store, reign, ground.coordination), volume, homes)
             view = books.read()
             books.keep(view)
             books.publish(view, books.remove(view))

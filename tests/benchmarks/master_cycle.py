@@ -18,6 +18,7 @@ from pathlib import Path
 import combiners
 from bookkeeper.coordination.config_changes import define_cluster
 from bookkeeper.coordination.config_tree import PeerCluster
+from bookkeeper.log_homes.opening import open_homes
 from bookkeeper.master.books.books_cycle import Books, Owners
 from bookkeeper.master.books.work_maker import BOOKS_FAMILIES
 from bookkeeper.master.cycle.assigner import PeerQueue, in_order, waiting_work
@@ -154,7 +155,9 @@ def measure(
     assert isinstance(reign, Reign)
     owners = Owners(lambda uri: uri.rsplit("/", 2)[1], {live.session_id})
     queue = PeerQueue(4_000)
-    books = Books(ReignStores(ground.metadata, reign, ground.coordination), open_volume(ground.settings))
+    volume = open_volume(ground.settings)
+    stores = ReignStores(ground.metadata, reign, ground.coordination)
+    books = Books(stores, volume, open_homes(ground.metadata, volume))
     first = _seconds(lambda: _cycle(books, owners, queue, files))
     scans, cycles = [], []
     for _ in range(rounds):

@@ -29,6 +29,7 @@ import numpy as np
 import combiners
 from bookkeeper.coordination.config_changes import define_cluster
 from bookkeeper.coordination.config_tree import PeerCluster
+from bookkeeper.log_homes.opening import open_homes
 from bookkeeper.master.books.books_cycle import Books, Owners
 from bookkeeper.master.cycle.assigner import PeerQueue
 from bookkeeper.master.index.snapshot import Snapshot
@@ -267,7 +268,9 @@ def measure(case: Case, directory: Path) -> Found:
     assert isinstance(reign, Reign)
     owners = Owners(lambda uri: uri.rsplit("/", 2)[1], ())
     store = MadeRows(case, target.key)
-    books, queue = Books(ReignStores(store, reign, ground.coordination), open_volume(ground.settings)), PeerQueue(4_000)
+    volume, queue = open_volume(ground.settings), PeerQueue(4_000)
+    homes = open_homes(ground.metadata, volume)
+    books = Books(ReignStores(store, reign, ground.coordination), volume, homes)
     for _ in range(2):
         full_look(books, owners, queue)
     before = resident_bytes("VmRSS")

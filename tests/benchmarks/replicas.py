@@ -7,11 +7,12 @@ the sync of the last byte and the answer. A transfer stands beside a plain copy 
 from __future__ import annotations
 
 import os
+import signal
 import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -333,33 +334,48 @@ def transfers(small_bytes: int = SMALL_BYTES, large_bytes: int = LARGE_BYTES) ->
 
 
 def failovers(rounds: int = FAILOVERS) -> list[Figure]:
-    """The leader is killed; the time until the next write is acknowledged, and the bytes that hosts sent meanwhile."""
+    """The leader is killed, or stopped; the time until the next write is acknowledged, and the bytes that hosts sent
+    meanwhile.
+    """
     with ExitStack() as cleanup:
         base = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="bookkeeper-bench-")))
         cluster = Cluster(base / "own", "own", tservers=1, overrides={"standalone.hosts": 3})
         cleanup.enter_context(cluster)
         client = cluster.client
         client.tables.create(TABLE, properties={"table.replicas": "3"})
-        took = [failover(cluster, client, number) for number in range(rounds)]
+        took = [failover(cluster, client, number, signal.SIGKILL) for number in range(rounds)]
+        stopped_ms, moved = failover(cluster, client, rounds, signal.SIGSTOP)
     slowest = max(milliseconds for milliseconds, _ in took)
+    lease_s = cluster.settings.coordination.session_lease_ms / 1e3
     return [
         Figure(
             name=f"kill -9 of a leader to the next acknowledged write, slowest of {rounds}",
             value=slowest / 1e3,
             unit="s",
-            reference=cluster.settings.coordination.session_lease_ms / 1e3,
+            reference=lease_s,
             reference_name="lease of a session",
             reference_unit="s",
-            ratio=slowest / cluster.settings.coordination.session_lease_ms,
+            ratio=slowest / 1e3 / lease_s,
             target=3.0,
             lower_is_better=True,
         ),
-        exactly("payload bytes that moved in these", sum(moved for _, moved in took), 0, "none"),
+        Figure(
+            name="SIGSTOP of a leader to the next acknowledged write",
+            value=stopped_ms / 1e3,
+            unit="s",
+            reference=lease_s,
+            reference_name="lease of a session",
+            reference_unit="s",
+            ratio=stopped_ms / 1e3 / lease_s,
+            target=lease_s + 3.0,
+            lower_is_better=True,
+        ),
+        exactly("payload bytes that moved in these", moved + sum(sent for _, sent in took), 0, "none"),
     ]
 
 
-def failover(cluster: Cluster, client: Client, number: int) -> tuple[float, int]:
-    """ms from the kill of the leader to an acknowledged write, and the bytes that the other hosts sent until then."""
+def failover(cluster: Cluster, client: Client, number: int, fault: signal.Signals) -> tuple[float, int]:
+    """ms from a signal to the leader until a write is acknowledged, and the bytes that other hosts sent meanwhile."""
     hosts, clock = ClusterHosts(cluster), SystemClock()
     write_row(client, b"before%d" % number)
     client.tables.flush(TABLE)
@@ -368,12 +384,16 @@ def failover(cluster: Cluster, client: Client, number: int) -> tuple[float, int]
     others = [name for name in hosts.tservers() if name != leader]
     sent = hosts.sent_bytes(others)
     role = "tserver1" if leader == cluster.settings.host.name else f"{leader}.tserver1"
+    hurt = cluster.pid(role)
     began_ns = clock.boot_ns()
-    killed = cluster.kill9(role)
+    os.kill(hurt, fault)
     write_row(client, b"after%d" % number)
     took_ms = (clock.boot_ns() - began_ns) / 1e6
     moved = hosts.sent_bytes(others) - sent
-    cluster.wait_restarted(role, killed)
+    if fault is signal.SIGSTOP:
+        with suppress(ProcessLookupError):  # the supervisor has ended it
+            os.kill(hurt, signal.SIGCONT)
+    cluster.wait_restarted(role, hurt)
     cluster.wait_until(lambda: len(hosts.tservers()) == 1 + len(FOLLOWERS), "three hosts")
     return took_ms, moved
 

@@ -89,6 +89,28 @@ def test_hosts_are_killed_under_load_and_each_cell_is_there_once_on_both_sides(w
         assert not list((west.directory / "wal").glob("*/*.wal")), "a log lies on the cluster's Volume"
 
 
+@pytest.mark.spark
+def test_r15_a_peer_gets_a_record_after_other_hosts_have_it(west: Cluster, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        east = stack.enter_context(Cluster(tmp_path / "east", "east", tservers=1, overrides=SETTINGS))
+        west.client.tables.create("t", properties={"table.replicas": "3", "table.flush.interval_ms": "0"})
+        east.client.tables.create("t")
+        west.client.replication.define_cluster("east", east.quorum)
+        east.client.replication.define_cluster("west", west.quorum)
+        west.client.replication.enable("t", "east")
+        write(west.client, 0)
+
+        def phases() -> set[str]:
+            return {status.phase for status in west.client.replication.status("t")}
+
+        west.wait_until(lambda: phases() == {"uncopied"}, "the log waits for copies")
+        assert west.client.replication.wait("t", timeout_ms=2_000), "the peer has everything"
+        assert not found(east.client), "the peer has records that one disk of the cluster has alone"
+        west.client.tables.change_properties("t", {"table.flush.interval_ms": "500"})
+        assert not west.client.replication.wait("t", timeout_ms=120_000)
+        assert found(east.client) == wanted(range(1))
+
+
 def test_tablets_wait_for_a_host_that_is_away_and_go_on_when_it_is_back(west: Cluster, tmp_path: Path) -> None:
     client = west.client
     client.tables.create("t", splits=SPLITS, properties=VERSIONS)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.placements import Phase
 from tests.support.segment_simulation.checker import BrokenError
 from tests.support.segment_simulation.family_schedules import FamilySchedule
@@ -178,7 +177,7 @@ def test_a_log_that_another_tablet_needs_stays() -> None:
 
 def test_a_peer_gets_no_record_that_only_one_host_has() -> None:
     def shipped_at_once(schedule: FamilySchedule) -> None:
-        def shippable(term: int, end: int, named: Name | None, is_on_host: bool) -> int:  # noqa: ARG001
+        def shippable(end: int, named: int, is_on_host: bool) -> int:  # noqa: ARG001
             return end
 
         schedule.play.world.shippable = shippable

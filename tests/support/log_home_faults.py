@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bookkeeper.log_homes import home_books, opening
 from bookkeeper.log_homes.opening import SessionLogs
+from bookkeeper.master.books.books_cycle import Books
 from bookkeeper.master.gc import gc_rules
+from bookkeeper.master.index.held_back import HostLogs
 from bookkeeper.tserver.replicas import served_logs
 from tests.support.replacement import Fault
 
@@ -33,5 +35,20 @@ LOG_HOME_FAULTS: dict[str, Fault] = {
         gc_rules.is_read,
         lambda file, unread: True,  # noqa: ARG005
         "R17: books of logs are purged because a host is away",
+    ),
+    "one-disk-is-enough": Fault(
+        HostLogs.held_back_by,
+        lambda self, row, replicas: {},  # noqa: ARG005
+        "R15: a peer has what the cluster loses with one disk",
+    ),
+    "quick-cycles-trust-one-disk": Fault(
+        Books._may_hold_back,
+        lambda self, session: False,  # noqa: ARG005
+        "R15: a tablet that uses a log again between two full cycles holds nothing back",
+    ),
+    "sealed-logs-are-copied": Fault(
+        Books._is_on_host,
+        lambda self, file: False,  # noqa: ARG005
+        "R15: a log goes to peers when it is sealed, whoever has copies",
     ),
 }

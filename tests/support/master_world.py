@@ -393,7 +393,7 @@ class World:
         )
         collector = GcRunner(stores, self.rounds(reign), self.clock, tservers, fate, origins.gc, 60_000)
         return Master(
-            self, session, reign, Books(stores, tservers.volume), fate, collector,
+            self, session, reign, Books(stores, tservers.volume, open_homes(self.table, self.volume)), fate, collector,
             TServerRecovery(tservers, reign, partial(read_claim, self.table, self.config), self.clock), tservers,
         )  # fmt: skip
 

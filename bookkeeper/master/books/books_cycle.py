@@ -13,15 +13,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 
+from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import CorruptionError, NotFoundError, UnavailableError, is_away
-from bookkeeper.log_homes import recover_log
+from bookkeeper.log_homes import Homes, recover_log
 from bookkeeper.master.books import remover, wal_closer, work_maker
 from bookkeeper.master.books.finished import read_done
 from bookkeeper.master.books.tserver_recovery import claim_of
 from bookkeeper.master.books.work_maker import RankWatch, RowChange
 from bookkeeper.master.index import snapshot
 from bookkeeper.master.index.file_entry import CellFacts, FileEntry, Scopes, is_known_of, parse_cell
+from bookkeeper.master.index.held_back import NO_HOST_LOGS, HostLogs
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.snapshot import BrokenChainError, Snapshot
 from bookkeeper.master.reign.reign_stores import ReignStores
@@ -29,6 +31,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, Column, MetadataTable, Row, RowPut, get_slice, scan_parts
 from bookkeeper.model import TargetKey
 from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.names import session_of_numbered
 from bookkeeper.storage.wal import file_summary, read_seal
 
 LOG = logging.getLogger(__name__)
@@ -88,9 +91,11 @@ def found_outstanding(logs: Iterable[bytes], table_id: str, files: Outstanding) 
 class Books:
     """Executes the stages of a cycle for one reign."""
 
-    def __init__(self, stores: ReignStores, volume: Volume) -> None:
+    def __init__(self, stores: ReignStores, volume: Volume, homes: Homes) -> None:
+        """``homes``: of the sessions whose logs lie on hosts' disks."""
         self.stores = stores
         self.volume = volume
+        self.homes = homes
         self._cycle = 0
         self._seen: Snapshot | None = None
         self._scopes = Scopes({}, -1)
@@ -110,16 +115,25 @@ class Books:
             if config.generation != self._scopes.generation:
                 self._scopes = scopes_of(config, self._scopes)
             try:
-                return self._read_once(rank, config)
+                return self._read_once(rank, config, self._host_logs(config))
             except BrokenChainError as error:
                 LOG.info("the scan starts over: %s", error.message)
                 broken = error
         raise broken
 
-    def _read_once(self, rank: int, config: ClusterConfig) -> View:
+    def _host_logs(self, config: ClusterConfig) -> HostLogs:
+        """Rule R15: what may hold logs back. Read before the rows."""
+        sessions = self.homes.all()
+        if not sessions:
+            return NO_HOST_LOGS
+        properties = {table_id: parse_properties(table.properties) for table_id, table in config.tables.items()}
+        return HostLogs(sessions, {table_id: found.copies_min for table_id, found in properties.items()})
+
+    def _read_once(self, rank: int, config: ClusterConfig, host_logs: HostLogs) -> View:
         online = snapshot.online_tables(config)
-        rows = scan_parts(self.stores.table, keys.TABLETS_START, keys.TABLETS_STOP, snapshot.SNAPSHOT_FAMILIES)
-        seen = snapshot.take_snapshot(rows, self._cycle, self._scopes, online, self.snapshot.files)
+        families = snapshot.HOST_LOGS_FAMILIES if host_logs.sessions else snapshot.SNAPSHOT_FAMILIES
+        rows = scan_parts(self.stores.table, keys.TABLETS_START, keys.TABLETS_STOP, families)
+        seen = snapshot.take_snapshot(rows, self._cycle, self._scopes, online, self.snapshot.files, host_logs)
         self.stores.reign.observe(seen.highest_rank)
         configured = frozenset(target.key for table in config.tables.values() for target in table.targets)
         return View(rank, config, seen, configured)
@@ -150,7 +164,8 @@ class Books:
 
     def _fold_closed(self, view: View, file: bytes, closed: wal_closer.ClosedCells) -> None:
         """Fold CLOSED cells into the snapshot. The complete file may be shipped, because its blocks name all barriers
-        (R24). Exception: a barrier names a log that the scan did not find in that table. Then the next scan decides.
+        (R24). Exceptions: a barrier names a log that the scan did not find in that table, or the file lies on a host's
+        disk (R15). Then the next scan decides.
         """
         files = view.snapshot.files
         entry = files[file]
@@ -162,7 +177,7 @@ class Books:
             table_id, _ = keys.parse_tablet_row(put.key)
             are_known = are_known and found_outstanding((barrier.file for barrier in facts.barriers), table_id, files)
         view.snapshot.note_closed(entry)
-        if are_known:
+        if are_known and not self._is_on_host(file):
             entry.reach(entry.needed)
 
     def _closed_cells(
@@ -292,7 +307,7 @@ class Books:
         returns the files that changed. ``directory`` is the common start of the names of its files, up to the slash.
 
         ``entry.safe`` becomes the needed offset of the read before, so a second read makes the offsets of the first one
-        safe.
+        safe. Not if tablets with replicas are there, and the logs lie on the host's disk: the next full cycle decides.
         """
         files = self.snapshot.files
         before = {entry.file: entry.needed for entry in self._moving if entry.directory.startswith(directory)}
@@ -300,15 +315,32 @@ class Books:
         changed: dict[bytes, FileEntry] = {}
         for row in self._rows_of.get(session, ()):
             self._refresh_row(row, start, directory[:-1] + b"0", changed)
-        for file in {*before, *changed}:
-            files[file].reach(before.get(file, 0))
+        if not self._may_hold_back(session):
+            for file in {*before, *changed}:
+                files[file].reach(before.get(file, 0), self.snapshot.until(file))
         self._moving = {entry for entry in {*self._moving, *changed.values()} if not entry.is_settled()}
         self._write_needed(changed.values())
         return list(changed.values())
 
     def unsafe(self) -> list[FileEntry]:
-        """Files with needed records beyond the safe offset: a second read makes these safe to ship."""
-        return [entry for entry in self._moving if entry.safe < entry.needed]
+        """Files with needed records beyond the safe offset: a second read makes these safe to ship. A file that a
+        tablet holds back needs more than a read.
+        """
+        held_back = self.snapshot.held_back
+        return [entry for entry in self._moving if entry.safe < entry.needed and entry.file not in held_back]
+
+    def _is_on_host(self, file: bytes) -> bool:
+        session = session_of_numbered(file.decode())
+        return session is not None and self.homes.of(session) is not None
+
+    def _may_hold_back(self, session: str) -> bool:
+        """Rule R15: whether a tablet with replicas may have begun to use a log on this session's host since the last
+        full cycle: then that one decides.
+        """
+        if self.homes.of(session) is None:
+            return False
+        views = map(self.snapshot.tablets.get, self._rows_of.get(session, ()))
+        return any(view is None or view.replicas for view in views)
 
     def _refresh_row(self, row: bytes, start: bytes, stop: bytes, changed: dict[bytes, FileEntry]) -> None:
         found = get_slice(self.stores.table, row, "repl", start, stop)

@@ -19,6 +19,7 @@ from bookkeeper.master.index import barriers as rules
 from bookkeeper.master.index import file_entry_codec, log_names
 from bookkeeper.master.index.barriers import FileBarrier, necessary_barriers
 from bookkeeper.master.index.file_entry_codec import Parts
+from bookkeeper.master.index.held_back import UNLIMITED
 from bookkeeper.master.index.target_progress import NO_AMOUNT, NO_PROGRESS, Amount, Progress
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column
@@ -210,9 +211,9 @@ class FileEntry:
     def _take(self, directory: bytes, scope: Scope, packed: bytes, unsafe: int | None) -> None:
         self.directory, self.scope, self._packed, self._unsafe = directory, scope, packed, unsafe
 
-    def take_over(self, previous: FileEntry) -> None:
+    def take_over(self, previous: FileEntry, until: int) -> None:
         """Copy the facts of the file's entry in an earlier snapshot: its first cycle CLOSED, its safe offset, progress
-        and amounts.
+        and amounts. ``until``: see :meth:`reach`.
         """
         if previous.closed_in and not self.closed_in and not previous.says(self.status):
             self.need(previous.needed, previous.status)
@@ -222,7 +223,8 @@ class FileEntry:
             shares = tuple(zip(previous.scope.index_by_qualifier, previous.amounts, strict=False))
             if not self.has_shares(shares):
                 self.add_shares(shares)
-        self.reach(previous.needed)
+        self._allow(min(previous.safe, self.needed))
+        self.reach(previous.needed, until)
         closed_in = previous.closed_in
         if closed_in and closed_in != self.closed_in:
             self._packed = file_entry_codec.with_closed_in(self._packed, closed_in)
@@ -264,9 +266,13 @@ class FileEntry:
         """The index of a target in the file's scope, None when it is none of its configured targets."""
         return self.scope.index_by_key.get(target)
 
-    def reach(self, known_before: int) -> None:
-        """Raise ``safe`` after a read of the rows; ``known_before``: the needed offset before that read."""
-        self._allow(rules.barriers_are_complete_to(known_before, self.needed))
+    def reach(self, known_before: int, until: int = UNLIMITED) -> None:
+        """Raise ``safe`` after a read of the rows; ``known_before``: the needed offset before that read, ``until``: the
+        offset up to which the rows hold nothing back (R15).
+        """
+        safe = min(rules.barriers_are_complete_to(known_before, self.needed), until)
+        if safe > self.safe:
+            self._allow(safe)
 
     def is_behind(self) -> bool:
         """Whether some target lacks a needed record."""

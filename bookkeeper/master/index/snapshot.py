@@ -22,6 +22,7 @@ from bookkeeper.master.index.file_entry import (
     is_news,
     parse_cell,
 )
+from bookkeeper.master.index.held_back import NO_HOST_LOGS, UNLIMITED, HeldBack, HostLogs
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.master.index.tablet_replicas import NO_REPLICAS, TabletReplica, replicas_of
@@ -32,6 +33,9 @@ from bookkeeper.model import Extent
 
 SNAPSHOT_FAMILIES = ("repl", "tablet", "location", keys.REPLICA_FAMILY)
 """The columns that a snapshot reads of each tablet row."""
+
+HOST_LOGS_FAMILIES = (*SNAPSHOT_FAMILIES, "log")
+"""The same, when logs lie on hosts' disks."""
 
 
 class BrokenChainError(TransientError):
@@ -72,7 +76,8 @@ class Snapshot:
     """The outstanding files and the tablets of one scan.
 
     ``problems`` name cells that do not parse, ``highest_rank`` is the highest of any location (rule R8), ``fresh`` are
-    the files' entries that are not shared with the snapshot before.
+    the files' entries that are not shared with the snapshot before, ``held_back`` the logs on hosts' disks of which
+    peers may not have the end (R15).
     """
 
     cycle: int
@@ -82,6 +87,7 @@ class Snapshot:
     problems: list[str] = field(default_factory=list)
     highest_rank: int = 0
     fresh: list[FileEntry] = field(default_factory=list)
+    held_back: dict[bytes, HeldBack] = field(default_factory=dict)
 
     def add_fresh(self, entry: FileEntry) -> None:
         """Add a file's entry that the snapshot before does not share."""
@@ -95,6 +101,18 @@ class Snapshot:
     def note_location(self, rank: int) -> None:
         """The scan met a location of this rank."""
         self.highest_rank = max(self.highest_rank, rank)
+
+    def note_held_back(self, held_back: Mapping[bytes, HeldBack]) -> None:
+        """A tablet holds these logs back; the lowest offset counts."""
+        for log, held in held_back.items():
+            known = self.held_back.get(log)
+            if known is None or held.until < known.until:
+                self.held_back[log] = held
+
+    def until(self, file: bytes) -> int:
+        """Rule R15: up to which offset the tablets hold nothing of the file back."""
+        held = self.held_back.get(file)
+        return UNLIMITED if held is None else held.until
 
     def note_closed(self, entry: FileEntry) -> None:
         """A cell, or the file itself, is CLOSED."""
@@ -126,11 +144,19 @@ class Snapshot:
 class SnapshotBuilder:
     """Folds rows into a snapshot. ``online`` are the tables whose tablets must join up."""
 
-    def __init__(self, cycle: int, scopes: Scopes, online: Collection[str], previous: Outstanding) -> None:
+    def __init__(
+        self,
+        cycle: int,
+        scopes: Scopes,
+        online: Collection[str],
+        previous: Outstanding,
+        host_logs: HostLogs = NO_HOST_LOGS,
+    ) -> None:
         self._snapshot = Snapshot(cycle)
         self._scopes = scopes
         self._online = frozenset(online)
         self._previous = previous
+        self._host_logs = host_logs
         self._chains = Chains(self._online)
         self._row: bytes | None = None
         self._tablet_cells: dict[Column, Cell] = {}
@@ -173,14 +199,14 @@ class SnapshotBuilder:
         for entry in self._snapshot.fresh:
             known = self._previous.get(entry.file)
             if known is not None:
-                entry.take_over(known)
+                entry.take_over(known, self._snapshot.until(entry.file))
             barriers = entry.barriers
             kept = still_outstanding(barriers, files)
             if len(kept) < len(barriers):
                 entry.wait_for(kept)
         for entry in self._unsettled:  # every row was read since it was CLOSED
             if files[entry.file] is entry:
-                entry.reach(entry.needed)
+                entry.reach(entry.needed, self._snapshot.until(entry.file))
         return self._snapshot
 
     def _end_row(self) -> None:
@@ -192,6 +218,8 @@ class SnapshotBuilder:
         if keys.is_tablet(row):
             self._chains.add(view)
             self._snapshot.tablets.put(view)
+        if self._host_logs.sessions:
+            self._snapshot.note_held_back(self._host_logs.held_back_by(row, view.replicas))
         location = row.cells.get(keys.LOCATION)
         if location is not None:
             self._snapshot.note_location(location.rank)
@@ -326,10 +354,15 @@ def online_tables(config: ClusterConfig) -> frozenset[str]:
 
 
 def take_snapshot(
-    rows: Iterable[Row], cycle: int, scopes: Scopes, online: Collection[str], previous: Outstanding
+    rows: Iterable[Row],
+    cycle: int,
+    scopes: Scopes,
+    online: Collection[str],
+    previous: Outstanding,
+    host_logs: HostLogs = NO_HOST_LOGS,
 ) -> Snapshot:
     """Fold all rows. Raises BrokenChainError and CorruptionError."""
-    builder = SnapshotBuilder(cycle, scopes, online, previous)
+    builder = SnapshotBuilder(cycle, scopes, online, previous, host_logs)
     for row in rows:
         builder.add(row)
     return builder.finish()

@@ -6,7 +6,7 @@ pairs below a mark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from bookkeeper.errors import TableGoneError
@@ -51,11 +51,14 @@ class TargetState:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The time of a status: boot clock for retries, wall clock for ages; and whether a log's tserver is dead."""
+    """The time of a status: boot clock for retries, wall clock for ages; whether a log's tserver is dead; and the logs
+    that tablets hold back (R15).
+    """
 
     boot_ns: int
     wall_ms: int
     has_lost_owner: Callable[[str], bool] = lambda _uri: False
+    held_back: Collection[bytes] = ()
 
 
 def target_states(
@@ -110,6 +113,8 @@ def target_state(
         error = advice(range_id, shipment.failed, shipment.error, shipment.failures)
     at_barrier = barrier is not None and finished >= barrier.offset - 1
     phase = phase_of(behind, shipment, waits, at_barrier)
+    if phase == "waiting" and finished >= entry.safe and entry.file in now.held_back:
+        phase = "uncopied"
     if phase == "done" and not entry.is_closed() and now.has_lost_owner(entry.uri()):
         phase = "unsealed"
     return TargetState(
@@ -142,7 +147,8 @@ def lacking_of(needed: Amount, progress: Progress, shipment: Shipment) -> Amount
 
 
 def phase_of(behind: bool, shipment: Shipment, waits: bool, at_barrier: bool) -> str:
-    """The phase of a file. ``blocked``: the peer needs another file first (rule R24).
+    """The phase of a file. ``blocked``: the peer needs another file first (rule R24). The caller reports a waiting log
+    of which the next records are on its host's disk alone as ``uncopied`` (R15).
 
     The caller reports a done log of a dead tserver as ``unsealed`` before recovery seals it: the books may lack its
     last records.

@@ -219,7 +219,7 @@ struct TargetStatus {
   6: required i64 lag_records
   7: required i64 lag_bytes
   8: required double lag_seconds
-  9: required string phase                // waiting, shipping, blocked, backing_off, failing, quarantined, unsealed, done
+  9: required string phase                // waiting, shipping, blocked, uncopied, backing_off, failing, quarantined, unsealed, done
   10: optional string last_error
   11: optional i64 next_try_in_ms
   12: optional string worker

@@ -244,10 +244,10 @@ class TargetStatus:
 
     ``state`` is OPEN or CLOSED (no record can follow). ``needed`` and ``finished`` are offsets of the file: records
     from 1. ``lag_records`` and ``lag_bytes`` are upper bounds of the target's share that it lacks, ``lag_seconds`` of
-    the age of its oldest record. ``phase`` is waiting, shipping, blocked, backing_off, failing, quarantined, unsealed
-    or done; ``next_try_in_ms`` is the time to the next try, ``worker`` the tserver that ships it (None = none).
-    ``records_shipped`` and ``bytes_shipped`` count each record once, ``resends`` counts messages that were sent again.
-    ``groups`` empty = all locality groups.
+    the age of its oldest record. ``phase`` is waiting, shipping, blocked, uncopied, backing_off, failing, quarantined,
+    unsealed or done; ``next_try_in_ms`` is the time to the next try, ``worker`` the tserver that ships it (None =
+    none). ``records_shipped`` and ``bytes_shipped`` count each record once, ``resends`` counts messages that were sent
+    again. ``groups`` empty = all locality groups.
     """
 
     file: str

@@ -153,6 +153,11 @@ class TabletData:
         return self.active_bytes + self.frozen_bytes
 
     @property
+    def first_active_seq(self) -> int | None:
+        """The sequence number of the oldest record that the next flush would take; None = no record."""
+        return self._state.active.first_seq
+
+    @property
     def active_bytes(self) -> int:
         """The part of :attr:`memory_bytes` that the next flush would take; the flush limit bounds it."""
         return self._state.active.bytes

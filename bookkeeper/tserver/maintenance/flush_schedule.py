@@ -1,4 +1,5 @@
-"""The choice of tablets to flush: the fullest ones, and those that need an old log; failed ones wait.
+"""The choice of tablets to flush: the fullest ones, those that need an old log, and those with replicas of which other
+hosts have lacked a record for long; failed ones wait.
 
 :class:`FlushSchedule` belongs to the thread of the flusher; other threads call only ``fills``, ``memtable_bytes``
 and ``flush_done``.
@@ -36,17 +37,23 @@ class FlushLimits:
 
 @dataclass(frozen=True, slots=True)
 class TabletMemory:
-    """Input of the decision: bytes in memory, for how long (ms) a log that the tablet needs has been sealed, and the
-    bytes that its table allows (0 = the limit of the site).
+    """Input of the decision: bytes in memory, for how long (ms) a log that the tablet needs has been sealed, the bytes
+    that its table allows (0 = the limit of the site), the age (ms) of its oldest record in memory (-1 = none), and the
+    age at which its table wants it flushed (0 = at none).
     """
 
     active_bytes: int
     sealed_log_age_ms: int
     memtable_bytes: int = 0
+    oldest_age_ms: int = -1
+    interval_ms: int = 0
 
     def is_old(self, limits: FlushLimits) -> bool:
-        """Whether a log has to stay too long because of this tablet."""
-        return self.sealed_log_age_ms >= limits.sealed_log_age_ms
+        """Whether a log has to stay too long because of this tablet, or other hosts lack one of its records for too
+        long.
+        """
+        is_overdue = 0 < self.interval_ms <= self.oldest_age_ms
+        return is_overdue or self.sealed_log_age_ms >= limits.sealed_log_age_ms
 
 
 def due_tablets(memories: Mapping[bytes, TabletMemory], limits: FlushLimits) -> list[bytes]:
@@ -68,7 +75,7 @@ def has_room(memory_bytes: int, memtable_bytes: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DueFlush:
-    """A tablet to flush. ``is_full``: because of its memory, and not because of an old log."""
+    """A tablet to flush. ``is_full``: because of its memory, and not because of an old log or record."""
 
     tablet: ServedTablet
     is_full: bool
@@ -81,6 +88,8 @@ class FlushSchedule:
         self._clock = clock
         self._limits = limits
         self._sealed_since_ns: dict[str, int] = {}
+        self._oldest: dict[bytes, tuple[int, int]] = {}
+        """Row of a tablet with replicas to its oldest record in memory, and when this thread first saw it (ns)."""
         self._not_before_ns: dict[bytes, int] = {}
         """Row of a tablet whose flush failed for a reason that stays, to the time of the next try."""
         self._full_ns: dict[bytes, int] = {}
@@ -139,11 +148,23 @@ class FlushSchedule:
         }
         sealed = {log for logs in needed.values() for log in logs}
         self._sealed_since_ns = {log: self._sealed_since_ns.get(log, now_ns) for log in sealed}
+        self._oldest = self._oldest_records(tablets, now_ns)
         return {
             row: TabletMemory(
                 tablet.data.active_bytes,
                 max(((now_ns - self._sealed_since_ns[log]) // 1_000_000 for log in needed[row]), default=-1),
                 tablet.data.properties.memtable_bytes,
+                (now_ns - self._oldest[row][1]) // 1_000_000 if row in self._oldest else -1,
+                tablet.data.properties.flush_interval_ms,
             )
             for row, tablet in tablets.items()
         }
+
+    def _oldest_records(self, tablets: Mapping[bytes, ServedTablet], now_ns: int) -> dict[bytes, tuple[int, int]]:
+        oldest = {}
+        for row, tablet in tablets.items():
+            seq = tablet.data.first_active_seq
+            if tablet.has_replicas and seq is not None:
+                known = self._oldest.get(row)
+                oldest[row] = known if known is not None and known[0] == seq else (seq, now_ns)
+        return oldest

@@ -225,9 +225,19 @@ class TServer:
                 taking.begin_put()
                 self._put(tablet, state, with_log(segments_put(key, state, new), log, (), ()), every)
                 taking.put_done()
+                self._follow()
             if log is not None and log is not request.log:
                 self.cluster.volume.create(log.uri + SEAL_SUFFIX, ()).close()
             self.cluster.counts["adoptions"] += 1
+
+    def _follow(self) -> None:
+        """As the commit thread does before anybody sees the state: it ends the process when the session is over (R15).
+        The next holder may have read the row before the put.
+        """
+        try:
+            self.retries.check()
+        except LeaseLostError as error:
+            kernel().die(error.message)
 
     def _relay(self, refs: Sequence[SegmentRef]) -> ImportedLog:
         """A log of this cluster for files of another one; the collector deletes it unless a tablet names it."""

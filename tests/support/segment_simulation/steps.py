@@ -406,12 +406,13 @@ def step_ship(play: Play, args: Args) -> Reply:
     if peer is None:
         raise InputError('the input has no peer: add "peer": true')
     before = len(peer.rows)
+    named = {} if books.named is None else dict(books.named.logs)
     for term, log in books.logs.items():
         if term not in books.given_up:
             end = (
                 len(log.rows)
                 if books.is_gone
-                else world.shippable(term, len(log.rows), books.named, world.logs_on_hosts)
+                else world.shippable(len(log.rows), named.get(term, 0), world.logs_on_hosts)
             )
             for row in log.rows[peer.offsets.get((tablet, term), 0) : end]:
                 peer.take(row, row in log.merged)

@@ -103,6 +103,11 @@ class SimTabletData:
         """Everything, in no order."""
         return [*self.stored, *(self.frozen.entries if self.frozen else ()), *self.active]
 
+    @property
+    def first_active_seq(self) -> int | None:
+        """See the product's class."""
+        return min((entry.seq for entry in self.active), default=None)
+
     def begin_flush(self) -> Frozen | None:
         if self.frozen is None and self.active:
             self.frozen, self.active = Frozen(self.active), []

@@ -133,9 +133,9 @@ def test_a_late_name_of_an_older_term_settles_nothing() -> None:
 
 
 def test_a_peer_gets_what_is_durable_and_a_log_stays_while_somebody_needs_it() -> None:
-    assert shippable(3, 9, None, is_on_host=False) == 9
-    assert shippable(3, 9, NAMED, is_on_host=True) == 7
-    assert shippable(3, 9, None, is_on_host=True) == 0
+    assert shippable(9, 0, is_on_host=False) == 9
+    assert shippable(9, 7, is_on_host=True) == 7
+    assert shippable(9, 0, is_on_host=True) == 0
     assert may_delete_log(is_sealed=True, needed_by=())
     assert not may_delete_log(is_sealed=True, needed_by=("u",))
     assert not may_delete_log(is_sealed=False, needed_by=())

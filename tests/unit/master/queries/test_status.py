@@ -76,6 +76,17 @@ def test_a_file_behind_a_barrier_is_blocked() -> None:
     assert _state(entry(W1, 9, barriers=[(1, W2, 5)]), None, entry(W2, 5)).phase == "blocked"
 
 
+def test_a_file_of_which_one_host_has_the_next_records_alone_is_uncopied() -> None:
+    now = replace(NOW, held_back={W1})
+
+    def phase(safe: int) -> str:
+        made = entry(W1, 9, done={EAST: 4}, safe=safe)
+        (found,) = target_states(by_name(made), shipping(), now, lambda t: t.key == EAST, 5)
+        return found.phase
+
+    assert [phase(4), phase(6)] == ["uncopied", "waiting"]
+
+
 def test_a_file_that_can_still_go_on_before_its_barrier_is_not_blocked() -> None:
     assert _state(entry(W1, 9, barriers=[(4, W2, 5)]), None, entry(W2, 5)).phase == "waiting"
     assert _state(entry(W1, 9, barriers=[(4, W2, 5)], done={EAST: 3}), None, entry(W2, 5)).phase == "blocked"

@@ -30,6 +30,13 @@ def test_a_tablet_that_holds_a_sealed_log_is_flushed_after_a_while() -> None:
     assert due_tablets({b"a": memory(1, 999), b"b": memory(1, 1_000)}, LIMITS) == [b"b"]
 
 
+def test_a_record_that_other_hosts_lack_is_flushed_after_the_interval_of_its_table() -> None:
+    fresh = TabletMemory(1, -1, 0, oldest_age_ms=999, interval_ms=1_000)
+    memories = {b"a": fresh, b"b": replace(fresh, oldest_age_ms=1_000), b"c": replace(fresh, oldest_age_ms=-1)}
+    assert due_tablets(memories, LIMITS) == [b"b"]
+    assert due_tablets({b"a": replace(fresh, oldest_age_ms=10**9, interval_ms=0)}, LIMITS) == []
+
+
 def test_when_all_together_hold_too_much_the_fullest_goes() -> None:
     memories = {b"a": memory(90), b"b": memory(80), b"c": memory(85)}
     assert due_tablets(memories, LIMITS) == [b"a"]
