@@ -288,6 +288,12 @@ class ReplicasSettings(Section):
         "Replicas that join at a time, in the whole cluster",
         "a copy of a tablet takes the disk and the network of its leader",
     )
+    copy_share_percent: Annotated[int, Field(ge=1, le=100)] = setting(
+        5,
+        "CPU time, as a part of one core, that copies of large files to one other host take on a host whose clients "
+        "write; 100: no limit",
+        "a copy can wait for clients, and it still goes on",
+    )
     check_interval_ms: Millis = setting(
         86_400_000,
         "Time between two rounds in which a host compares all its segment files with their checksums",

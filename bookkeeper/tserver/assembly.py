@@ -6,6 +6,7 @@ The order in which they start and end is in ``process``.
 from __future__ import annotations
 
 import random
+import threading
 from dataclasses import dataclass
 from functools import partial
 
@@ -38,6 +39,7 @@ from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
 from bookkeeper.tserver.commit.wal_opener import WalOpener
 from bookkeeper.tserver.leading.chain_states import ChainStates
+from bookkeeper.tserver.leading.copy_pace import CopyPace
 from bookkeeper.tserver.leading.host_calls import HostCalls, link_of
 from bookkeeper.tserver.leading.led_tablets import LedTablets
 from bookkeeper.tserver.leading.namer import Namer
@@ -222,6 +224,11 @@ def _tablets(
     terms = Terms(None if replicas is None else replicas.held, led)
     opener = TabletOpener(env.stores.metadata, env.session, env.stores.logs, maker, terms)
     loader = Loader(registry, path, bookkeeper, flusher, opener, led, clock)
+
+    def pace_of(closing: threading.Event) -> CopyPace:
+        share = settings.replicas.copy_share_percent / 100
+        return CopyPace(clock, share, path.context.is_busy, partial(clock.wait, closing))
+
     senders = Senders(
         led,
         hosts,
@@ -230,6 +237,7 @@ def _tablets(
         env.die,
         env.session.is_valid,
         unmarked if replicas is None else replicas.damage.repair.suspect_named,
+        pace_of,
     )
     leading = _leading(env, writing, led, books, senders)
     return TabletParts(registry, loader, flusher, compactor, sorter, leading, resolve)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -12,8 +13,10 @@ import pytest
 from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.rpc.contract.replica_messages import SegmentAck, SegmentTransit
 from bookkeeper.rpc.contract.services import TServer
+from bookkeeper.tserver.leading.copy_pace import PAUSE_MAX_MS, CopyPace
 from bookkeeper.tserver.leading.host_calls import HostLink
 from bookkeeper.tserver.leading.transfer import PARTS_AT_ONCE, Outcome, Sent, SentCounters, Transfer
+from tests.support.jumping_clock import TestClock
 from tests.support.led_hosts import Hosts, hosts
 from tests.support.tservers import records
 
@@ -53,6 +56,12 @@ def world(tmp_path: Path) -> Iterator[Hosts]:
         yield made
 
 
+def pace_of(is_busy: bool, pauses: list[float]) -> CopyPace:
+    """The pace of a lane whose thread takes a second of CPU time for each part."""
+    computed_ns = count(0, 1_000_000_000)
+    return CopyPace(TestClock(), 0.1, lambda: is_busy, pauses.append, lambda: next(computed_ns))
+
+
 class Copies:
     """A segment of several parts on host1, which host2 lacks."""
 
@@ -68,13 +77,14 @@ class Copies:
         world.ground.tserver(node).flush_tablet(self.extent)
         self.counters = SentCounters()
 
-    def turn(self, order: Order) -> tuple[Outcome, Way]:
+    def turn(self, order: Order, pace: CopyPace | None = None) -> tuple[Outcome, Way]:
         """Send the segment; the outcome, and the way that its parts took."""
+        pace = pace or pace_of(False, [])
         chain = self.world.chain("host1", self.extent)
         host = self.world.ground.tserver(self.world.node("host2"))
         way = Way(host, order)
         link = HostLink(host, lambda: nullcontext(way), PART_BYTES)
-        return Transfer(chain, chain.replica.target("host2"), link, self.counters).turn(lambda: False), way
+        return Transfer(chain, chain.replica.target("host2"), link, self.counters, pace).turn(lambda: False), way
 
     def is_whole(self) -> bool:
         """Whether host2 has the same files."""
@@ -93,6 +103,14 @@ def test_some_parts_are_on_their_way_at_once_and_no_more(copies: Copies) -> None
     (size,) = map(len, copies.world.files("host1", copies.extent).values())
     assert size > (PARTS - 1) * PART_BYTES
     assert copies.counters.sent == Sent(segments=1, files=1, payload_bytes=size, rows=1)
+
+
+def test_between_parts_a_lane_pauses_while_clients_write(copies: Copies) -> None:
+    pauses: list[float] = []
+    outcome, _ = copies.turn(lambda parts: parts, pace_of(True, pauses))
+    assert (outcome, copies.is_whole()) == (Outcome.SENT, True)
+    (size,) = map(len, copies.world.files("host1", copies.extent).values())
+    assert pauses == [PAUSE_MAX_MS] * (-(-size // PART_BYTES) - 1), "a copy takes the time of clients"
 
 
 def test_parts_that_overtake_each_other_leave_no_gap(copies: Copies) -> None:

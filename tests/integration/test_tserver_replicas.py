@@ -27,6 +27,7 @@ from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.storage.wal import read_seal
 from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_cells import log_deletes
+from bookkeeper.tserver.leading.copy_pace import CopyPace
 from bookkeeper.tserver.leading.host_calls import HostCalls, HostLink, link_of
 from bookkeeper.tserver.leading.namer import LATE_MS, Namer
 from bookkeeper.tserver.leading.senders import Lane
@@ -429,8 +430,9 @@ def test_p15_a_file_that_is_under_way_stays_although_a_later_state_is_named(worl
     chain, host = world.chain("host1", extent), world.ground.tserver(world.node("host2"))
     before = world.files("host1", extent)
     overtaken = Overtaken(world, extent, host)
+    pace = CopyPace(TestClock(), 1.0, lambda: False, lambda pause_ms: None)  # noqa: ARG005
     link = HostLink(host, lambda: nullcontext(overtaken), CONTENT_BYTES_MAX)
-    transfer = Transfer(chain, chain.replica.target("host2"), link, SentCounters())
+    transfer = Transfer(chain, chain.replica.target("host2"), link, SentCounters(), pace)
     try:
         outcome = transfer.turn(lambda: False)
     except CorruptionError as error:

@@ -100,6 +100,8 @@ class Part:
                 is_last = self._held_bytes == self.file.size_bytes
                 if is_last:
                     make_durable(fd, self._ops)
+                elif len(content) >= WINDOW_BYTES:  # the disk writes while the next bytes are on their way
+                    self._ops.begin_writing(fd, self._held_bytes - len(content), len(content))
             finally:
                 self._ops.close(fd)
         except OSError as error:

@@ -9,6 +9,7 @@ replays the logs. In the order in which a state passes them:
 * ``leader_chain``: one led tablet: its manifest, its logs that wait for a name; ``led_tablets`` has all of them;
 * ``chain_states``: flushes and compactions of led tablets, as ``maintenance.tablet_states`` wants them;
 * ``senders``: a lane for each target host; ``lane_plan`` decides which tablet is next, ``host_calls`` finds the host,
-  ``transfer`` sends one segment, and ``confirmation`` lets copies of tablets that nobody writes stay young;
+  ``transfer`` sends one segment at the pace of ``copy_pace``, and ``confirmation`` lets copies of tablets that nobody
+  writes stay young;
 * ``namer``: names states in the books and lets logs go.
 """

@@ -27,6 +27,7 @@ from bookkeeper.tserver.leading.confirmation import (
     next_look_ns,
     next_to_confirm,
 )
+from bookkeeper.tserver.leading.copy_pace import CopyPace
 from bookkeeper.tserver.leading.host_calls import HostCalls
 from bookkeeper.tserver.leading.lane_plan import LanePlan, disk_of
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
@@ -44,6 +45,10 @@ Suspect = Callable[[CorruptionError], bool]
 """Compares the file that an error names with its checksum; returns whether this host has marked it as damaged, and gets
 it from another one.
 """
+
+
+PaceOf = Callable[[threading.Event], CopyPace]
+"""The pace of a lane that ends with an event."""
 
 
 def lacking_target(chain: LeaderChain, host: str) -> Target | None:
@@ -91,8 +96,10 @@ class Lane:
         counters: SentCounters,
         has_lease: Callable[[], bool],
         suspect: Suspect,
+        pace: CopyPace,
     ) -> None:
         self._host = host
+        self._pace = pace
         self._suspect = suspect
         self._has_lease = has_lease
         self._confirmed_ns: dict[bytes, int] = {}
@@ -181,7 +188,7 @@ class Lane:
             if host is None:
                 self._away(target, f"no live process holds disk {target.placement.incarnation} of it")
                 return False
-            outcome = turn(Transfer(chain, target, host, self._counters))
+            outcome = turn(Transfer(chain, target, host, self._counters, self._pace))
         except TransientError as error:
             self._away(target, error.message)
             return False
@@ -224,8 +231,10 @@ class Senders:
         die: Die,
         has_lease: Callable[[], bool],
         suspect: Suspect,
+        pace_of: PaceOf,
     ) -> None:
         """``has_lease``: whether this process has its session, so that no other one leads its tablets."""
+        self._pace_of = pace_of
         self._suspect = suspect
         self._has_lease = has_lease
         self._led = led
@@ -267,7 +276,15 @@ class Senders:
     def _started(self, host: str) -> BackgroundThread:
         thread = BackgroundThread(f"sender-{host}", self._clock, self._die)
         lane = Lane(
-            host, self._led, self._hosts, self._clock, self._rng, self._counters, self._has_lease, self._suspect
+            host,
+            self._led,
+            self._hosts,
+            self._clock,
+            self._rng,
+            self._counters,
+            self._has_lease,
+            self._suspect,
+            self._pace_of(thread.closing),
         )
         thread.start(lambda: lane.run(thread.closing.is_set), TICK_MS)
         return thread

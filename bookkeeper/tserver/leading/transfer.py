@@ -29,6 +29,7 @@ from bookkeeper.rpc.contract.replica_messages import (
 )
 from bookkeeper.storage.replicas import Manifest
 from bookkeeper.tserver.leading.confirmation import Confirmation
+from bookkeeper.tserver.leading.copy_pace import CopyPace
 from bookkeeper.tserver.leading.host_calls import HostLink, Transits
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.replicas.wire_forms import (
@@ -88,11 +89,14 @@ class SentCounters:
 class Transfer:
     """Sends the segments of one tablet to one host, one at a time."""
 
-    def __init__(self, chain: LeaderChain, target: Target, host: HostLink, counters: SentCounters) -> None:
+    def __init__(
+        self, chain: LeaderChain, target: Target, host: HostLink, counters: SentCounters, pace: CopyPace
+    ) -> None:
         self._chain = chain
         self._target = target
         self._host = host
         self._counters = counters
+        self._pace = pace
 
     def turn(self, is_over: Callable[[], bool]) -> Outcome:
         """Send the oldest segment that the host lacks. ``is_over``: stop between two parts. Raises TransientError when
@@ -208,6 +212,7 @@ class Transfer:
         taken = position = first.start
         ends: deque[int] = deque()
         in_step = True
+        self._pace.begin()
         while taken < size:
             if not ends:
                 position, in_step = taken, True
@@ -216,6 +221,8 @@ class Transfer:
                     return taken, Failed(first.segment_id)
                 position += self._send_part(first, position, size, transits)
                 ends.append(position)
+                if position < size:
+                    self._pace.keep()
             ack = transits.receive()
             in_step &= ack.held_bytes == ends.popleft()
             self._counters.add(payload_bytes=max(0, ack.held_bytes - taken))

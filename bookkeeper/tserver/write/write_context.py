@@ -30,11 +30,16 @@ def has_same_targets(one: TableView, other: TableView) -> bool:
     return one is other or (one.block_targets == other.block_targets and one.groups.groups == other.groups.groups)
 
 
+BUSY_MS = 500
+"""ms for which a host counts as busy after a write."""
+
+
 class WriteContext:
     """The state of one tserver's writes."""
 
     def __init__(self, clock: Clock, view: ConfigView) -> None:
         self.clock = clock
+        self._staged_ns: int | None = None
         self.request_dedup = RequestDedup()
         self.config_barrier = ConfigBarrier()
         """For operations under the configuration that write no block."""
@@ -46,6 +51,11 @@ class WriteContext:
         """The configuration in force. Any thread."""
         return self._view
 
+    def is_busy(self) -> bool:
+        """Whether records came a short time ago. Any thread."""
+        staged_ns = self._staged_ns
+        return staged_ns is not None and self.clock.boot_ns() - staged_ns < BUSY_MS * 1_000_000
+
     def put_in_force(self, view: ConfigView) -> None:
         """Every later moment is of this configuration, unless a later one is in force already. Commit thread."""
         if view.generation > self._view.generation:
@@ -54,6 +64,7 @@ class WriteContext:
     def moment(self, table_id: str, point: AppendPoint) -> Moment:
         """The moment that a block of this table is staged under now; raises NotFoundError."""
         view = self._view.table(table_id)
+        self._staged_ns = self.clock.boot_ns()
         return Moment(point.wal_uri, view, self.clock.wall_ms(), self._since(view, point))
 
     def _since(self, view: TableView, point: AppendPoint) -> int:

@@ -66,6 +66,7 @@ from bookkeeper.tserver.bulk.bulk_loader import Follow
 from bookkeeper.tserver.bulk.segment_uploads import Upload
 from bookkeeper.tserver.commit import submission_queue, wal_opener
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
+from bookkeeper.tserver.leading import copy_pace
 from bookkeeper.tserver.maintenance import compactor, tablet_opener
 from bookkeeper.tserver.receive import receive_streams, slice_delivery, slice_retry
 from bookkeeper.tserver.replicas import replica_collector, replica_receiver, served_logs
@@ -142,6 +143,7 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(leadership, Placement), SimPlacement),
     (Binding(leadership, "SESSIONS_POLL_MS"), 400),
     (Binding(gc_pace, thread_cpu_ns), lambda: 0),
+    (Binding(copy_pace, thread_cpu_ns), lambda: 0),
     (Binding(leadership, books_flight_ms), lambda _settings: FLIGHT_MS),
     (Binding(bulk_import, uuid), SimUuid),
     (Binding(master_process, "CAMPAIGN_AGAIN_MS"), 500),

@@ -22,7 +22,8 @@ from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
 from bookkeeper.tserver.tablets.load_plan import Recovered
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock, ServedTablet, TabletRecords, Tenure, tablet_records
 from bookkeeper.tserver.write.client_write import ClientWrite
-from bookkeeper.tserver.write.write_context import WriteContext
+from bookkeeper.tserver.write.write_context import BUSY_MS, WriteContext
+from tests.support.jumping_clock import TestClock
 from tests.support.must_raise import must_raise
 from tests.support.tservers import records
 from tests.support.volumes import MACHINE, name_at
@@ -47,6 +48,17 @@ def served(directory: Path, recovered: Recovered | None = None) -> ServedTablet:
 
 def context() -> WriteContext:
     return WriteContext(SystemClock(), ConfigView(1, {"1": VIEW}))
+
+
+def test_a_host_is_busy_for_a_short_time_after_a_write(tmp_path: Path) -> None:
+    clock = TestClock()
+    writes = WriteContext(clock, ConfigView(1, {"1": VIEW}))
+    assert not writes.is_busy()
+    batch = tablet_records(records([(b"a", b"1")]))
+    ClientWrite(writes, [(served(tmp_path), batch)], None).prepare(POINT)
+    assert writes.is_busy()
+    clock.jump(BUSY_MS)
+    assert not writes.is_busy()
 
 
 def test_r20_a_message_that_saw_its_stream_in_the_books_before_it_was_forgotten_is_not_taken(tmp_path: Path) -> None:
