@@ -27,6 +27,8 @@ from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError
 SETTINGS_FILE = "bookkeeper.toml"
 SHARED = ("instance", "metadata", "coordination", "security", "replication", "files")
 """Sections that all hosts of a cluster have in common."""
+SHARED_SETTINGS = ("replicas.election",)
+"""Settings of other sections that all hosts have in common."""
 
 _COMMENT_WIDTH = 100
 
@@ -97,7 +99,7 @@ def check_settings(directory: Path | str) -> list[Problem]:
 
 def read_settings(directory: Path | str) -> Settings | list[Problem]:
     """The settings in ``DIR/bookkeeper.toml``, or all problems of that file. The cluster that a host has joined must be
-    there, and agree with it on the :data:`SHARED` sections.
+    there, and agree with it on :data:`SHARED` sections and :data:`SHARED_SETTINGS`.
     """
     settings = _read_file(Path(directory).absolute())
     if isinstance(settings, Settings) and (problems := joining_problems(settings)):
@@ -133,7 +135,7 @@ def joining_problems(settings: Settings) -> list[Problem]:
     return [
         Problem(path, facts.name, f"it is {here}, and {there} in {home / SETTINGS_FILE}", "make both the same")
         for facts in explain(Sections)
-        if facts.section in SHARED
+        if (facts.section in SHARED or facts.name in SHARED_SETTINGS)
         and (here := _value(settings, facts.section, facts.key)) != (there := _value(cluster, facts.section, facts.key))
     ]
 
@@ -146,7 +148,7 @@ def joined_settings(
     cluster: Settings, directory: Path | str, name: str, overrides: Mapping[str, object] | None = None
 ) -> Settings:
     """The settings of a new host of ``cluster``: those of its first host, with ``overrides`` by dotted name. Writes
-    nothing. Raises InvalidInputError on a bad value, and on another value of a :data:`SHARED` section.
+    nothing. Raises InvalidInputError on a bad value, and on another value of a setting that hosts have in common.
     """
     home = Path(directory).absolute()
     nested = home.is_relative_to(cluster.directory)

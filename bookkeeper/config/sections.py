@@ -302,7 +302,8 @@ class ReplicasSettings(Section):
         "master",
         "The election of a tablet's leader. master: the master asks the hosts and takes the newest state, then the "
         "host with the fewest tablets; coordination: hosts stand in the coordination store, and the newest state wins, "
-        "then the host that came first. All hosts of a cluster need the same",
+        "then the host that came first. All hosts of a cluster need the same; a process with another one does not "
+        "start",
         "leaders are spread at once, and no host writes to the coordination store",
     )
 

@@ -3,11 +3,11 @@
 :func:`read_config` returns a :class:`ClusterConfig` of one generation. A record that does not parse raises
 CorruptionError and an unreadable store TransientError; neither means "nothing configured" (rule R6).
 
-Tree: ``/instance`` {id, name} · ``/read_only`` {read_only} · ``/names/<table name>`` table id · ``/tables/<id>`` {id,
-name, state, groups, properties, targets} · ``/clusters/<alias>`` {quorum, instance_id, name} · ``/users/<name>``
-{authorizations} · ``/hosts/<name>`` {place} · ``/draining/<host>`` {draining} · ``/counters/<name>`` a number. Values
-are compact JSON with sorted keys. ``/names`` only claims the name of a table, which its record under ``/tables`` has,
-too. Rules: R5, R6, R13 and R23.
+Tree: ``/instance`` {id, name} · ``/election`` {election} · ``/read_only`` {read_only} · ``/names/<table name>`` table
+id · ``/tables/<id>`` {id, name, state, groups, properties, targets} · ``/clusters/<alias>`` {quorum, instance_id, name}
+· ``/users/<name>`` {authorizations} · ``/hosts/<name>`` {place} · ``/draining/<host>`` {draining} ·
+``/counters/<name>`` a number. Values are compact JSON with sorted keys. ``/names`` only claims the name of a table,
+which its record under ``/tables`` has, too. Rules: R5, R6, R13 and R23.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from bookkeeper.errors import ConflictError, CorruptionError, NotFoundError
 from bookkeeper.model import DEFAULT_GROUP, BlockTarget, LocalityGroup, Target, TargetKey
 
 INSTANCE_PATH = "/instance"
+ELECTION_PATH = "/election"
 READ_ONLY_PATH = "/read_only"
 NAMES = "/names/"
 TABLES = "/tables/"
@@ -81,7 +82,8 @@ class ClusterConfig:
 
     ``read_only``: users can't write to any table; a property of a table refuses writes to that table. ``users``: the
     authorizations of each user that has some. ``hosts``: the directory of each host, relative to that of the cluster if
-    it lies below it. ``draining``: hosts that are to hold no replica.
+    it lies below it. ``draining``: hosts that are to hold no replica. ``election``: how all processes elect the leader
+    of a tablet (``replicas.election``); None before the first start.
     """
 
     generation: int
@@ -92,6 +94,7 @@ class ClusterConfig:
     users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     hosts: Mapping[str, str] = field(default_factory=dict)
     draining: frozenset[str] = frozenset()
+    election: str | None = None
 
     def table(self, table_id: str) -> TableConfig:
         """A table by id; raises NotFoundError."""
@@ -147,9 +150,12 @@ def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterCo
     hosts: dict[str, str] = {}
     read_only = False
     draining: set[str] = set()
+    election: str | None = None
     for path, versioned in entries.items():
         if path == INSTANCE_PATH:
             instance = parse_instance(path, versioned.value)
+        elif path == ELECTION_PATH:
+            election = parse_election(path, versioned.value)
         elif path == READ_ONLY_PATH:
             read_only = parse_read_only(path, versioned.value)
         elif path.startswith(CLUSTERS):
@@ -174,6 +180,7 @@ def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterCo
         MappingProxyType(users),
         MappingProxyType(hosts),
         frozenset(draining),
+        election,
     )
 
 
@@ -237,6 +244,16 @@ def parse_instance(path: str, raw: bytes) -> Instance:
     """Inverse of :func:`format_instance`."""
     record = _Record(path, raw, {"id", "name"})
     return Instance(record.text("id"), record.text("name"))
+
+
+def format_election(election: str) -> bytes:
+    """Value of ``/election``."""
+    return format_json({"election": election})
+
+
+def parse_election(path: str, raw: bytes) -> str:
+    """Inverse of :func:`format_election`."""
+    return _Record(path, raw, {"election"}).text("election")
 
 
 def format_read_only(read_only: bool) -> bytes:

@@ -39,8 +39,9 @@ from bookkeeper.master.gc.orphan_files import OrphanFiles
 from bookkeeper.master.index.shipments import Shipments
 from bookkeeper.master.operation_kinds import all_operations
 from bookkeeper.master.operations.context import Context, MasterHooks, OperationSettings
+from bookkeeper.master.operations.hosts.change_store import change_store_args
+from bookkeeper.master.operations.hosts.replica_moves import MOVE_KIND, move_args, moves_under_way
 from bookkeeper.master.operations.quarantine import range_args
-from bookkeeper.master.operations.replica_moves import MOVE_KIND, move_args, moves_under_way
 from bookkeeper.master.operations.split_merge import STORE_KIND, claimed_rows, merging_rows
 from bookkeeper.master.origins.origin_parts import OriginParts
 from bookkeeper.master.placement.placement import Placement
@@ -53,7 +54,6 @@ from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.master.replicas.away_hosts import AwayHosts
-from bookkeeper.master.replicas.change_store import change_store_args
 from bookkeeper.master.replicas.failover import LogFailover
 from bookkeeper.master.replicas.leader_choice import LeaderChoice
 from bookkeeper.master.replicas.repair_state import RepairLimits

@@ -9,18 +9,18 @@ from bookkeeper.master.operations.bulk_import import ImportDirectory
 from bookkeeper.master.operations.clusters import DefineCluster, DeleteCluster
 from bookkeeper.master.operations.context import Context
 from bookkeeper.master.operations.export import ExportTable, ImportTable
-from bookkeeper.master.operations.lost_disks import FORGET_HOST_KIND, ForgetHost
+from bookkeeper.master.operations.hosts.change_store import ChangeStore
+from bookkeeper.master.operations.hosts.lost_disks import FORGET_HOST_KIND, ForgetHost
+from bookkeeper.master.operations.hosts.replica_moves import MOVE_KIND, MoveReplicas
 from bookkeeper.master.operations.properties import ChangeProperties
 from bookkeeper.master.operations.quarantine import RetryRange, SkipRange
 from bookkeeper.master.operations.read_only import SetReadOnly
-from bookkeeper.master.operations.replica_moves import MOVE_KIND, MoveReplicas
 from bookkeeper.master.operations.replicated_tables import DisableReplication, EnableReplication
 from bookkeeper.master.operations.split_merge import MERGE_KIND, SPLIT_KIND, STORE_KIND, AddSplits, MergeTablets
 from bookkeeper.master.operations.streams import ForgetStreams, StreamDone
 from bookkeeper.master.operations.table_lifecycle import CreateTable, DeleteTable, SetGroups
 from bookkeeper.master.operations.user_changes import SetAuthorizations
 from bookkeeper.master.origins.end_origins import END_KIND, EndRoots, ForgetRoots
-from bookkeeper.master.replicas.change_store import ChangeStore
 
 
 def all_operations(context: Context) -> Mapping[str, Operation]:

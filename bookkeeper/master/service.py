@@ -23,10 +23,10 @@ from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.export import copy_args
-from bookkeeper.master.operations.lost_disks import FORGET_HOST_KIND, forget_host_args
+from bookkeeper.master.operations.hosts.lost_disks import FORGET_HOST_KIND, forget_host_args
+from bookkeeper.master.operations.hosts.replica_moves import MOVE_KIND, able_hosts, check_hosts, move_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.read_only import read_only_args
-from bookkeeper.master.operations.replica_moves import MOVE_KIND, able_hosts, check_hosts, move_args
 from bookkeeper.master.operations.split_merge import MERGE_KIND, SPLIT_KIND, add_splits_args, merge_args
 from bookkeeper.master.operations.streams import STREAMS_MAX, forget_streams_args
 from bookkeeper.master.operations.table_lifecycle import create_table_args, set_groups_args

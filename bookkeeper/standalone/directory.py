@@ -18,6 +18,7 @@ from bookkeeper.coordination.config_changes import register_instance
 from bookkeeper.coordination.config_tree import Instance
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.embedded import COORDINATION_FILE
+from bookkeeper.coordination.fixed_election import agree_on_election, replace_election
 from bookkeeper.coordination.host_names import claim_name, place_of
 from bookkeeper.errors import ExistsError, InvalidInputError
 from bookkeeper.metadata.opening import sqlite_path
@@ -73,9 +74,10 @@ def init_cluster(
 
 def complete_cluster(settings: Settings, *, alone: bool = True) -> None:
     """Make missing directories, secrets and the records of instance and host, and check the stores. ``alone``: no
-    process uses the stores meanwhile, so they are repaired, too, and checked cell by cell. Never creates books.
+    process uses the stores meanwhile, so they are repaired, too, and checked cell by cell, and the election of these
+    settings is from now on that of the cluster. Never creates books.
 
-    Raises as :func:`check_books` and :func:`claim_name`.
+    Raises as :func:`check_books`, :func:`claim_name` and :func:`agree_on_election`.
     """
     if alone:
         make_stores_durable(settings)
@@ -89,6 +91,8 @@ def complete_cluster(settings: Settings, *, alone: bool = True) -> None:
         check_books(settings, coordination, thoroughly=alone)
         register_instance(coordination, Instance(settings.instance.instance_id, settings.instance.name))
         claim_name(coordination, settings.host.name, place_of(settings.directory, settings.cluster_directory))
+        fix_election = replace_election if alone else agree_on_election
+        fix_election(coordination, settings.replicas.election)
     finally:
         coordination.close()
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
+from bookkeeper.coordination.fixed_election import agree_on_election
 from bookkeeper.errors import CorruptionError, RefusedError, TransientError
 from bookkeeper.log_homes import OwnLogs
 from bookkeeper.log_homes.opening import SessionLogs, open_homes, open_logs
@@ -57,7 +58,10 @@ class TServerProcess:
         clock: Clock,
         die: Die = end_process,
     ) -> None:
-        """Bind an address, open the session, and build the parts. Raises OSError, TransientError."""
+        """Bind an address, open the session, and build the parts. Raises OSError, RefusedError when the cluster elects
+        leaders in another way, TransientError.
+        """
+        agree_on_election(coordination, settings.replicas.election)
         self._clock = clock
         self._die = die
         own = settings.instance

@@ -24,13 +24,14 @@ from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Report, Shipment, Shipments
 from bookkeeper.master.operations import clusters, export, streams, table_lifecycle
+from bookkeeper.master.operations.hosts import change_store
 from bookkeeper.master.placement import placement, tablet_balance
 from bookkeeper.master.placement.load_retries import LoadRetries
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine import quarantined_ranges
 from bookkeeper.master.reign import books_proof, leader
 from bookkeeper.master.reign.reign_stores import ReignStores
-from bookkeeper.master.replicas import balance_plan, change_store, election, leader_balance, repair_plan
+from bookkeeper.master.replicas import balance_plan, election, leader_balance, repair_plan
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.keys import _utf8
 from bookkeeper.metadata.metadata_table import MAX_RANK, CellKey, Row
@@ -155,6 +156,11 @@ MASTER_FAULTS: dict[str, Fault] = {
         balance_plan.keeps_zones,
         lambda tablet, source, target, hosts: True,  # noqa: ARG005
         "the balance puts two replicas of a tablet into one zone",
+    ),
+    "choices-ignore-zones": Fault(
+        repair_plan.zones_first,
+        lambda names, hosts: [*names],  # noqa: ARG005
+        "tablets that merge meet on hosts of one zone, although another zone has a host for them",
     ),
     "a-move-needs-no-copies": Fault(
         change_store.may_switch,

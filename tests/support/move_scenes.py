@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bookkeeper.master.fate.engine import Args
-from bookkeeper.master.operations.replica_moves import MOVE_KIND, move_args
+from bookkeeper.master.operations.hosts.replica_moves import MOVE_KIND, move_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.metadata.values import VOTER, ReplicaCell

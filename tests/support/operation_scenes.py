@@ -25,7 +25,8 @@ from bookkeeper.master.index.snapshot import tablet_view
 from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.export import copy_args
-from bookkeeper.master.operations.lost_disks import FORGET_HOST_KIND, forget_host_args
+from bookkeeper.master.operations.hosts.change_store import change_store_args
+from bookkeeper.master.operations.hosts.lost_disks import FORGET_HOST_KIND, forget_host_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.quarantine import range_args
 from bookkeeper.master.operations.read_only import read_only_args
@@ -42,7 +43,6 @@ from bookkeeper.master.operations.table_lifecycle import create_table_args, set_
 from bookkeeper.master.operations.user_changes import set_authorizations_args
 from bookkeeper.master.origins.end_origins import END_KIND
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, write_rows
-from bookkeeper.master.replicas.change_store import change_store_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column, RowPut
 from bookkeeper.metadata.values import VOTER, LogHome, Quarantined, ReplicaCell

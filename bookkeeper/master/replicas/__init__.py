@@ -5,7 +5,8 @@
 ``repair_state`` is the input of the plans, all pure: ``repair_plan`` chooses joins, ends of joins and leaves, one cell
 each, ``zone_plan`` spreads replicas over zones, ``balance_plan`` evens out the replicas of hosts, ``leader_balance``
 the tablets that they lead, and ``meeting_plan`` brings tablets together that merge. ``repairer`` plans and writes;
-``away_hosts`` notes since when hosts are away. ``store_plan`` finds tables whose tablets are not where
-``table.replicas`` wants them, and ``change_store`` is the operation that moves these between the Volume and hosts. The
-master reads no file of a host.
+``away_hosts`` knows since when hosts are away. ``store_plan`` finds tables whose tablets are not where
+``table.replicas`` wants them. ``failover_plan`` decides which tablets go on without a log whose host stays away, and
+``failover`` writes it. The operations on hosts are in :mod:`bookkeeper.master.operations.hosts`. The master reads no
+file of a host.
 """

@@ -1,7 +1,11 @@
-"""Since when hosts are away: noted in the coordination store, so a change of the master forgets nothing.
+"""Since when hosts are away, by two clocks: one for people, one for the repair.
 
-For each host two numbers, which only rise: the wall clock when a master noticed that it was away, and when one noticed
-that it was back. The later one tells. A host that was away and back while no master led was not away.
+People see the wall clock (``since_ms``), noted in the coordination store, so a change of the master forgets nothing.
+For each host two numbers, which only rise: when a master noticed that it was away, and when one noticed that it was
+back. The later one tells. A host that was away and back while no master led was not away.
+
+The repair decides by the boot clock of this reign (``away_ms``): a wall clock that jumps must not begin copies. A next
+master measures anew, so a repair may begin later, never earlier.
 """
 
 from __future__ import annotations
@@ -21,14 +25,23 @@ class AwayHosts:
     clock: Clock
     _since: Mapping[str, int | None] = field(init=False, default_factory=dict)
     """Host to the wall clock since which it is away; None for a host that lives."""
+    _noticed_ns: Mapping[str, int] = field(init=False, default_factory=dict)
+    """Host that is away to the boot clock when this reign noticed it."""
 
     @property
     def since_ms(self) -> Mapping[str, int]:
         """The hosts that are away, and since when, in ms of the wall clock."""
         return {name: since for name, since in self._since.items() if since is not None}
 
+    def away_ms(self, name: str) -> float:
+        """For how long this reign has known that a host is away; 0 for one that lives."""
+        noticed_ns = self._noticed_ns.get(name)
+        return 0.0 if noticed_ns is None else (self.clock.boot_ns() - noticed_ns) / 1e6
+
     def note(self, known: Collection[str], live: Collection[str]) -> None:
         """Compare the hosts with what was noted; only a change is written. Raises TransientError."""
+        now_ns = self.clock.boot_ns()
+        self._noticed_ns = {name: self._noticed_ns.get(name, now_ns) for name in known if name not in live}
         found: dict[str, int | None] = {}
         for name in known:
             is_same = name in self._since and (self._since[name] is None) == (name in live)

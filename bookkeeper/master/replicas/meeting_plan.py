@@ -1,8 +1,8 @@
 """The hosts on which tablets come together before they merge. Pure.
 
-Each plan chooses them again from the rows alone, so no choice has to be remembered. A host that has all of the tablets
-comes first, then one with more of their bytes; so a join makes its host a better choice, and no later plan undoes it
-without need. The repair carries the choice out, with its usual steps and limits.
+Each plan chooses them again from the rows alone, so no choice has to be remembered. A host of another zone comes first,
+then one that has all of the tablets, then one with more of their bytes; so a join makes its host a better choice, and
+no later plan undoes it without need. The repair carries the choice out, like that of any operation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from bookkeeper.master.index.tablet_replicas import replica_on
-from bookkeeper.master.replicas.repair_plan import Loads, why_bad
+from bookkeeper.master.replicas.repair_plan import Loads, why_bad, zones_first
 from bookkeeper.master.replicas.repair_state import HostState, RepairLimits, TabletState
 
 
@@ -24,7 +24,7 @@ def meeting_hosts(
     tablets: Sequence[TabletState], hosts: Mapping[str, HostState], limits: RepairLimits
 ) -> frozenset[str]:
     """The hosts that are to have all of these tablets: as many as each tablet is to have replicas, or all that are
-    able.
+    able, in as many zones as there are.
     """
     loads = Loads.of(hosts)
     good = {
@@ -43,7 +43,8 @@ def meeting_hosts(
         size_bytes = sum(tablet.size_bytes for tablet in held)
         return lacks_some, not hosts[name].is_alive, -size_bytes, -len(held), round(loads.score[name], 9), name
 
-    return frozenset(sorted(good, key=preference)[: max(tablet.wanted for tablet in tablets)])
+    best = zones_first(sorted(good, key=preference), hosts)
+    return frozenset(best[: max(tablet.wanted for tablet in tablets)])
 
 
 def with_meetings(
@@ -52,11 +53,11 @@ def with_meetings(
     hosts: Mapping[str, HostState],
     limits: RepairLimits,
 ) -> dict[bytes, TabletState]:
-    """The tablets, those of each meeting with the hosts on which they come together."""
+    """The tablets; those of each meeting have the hosts on which they come together for their chosen ones."""
     found = dict(states)
     for rows in meetings:
         tablets = [states[row] for row in rows if row in states]
         if tablets:
             chosen = meeting_hosts(tablets, hosts, limits)
-            found.update((tablet.row, replace(tablet, meeting=chosen)) for tablet in tablets)
+            found.update((tablet.row, replace(tablet, chosen=chosen)) for tablet in tablets)
     return found

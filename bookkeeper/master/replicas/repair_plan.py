@@ -115,16 +115,19 @@ def has_settled(replica: TabletReplica, tablet: TabletState, limits: RepairLimit
 
 
 def kept(tablet: TabletState, hosts: Mapping[str, HostState], loads: Loads, limits: RepairLimits) -> set[str]:
-    """The hosts that are to have the tablet in the end: those on which it meets others, else as many good ones as are
-    wanted, chosen ones first, then one of each zone, then the least loaded, voters before joiners.
+    """The hosts that are to have the tablet in the end: as many good ones as are wanted, chosen ones first, then one of
+    each zone, then the least loaded, voters before joiners.
     """
-    if tablet.meeting:
-        return {*tablet.meeting}
     good = [replica for replica in tablet.replicas if why_bad(replica, hosts, limits) is None]
     good.sort(key=lambda one: (round(loads.without(one.host, tablet), 9), not one.is_voter, one.host))
-    firsts = {zone_of(one.host, hosts): one for one in reversed(good)}
-    good.sort(key=lambda one: (one.host not in tablet.chosen, firsts[zone_of(one.host, hosts)] is not one))  # stable
-    return {replica.host for replica in good[: tablet.wanted]}
+    names = zones_first([replica.host for replica in good], hosts)
+    return set(sorted(names, key=lambda name: name not in tablet.chosen)[: tablet.wanted])
+
+
+def zones_first(names: Sequence[str], hosts: Mapping[str, HostState]) -> list[str]:
+    """Hosts in their order, but the first one of each zone before all others."""
+    firsts = {zone_of(name, hosts): name for name in reversed(names)}
+    return sorted(names, key=lambda name: firsts[zone_of(name, hosts)] != name)
 
 
 def zone_of(name: str, hosts: Mapping[str, HostState]) -> str:
@@ -176,23 +179,18 @@ def _join(
 ) -> Join | None:
     bad = [reason for one in tablet.replicas if (reason := why_bad(one, hosts, limits)) is not None]
     missing = missing_chosen(tablet, hosts)
-    has_all = not tablet.meeting and len(tablet.replicas) - len(bad) >= tablet.wanted and not missing
+    has_all = len(tablet.replicas) - len(bad) >= tablet.wanted and not missing
     if not may_join or has_all:
         return None
     lost = [one.host for one in tablet.replicas if is_lost(one, hosts)]
-    able = missing or [
-        host
-        for host in hosts.values()
-        if may_get(host, tablet, hosts) and (host.name in tablet.meeting or not tablet.meeting)
-    ]
+    able = missing or [host for host in hosts.values() if may_get(host, tablet, hosts)]
     if not able:
         return None
     zones = {zone_of(one.host, hosts) for one in tablet.replicas if why_bad(one, hosts, limits) is None}
     best = min(
         able, key=lambda host: (host.name not in lost, host.zone_key in zones, loads.score[host.name], host.name)
     )
-    usual = "it merges with others there" if tablet.meeting else f"table.replicas is {tablet.wanted}"
-    reason = "an operation moves the tablet" if missing else "; ".join(bad) or usual
+    reason = "an operation wants it there" if missing else "; ".join(bad) or f"table.replicas is {tablet.wanted}"
     return Join(tablet.row, best.name, best.incarnation or "", reason)
 
 
@@ -203,7 +201,7 @@ def may_get(host: HostState, tablet: TabletState, hosts: Mapping[str, HostState]
 
 
 def missing_chosen(tablet: TabletState, hosts: Mapping[str, HostState]) -> list[HostState]:
-    """The hosts to which an operation moves a tablet, and which may get a replica of it."""
+    """The hosts on which an operation wants a tablet, and which may get a replica of it."""
     return [host for name, host in hosts.items() if name in tablet.chosen and may_get(host, tablet, hosts)]
 
 
@@ -247,10 +245,8 @@ def _worst_first(
 
 def is_healthy(tablet: TabletState, hosts: Mapping[str, HostState], limits: RepairLimits) -> bool:
     """Whether a tablet has exactly the replicas that it is to have, as far as its row tells: no step is due."""
-    in_place = not tablet.meeting or tablet.meeting == {one.host for one in tablet.replicas}
     return (
-        in_place
-        and len(tablet.replicas) == tablet.wanted
+        len(tablet.replicas) == tablet.wanted
         and all(one.is_voter and why_bad(one, hosts, limits) is None for one in tablet.replicas)
         and not missing_chosen(tablet, hosts)
     )

@@ -42,8 +42,8 @@ class TabletState:
 
     ``named``: the state that the books name, 0 = none; ``leader``: the host that leads it, None while nobody does;
     ``held``: by host, what it holds of the placement of the row; ``joining_ms``: by host, how long this master has
-    known that a replica is joining; ``led_ms``: how long it has known the leader; ``chosen``: the hosts to which an
-    operation moves it; ``meeting``: the hosts on which it meets others, to merge with them. Both may be empty.
+    known that a replica is joining; ``led_ms``: how long it has known the leader; ``chosen``: the hosts on which an
+    operation wants it, empty without one.
     """
 
     row: bytes
@@ -56,7 +56,6 @@ class TabletState:
     joining_ms: Mapping[str, float] = field(default_factory=dict)
     led_ms: float = 0
     chosen: frozenset[str] = frozenset()
-    meeting: frozenset[str] = frozenset()
 
     @property
     def size_bytes(self) -> int:

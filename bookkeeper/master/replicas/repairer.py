@@ -20,7 +20,7 @@ from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.master.index.snapshot import TabletView, tablet_view
 from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.master.index.tablet_replicas import TabletReplica
-from bookkeeper.master.operations.replica_moves import Moves
+from bookkeeper.master.operations.hosts.replica_moves import Moves
 from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.master.replicas.away_hosts import AwayHosts
 from bookkeeper.master.replicas.balance_plan import plan_balance
@@ -77,7 +77,6 @@ class Repairer:
     """The rows of tablets that are to be on the same hosts, because they merge."""
     progress: ReplicaHealth = field(init=False, default_factory=ReplicaHealth)
     _turns: int = field(init=False, default=0)
-    _away_ns: dict[str, int] = field(init=False, default_factory=dict)
     _zones: dict[str, str] = field(init=False, default_factory=dict)
     """The zone of each host that has had a session in this reign: a host keeps its zone while it is away."""
     _joining_ns: dict[tuple[bytes, str, str], int] = field(init=False, default_factory=dict)
@@ -93,7 +92,8 @@ class Repairer:
         known = {info.host.name: info.host for info in sessions if info.host is not None}
         self._zones.update((name, host.zone) for name, host in known.items())
         live = {info.host.name for info in sessions if info.alive and info.host is not None}
-        self.away.note({*config.hosts, *known}, live)
+        named = {one.host for view in tablets.values() for one in view.replicas}
+        self.away.note({*config.hosts, *known, *named}, live)
         properties = {id_: parse_properties(table.properties) for id_, table in config.tables.items()}
         self._begin_moves(tablets, config, properties, live)
         several = {id_ for id_, table in properties.items() if table.replicas > 1}
@@ -158,13 +158,11 @@ class Repairer:
                 replicas[replica.host] += 1
                 size_bytes[replica.host] += size
         known |= replicas.keys()
-        now_ns = self.clock.boot_ns()
-        self._away_ns = {name: self._away_ns.get(name, now_ns) for name in known if name not in live}
         return {
             name: HostState(
                 name,
                 live[name].incarnation if name in live else None,
-                (now_ns - self._away_ns.get(name, now_ns)) / 1e6,
+                self.away.away_ms(name),
                 name in config.draining,
                 replicas[name],
                 size_bytes[name],

@@ -96,6 +96,7 @@ class Part:
             try:
                 write_all(fd, [content], self._ops)
                 self._held_bytes += len(content)
+                self._checksum = extended(self._checksum or 0, content)
                 is_last = self._held_bytes == self.file.size_bytes
                 if is_last:
                     make_durable(fd, self._ops)
@@ -104,7 +105,6 @@ class Part:
         except OSError as error:
             self._reset()
             raise unavailable(f"{self.file.name} can't be received", error) from error
-        self._checksum = extended(self._checksum or 0, content)
         if is_last and not is_intact(self.file, self._checksum):
             self._reset()
             raise CorruptionError(

@@ -1,7 +1,7 @@
 """Splits and merges of the schedules: in place, to other hosts by the letter of the document, and the end of a parent.
 
 A split to other hosts with UNLOAD (E-58 to E-66) is played here alone. Tservers split in place and move the new tablets
-by joins and leaves (``master.operations.replica_moves``).
+by joins and leaves (``master.operations.hosts.replica_moves``).
 """
 
 from __future__ import annotations

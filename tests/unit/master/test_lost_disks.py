@@ -6,7 +6,7 @@ import pytest
 
 from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import NotFoundError, RefusedError
-from bookkeeper.master.operations.lost_disks import forget_host_args, needed_cells
+from bookkeeper.master.operations.hosts.lost_disks import forget_host_args, needed_cells
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Cell, CellKey, Row
 from bookkeeper.metadata.values import LogHome

@@ -18,7 +18,7 @@ import pytest
 from bookkeeper.errors import UnavailableError
 from bookkeeper.master.cycle import replicate_file
 from bookkeeper.master.fate.engine import FAILED_RETENTION_NS, Args
-from bookkeeper.master.operations.replica_moves import MOVE_KIND
+from bookkeeper.master.operations.hosts.replica_moves import MOVE_KIND
 from bookkeeper.master.operations.split_merge import (
     MERGE_KIND,
     SPLIT_KIND,

@@ -13,7 +13,7 @@ from bookkeeper.errors import InvalidInputError, RefusedError, UnavailableError
 from bookkeeper.master.fate.engine import State
 from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.master.index.tablet_replicas import TabletReplica
-from bookkeeper.master.operations.replica_moves import (
+from bookkeeper.master.operations.hosts.replica_moves import (
     MOVE_KIND,
     Standing,
     check_hosts,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.config import SETTINGS_FILE, Settings, check_settings, load_settings
 from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.connect import open_coordination
@@ -22,9 +23,12 @@ from bookkeeper.errors import (
     NotFoundError,
     RefusedError,
 )
+from bookkeeper.master.process import MasterProcess
+from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.standalone.directory import complete_cluster, init_cluster
 from bookkeeper.standalone.joining import join_cluster, local_hosts
 from bookkeeper.standalone.supervisor import roles_of
+from bookkeeper.tserver.process import TServerProcess
 
 JOINS = 4
 
@@ -158,6 +162,11 @@ BAD: dict[str, tuple[type[BookkeeperError], str, Callable[[Path, Path], object]]
         r"metadata\.url: it is ",
         lambda home, west: join_cluster(home, west, overrides={"metadata.url": "sqlite:///other.db"}),
     ),
+    "another election": (
+        InvalidInputError,
+        r'replicas\.election: it is "coordination", and "master" in .*west/bookkeeper\.toml',
+        lambda home, west: join_cluster(home, west, overrides={"replicas.election": "coordination"}),
+    ),
     "an unknown setting": (
         InvalidInputError,
         r"tserver\.nosuch: unknown setting",
@@ -207,6 +216,29 @@ def test_a_copy_of_a_hosts_directory_is_refused_and_its_own_name_stays(west: Set
     (tmp_path / "two" / SETTINGS_FILE).write_text(text.replace('"host2"', '"host7"'))
     with pytest.raises(RefusedError, match="two is host host2 of this cluster for ever, not host7"):
         complete_cluster(load_settings(tmp_path / "two"), alone=False)
+
+
+def electing(settings: Settings, election: str) -> Settings:
+    """The same settings with another election."""
+    return settings.model_copy(update={"replicas": settings.replicas.model_copy(update={"election": election})})
+
+
+def test_no_host_and_no_process_with_another_election_starts_beside_others(west: Settings, tmp_path: Path) -> None:
+    two = join_cluster(tmp_path / "two", west.directory)
+    changed = electing(two, "coordination")
+    says = r"replicas\.election is coordination, and the cluster elects leaders by master; set it to master, or stop"
+    with pytest.raises(RefusedError, match=says):
+        complete_cluster(changed, alone=False)
+    url, instance = west.metadata_url, west.instance.instance_id
+    with closing(open_coordination(west)) as store, closing(open_metadata(url, instance, least_round=0)) as table:
+        for process in (MasterProcess, TServerProcess):
+            with pytest.raises(RefusedError, match=says):
+                process(changed, store, table, SystemClock())
+        assert store.sessions("tserver") == store.sessions("master") == []
+    complete_cluster(electing(west, "coordination"), alone=True)
+    complete_cluster(changed, alone=False)
+    with pytest.raises(RefusedError, match=r"replicas\.election is master, and the cluster elects leaders by coord"):
+        complete_cluster(two, alone=False)
 
 
 def test_a_shared_setting_that_was_changed_on_one_host_is_a_problem_of_that_host(

@@ -19,7 +19,7 @@ from bookkeeper.master.cycle.replicate_file import KIND, ReplicateFiles
 from bookkeeper.master.cycle.work_dispatch import RESEND_NS, DispatchSettings, WorkDispatcher
 from bookkeeper.master.fate.fate_store import FateStore
 from bookkeeper.master.index.shipments import Report, Shipments
-from bookkeeper.master.operations.replica_moves import Moves
+from bookkeeper.master.operations.hosts.replica_moves import Moves
 from bookkeeper.master.operations.table_lifecycle import as_deleted
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine, RangeKey

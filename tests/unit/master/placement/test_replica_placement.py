@@ -18,7 +18,7 @@ from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.index.snapshot import tablet_view
 from bookkeeper.master.index.tablet_replicas import TabletReplica
-from bookkeeper.master.operations.replica_moves import Moves
+from bookkeeper.master.operations.hosts.replica_moves import Moves
 from bookkeeper.master.placement.placement import LEADERLESS_MS, ClusterState, Placement
 from bookkeeper.master.queries.host_queries import HostQueries
 from bookkeeper.master.queries.queries import Queries

@@ -13,6 +13,7 @@ from bookkeeper.master.replicas.away_hosts import AwayHosts
 from tests.support.jumping_clock import TestClock
 
 NAMES = ("h1", "h2")
+HOUR_MS = 3_600_000
 
 
 class Counting(EmbeddedCoordination):
@@ -75,3 +76,22 @@ def test_a_wall_clock_that_went_back_hides_no_absence(store: Counting) -> None:
     assert set(again.since_ms) == {"h2"}
     again.note(NAMES, {"h1", "h2"})
     assert AwayHosts(store, clock).since_ms == again.since_ms == {}
+
+
+def test_a_repair_counts_the_boot_clock_of_its_own_reign(store: Counting) -> None:
+    clock = TestClock()
+    away = AwayHosts(store, clock)
+    away.note(NAMES, {"h1"})
+    clock.set_by_ms = HOUR_MS
+    assert away.away_ms("h2") < HOUR_MS, "a wall clock that jumps begins a repair"
+    clock.jump(HOUR_MS)
+    away.note(NAMES, {"h1"})
+    assert away.away_ms("h2") >= HOUR_MS
+    assert away.away_ms("h1") == 0
+    later = AwayHosts(store, clock)
+    later.note(NAMES, {"h1"})
+    assert later.away_ms("h2") < HOUR_MS, "the time before this reign counts"
+    away.note(NAMES, {"h1", "h2"})
+    clock.jump(HOUR_MS)
+    away.note(NAMES, {"h1"})
+    assert away.away_ms("h2") < HOUR_MS, "the first absence counts for the second"

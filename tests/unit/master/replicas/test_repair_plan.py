@@ -361,6 +361,46 @@ def test_whatever_happens_tablets_that_merge_come_together(events: list[Event], 
     assert len({tuple(hosts) for hosts in places(world)[:tablets]}) == 1
 
 
+def check_tablets_meet_in_zones() -> None:
+    """Both tablets have h1 and h2 of zone a, and one more host of it each; h4 of zone b has neither."""
+    world = in_zones(PlanWorld.of(5, 2, 3, 2), "aaaab")
+    other = world.tablets[b"1;1"]
+    other.cells["h3"] = other.cells.pop("h0")
+    world.hosts["h3"].held[other.row, "p0"] = world.hosts["h0"].held.pop((other.row, "p0"))
+    other.leader = "h3"
+    world.meetings = [[b"1;0", b"1;1"]]
+    world.settle()
+    (hosts, hosts_of_other) = places(world)
+    assert hosts == hosts_of_other
+    assert "h4" in hosts, "the merged tablet lies in one zone"
+    assert world.steps["Join"] == 2
+    assert not world.broken
+
+
+def test_tablets_that_merge_meet_in_as_many_zones_as_there_are() -> None:
+    check_tablets_meet_in_zones()
+
+
+def test_red_tablets_that_merge_meet_in_one_zone() -> None:
+    with fault("choices-ignore-zones"), pytest.raises(AssertionError, match="the merged tablet lies in one zone"):
+        check_tablets_meet_in_zones()
+
+
+@settings(max_examples=60, deadline=None)
+@given(EVENTS, st.sampled_from(["aabbcc", "aaabbb", "abcdef", "aaaaab"]))
+def test_whatever_happens_tablets_that_merge_come_together_in_as_many_zones_as_there_are(
+    events: list[Event], zones: str
+) -> None:
+    world = in_zones(PlanWorld.of(6, 3, 3, 2, (100, 700, 40)), zones)
+    world.settle()
+    world.meetings = [[b"1;0", b"1;1"]]
+    run(world, [event for event in events if event[0] != "wanted"])
+    assert not world.broken
+    assert len({tuple(hosts) for hosts in places(world)[:2]}) == 1
+    for row in world.meetings[0]:
+        assert len(zones_of(world, world.tablets[row])) == min(3, len(set(zones))), world.history
+
+
 # ---- each condition, and what happens without it
 
 
