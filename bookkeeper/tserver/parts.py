@@ -42,7 +42,7 @@ from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReplicaReceiver
 from bookkeeper.tserver.replicas.replica_stores import ReplicaStores
 from bookkeeper.tserver.replicas.served_logs import ServedLogs
-from bookkeeper.tserver.replicas.wire_forms import replica_info
+from bookkeeper.tserver.replicas.wire_forms import replica_info, with_incoming
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write.commit_path import CommitPath
@@ -223,16 +223,11 @@ class ReplicaParts:
         self, replicas: Sequence[HeldReplica], with_segments: bool, damaged: Mapping[ReplicaKey, CorruptionError]
     ) -> replica_messages.HeldReplicas:
         incoming = self.receiver.received_bytes()
-        found = tuple(
-            replica_info(
-                held.manifest,
-                with_segments,
-                incoming.get(held.key, 0),
-                held.names_in_use() if with_segments else (),
-            )
-            for held in replicas
-        )
-        return replica_messages.HeldReplicas(found, {str(key): error.message for key, error in damaged.items()})
+        if with_segments:
+            found = [replica_info(one.manifest, True, incoming.get(one.key, 0), one.names_in_use()) for one in replicas]
+        else:
+            found = [with_incoming(one.info, incoming.get(one.key, 0)) for one in replicas]
+        return replica_messages.HeldReplicas(tuple(found), {str(key): error.message for key, error in damaged.items()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,9 @@ from bookkeeper.replicas.messages import Ack
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.splitting import divided
 from bookkeeper.replicas.values import Placement, Replica, Segment
+from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo
 from bookkeeper.storage.replicas import HeldFile, HostStore, Manifest, ReplicaKey, durable_part
+from bookkeeper.tserver.replicas.wire_forms import replica_info
 
 NamesInUse = Callable[[], Collection[str]]
 """The files that readers use now or may use next."""
@@ -37,6 +39,7 @@ class HeldReplica:
         self._manifest = manifest
         self._readers: list[NamesInUse] = []
         self._confirmed: tuple[int, int] | None = None
+        self._info: tuple[Manifest, HeldReplicaInfo] | None = None
         self._is_gone = False
         self._is_unsure = False
 
@@ -72,6 +75,14 @@ class HeldReplica:
         manifest = self._manifest
         names = files_of(manifest.replica, manifest.replica.root, self._rules)
         return tuple(manifest.files[name] for name in names)
+
+    @property
+    def info(self) -> HeldReplicaInfo:
+        """Its facts without its segments; made once for each change, because the master often asks for all replicas."""
+        manifest, known = self._manifest, self._info
+        if known is None or known[0] is not manifest:
+            known = self._info = manifest, replica_info(manifest, with_segments=False)
+        return known[1]
 
     def confirmed_ms(self, state_id: int) -> int:
         """Until when a state has every acknowledged write, as its leader said to this process; 0 = it said nothing."""

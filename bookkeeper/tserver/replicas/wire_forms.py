@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from bookkeeper.replicas.chain import files_of
 from bookkeeper.replicas.messages import Reason
@@ -121,6 +122,11 @@ def replica_info(
         incoming_bytes=incoming_bytes,
         unlisted=_unlisted(manifest, in_use) if with_segments else (),
     )
+
+
+def with_incoming(info: HeldReplicaInfo, incoming_bytes: int) -> HeldReplicaInfo:
+    """The same facts, with the bytes of segments under way."""
+    return replace(info, incoming_bytes=incoming_bytes) if incoming_bytes else info
 
 
 def _bytes_of(manifest: Manifest, names: Collection[str]) -> int:

@@ -70,6 +70,16 @@ def test_an_event_is_durable_before_its_decision_is_known(leader: Disk) -> None:
     assert not again.replica.is_leader, "a restarted process leads without an election"
 
 
+def test_its_facts_are_made_anew_with_each_change(leader: Disk) -> None:
+    held = leader.held()
+    flush(leader, "1.parquet")
+    first = held.info
+    assert (first.root, first.files) == (held.replica.root, 1)
+    assert held.info is first
+    flush(leader, "2.parquet")
+    assert (held.info.root, held.info.files) == (held.replica.root, 2)
+
+
 def test_an_event_that_can_not_be_saved_has_not_happened(leader: Disk) -> None:
     flush(leader, "1.parquet")
     held = leader.held()
