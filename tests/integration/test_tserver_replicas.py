@@ -430,7 +430,7 @@ def test_p15_a_file_that_is_under_way_stays_although_a_later_state_is_named(worl
     chain, host = world.chain("host1", extent), world.ground.tserver(world.node("host2"))
     before = world.files("host1", extent)
     overtaken = Overtaken(world, extent, host)
-    pace = CopyPace(TestClock(), 1.0, lambda: False, lambda pause_ms: None)  # noqa: ARG005
+    pace = unpaced()
     link = HostLink(host, lambda: nullcontext(overtaken), CONTENT_BYTES_MAX)
     transfer = Transfer(chain, chain.replica.target("host2"), link, SentCounters(), pace)
     try:
@@ -441,6 +441,11 @@ def test_p15_a_file_that_is_under_way_stays_although_a_later_state_is_named(worl
     assert len(world.files("host2", extent)) == 1
     collect_replica(chain.held, world.row(extent), ())
     assert not before.keys() & world.files("host1", extent).keys()
+
+
+def unpaced() -> CopyPace:
+    """No client writes, so copies do not pause."""
+    return CopyPace(TestClock(), 1.0, lambda: False, lambda pause_ms: None)  # noqa: ARG005
 
 
 class LeavingTarget(HostCalls):
@@ -468,8 +473,8 @@ def test_a_host_that_leaves_while_a_lane_serves_others_is_no_problem_of_the_tabl
     write(world, "host1", extent, b"a")
     flush(world, "host1", extent)
     calls, counters = LeavingTarget(world, extent), SentCounters()
-    Lane("host2", parts.leading.led, calls, SystemClock(), Random(1), counters, lambda: True, lambda _: False).run(
-        lambda: False
-    )
+    rng, pace = Random(1), unpaced()
+    lane = Lane("host2", parts.leading.led, calls, SystemClock(), rng, counters, lambda: True, lambda _: False, pace)
+    lane.run(lambda: False)
     assert "host2" not in world.chain("host1", extent).progress
     assert world.chain("host1", extent).tablet.problems == []
