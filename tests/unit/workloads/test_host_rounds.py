@@ -122,6 +122,13 @@ def test_a_file_that_is_on_no_host_is_lost(homes: dict[str, Path]) -> None:
     assert OTHER in line
 
 
+def test_a_file_that_its_host_has_under_the_name_of_a_part_is_not_lost(homes: dict[str, Path]) -> None:
+    tablets = named_tablets([row(FILE.replace("t-00001", "m-00002"), host1="voter", host2="voter")])
+    assert len(lost_files(tablets, roots(homes))) == 1
+    put(homes, FILE, b"x", "host1")
+    assert lost_files(tablets, roots(homes)) == []
+
+
 def test_a_tablet_with_one_replica_lies_on_no_host() -> None:
     assert named_tablets([row(FILE)]) == []
 
