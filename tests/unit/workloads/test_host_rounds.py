@@ -11,9 +11,9 @@ import pytest
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, Row
 from bookkeeper.metadata.values import FlushState, ReplicaCell, ReplicaRole
-from tests.soak.host_files import compare, flip, lost_files, named_tablets, still_damaged
-from tests.soak.host_plan import INNER_OF, LASTING, LOADED, STEPS_MAX, HostFault, plan_host_round
-from tests.soak.host_rounds import OVERDUE_S, Patience
+from tests.soak.hosts.host_files import compare, flip, lost_files, named_tablets, still_damaged
+from tests.soak.hosts.host_plan import INNER_OF, LASTING, LOADED, STEPS_MAX, HostFault, plan_host_round
+from tests.soak.hosts.host_rounds import OVERDUE_S, Patience
 from tests.support.host_turns import HOST_TURN, TURNS, turn_of
 from tests.support.hosted_cluster import HOSTS, REPLICAS
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bookkeeper.errors import BookkeeperError, RefusedError, TransientError
-from tests.soak.host_plan import HostFault, HostStep
+from tests.soak.hosts.host_plan import HostFault, HostStep
 from tests.soak.trace import Trace
 from tests.support.hosted_cluster import HOSTS, HostedCluster
 from tests.support.workloads import CellKey, LinkedList
