@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from bookkeeper.clock import SystemClock
-from tests.soak.host_plan import HostFault, HostStep
-from tests.soak.host_rounds import HostRounds
+from tests.soak.hosts.host_plan import HostFault, HostStep
+from tests.soak.hosts.host_rounds import HostRounds
 from tests.soak.trace import Trace
 from tests.support.host_turns import Turn
 from tests.support.hosted_cluster import MOVABLE

@@ -26,7 +26,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.errors import BookkeeperError
 from tests.soak.faults import InvariantError
 from tests.soak.fuzz_round import run_fuzz_round
-from tests.soak.host_rounds import HostRounds
+from tests.soak.hosts.host_rounds import HostRounds
 from tests.soak.rounds import run_rounds
 from tests.soak.schedules import run_schedules
 from tests.soak.trace import Trace

@@ -7,7 +7,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.model import TargetKey
 from combiners import ReplicationStatus
-from tests.soak.host_logs import needed_logs
+from tests.soak.hosts.host_logs import needed_logs
 
 LOG, ELSEWHERE = "wal/tserver-1-a/000001.wal", "wal/tserver-2-b/000001.wal"
 HOMES = [

@@ -11,9 +11,9 @@ import pytest
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, Row
 from bookkeeper.metadata.values import FlushState, ReplicaCell, ReplicaRole
-from tests.soak.host_files import compare, flip, lost_files, named_tablets, still_damaged
-from tests.soak.host_plan import INNER_OF, LASTING, LOADED, STEPS_MAX, HostFault, plan_host_round
-from tests.soak.host_rounds import OVERDUE_S, Patience
+from tests.soak.hosts.host_files import compare, flip, lost_files, named_tablets, still_damaged
+from tests.soak.hosts.host_plan import INNER_OF, LASTING, LOADED, STEPS_MAX, HostFault, plan_host_round
+from tests.soak.hosts.host_rounds import OVERDUE_S, Patience
 from tests.support.host_turns import HOST_TURN, TURNS, turn_of
 from tests.support.hosted_cluster import HOSTS, REPLICAS
 
@@ -120,6 +120,13 @@ def test_a_file_that_is_on_no_host_is_lost(homes: dict[str, Path]) -> None:
     put(homes, FILE, b"x", "host2")
     (line,) = lost_files(tablets, roots(homes))
     assert OTHER in line
+
+
+def test_a_file_that_its_host_has_under_the_name_of_a_part_is_not_lost(homes: dict[str, Path]) -> None:
+    tablets = named_tablets([row(FILE.replace("t-00001", "m-00002"), host1="voter", host2="voter")])
+    assert len(lost_files(tablets, roots(homes))) == 1
+    put(homes, FILE, b"x", "host1")
+    assert lost_files(tablets, roots(homes)) == []
 
 
 def test_a_tablet_with_one_replica_lies_on_no_host() -> None:

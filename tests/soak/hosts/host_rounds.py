@@ -18,9 +18,9 @@ from bookkeeper.config import Settings
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.metadata.metadata_table import Row
 from tests.soak.faults import InvariantError
-from tests.soak.host_faults import HostFaults
-from tests.soak.host_files import HostFiles, compare, lost_files, named_tablets
-from tests.soak.host_plan import HostStep, plan_host_round
+from tests.soak.hosts.host_faults import HostFaults
+from tests.soak.hosts.host_files import HostFiles, compare, lost_files, named_tablets
+from tests.soak.hosts.host_plan import HostStep, plan_host_round
 from tests.soak.trace import Trace
 from tests.soak.watch import watching
 from tests.support.books import books_of

@@ -51,13 +51,27 @@ def named_tablets(rows: Iterable[Row]) -> list[NamedTablet]:
 
 
 def lost_files(tablets: Iterable[NamedTablet], roots: Sequence[Path]) -> list[str]:
-    """Named files that are in none of these directories."""
+    """Named files that are in none of these directories, also not under a name of the tablet's parts, or of the whole:
+    hosts link files for divided and merged tablets when the books name them already.
+    """
     return [
         f"{tablet.row!r}: named file {name} lies nowhere"
         for tablet in tablets
         for name in sorted(tablet.files)
-        if not any((root / name).exists() for root in roots)
+        if not any((root / name).exists() for root in roots) and not _is_elsewhere(Path(name), roots)
     ]
+
+
+def _is_elsewhere(name: Path, roots: Sequence[Path]) -> bool:
+    """Whether a file of the same, unique, last name is in the directory of another tablet of the table."""
+    return any((tablet / name.name).exists() for root in roots for tablet in _directories(root / name.parent.parent))
+
+
+def _directories(table: Path) -> list[Path]:
+    try:
+        return list(table.iterdir())
+    except FileNotFoundError:
+        return []
 
 
 @dataclass(slots=True)

@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass, field
 
 from bookkeeper.errors import TransientError
-from tests.soak.host_files import flip, named_tablets, still_damaged
-from tests.soak.host_logs import needed_logs
-from tests.soak.host_operations import HostOperations
-from tests.soak.host_plan import DESTRUCTIVE, LASTING, LOADED, OPERATIONS, HostFault, HostStep
+from tests.soak.hosts.host_files import flip, named_tablets, still_damaged
+from tests.soak.hosts.host_logs import needed_logs
+from tests.soak.hosts.host_operations import HostOperations
+from tests.soak.hosts.host_plan import DESTRUCTIVE, LASTING, LOADED, OPERATIONS, HostFault, HostStep
 from tests.soak.trace import Trace
 from tests.support.books import books_of
 from tests.support.hosted_cluster import MOVABLE, REPLICAS, HostedCluster

@@ -7,6 +7,7 @@ is passed over with a line in the trace; an import is given again until it is th
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bookkeeper.errors import BookkeeperError, RefusedError, TransientError
-from tests.soak.host_plan import HostFault, HostStep
+from tests.soak.hosts.host_plan import HostFault, HostStep
 from tests.soak.trace import Trace
 from tests.support.hosted_cluster import HOSTS, HostedCluster
 from tests.support.workloads import CellKey, LinkedList
@@ -99,8 +100,8 @@ class HostOperations:
     def _import(self, rng: random.Random, hosted: HostedCluster) -> None:
         """Import rows of their own into a table, and expect them from then on."""
         loader = rng.choice([loader for loader in self.trios.loaders if loader.workload.table != "plain"])
-        cells = _cells(rng, loader)
-        directory = self.trios.directory / f"import-{loader.workload.table}-{len(loader.imported)}"
+        directory = Path(tempfile.mkdtemp(prefix=f"import-{loader.workload.table}-", dir=self.trios.directory))
+        cells = _cells(rng, loader, directory.name)
         _write(directory, cells)
         for _ in range(IMPORT_TRIES_MAX):
             try:
@@ -120,16 +121,14 @@ def _row(rng: random.Random, loader: Loader) -> bytes:
     return b"row-%04d" % rng.randrange(150)
 
 
-def _cells(rng: random.Random, loader: Loader) -> dict[CellKey, bytes]:
-    """Cells in all tablets, in rows that no batch writes."""
-    number = len(loader.imported)
+def _cells(rng: random.Random, loader: Loader, name: str) -> dict[CellKey, bytes]:
+    """Cells in all tablets, in rows that no batch and no import of another name writes."""
     family = loader.workload.groups[-1].families[-1]
-    rows = [b"%b import %d" % (_row(rng, loader), number + place) for place in range(IMPORTED_ROWS)]
+    rows = [b"%b %b %d" % (_row(rng, loader), name.encode(), place) for place in range(IMPORTED_ROWS)]
     return {(row, family, b"imported"): b"%d" % rng.randrange(10**9) for row in rows}
 
 
 def _write(directory: Path, cells: dict[CellKey, bytes]) -> None:
-    directory.mkdir()
     rows, families, qualifiers = zip(*cells, strict=True)
     columns = {"row": rows, "family": families, "qualifier": qualifiers, "value": tuple(cells.values())}
     table = pa.table({name: [value.decode() for value in values] for name, values in columns.items()})
