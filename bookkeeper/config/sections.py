@@ -289,7 +289,7 @@ class ReplicasSettings(Section):
         "a copy of a tablet takes the disk and the network of its leader",
     )
     copy_share_percent: Annotated[int, Field(ge=1, le=100)] = setting(
-        5,
+        1,
         "CPU time, as a part of one core, that copies of large files to one other host take on a host whose clients "
         "write; 100: no limit",
         "a copy can wait for clients, and it still goes on",
