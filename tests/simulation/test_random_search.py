@@ -34,14 +34,15 @@ FOUND = {
 }
 """Switches, with what the law says that is found to be broken."""
 
-BEGIN = {"sent-counts-as-durable": 16}
+BEGIN = {"sent-counts-as-durable": 16, "no-fence": 110}
 """The first seed of a search that is a long one from seed 0 on."""
 
 
 @pytest.mark.parametrize(("switch", "said"), FOUND.items(), ids=list(FOUND))
 def test_random_schedules_find_a_broken_rule(tmp_path: Path, switch: str, said: str) -> None:
     def search() -> None:
-        for seed in range(BEGIN.get(switch, 0), SEEDS):
+        first = BEGIN.get(switch, 0)
+        for seed in range(first, first + SEEDS):
             with simulation(tmp_path / str(seed), seed) as world:
                 run_schedule(world, seed, LENGTH)
 

@@ -363,6 +363,7 @@ class Cluster:
             for key, column, cell in self.table.names()
             if (column.family in PASSING and column != keys.FATE_REIGN)
             or (key < keys.TABLETS_STOP and keys.parse_tablet_row(key)[0] not in tables)
+            or key.startswith(keys.HOLD_PREFIX)
             or (column == keys.HOME and keys.parse_home_row(key) not in self.coordination.sessions_by_id)
         ]
 

@@ -169,16 +169,17 @@ def node_of(host: Host) -> Node:
 class HostedStage(Stage):
     """West runs on four hosts, and each tablet of its tables has three replicas; east is its peer, without hosts."""
 
-    more: Sequence[str] = ("away", "wipe")
+    more: Sequence[str] = ("away", "wipe", "import_files")
     threads: Sequence[str] = (
         "compactor",
         "namer",
         "sender-",
         "rpc-segment_",
         "rpc-divide_replica",
+        "rpc-adopt_segments",
         "replica-collector",
     )
-    repeated: Sequence[str] = ("segment_offer", "segment_transit", "replicas", "divide_replica")
+    repeated: Sequence[str] = ("segment_offer", "segment_transit", "replicas", "divide_replica", "adopt_segments")
     without: Sequence[str] = ("move", "take_all", "create_table", "delete_table")
     takes: Mapping[str, object] = {}
 
@@ -207,7 +208,7 @@ class HostedStage(Stage):
 class HostLogsStage(HostedStage):
     """The same with the logs of west on its hosts' own disks, none of which is destroyed: nobody gives up a log."""
 
-    more: Sequence[str] = ("away",)
+    more: Sequence[str] = ("away", "import_files")
     threads: Sequence[str] = (*HostedStage.threads, "rpc-read_log", "rpc-list_logs", "rpc-seal_log", "rpc-drop_logs")
     repeated: Sequence[str] = (*HostedStage.repeated, "read_log", "list_logs", "seal_log", "drop_logs")
 

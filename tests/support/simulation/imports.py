@@ -7,14 +7,18 @@ then on, at the places that they have in their tablet, and what came to a tablet
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bookkeeper.bulk import segment_ref
+from bookkeeper.master.index.log_files import IMPORT_SESSION
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_table import Column
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.extensions import SegmentTransfer
@@ -25,10 +29,15 @@ from bookkeeper.storage.wal import Block, WalWriter
 from bookkeeper.tserver.bulk.bulk_loader import Follow
 from bookkeeper.tserver.bulk.segment_uploads import Upload
 from bookkeeper.tserver.tablets.tablet import ServedTablet
+from tests.support.simulation.host_disk import is_of_host
 from tests.support.simulation.ledger import LoggedBlock, logged_block
 from tests.support.simulation.primitives import SimLock, kernel
+from tests.support.simulation.replicas import tablet_of
 from tests.support.simulation.tablets import Entry, SimTabletData, entries_in
 from tests.support.simulation.wal import Watch
+
+if TYPE_CHECKING:
+    from tests.support.simulation.cluster import Cluster
 
 PART_BYTES = 2_048
 
@@ -51,12 +60,16 @@ class NewbornWriter(WalWriter):
 
 
 class NotedFollow(Follow):
-    """Made when the books have an import of a tablet: its log counts from now on, and so does what it brought."""
+    """Made when the books have an import of a tablet on the Volume: its log counts from now on, and so does what it
+    brought.
+    """
 
     def __init__(self, tablet: ServedTablet, state: FlushState, request: AdoptRequest) -> None:
         super().__init__(tablet, state, request)
         data: object = tablet.data
         assert isinstance(data, SimTabletData)
+        if is_of_host(data.volume):
+            return  # the row of a tablet with replicas has told of it: see ``named_in``
         here = {entry.value: entry for entry in data.entries()}
         instance = Watch.instance_of(data.volume)
         if request.log is not None:
@@ -64,6 +77,21 @@ class NotedFollow(Follow):
             Watch.ledger.named(request.log.uri, instance, Watch.machine_of(data.volume, request.log.uri), found)
         elif request.through is not None:
             Watch.ledger.took(instance, block_of(data.volume, tablet, request))
+
+
+def named_in(cluster: Cluster, key: bytes, columns: Collection[Column]) -> None:
+    """The row of a tablet with replicas has the logs of imports: a log counts as soon as the named state has all of its
+    records, whether its leader lives to see that or not.
+    """
+    logs = [log for log in Newborns.blocks if keys.repl_column(log) in columns]
+    tablet = tablet_of(cluster.table.row(key)) if logs else None
+    if tablet is None:
+        return
+    here = {entry.value: entry for entry in cluster.replicas.named_entries(tablet)}
+    for log in logs:
+        if all(entry.value in here for block in Newborns.blocks[log] for entry in logged_block(log, block).entries):
+            found = [placed(log, block, here) for block in Newborns.blocks.pop(log)]
+            cluster.world.ledger.named(log, cluster.instance, f"{cluster.name}/{IMPORT_SESSION}", found)
 
 
 def placed(uri: str, block: Block, here: dict[bytes, Entry]) -> LoggedBlock:

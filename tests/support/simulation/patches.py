@@ -61,7 +61,14 @@ from bookkeeper.tserver import assembly
 from bookkeeper.tserver import process as tserver_process
 from bookkeeper.tserver import service as tserver_service
 from bookkeeper.tserver.assembly import commit_limits
-from bookkeeper.tserver.bulk import bulk_loader, relay_log, segment_receiver, segment_uploads, session_holds
+from bookkeeper.tserver.bulk import (
+    bulk_loader,
+    hosted_files,
+    relay_log,
+    segment_receiver,
+    segment_uploads,
+    session_holds,
+)
 from bookkeeper.tserver.bulk.bulk_loader import Follow
 from bookkeeper.tserver.bulk.segment_uploads import Upload
 from bookkeeper.tserver.commit import submission_queue, wal_opener
@@ -177,6 +184,7 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(slice_retry, "WAIT_MS"), 400),
     (Binding(receive_streams, Future), SimFuture),
     (Binding(bulk_loader, Follow), NotedFollow),
+    (Binding(hosted_files, uuid), SimUuid),
     (Binding(session_holds, uuid), SimUuid),
     (Binding(segment_uploads, Upload), SimUpload),
     (Binding(segment_uploads, uuid), SimUuid),

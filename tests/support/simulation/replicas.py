@@ -7,21 +7,24 @@ laws, in words. Independent of the product's decisions: a file is durable where 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bookkeeper.bulk import segment_ref
 from bookkeeper.config.table_properties import TableProperties, parse_properties
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.lost_logs import lost_cells
 from bookkeeper.metadata.metadata_table import Column, Row
-from bookkeeper.metadata.values import VOTER, FlushState, ReplicaCell, decode_dir
+from bookkeeper.metadata.values import VOTER, FlushState, ReplicaCell, SegmentEntry, decode_dir
 from bookkeeper.replicas.values import Placement
 from bookkeeper.storage.replicas import Manifest, ReplicaKey
+from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.storage.volume.local_volume import LocalVolume
 from tests.support.simulation.host_disk import HostDisks
 from tests.support.simulation.hosts import read_manifest
 from tests.support.simulation.ledger import LoggedBlock
-from tests.support.simulation.tablets import Entry, decoded
+from tests.support.simulation.tablets import Entry, entries_in
 
 if TYPE_CHECKING:
     from tests.support.simulation.cluster import Cluster
@@ -53,6 +56,10 @@ class ReplicatedTablet:
         """The replicas that count as copies."""
         return {host: cell for host, cell in self.cells.items() if cell.role == VOTER}
 
+    def ref(self, name: str) -> SegmentRef:
+        """A file of the named state."""
+        return segment_ref(name, SegmentEntry.decode(self.row.cells[keys.segment_column(name)].value))
+
     def __str__(self) -> str:
         return f"tablet {self.row.key!r}"
 
@@ -83,11 +90,10 @@ def last_part(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def content_on(host: Host, name: str) -> bytes | None:
-    """The content of a file on a host's disk, under its name or under that of a tablet before; None = there is none."""
-    root = host.settings.replicas_dir
-    names = [other for other in sorted(host.files()) if last_part(other) == last_part(name)]
-    return (root / names[0]).read_bytes() if names else None
+def entries_on(host: Host, ref: SegmentRef) -> list[Entry] | None:
+    """The records of a file on a host's disk, under its name or under that of a tablet before; None = there is none."""
+    names = [name for name in sorted(host.files()) if last_part(name) == last_part(ref.uri)]
+    return entries_in(LocalVolume(host.settings.replicas_dir), replace(ref, uri=names[0])) if names else None
 
 
 @dataclass(eq=False)
@@ -203,12 +209,14 @@ class ReplicaLaws:
                 self._break(f"deleted early: {uri} goes, and state {tablet.named_id} of {tablet} lacks {lost}")
 
     def stored(self, tablet: ReplicatedTablet) -> set[bytes]:
+        """The values of :meth:`named_entries`."""
+        return {entry.value for entry in self.named_entries(tablet)}
+
+    def named_entries(self, tablet: ReplicatedTablet) -> list[Entry]:
         """The records of the named state, from the disks of the voters."""
-        found: set[bytes] = set()
-        for name in tablet.files:
-            content = next((raw for host in self._voting(tablet) if (raw := content_on(host, name)) is not None), None)
-            if content is not None:
-                found |= {entry.value for entry in decoded(content)}
+        found: list[Entry] = []
+        for ref in map(tablet.ref, tablet.files):
+            found += next((some for host in self._voting(tablet) if (some := entries_on(host, ref)) is not None), [])
         return found
 
     def _voting(self, tablet: ReplicatedTablet) -> list[Host]:

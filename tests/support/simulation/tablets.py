@@ -18,6 +18,9 @@ from bookkeeper.storage.volume import Volume
 from tests.support.simulation.host_disk import is_of_host
 from tests.support.simulation.primitives import kernel
 
+MAGIC = b"PAR1"
+"""The beginning of a Parquet file."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -44,9 +47,12 @@ class Frozen:
 
 
 class Segments:
-    """Segment files on Volumes: written whole or not at all. Those on hosts are real files."""
+    """Segment files on Volumes: written whole or not at all. Those on hosts are real files. ``parsed``: contents that
+    imports have made.
+    """
 
     files: dict[str, list[Entry]] = {}  # noqa: RUF012 - one world at a time
+    parsed: dict[bytes, list[Entry]] = {}  # noqa: RUF012
     made: int = 0
 
 
@@ -187,27 +193,30 @@ class SimTabletData:
         self.frozen = None
 
 
-def host_entries(volume: Volume, ref: SegmentRef) -> list[Entry]:
-    """The records of a segment on a host's disk, where it is a real file: it may be damaged, late or gone."""
-    return decoded(volume.read_range(ref.uri, 0, volume.size(ref.uri)))
-
-
-def decoded(content: bytes) -> list[Entry]:
-    """The records of a segment file on a host's disk."""
-    found: list[Entry] = pickle.loads(content)
-    return found
-
-
 def entries_in(volume: Volume, ref: SegmentRef) -> list[Entry]:
-    """The records of a segment, numbered as in the tablet that has this reference. Files of imports are real ones."""
-    if is_of_host(volume):
-        return host_entries(volume, ref)
-    known = Segments.files.get(ref.uri)
+    """The records of a segment, numbered as in the tablet that has this reference."""
+    known = None if is_of_host(volume) else Segments.files.get(ref.uri)
     if known is None:
-        segment = Segment(volume, replace(ref, shift=0), BlockCache(0, readers=0))
-        known = [e for number in range(segment.block_count) for e in numbered(segment.block(number).batch)]
-        Segments.files[ref.uri] = known
+        known = read_entries(volume, replace(ref, shift=0))
+        if not is_of_host(volume):
+            Segments.files[ref.uri] = known
     return [replace(entry, seq=entry.seq + ref.shift) for entry in known] if ref.shift else known
+
+
+def read_entries(volume: Volume, ref: SegmentRef) -> list[Entry]:
+    """The records of a file, as they are numbered in it: it may be damaged, late or gone. Those that imports make are
+    segments of the product.
+    """
+    content = bytes(volume.read_range(ref.uri, 0, volume.size(ref.uri)))
+    if not content.startswith(MAGIC):
+        found: list[Entry] = pickle.loads(content)
+        return found
+    if content not in Segments.parsed:
+        segment = Segment(volume, ref, BlockCache(0, readers=0))
+        Segments.parsed[content] = [
+            entry for number in range(segment.block_count) for entry in numbered(segment.block(number).batch)
+        ]
+    return Segments.parsed[content]
 
 
 def numbered(batch: pa.RecordBatch) -> list[Entry]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from tests.support.simulation.cluster import Cluster
 from tests.support.simulation.disk import Disk
 from tests.support.simulation.host_disk import HostDisks
 from tests.support.simulation.hosts import Host
-from tests.support.simulation.imports import GIVEN, Newborns
+from tests.support.simulation.imports import GIVEN, Newborns, named_in
 from tests.support.simulation.kernel import STEPS_MAX, Kernel, Process, StuckError, Task
 from tests.support.simulation.ledger import Ledger
 from tests.support.simulation.network import Net, Network
@@ -113,7 +113,7 @@ class World(Users):
         cluster = Cluster(self, name, settings, SimTable(self.kernel), SimCoordination(self.kernel, name))
         cluster.table.owned_by(settings.instance.instance_id)
         cluster.table.on_put = self._judge_put
-        cluster.table.on_row = cluster.replicas.row_put
+        cluster.table.on_row = lambda key, columns: self._judge_row(cluster, key, columns)
         self.clusters[name] = cluster
         self.promises[name] = Promises()
         return cluster
@@ -259,6 +259,11 @@ class World(Users):
             if peer is not None:
                 self.ledger.finished(keys.parse_repl_row(key), target, peer.instance, rank - 1)
 
+    def _judge_row(self, cluster: Cluster, key: bytes, columns: Collection[Column]) -> None:
+        """A row of the books was written."""
+        cluster.replicas.row_put(key, columns)
+        named_in(cluster, key, columns)
+
     def judge_deletion(self, volume: Volume, file: str) -> None:
         """A log or a segment goes now."""
         cluster = self.cluster_at(root_of(volume))
@@ -345,7 +350,7 @@ def simulation(directory: Path, seed: int = 0) -> Iterator[World]:
     kernel = Kernel(rng)
     world = World(directory, kernel, Ledger(), ASSIGNERS[seed % 2])
     Running.kernel, Net.now = kernel, Network()
-    Segments.files, Segments.made, Newborns.blocks = {}, 0, {}
+    Segments.files, Segments.parsed, Segments.made, Newborns.blocks = {}, {}, 0, {}
     Disk.clear()
     HostDisks.clear()
     HostDisks.saved = lambda path: world.of_host(path, lambda laws, host: laws.saved(host, path))
