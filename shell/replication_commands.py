@@ -190,9 +190,9 @@ def _status_record(found: TargetStatus) -> Record:
     }
 
 
-def _short_file(uri: str) -> str:
+def _short_file(name: str) -> str:
     """The last two parts of a URI: the session that wrote the file, and its number."""
-    return "/".join(uri.rsplit("/", 2)[-2:])
+    return "/".join(name.rsplit("/", 2)[-2:])
 
 
 @replication.command()

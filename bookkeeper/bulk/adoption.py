@@ -43,6 +43,6 @@ def check_files(volume: Volume, refs: Sequence[SegmentRef]) -> None:
     CorruptionError.
     """
     for ref in refs:
-        if not volume.exists(ref.uri):
-            raise NotFoundError(f"there is no segment {ref.uri}")
+        if not volume.exists(ref.name):
+            raise NotFoundError(f"there is no segment {ref.name}")
         Segment(volume, ref, BlockCache(0, readers=0)).check()

@@ -33,7 +33,7 @@ def segment_entry(ref: SegmentRef) -> SegmentEntry:
 def segment_ref(name: str, entry: SegmentEntry) -> SegmentRef:
     """A segment as storage opens it; inverse of :func:`segment_entry`."""
     return SegmentRef(
-        uri=name,
+        name=name,
         group=entry.group,
         records=entry.records,
         bytes=entry.size_bytes,

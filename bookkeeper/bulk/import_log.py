@@ -69,7 +69,7 @@ class ImportLogs:
         found = {}
         for extent, writer in self._writers.items():
             writer.sync()
-            found[extent] = ImportedLog(writer.uri, writer.offset, writer.position, self.header.created_time_ms)
+            found[extent] = ImportedLog(writer.name, writer.offset, writer.position, self.header.created_time_ms)
         self.abandon()
         return found
 

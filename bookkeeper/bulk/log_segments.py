@@ -58,7 +58,7 @@ def longest(column: pa.Array) -> int:
 class LogSegment:
     """One file by its name on the Volume; ``entry`` describes all of its rows."""
 
-    uri: str
+    name: str
     entry: SegmentEntry
     sha256: str
 
@@ -89,7 +89,7 @@ class SegmentedLog:
                 "groups": {group.name: [b64encode(f).decode() for f in group.families] for group in self.groups},
                 "lengths": {"row": self.lengths.row, "column": self.lengths.column, "value": self.lengths.value},
                 "segments": [
-                    [segment.uri, segment.entry.encode().decode(), segment.sha256] for segment in self.segments
+                    [segment.name, segment.entry.encode().decode(), segment.sha256] for segment in self.segments
                 ],
             },
         )
@@ -135,8 +135,8 @@ def name_log_segments(
     """Name the segments with a log's records beside it, durable on return; ``hold`` makes the log hold them first. They
     have another holder meanwhile. Raises OSError, TransientError.
     """
-    hold(log, [ref.uri for ref in refs])
-    segments = tuple(LogSegment(ref.uri, segment_entry(ref), sha256_of(volume, ref.uri)) for ref in refs)
+    hold(log, [ref.name for ref in refs])
+    segments = tuple(LogSegment(ref.name, segment_entry(ref), sha256_of(volume, ref.name)) for ref in refs)
     named = tuple(LocalityGroup(name, tuple(sorted(families))) for name, families in sorted(groups.groups.items()))
     segmented = SegmentedLog(records, named, lengths, segments)
     volume.create_once(log + MANIFEST_SUFFIX, segmented.encode(log))

@@ -26,7 +26,7 @@ BYTES_MAX = 1 << 30
 
 def encode_segments(refs: Sequence[SegmentRef]) -> dict[str, Any]:
     """Segments by the names of their files."""
-    return {ref.uri.rpartition("/")[2]: segment_entry(ref).encode().decode() for ref in refs}
+    return {ref.name.rpartition("/")[2]: segment_entry(ref).encode().decode() for ref in refs}
 
 
 def decode_segments(fields: Mapping[str, Any], directory: str) -> list[SegmentRef]:

@@ -24,7 +24,7 @@ def in_written_order(volume: Volume, refs: Sequence[SegmentRef]) -> Iterator[pa.
     """The records in batches. Raises CorruptionError, UnavailableError, and DeclinedError for segments of no import."""
     for chunk in chunks_of(refs):
         if sum(ref.records for ref in chunk) > 2 * CHUNK_RECORDS or sum(ref.bytes for ref in chunk) > 2 * CHUNK_BYTES:
-            raise DeclinedError(f"{len(chunk)} segments, {chunk[0].uri} first, are not those of one part of an import")
+            raise DeclinedError(f"{len(chunk)} segments, {chunk[0].name} first, are not those of one part of an import")
         yield _records(volume, chunk)
 
 
@@ -49,7 +49,7 @@ def _records(volume: Volume, chunk: Sequence[SegmentRef]) -> pa.RecordBatch:
         order = np.argsort(numbers, kind="stable")
         ordered = entries.take(pa.array(order))
     except (pa.ArrowException, ValueError) as error:
-        raise DeclinedError(f"the segments of {chunk[0].uri} can't be put in order: {error}") from error
+        raise DeclinedError(f"the segments of {chunk[0].name} can't be put in order: {error}") from error
     if (np.diff(numbers[order]) < 1).any():
-        raise DeclinedError(f"the segments of {chunk[0].uri} hold records of the same number")
+        raise DeclinedError(f"the segments of {chunk[0].name} hold records of the same number")
     return to_records(ordered)

@@ -148,7 +148,7 @@ class Leadership:
         return Now(
             self.clock.boot_ns(),
             self.clock.wall_ms(),
-            lambda uri: (session := self.tservers.session_of(uri)) is not None and session not in live,
+            lambda name: (session := self.tservers.session_of(name)) is not None and session not in live,
             self.cycle.books.snapshot.held_back,
         )
 

@@ -160,10 +160,10 @@ class MasterSource:
             reasons.held(row)
         volume = lead.tservers.volume
         sizes = {
-            uri: size for uri in {*(log.uri for log in logs), *marked} if (size := size_of(volume, uri)) is not None
+            name: size for name in {*(log.name for log in logs), *marked} if (size := size_of(volume, name)) is not None
         }
-        there = [log for log in logs if log.uri in sizes]
-        return tuple(reasons.retained(there, sizes, live, [uri for uri in marked if uri in sizes]))
+        there = [log for log in logs if log.name in sizes]
+        return tuple(reasons.retained(there, sizes, live, [name for name in marked if name in sizes]))
 
     def hosts(self) -> tuple[HostInfo, ...]:
         """See :class:`bookkeeper.monitor.observation.Source`."""

@@ -68,8 +68,8 @@ def problems(lead: Leadership) -> dict[str, str]:
         facts["last_cycle_error"] = health.last_error
     for name, error in sorted(dict(lead.errors).items()):
         facts[f"last_{name}_error"] = error
-    for uri, problem in sorted(dict(lead.cycle.recovery.problems).items()):
-        facts[f"{NEEDS_HELP} log {uri}"] = f"{problem}; {RESTORE}"
+    for name, problem in sorted(dict(lead.cycle.recovery.problems).items()):
+        facts[f"{NEEDS_HELP} log {name}"] = f"{problem}; {RESTORE}"
     for row, problem in sorted(dict(lead.cycle.placement.problems).items()):
         facts[f"{NEEDS_HELP} tablet {row!r}"] = problem
     for row, warning in sorted(dict(lead.cycle.placement.warnings).items()):

@@ -212,6 +212,6 @@ def age(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def short(uri: str) -> str:
+def short(name: str) -> str:
     """The last two parts of a URI: the file and its directory."""
-    return "/".join(uri.rsplit("/", 2)[-2:])
+    return "/".join(name.rsplit("/", 2)[-2:])

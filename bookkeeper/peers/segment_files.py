@@ -50,11 +50,11 @@ def missing_parts(
     """
     for number, (segment, start) in enumerate(zip(transfer.log.segments, received_bytes, strict=True)):
         try:
-            while part := transfer.volume.read_range(segment.uri, start, part_bytes):
+            while part := transfer.volume.read_range(segment.name, start, part_bytes):
                 yield SegmentPart(token, stream, number, start, part)
                 start += len(part)
         except OSError as error:
-            raise DeclinedError(f"{segment.uri} can't be read: {error}") from error
+            raise DeclinedError(f"{segment.name} can't be read: {error}") from error
 
 
 def is_about_form(error: BookkeeperError) -> bool:

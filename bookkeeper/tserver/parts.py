@@ -270,7 +270,7 @@ class Parts:
             "segments": str(sum(len(tablet.data.segments) for tablet in tablets)),
             "flushes": str(self.tablets.flusher.flushes_done),
             "merges": str(self.tablets.compactor.merges_done),
-            "wal": self.writing.path.wal_uri,
+            "wal": self.writing.path.wal_name,
             "queued_bytes": str(self.writing.committer.queued_bytes),
             "config_generation": str(self.writing.path.context.view.generation),
             "books_updates": str(self.writing.bookkeeper.updates_written),

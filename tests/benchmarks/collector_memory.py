@@ -77,7 +77,7 @@ class MadeBooks:
         self.are_there = False
         self.written = 0
 
-    def uri(self, number: int) -> str:
+    def name(self, number: int) -> str:
         """The name of a log."""
         return f"{log_directory(self._case.session(number))}/{number % LOGS_OF_SESSION + 1:06d}.wal"
 
@@ -118,9 +118,9 @@ class MadeBooks:
         if start == keys.REPL_PREFIX:
             done, needed = keys.done_column(TARGET), keys.needed_column(TARGET)
             cells = {done: Cell(5, b"")} | ({} if moment in ("complete", "marked") else {needed: Cell(5, b"")})
-            return (Row(keys.repl_row(self.uri(number)), cells) for number in files)
+            return (Row(keys.repl_row(self.name(number)), cells) for number in files)
         if start == keys.DEL_PREFIX and moment == "marked":
-            return (Row(keys.del_row(self.uri(number)), {keys.DEL: Cell(1, b"")}) for number in files)
+            return (Row(keys.del_row(self.name(number)), {keys.DEL: Cell(1, b"")}) for number in files)
         return iter(())
 
     def compact(self) -> None:
@@ -143,7 +143,7 @@ class MadeBooks:
                 if len(cells) >= PART_CELLS:
                     yield Row(key, cells)
                     cells = {}
-                cells[keys.repl_column(self.uri(number))] = Cell(2**62, b"")
+                cells[keys.repl_column(self.name(number))] = Cell(2**62, b"")
             yield Row(key, cells)
 
 

@@ -78,7 +78,7 @@ def _write_log(settings: Settings, name: str, blocks: int, block_target: BlockTa
         writer.append([Block(placed, payloads[number % len(payloads)])])
     writer.sync()
     writer.seal()
-    return writer.uri
+    return writer.name
 
 
 def _seconds(run: Callable[[], object]) -> float:

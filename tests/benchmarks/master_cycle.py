@@ -63,12 +63,12 @@ def _fill(ground: Ground, extents: list[Extent], files: int, target: Target) -> 
     rows = [keys.tablet_row(extent.table_id, extent.end_row) for extent in extents]
     puts: list[RowPut] = []
     for number in range(1, files + 1):
-        uri = _log(SESSION, number)
+        name = _log(SESSION, number)
         status = _status(number, True, NEEDED)
         status.shares.extend(values.encode_shares([TargetShare(target.key, NEEDED - 10, NEEDED * 110)]))
         value = values.encode_status(status)
         users = [rows[(number + step) % TABLETS] for step in range(TABLETS_OF_FILE)]
-        puts += [RowPut(row, {keys.repl_column(uri): value}) for row in users]
+        puts += [RowPut(row, {keys.repl_column(name): value}) for row in users]
         if len(puts) >= BATCH_ROWS or number == files:
             ground.metadata.put(puts, keys.closed_rank(NEEDED))
             puts = []
@@ -121,10 +121,10 @@ def _seconds(work: Callable[[], None]) -> float:
 
 def _quick_ms(ground: Ground, books: Books, session: str, row: bytes) -> float:
     """A needed offset is written, then the session is looked at twice, as after a nudge."""
-    uri = _log(session, 1)
+    name = _log(session, 1)
     times = []
     for needed in range(1, 40):
-        put = RowPut(row, {keys.repl_column(uri): values.encode_status(_status(1, False, needed))})
+        put = RowPut(row, {keys.repl_column(name): values.encode_status(_status(1, False, needed))})
         ground.metadata.put([put], keys.needed_rank(needed))
         start = time.perf_counter()
         for _ in range(2):
@@ -153,7 +153,7 @@ def measure(
     session = ground.coordination.open_session("master", "localhost:2")
     reign = campaign(ground.coordination, session)
     assert isinstance(reign, Reign)
-    owners = Owners(lambda uri: uri.rsplit("/", 2)[1], {live.session_id})
+    owners = Owners(lambda name: name.rsplit("/", 2)[1], {live.session_id})
     queue = PeerQueue(4_000)
     volume = open_volume(ground.settings)
     stores = ReignStores(ground.metadata, reign, ground.coordination)

@@ -68,7 +68,7 @@ class Case:
     logs_of_session: int = LOGS_OF_SESSION
     apart: int = 1
 
-    def uri(self, number: int) -> str:
+    def name(self, number: int) -> str:
         """The name of an outstanding log."""
         session, log = divmod(number * self.apart, self.logs_of_session)
         return f"wal/tserver-1-{session:08x}/{log + 1:06d}.wal"
@@ -147,7 +147,7 @@ class MadeRows:
                 if len(cells) == PART_CELLS:
                     yield Row(key, cells)
                     cells = {}
-                cells[Column("repl", self._case.uri(number).encode())] = Cell(2**62 + NEEDED + number, value)
+                cells[Column("repl", self._case.name(number).encode())] = Cell(2**62 + NEEDED + number, value)
             cells |= {keys.PREV_ROW: Cell(1, values.encode_prev_row(prev)), keys.DIR: Cell(1, b"t-%d" % place)}
             yield Row(key, cells)
 
@@ -165,7 +165,7 @@ class MadeRows:
                 status = _status(number)
                 status.shares.extend(self._shares(number))
                 if before:
-                    status.barriers.add(offset=offset, file=self._case.uri(before), until_offset=until)
+                    status.barriers.add(offset=offset, file=self._case.name(before), until_offset=until)
                     self.barriers += 1
                 yield number, status.SerializeToString(deterministic=True)
                 before = number
@@ -182,7 +182,7 @@ class MadeRows:
                 cells[self._done] = _finished(NEEDED + number)
             elif number % 2:
                 cells[self._done] = half
-            yield Row(keys.repl_row(self._case.uri(number)), cells)
+            yield Row(keys.repl_row(self._case.name(number)), cells)
 
 
 def _status(number: int) -> combiners.ReplicationStatus:
@@ -266,7 +266,7 @@ def measure(case: Case, directory: Path) -> Found:
     target = ground.enable("1")
     reign = campaign(ground.coordination, ground.coordination.open_session("master", "localhost:2"))
     assert isinstance(reign, Reign)
-    owners = Owners(lambda uri: uri.rsplit("/", 2)[1], ())
+    owners = Owners(lambda name: name.rsplit("/", 2)[1], ())
     store = MadeRows(case, target.key)
     volume, queue = open_volume(ground.settings), PeerQueue(4_000)
     homes = open_homes(ground.metadata, volume)

@@ -76,8 +76,8 @@ class Ingest:
 
 
 def ingest_rates(hosts: HostProcesses, name: str, batches: int) -> tuple[float, float]:
-    """Batches a second without a join, and while a host joins. A reader asks how far a host is after each batch of both,
-    and both are long enough for flushes, which go to hosts, too.
+    """Batches a second without a join, and while a host joins. After each batch of both a reader asks how far a host
+    is, and both are long enough for flushes, which go to hosts, too.
     """
     ingest = Ingest(hosts)
     began = time.perf_counter()

@@ -100,13 +100,13 @@ class _Write:
 
 
 class _NoBooks:
-    def before_append(self, wal_uri: str, blocks: object) -> None:
+    def before_append(self, wal_name: str, blocks: object) -> None:
         """Nothing to keep."""
 
-    def synced(self, wal_uri: str, offset: int, position: int) -> None:
+    def synced(self, wal_name: str, offset: int, position: int) -> None:
         """Nothing to keep."""
 
-    def rolled(self, wal_uri: str, seal: Seal) -> None:
+    def rolled(self, wal_name: str, seal: Seal) -> None:
         """Nothing to keep."""
 
 

@@ -262,7 +262,7 @@ def test_files_go_when_everything_has_arrived_and_the_peer_forgets_their_streams
 
     def nothing_is_left() -> bool:
         rows = list(west.ground.metadata.scan(keys.TABLETS_START, keys.TABLETS_STOP, ("repl", "log")))
-        named = {uri for row in rows for column in row.cells for uri in logs if column.qualifier == uri.encode()}
+        named = {name for row in rows for column in row.cells for name in logs if column.qualifier == name.encode()}
         return not named and not west.ground.logs_of(victim)
 
     wait_until(nothing_is_left, "the dead tserver's logs gone")
@@ -276,9 +276,9 @@ def _sessions(west: Cluster) -> set[str]:
 
 
 def _books_of(west: Cluster, logs: list[str]) -> list[bytes]:
-    return [uri.encode() for uri in logs if west.ground.metadata.get(keys.repl_row(uri)) is not None]
+    return [name.encode() for name in logs if west.ground.metadata.get(keys.repl_row(name)) is not None]
 
 
 def _received_of(east: Cluster, logs: list[str]) -> list[bytes]:
     rows = east.ground.metadata.scan(*keys.section(keys.RECV_PREFIX))
-    return [row.key for row in rows if any(uri in row.key.decode() for uri in logs)]
+    return [row.key for row in rows if any(name in row.key.decode() for name in logs)]

@@ -172,7 +172,7 @@ def test_a_retry_ships_it_behind_what_followed_it(manual: Pair) -> None:
 
 def logged(east: LocalCluster) -> list[bytes]:
     """Rows in the present log of the peer's tserver, in order."""
-    blocks = [at.load() for at in read_headers(east.volume, east.tserver.parts.writing.path.wal_uri)]
+    blocks = [at.load() for at in read_headers(east.volume, east.tserver.parts.writing.path.wal_name)]
     return [row for block in blocks for row in block.batch().column("row").to_pylist()]
 
 
@@ -187,12 +187,12 @@ def test_a_blocking_range_may_be_tried_at_once(tmp_path: Path) -> None:
         with nothing_leaves(west):
             for row, value in rows.items():
                 west.put("t", row, value)
-            uri = west.tserver.parts.writing.path.wal_uri
-            whole = west.path(uri).read_bytes()
-            damage(uri, 3, root=west.directory)
+            name = west.tserver.parts.writing.path.wal_name
+            whole = west.path(name).read_bytes()
+            damage(name, 3, root=west.directory)
         blocking = listed(west, "blocking")
         assert blocking.error_code == "corruption"
-        with west.path(uri).open("r+b") as log:
+        with west.path(name).open("r+b") as log:
             log.write(whole)
         assert west.client.replication.retry_range(blocking.range_id)
         assert not west.client.replication.wait("t", timeout_ms=LIMIT_MS)
@@ -213,7 +213,7 @@ def test_damage_in_a_log_is_passed_and_what_is_whole_behind_it_arrives(auto: Pai
     with nothing_leaves(west):
         for number in range(5):
             west.put("t", b"%d" % number, b"v")
-        damage(west.tserver.parts.writing.path.wal_uri, 3, root=west.directory)
+        damage(west.tserver.parts.writing.path.wal_name, 3, root=west.directory)
     arrived(east, {b"%d" % number: b"v" for number in (0, 1, 3, 4)})
     held = listed(west, "held")
     assert (held.error_code, held.blocks.first, held.blocks.last) == ("corruption", 3, 3)

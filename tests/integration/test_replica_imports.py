@@ -62,7 +62,7 @@ def adopt(world: Hosts, host: str, request: AdoptRequest) -> None:
 def end(world: Hosts, request: AdoptRequest) -> None:
     """The import's own files go."""
     for segment in request.segments:
-        world.ground.path(segment.uri).unlink()
+        world.ground.path(segment.name).unlink()
 
 
 def test_an_import_is_on_all_hosts_and_survives_the_leader(world: Hosts) -> None:
@@ -89,13 +89,13 @@ def test_the_put_that_names_an_import_brings_the_status_of_its_log(world: Hosts)
     request = prepared_import(world.ground, extent, BATCH, TARGET)
     assert request.log is not None
     adopt(world, "host1", request)
-    status = status_of(world.ground, extent, request.log.uri)
+    status = status_of(world.ground, extent, request.log.name)
     assert status is not None
     assert (status.state, status.replication_needed_offset, status.created_time) == (CLOSED, 2, 9)
     row = world.ground.metadata.get(keys.tablet_row(extent.table_id, extent.end_row))
     assert row is not None
-    assert row.cells[keys.repl_column(request.log.uri)].rank == row.cells[keys.FLUSH].rank
-    assert flush_of(world.ground, extent).last_wals == ((request.log.uri, request.log.offset),)
+    assert row.cells[keys.repl_column(request.log.name)].rank == row.cells[keys.FLUSH].rank
+    assert flush_of(world.ground, extent).last_wals == ((request.log.name, request.log.offset),)
 
 
 def has_import(world: Hosts, host: str, extent: Extent, request: AdoptRequest) -> bool:

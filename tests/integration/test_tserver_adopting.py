@@ -75,8 +75,8 @@ def _import(west: Ground, extent: Extent, batch: pa.RecordBatch = BATCH, target:
     stream = StreamKey(own_id, name_at(directory, west.settings.directory), extent.table_id, extent.table_id, 0)
     cell = keys.recv_cell(stream)
     west.metadata.put([RowPut(cell.key, {cell.column: Received(0).encode()})], keys.recv_rank(0, False))
-    put_holds(west.metadata, HOLD, [ref.uri for ref in refs])
-    segments = tuple(ImportedSegment(ref.uri, segment_entry(ref).encode()) for ref in refs)
+    put_holds(west.metadata, HOLD, [ref.name for ref in refs])
+    segments = tuple(ImportedSegment(ref.name, segment_entry(ref).encode()) for ref in refs)
     if target is None:
         return AdoptRequest(extent, stream, segments)
     block_targets = [BlockTarget(target.key, target.groups)]
@@ -97,7 +97,7 @@ def _import(west: Ground, extent: Extent, batch: pa.RecordBatch = BATCH, target:
 
 def _end(west: Ground, request: AdoptRequest) -> None:
     """The import holds its files no more."""
-    end_holds(west.metadata, HOLD, [segment.uri for segment in request.segments])
+    end_holds(west.metadata, HOLD, [segment.name for segment in request.segments])
 
 
 def test_imported_records_show_and_survive_the_server(west: Ground) -> None:
@@ -193,17 +193,17 @@ def test_what_is_imported_into_a_replicated_table_is_in_the_books_when_it_shows(
     request = _import(west, extent, target=target)
     log = request.log
     assert log is not None
-    assert status_of(west, extent, log.uri) is None
+    assert status_of(west, extent, log.name) is None
     west.tserver(node).adopt_segments(request)
     assert west.scan(node, extent) == IMPORTED
-    status = status_of(west, extent, log.uri)
+    status = status_of(west, extent, log.name)
     assert status is not None, "R12: an import shows before it is in the books"
     assert (status.state, status.replication_needed_offset, status.created_time) == (CLOSED, 2, 9)
-    (block,) = west.blocks_of(log.uri)
+    (block,) = west.blocks_of(log.name)
     assert block.batch().equals(BATCH)
     assert [block_target_from_pb(block_target).target for block_target in block.header.block_targets] == [target.key]
     west.tserver(node).adopt_segments(request)
-    assert status_of(west, extent, log.uri) == status
+    assert status_of(west, extent, log.name) == status
 
 
 def test_r24_an_import_has_its_place_between_what_was_written_before_and_later(west: Ground) -> None:
@@ -214,7 +214,7 @@ def test_r24_an_import_has_its_place_between_what_was_written_before_and_later(w
     log = request.log
     assert log is not None
     west.tserver(node).adopt_segments(request)
-    status = status_of(west, extent, log.uri)
+    status = status_of(west, extent, log.name)
     assert status is not None
     (wal,) = west.logs_of(node)
     assert [(b.offset, b.file, b.until_offset) for b in status.barriers] == [(1, wal, before.last_offset)], (
@@ -222,10 +222,10 @@ def test_r24_an_import_has_its_place_between_what_was_written_before_and_later(w
     )
     west.write(node, extent, records([(b"a", b"after")]))
     after = own_blocks(west, node)[-1]
-    assert [(place.file, place.offset) for place in after.header.after] == [(log.uri, 2)]
+    assert [(place.file, place.offset) for place in after.header.after] == [(log.name, 2)]
     found = status_of(west, extent, wal)
     assert found is not None
-    assert [(b.offset, b.file) for b in found.barriers] == [(after.first_offset, log.uri)]
+    assert [(b.offset, b.file) for b in found.barriers] == [(after.first_offset, log.name)]
     assert after.header.first_seq == before.header.first_seq + 1 + 2, "numbers are in the same order"
 
 
@@ -238,7 +238,7 @@ def test_r24_the_place_of_an_import_is_known_to_the_next_holder(west: Ground) ->
     west.write(other, extent, records([(b"a", b"after")]))
     (block,) = own_blocks(west, other)
     assert request.log is not None
-    assert [(place.file, place.offset) for place in block.header.after] == [(request.log.uri, 2)]
+    assert [(place.file, place.offset) for place in block.header.after] == [(request.log.name, 2)]
     assert block.header.first_seq == 4
     other.stop()
 
@@ -274,7 +274,7 @@ def test_what_can_t_be_taken_changes_nothing(west: Ground) -> None:
     with pytest.raises(NotServingError):
         west.tserver(node).adopt_segments(AdoptRequest(elsewhere, request.stream, request.segments))
     assert west.scan(node, extent) == {}
-    assert files_of(west, extent) == {segment.uri for segment in request.segments}
+    assert files_of(west, extent) == {segment.name for segment in request.segments}
     west.tserver(node).adopt_segments(request)
     assert west.scan(node, extent) == IMPORTED
 
@@ -284,7 +284,7 @@ def test_a_tablet_names_files_where_they_were_made_and_the_collector_alone_delet
     request = _import(west, extent)
     west.tserver(node).adopt_segments(request)
     _end(west, request)
-    given = {segment.uri for segment in request.segments}
+    given = {segment.name for segment in request.segments}
     assert named_in(west, extent) == given
     assert not held_files(west.metadata), "a file is held when its tablet names it"
     compactor, tablet = parts_of(node, extent)
@@ -302,12 +302,12 @@ def ordered_when_the_import_is_over(west: Ground) -> None:
     node, extent = quiet_tablet(west)
     request = _import(west, extent)
     _end(west, request)
-    put_holds(west.metadata, keys.taking_column("other", "order"), [segment.uri for segment in request.segments])
+    put_holds(west.metadata, keys.taking_column("other", "order"), [segment.name for segment in request.segments])
     with must_raise(UnavailableError, "R17: a tablet takes a file that nothing held", match="nothing holds"):
         west.tserver(node).adopt_segments(request)
     assert named_in(west, extent) == set()
     for segment in request.segments:
-        assert holders_of(west.metadata, segment.uri) == {"location"}, "a refused order leaves a hold"
+        assert holders_of(west.metadata, segment.name) == {"location"}, "a refused order leaves a hold"
 
 
 def test_r17_a_file_whose_holders_are_gone_is_not_taken(west: Ground) -> None:
@@ -335,7 +335,7 @@ def test_r4_a_server_that_dies_keeps_its_hold_while_its_put_may_be_in_flight(
     with pytest.raises(CrashError):
         node.process.parts.bulk.loader.adopt(request)
     metadata.die_at(10**6, False)
-    (name,) = (segment.uri for segment in request.segments)
+    (name,) = (segment.name for segment in request.segments)
     is_named = name in named_in(west, extent)
     assert is_named is (write != "hold" and (behind or write != "put"))
     holds = (write != "hold" or behind) and (write != "end of the hold" or not behind)

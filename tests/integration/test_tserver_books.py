@@ -141,8 +141,8 @@ def test_r1_a_flush_that_arrives_after_the_next_holder_flushed_changes_nothing(w
         late = pool.submit(west.tserver(old).flush_tablet, extent)
         assert reached.wait(30)
         old.lose_session()
-        for uri in west.logs_of(old):
-            recover(west.volume, uri)
+        for name in west.logs_of(old):
+            recover(west.volume, name)
         new = west.local()
         west.assign(new, extent)
         west.write(new, extent, records([(b"b", b"2")]))

@@ -58,7 +58,7 @@ def test_a_compaction_leaves_one_segment_and_what_is_shown(west: Ground) -> None
     state = flush_of(west, extent)
     assert state.flush_id > before.flush_id
     assert [(ref.records, ref.flush_id) for ref in tablet.data.segments] == [(3, state.flush_id)]
-    assert state.segments == tuple(ref.uri for ref in tablet.data.segments)
+    assert state.segments == tuple(ref.name for ref in tablet.data.segments)
     assert west.scan(node, extent) == expected
     assert compactor.clear(tablet)
     assert named_in(west, extent) == set(state.segments)
@@ -72,12 +72,12 @@ def test_what_is_dead_when_a_tablet_comes_to_rest_elsewhere_goes_too(west: Groun
     west.tserver(node).flush_tablet(extent)
     compactor, tablet = parts_of(node, extent)
     assert compactor.clear(tablet)
-    dead = replace(tablet.data.segments[0], uri="dead.parquet")
-    put = RowPut(tablet.row, {keys.segment_column(dead.uri): segment_entry(dead).encode()})
+    dead = replace(tablet.data.segments[0], name="dead.parquet")
+    put = RowPut(tablet.row, {keys.segment_column(dead.name): segment_entry(dead).encode()})
     west.metadata.put([put], dead.flush_id)
     other = move(west, node, extent)
-    wait_until(lambda: dead.uri not in named_in(west, extent), "no dead cells")
-    assert marks_in(west) == {dead.uri}
+    wait_until(lambda: dead.name not in named_in(west, extent), "no dead cells")
+    assert marks_in(west) == {dead.name}
     assert west.scan(other, extent) == expected
     other.stop()
 
@@ -169,16 +169,16 @@ def test_a_tablet_that_leaves_takes_its_compaction_along(west: Ground) -> None:
     expected = fill(west, node, extent)
     compactor, tablet = parts_of(node, extent)
     west.tserver(node).flush_tablet(extent)
-    uris = [ref.uri for ref in tablet.data.segments]
-    written = tablet.data.write_merged(uris, 1, 0, drop_deletes=False, check_continue=lambda: None)
+    names = [ref.name for ref in tablet.data.segments]
+    written = tablet.data.write_merged(names, 1, 0, drop_deletes=False, check_continue=lambda: None)
     west.tserver(node).unload_tablet(extent, 1, False)
     state = flush_of(west, extent)
     with pytest.raises(NotServingError):
-        compactor._install(tablet, set(uris), written, 0)
+        compactor._install(tablet, set(names), written, 0)
     with pytest.raises(NotServingError):
         compactor.compact(tablet)
     assert flush_of(west, extent) == state
-    assert files_of(west, extent) == set(uris)
+    assert files_of(west, extent) == set(names)
     west.assign(other, extent)
     assert west.scan(other, extent) == expected
     node.stop()
@@ -191,8 +191,8 @@ def test_who_holds_a_tablet_no_more_calls_nothing_corrupt(west: Ground) -> None:
     west.assign(node, extent)
     fill(west, node, extent)
     west.tserver(node).flush_tablet(extent)
-    for uri in files_of(west, extent):
-        west.path(uri).unlink()
+    for name in files_of(west, extent):
+        west.path(name).unlink()
     node.lose_session()
     with pytest.raises(TransientError):
         west.scan(node, extent)
@@ -215,7 +215,7 @@ def test_what_is_due_and_what_is_asked_for_is_compacted_by_itself(west: Ground) 
     assert ticket > 0
     wait_until(lambda: west.tserver(node).compact_tablet(extent, ticket) == 0, "the requested compaction")
     assert [ref.records for ref in tablet.data.segments] == [3]
-    wait_until(lambda: named_in(west, extent) == {ref.uri for ref in tablet.data.segments}, "no dead cells")
+    wait_until(lambda: named_in(west, extent) == {ref.name for ref in tablet.data.segments}, "no dead cells")
     other = move(west, node, extent)
     assert west.tserver(other).compact_tablet(extent, ticket) == 0, (
         "a finished request is finished for every holder of the tablet"
@@ -350,7 +350,7 @@ def test_a_corrupt_segment_is_left_as_it_is_and_the_server_goes_on(west: Ground)
         west.tserver(node).flush_tablet(extent)
     compactor, tablet = parts_of(node, bad)
     tablet._data = TabletData(bad, tablet.data.groups, tablet.data._volume, tablet.data.directory, tablet.data.segments)
-    west.path(tablet.data.segments[0].uri).write_bytes(b"")
+    west.path(tablet.data.segments[0].name).write_bytes(b"")
     for extent in (bad, good):
         compactor.request(node.process.parts.tablets.registry.serving(extent), 0)
     _, healthy = parts_of(node, good)

@@ -74,7 +74,7 @@ def cut_compaction(west: Ground, table_id: str, write: int, behind: bool) -> boo
     assert named_in(west, extent) == set(state.segments) <= files_of(west, extent)
     holding = Holding(keys.first_flush_id(tablet.serial), state.flush_id)
     left = files_of(west, extent) - set(state.segments) - marks_in(west)
-    assert all(is_orphan_segment(path_of(uri).name, holding) for uri in left), "a file that nobody will delete"
+    assert all(is_orphan_segment(path_of(name).name, holding) for name in left), "a file that nobody will delete"
     other.stop()
     return is_cut
 

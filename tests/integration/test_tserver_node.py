@@ -116,7 +116,7 @@ def test_properties_of_a_table_are_obeyed_as_soon_as_they_are_confirmed(west: Gr
     assert logged == [b"a"]
     west.tserver(node).flush_tablet(extent)
     (segment,) = node.process.parts.tablets.registry.serving(extent).data.segments
-    footer = pq.read_metadata(west.path(segment.uri))
+    footer = pq.read_metadata(west.path(segment.name))
     assert footer.row_group(0).column(0).compression == "ZSTD"
     node.stop()
 
@@ -232,11 +232,11 @@ def test_r15_a_tablet_is_not_served_while_a_log_it_needs_has_no_seal(west: Groun
     try:
         west.assign(other, extent)
     except TransientError:
-        for uri in west.logs_of(node):
-            recover(west.volume, uri)
+        for name in west.logs_of(node):
+            recover(west.volume, name)
         west.tserver(other).load_tablet(TabletAssignment(extent, "", 1))
     assert west.scan(other, extent) == {(b"a", b"f", b"q"): b"1"}
-    assert all(read_seal(west.volume, uri) for uri in west.logs_of(node)), "served from a log that may still grow"
+    assert all(read_seal(west.volume, name) for name in west.logs_of(node)), "served from a log that may still grow"
     other.stop()
 
 

@@ -84,8 +84,8 @@ def scan_all(west: Ground, node: ProcessNode, extents: list[Extent]) -> dict[byt
 def records_by_log(west: Ground, node: ProcessNode) -> dict[bytes, int]:
     """How often each row of STREAM lies in the sealed logs of a node."""
     counts: dict[bytes, int] = {}
-    for uri in west.logs_of(node):
-        for block in west.blocks_of(uri):
+    for name in west.logs_of(node):
+        for block in west.blocks_of(name):
             if block.header.HasField("origin") and stream_from_pb(block.header.origin.stream) == STREAM:
                 for row in block.batch().column("row").to_pylist():
                     counts[row] = counts.get(row, 0) + 1
@@ -133,13 +133,13 @@ def test_the_books_of_a_killed_tserver_name_every_log_with_records_for_targets(w
     load.wait_for(4_000)
     node.kill9()
     load.end()
-    for uri in west.recover_logs(node):
-        seal = read_seal(west.volume, uri)
+    for name in west.recover_logs(node):
+        seal = read_seal(west.volume, name)
         assert seal is not None
-        stamped = {block.header.end_row for block in west.blocks_of(uri) if block.header.block_targets}
+        stamped = {block.header.end_row for block in west.blocks_of(name) if block.header.block_targets}
         for extent in extents:
             row = west.metadata.get(keys.tablet_row("1", extent.end_row), ("repl",))
-            cell = None if row is None else row.cells.get(keys.repl_column(uri))
+            cell = None if row is None else row.cells.get(keys.repl_column(name))
             assert cell is not None or (extent.end_row or b"") not in stamped
             if cell is not None:
                 assert values.decode_status(cell.value).replication_needed_offset <= seal.offset

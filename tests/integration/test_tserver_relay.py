@@ -74,7 +74,7 @@ def _served(west: Ground, *, replicated: bool = True) -> LocalNode:
 
 
 def _taken_logs(west: Ground, node: LocalNode) -> list[str]:
-    return [uri for uri in west.logs_of(node) if is_relay_log(uri)]
+    return [name for name in west.logs_of(node) if is_relay_log(name)]
 
 
 def _handed_on(west: Ground, log: str) -> Given:
@@ -206,7 +206,7 @@ def test_what_is_not_taken_leaves_no_log(west: Ground, given: Given) -> None:
     node = _served(west)
     order = given.order(west, node, WHOLE)
     for segment in order.segments[:1]:
-        west.path(segment.uri).unlink()
+        west.path(segment.name).unlink()
     with pytest.raises(UnavailableError, match="a received file is gone"):
         west.tserver(node).adopt_segments(order)
     assert _taken_logs(west, node) == []

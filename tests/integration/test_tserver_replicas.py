@@ -178,7 +178,7 @@ def test_at_a_clean_end_all_tablets_are_flushed_before_one_waits_for_its_name(
     world.stop("host1")
     assert led_at_flushes == [3, 3, 3], "a tablet has left before another one was flushed"
     for extent in extents:
-        assert all(read_seal(world.ground.volume, uri) is not None for uri in world.logs(extent))
+        assert all(read_seal(world.ground.volume, name) is not None for name in world.logs(extent))
     world.start("host2")
     for extent in extents:
         world.lead(extent, "host2")

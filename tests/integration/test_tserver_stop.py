@@ -51,8 +51,8 @@ def reason_of_the_end(west: Ground) -> str:
         wait_until(lambda: bool(node.died), "its end")
         (reason,) = node.died
     ending.result(LIMIT_S)
-    for uri in west.logs_of(node):
-        recover(west.volume, uri)
+    for name in west.logs_of(node):
+        recover(west.volume, name)
     other = west.local()
     west.assign(other, extent)
     assert west.scan(other, extent) == expected

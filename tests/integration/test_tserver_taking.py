@@ -127,7 +127,7 @@ def test_a_file_has_a_local_name_that_nobody_else_has_before_its_first_byte_come
     tokens = [(one, *one.offer(west, node)) for one in (given, other)]
     uploads = node.process.parts.bulk.uploads._uploads
     names = [west.path(name) for one, _, _ in tokens for name in uploads[one.stream].names]
-    theirs = {path_of(segment.uri).name for one in (given, other) for segment in one.whole.segments}
+    theirs = {path_of(segment.name).name for one in (given, other) for segment in one.whole.segments}
     assert len({path.name for path in names} | theirs) == 4 + len(theirs), (
         "two files each, under any names of the sender"
     )
@@ -229,7 +229,7 @@ def _damaged(west: Ground, given: Given) -> None:
     node = _served(west, WHOLE)
     token, answer = given.offer(west, node)
     size = given.whole.segments[0].entry.size_bytes
-    content = bytearray(path_of(given.whole.segments[0].uri).read_bytes())
+    content = bytearray(path_of(given.whole.segments[0].name).read_bytes())
     content[size // 3] ^= 1
     with must_raise(DeclinedError, "a file that was damaged on its way is taken", match="checksum"):
         west.tserver(node).put_segment(SegmentPart(token, given.stream, 0, 0, bytes(content)))

@@ -88,7 +88,7 @@ def test_a_log_that_is_written_is_read_up_to_its_last_whole_block(spark: SparkSe
     append(writer, SPECS[1:3])
     writer.abandon()
     assert frame.count() == 50, "a frame is planned once"
-    path = path_of(writer.uri)
+    path = path_of(writer.name)
     path.write_bytes(path.read_bytes()[:-10])
     assert load(spark, path).count() == 100
 

@@ -23,7 +23,7 @@ ROWS = (b"a", b"k", b"x")
 
 def end_streams(pair: Pair) -> None:
     """Every log of west that holds something is rolled, shipped and deleted, and east remembers nothing of it."""
-    used = {uri for uri, file in pair.world.ledger.files.items() if file.instance == pair.west.instance}
+    used = {name for name, file in pair.world.ledger.files.items() if file.instance == pair.west.instance}
     for node in pair.west.booted(pair.west.tservers):
         pair.world.roll(node)
     pair.world.until(lambda: not used & set(pair.west.logs()), "the logs are gone")

@@ -207,7 +207,7 @@ def _two_blocks(world: World, pair: Pair) -> tuple[str, TargetKey, int]:
     hold = world.hold("replication-east")
     world.put(pair.west, "t", b"a")
     world.put(pair.west, "t", b"a")
-    return pair.owner().part.parts.writing.path.wal_uri, target, hold
+    return pair.owner().part.parts.writing.path.wal_name, target, hold
 
 
 def schedule_19(world: World) -> None:
@@ -277,7 +277,7 @@ def schedule_23(world: World) -> None:
     target = pair.enable()
     world.put(pair.west, "t", b"a")
     pair.until_there(world.put(pair.west, "t", b"a", delete=True))
-    file = pair.owner().part.parts.writing.path.wal_uri
+    file = pair.owner().part.parts.writing.path.wal_name
     assert send(pair, file, target, 1, 1, 0) == ["acknowledged"]
     pair.rest()
 
@@ -293,7 +293,7 @@ def schedule_24(world: World) -> None:
     world.kernel.holds.clear()
     world.kernel.hold(lambda task: task is late)
     pair.until_there(wrote)
-    file = pair.owner().part.parts.writing.path.wal_uri
+    file = pair.owner().part.parts.writing.path.wal_name
     world.roll(pair.owner())
     world.until(lambda: file not in pair.west.logs(), "the log is gone")
     world.kernel.run_for(1.5)

@@ -168,7 +168,7 @@ def _two_tablets_swap_servers(world: World) -> dict[str, int]:
     a, b = world.create_table("2", [b"m"])
     target = world.enable("2")
     s1, s2 = world.tserver(), world.tserver()
-    w1, w2 = world.uri(s1), world.uri(s2)
+    w1, w2 = world.name(s1), world.name(s2)
     for session in (s1, s2):
         world.log(session, 1)
     world.use(a, w1, 10)

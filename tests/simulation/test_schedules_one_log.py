@@ -134,7 +134,7 @@ def a_deleted_table_beside(world: World) -> None:
 
 def logs_of(world: World, pair: Pair) -> set[str]:
     """West's logs that hold records."""
-    return {uri for uri, file in world.ledger.files.items() if file.instance == pair.west.instance and file.blocks}
+    return {name for name, file in world.ledger.files.items() if file.instance == pair.west.instance and file.blocks}
 
 
 SCHEDULES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {  # a schedule; its switches and laws

@@ -177,7 +177,7 @@ def ended_by_another(world: World) -> None:
     trio.enable_all()
     slow = trio.hold_south()
     trio.until_there(world.put(trio.west, "t", b"a"))
-    logs = [RootLog(trio.west.instance, uri) for uri in trio.west.logs()]
+    logs = [RootLog(trio.west.instance, name) for name in trio.west.logs()]
     leader = trio.east.leader()
     assert leader is not None
     address = leader.part.address

@@ -41,7 +41,7 @@ def two_receivers_race(world: World) -> None:
     target = pair.enable()
     sending = world.hold("replication-east")
     world.put(pair.west, "t", b"a")
-    file = pair.owner().part.parts.writing.path.wal_uri
+    file = pair.owner().part.parts.writing.path.wal_name
     extent = next(extent for extent in pair.east.extents("2") if extent.contains(b"a"))
     holder = pair.east.holder(extent)
     assert holder is not None
@@ -63,7 +63,7 @@ def marks_of_the_absent(world: World) -> None:
     pair.enable()
     pair.until_there(world.put(pair.west, "t", b"a"))
     ending = world.hold("east", "rpc-stream_done")
-    file = pair.owner().part.parts.writing.path.wal_uri
+    file = pair.owner().part.parts.writing.path.wal_name
     world.roll(pair.owner())
     world.until(lambda: file not in pair.west.logs(), "the log is gone")
     world.until_at("east", "rpc-stream_done")

@@ -35,7 +35,7 @@ def held_row(
     state = FlushState(
         keys.first_flush_id(serial), {wal[0]: wal[1]}, wal[1], 900, {STREAM: high_water}, (wal,), tuple(segments)
     )
-    cells = {keys.segment_column(uri): entry.encode() for uri, entry in segments.items()}
+    cells = {keys.segment_column(name): entry.encode() for name, entry in segments.items()}
     return RowPut(row, {**cells, keys.FLUSH: state.encode()})
 
 
@@ -73,7 +73,7 @@ def meaning(rows: Sequence[Row]) -> dict[bytes, Meaning]:
 
 def _meaning_of(tablet: TabletFacts, letter: bytes) -> Meaning:
     flush = tablet.flush or split_rules.EMPTY_FLUSH_STATE
-    counting = {uri for uri, entry in tablet.segments.items() if counts(entry, letter)}
+    counting = {name for name, entry in tablet.segments.items() if counts(entry, letter)}
     ahead = [part.offset for part in flush.partial_high_waters.get(STREAM, ()) if part.rows.contains(letter)]
     high_water = max([flush.high_water.get(STREAM, 0), *ahead])
     return Meaning(frozenset(counting), high_water, frozenset(flush.last_wals), flush.last_seq)

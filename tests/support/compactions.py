@@ -68,7 +68,7 @@ def fill(west: Ground, node: LocalNode, extent: Extent) -> Cells:
 def named_in(west: Ground, extent: Extent) -> set[str]:
     """Segments that the tablet's row has a cell of."""
     row = west.metadata.get(keys.tablet_row(extent.table_id, extent.end_row), ("segment",))
-    return set() if row is None else {keys.parse_file(uri) for uri in row.family("segment")}
+    return set() if row is None else {keys.parse_file(name) for name in row.family("segment")}
 
 
 def marks_in(west: Ground) -> set[str]:

@@ -31,11 +31,11 @@ def make_export(directory: Path, batch: pa.RecordBatch = BATCH) -> Exported:
             RowRange(extent.prev_row, extent.end_row),
             41,
             7,
-            {path_of(ref.uri).name: segment_entry(ref) for ref in refs if extent.contains(ref.min_row)},
+            {path_of(ref.name).name: segment_entry(ref) for ref in refs if extent.contains(ref.min_row)},
         )
         for extent in extents
     )
-    checksums = {path_of(ref.uri).name: sha256_of(MACHINE, ref.uri) for ref in refs}
+    checksums = {path_of(ref.name).name: sha256_of(MACHINE, ref.name) for ref in refs}
     exported = Exported("cities", GROUPS, PROPERTIES, tablets, checksums)
     exported.write(MACHINE, name_at(directory))
     return exported

@@ -192,7 +192,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "damage-is-a-torn-tail": Fault(
         wal_recovery.refuse_blocks_behind,
-        lambda uri, source, position, salt, error, give_up_unproven: None,  # noqa: ARG005
+        lambda name, source, position, salt, error, give_up_unproven: None,  # noqa: ARG005
         "L1: whole blocks behind a damaged one are cut off silently",
     ),
     "read-past-the-seal": Fault(
@@ -348,7 +348,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "unsealed-logs-are-read": Fault(
         tablet_opener.check_sealed,
-        lambda volume, uri: None,  # noqa: ARG005
+        lambda volume, name: None,  # noqa: ARG005
         "R15: a tablet is served from a log that may still grow",
     ),
     "rows-are-checked-once": Fault(

@@ -74,7 +74,7 @@ class Given:
         west.tserver(node).open_stream(self.stream)
         offer = offer_of("", self.stream, self.file)
         (parts,) = segments_by_tablet(files_of(offer), [extent]).values()
-        names = [came(west, path_of(segment.uri, root_of(self.volume))) for segment in self.whole.segments]
+        names = [came(west, path_of(segment.name, root_of(self.volume))) for segment in self.whole.segments]
         put_holds(west.metadata, keys.arrival_column(RECEIVER), names)
         segments = tuple(ImportedSegment(names[number], entry.encode()) for number, entry in parts.items())
         return AdoptRequest(extent, self.stream, segments, through=self.whole.records, relay=relay_facts_of(offer))
@@ -125,7 +125,7 @@ def given_files(
         )
     log = logs.finish()[extent]
     hold = lambda log, files: None  # noqa: ARG005, E731 - no collector runs there
-    name_log_segments(MACHINE, hold, log.uri, log.offset, refs, groups, logs.lengths)
-    whole = read_segmented_log(MACHINE, log.uri)
+    name_log_segments(MACHINE, hold, log.name, log.offset, refs, groups, logs.lengths)
+    whole = read_segmented_log(MACHINE, log.name)
     assert whole is not None
-    return Given(log.uri, whole, StreamKey(SOURCE, log.uri, "7", "1", 1))
+    return Given(log.name, whole, StreamKey(SOURCE, log.name, "7", "1", 1))

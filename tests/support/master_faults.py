@@ -112,7 +112,7 @@ def _without_incarnation(target: TargetKey) -> bytes:
 
 
 def _only_sealed(log: LogFile, referenced: Collection[str], _live: Collection[str]) -> bool:
-    return log.uri not in referenced and log.sealed
+    return log.name not in referenced and log.sealed
 
 
 def _only_the_first(_file: bytes, barriers: tuple[FileBarrier, ...]) -> tuple[FileBarrier, ...]:
@@ -344,7 +344,7 @@ MASTER_FAULTS: dict[str, Fault] = {
     ),
     "newborns-go": Fault(
         gc_rules.is_collectable_log,
-        lambda log, referenced, live: log.uri not in referenced,  # noqa: ARG005
+        lambda log, referenced, live: log.name not in referenced,  # noqa: ARG005
         "R17: a log is deleted between its creation and its first reference",
     ),
     "one-table's-word-is-enough": Fault(

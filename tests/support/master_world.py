@@ -130,7 +130,7 @@ class Master:
 
     def collect(self, runs: int = 2) -> list[str]:
         """Runs of the garbage collector: the first marks, the next deletes."""
-        return [uri for _ in range(runs) for uri in self.collector.run_once()]
+        return [name for _ in range(runs) for name in self.collector.run_once()]
 
     def run_fate(self, steps: int = 100) -> int:
         """Execute steps of operations until none is ready; returns how many."""
@@ -221,7 +221,7 @@ class World:
         """End a session for good."""
         self.sessions.pop(session_id).close()
 
-    def uri(self, session_id: str, number: int = 1) -> str:
+    def name(self, session_id: str, number: int = 1) -> str:
         """The name of a session's log."""
         return f"{log_directory(session_id)}/{number:06d}.wal"
 
@@ -268,7 +268,7 @@ class World:
             writer.seal()
         else:
             writer.abandon()
-        return writer.uri
+        return writer.name
 
     # ---- what a tserver writes to the books
 
@@ -338,7 +338,7 @@ class World:
 
     def exists(self, file: str) -> bool:
         """Whether the log is on disk."""
-        return any(log.uri == file for log in self.tservers().logs())
+        return any(log.name == file for log in self.tservers().logs())
 
     # ---- masters
 

@@ -78,7 +78,7 @@ class Scene:
     @property
     def file(self) -> str:
         """See :data:`FILE`."""
-        return self.world.uri(*FILE)
+        return self.world.name(*FILE)
 
     def run(self, kind: str, args: Args) -> None:
         """Begin an operation and see it end."""
@@ -228,7 +228,7 @@ def _forget_host(scene: Scene) -> Args:
     homes = {"gone-1": LogHome(NAME, "lost"), "gone-2": LogHome("other", "here")}
     for session, home in homes.items():
         scene.world.table.put([RowPut(keys.home_row(session), {keys.HOME: home.encode()})], keys.ONCE_RANK)
-    row, logs = keys.tablet_row(table_id, None), [scene.world.uri("gone-1", 2), scene.world.uri("gone-2", 1)]
+    row, logs = keys.tablet_row(table_id, None), [scene.world.name("gone-1", 2), scene.world.name("gone-2", 1)]
     scene.world.table.put([RowPut(row, {keys.log_column(log): b"{}" for log in logs})], 1)
     lost = {keys.SERIAL: keys.SERIAL_VALUE, keys.lost_column(scene.file): homes["gone-1"].encode()}
     scene.world.table.put([RowPut(row, lost)], 1)

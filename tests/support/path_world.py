@@ -66,7 +66,7 @@ def values_of(batch: pa.RecordBatch) -> list[int]:
 class Log:
     """One file: blocks in order."""
 
-    uri: str
+    name: str
     blocks: list[Block] = field(default_factory=list)
 
     @property
@@ -77,7 +77,7 @@ class Log:
     @property
     def append_point(self) -> AppendPoint:
         """Behind the last record."""
-        return AppendPoint(self.uri, self.end + 1)
+        return AppendPoint(self.name, self.end + 1)
 
 
 @dataclass(slots=True)
@@ -175,13 +175,13 @@ class Cluster:
 
     def _append(self, tablet: ServedTablet, draft: DraftBlock, apply: bool = True) -> PlacedBlock:
         log = self.logs[-1]
-        placed = PlacedBlock(log.uri, log.end + 1, draft)
+        placed = PlacedBlock(log.name, log.end + 1, draft)
         header = BlockHeader()
         header.CopyFrom(draft.header)
         header.first_offset, header.record_count = placed.first_offset, draft.batch.num_rows
         block = Block(header, encode_batch(draft.batch), 1)
         log.blocks.append(block)
-        self._since_flush[tablet.extent].append((log.uri, block))
+        self._since_flush[tablet.extent].append((log.name, block))
         self.applied.update(values_of(draft.batch))
         if apply:
             tablet.apply(placed)
@@ -191,7 +191,7 @@ class Cluster:
 
     def ship(self, edge: Edge, file: str, blocks: int, again: int = 0, message_bytes: int = 1_000) -> None:
         """Up to so many blocks of a log, the last ``again`` of what is finished before, as after a lost answer."""
-        (log,) = (log for log in self.logs if log.uri == file)
+        (log,) = (log for log in self.logs if log.name == file)
         start = max(0, sum(block.last_offset <= edge.finished.get(file, 0) for block in log.blocks) - again)
         todo = log.blocks[start : start + again + blocks]
         if not todo:
@@ -221,15 +221,15 @@ class Cluster:
 
     def drain(self) -> bool:
         """Everything that is outstanding; whether there was any."""
-        begun = sum(edge.finished.get(log.uri, 0) for edge in self.edges for log in self.logs)
+        begun = sum(edge.finished.get(log.name, 0) for edge in self.edges for log in self.logs)
         for edge in self.edges:
             for log in self.logs:
-                self.ship(edge, log.uri, len(log.blocks))
-        return begun != sum(edge.finished.get(log.uri, 0) for edge in self.edges for log in self.logs)
+                self.ship(edge, log.name, len(log.blocks))
+        return begun != sum(edge.finished.get(log.name, 0) for edge in self.edges for log in self.logs)
 
     def pass_over(self, edge: Edge, file: str) -> None:
         """The next block of a log is set aside."""
-        (log,) = (log for log in self.logs if log.uri == file)
+        (log,) = (log for log in self.logs if log.name == file)
         done = edge.finished.get(file, 0)
         edge.finished[file] = edge.set_aside[file] = next(b.last_offset for b in log.blocks if b.first_offset > done)
 
@@ -239,15 +239,15 @@ class Cluster:
         """Every tablet is loaded again, from its last flush and the log behind it."""
         for extent in list(self.tablets):
             recovered = Recovered.start(self._states[extent])
-            for uri, block in self._since_flush[extent]:
-                recovered.absorb(uri, block)
-                recovered.log_uses[uri] = block.last_offset
+            for name, block in self._since_flush[extent]:
+                recovered.absorb(name, block)
+                recovered.log_uses[name] = block.last_offset
             self.tablets[extent] = self._served(extent, recovered)
 
     def flush(self) -> None:
         """Write the state of every tablet into its row."""
         for extent, tablet in list(self.tablets.items()):
-            point = tablet.begin_flush(self.logs[-1].uri, 0)
+            point = tablet.begin_flush(self.logs[-1].name, 0)
             if point is not None:
                 self._serve(extent, replace(point.state, flush_id=1))
 

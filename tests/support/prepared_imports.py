@@ -31,7 +31,7 @@ def prepared_import(west: Ground, extent: Extent, batch: pa.RecordBatch, target:
     stream = StreamKey(own_id, name_at(directory, west.settings.directory), extent.table_id, extent.table_id, 0)
     cell = keys.recv_cell(stream)
     west.metadata.put([RowPut(cell.key, {cell.column: Received(0).encode()})], keys.recv_rank(0, False))
-    segments = tuple(ImportedSegment(ref.uri, segment_entry(ref).encode()) for ref in refs)
+    segments = tuple(ImportedSegment(ref.name, segment_entry(ref).encode()) for ref in refs)
     if target is None:
         return AdoptRequest(extent, stream, segments)
     header = FileHeader(instance_id=own_id, session_id="import", created_time_ms=9)

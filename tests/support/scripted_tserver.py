@@ -183,7 +183,7 @@ class ScriptedTServer:
             taken = self.adopted.setdefault(request.stream, {})
             if request.extent not in taken:
                 self.logs += [] if request.log is None else [request.log]
-                files = [path_of(segment.uri, self.directory) for segment in request.segments]
+                files = [path_of(segment.name, self.directory) for segment in request.segments]
                 taken[request.extent] = [row for path in files for row in pq.read_table(path)["row"].to_pylist()]
 
     def forget_streams(self, streams: Sequence[StreamKey]) -> None:

@@ -65,7 +65,7 @@ def _first_of(parts: list[tuple[list[Row], bytes | None]]) -> Iterator[tuple[lis
 def _delete_first(
     self: NamedStates, tablet: ServedTablet, inputs: set[str], written: Sequence[SegmentRef], compacted: int
 ) -> None:
-    cells = [CellKey(tablet.row, keys.segment_column(uri)) for uri in sorted(inputs)]
+    cells = [CellKey(tablet.row, keys.segment_column(name)) for name in sorted(inputs)]
     self._books.delete(cells, MAX_RANK)
     _merged(self, tablet, inputs, written, compacted)
 
@@ -132,7 +132,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
     ),
     "relay-logs-go-at-once": Fault(
         import_log.is_relay_log,
-        lambda uri: False,  # noqa: ARG005
+        lambda name: False,  # noqa: ARG005
         "R4: a put that comes late names a log that was collected, and its files never reach the peers",
     ),
     "no-write-waits-for-the-barrier": Fault(
@@ -187,7 +187,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
     ),
     "cut-logs-are-short-logs": Fault(
         wal_recovery.refuse_less,
-        lambda uri, end, promised: None,  # noqa: ARG005
+        lambda name, end, promised: None,  # noqa: ARG005
         "L1: acknowledged records are lost silently with the end of a log",
     ),
     "lost-stores-are-new": Fault(
@@ -242,7 +242,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
     ),
     "any-log-will-do": Fault(
         log_formats.check_own,
-        lambda uri, file_header: None,  # noqa: ARG005
+        lambda name, file_header: None,  # noqa: ARG005
         "L7: a whole log of another session passes as this one's records",
     ),
     "an-index-may-lead-anywhere": Fault(
@@ -327,7 +327,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
     ),
     "every-segment-cell-counts": Fault(
         load_plan.is_live,
-        lambda uri, state: True,  # noqa: ARG005
+        lambda name, state: True,  # noqa: ARG005
         "R1: a late flush of an earlier holder, or a segment that a compaction replaced, is read again",
     ),
     "late-states-decide": Fault(
@@ -362,7 +362,7 @@ STORAGE_FAULTS: dict[str, Fault] = {
     ),
     "files-go-while-they-are-read": Fault(
         TabletData.is_read,
-        lambda self, uris: False,  # noqa: ARG005
+        lambda self, names: False,  # noqa: ARG005
         "a scan loses the file under it",
     ),
 }

@@ -30,7 +30,7 @@ class Loud(Write):
 
     def applied(self, blocks: list[PlacedBlock]) -> object:
         Write.applied(self, blocks)
-        return f"{blocks[0].wal_uri} {blocks[0].first_offset} {self.rows[0].decode()}"
+        return f"{blocks[0].wal_name} {blocks[0].first_offset} {self.rows[0].decode()}"
 
 
 class Owner:
@@ -50,14 +50,14 @@ class Owner:
         os.write(sys.stdout.fileno(), f"{answer}\n".encode())
         self.acknowledged = True
 
-    def before_append(self, wal_uri: str, blocks: Sequence[Block]) -> None:
-        del wal_uri, blocks
+    def before_append(self, wal_name: str, blocks: Sequence[Block]) -> None:
+        del wal_name, blocks
         self._stop_at("stop-at-books")
 
-    def synced(self, wal_uri: str, offset: int, position: int) -> None:
+    def synced(self, wal_name: str, offset: int, position: int) -> None:
         """Keeps no books."""
 
-    def rolled(self, wal_uri: str, seal: Seal) -> None:
+    def rolled(self, wal_name: str, seal: Seal) -> None:
         """Keeps no books."""
 
     def _fence(self) -> None:

@@ -128,19 +128,19 @@ class JournalListener:
         self.synced_to: list[tuple[str, int, int]] = []
         self.seals: list[tuple[str, Seal]] = []
 
-    def before_append(self, wal_uri: str, blocks: Sequence[Block]) -> None:
-        self.announced_to.append(wal_uri)
+    def before_append(self, wal_name: str, blocks: Sequence[Block]) -> None:
+        self.announced_to.append(wal_name)
         self.journal.note("before_append")
         if self.error is not None:
             raise self.error
         self.blocks += blocks
 
-    def synced(self, wal_uri: str, offset: int, position: int) -> None:
-        self.synced_to.append((wal_uri, offset, position))
+    def synced(self, wal_name: str, offset: int, position: int) -> None:
+        self.synced_to.append((wal_name, offset, position))
         self.journal.note("synced")
 
-    def rolled(self, wal_uri: str, seal: Seal) -> None:
-        self.seals.append((wal_uri, seal))
+    def rolled(self, wal_name: str, seal: Seal) -> None:
+        self.seals.append((wal_name, seal))
         self.journal.note("rolled")
 
 

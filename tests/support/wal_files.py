@@ -83,7 +83,7 @@ def write_wal(path: Path, specs: Sequence[Spec], *, seal: bool = False, root: Pa
         writer.seal()
     else:
         writer.abandon()
-    return writer.uri
+    return writer.name
 
 
 def append(writer: WalWriter, specs: Sequence[Spec]) -> None:

@@ -146,9 +146,9 @@ class Books:
         """
         owners = read_owners()
         for file, cells in list(view.snapshot.open_cells.items()):
-            uri = file.decode()
+            name = file.decode()
             try:
-                closed = self._closed_cells(uri, owners, {cell.row: cell.value for cell in cells}, view)
+                closed = self._closed_cells(name, owners, {cell.row: cell.value for cell in cells}, view)
             except CorruptionError as error:  # this file stays OPEN and is retained; no other one waits for it
                 view.snapshot.note_problem(error.message)
                 continue
@@ -181,18 +181,18 @@ class Books:
             entry.reach(entry.needed)
 
     def _closed_cells(
-        self, uri: str, owners: Owners, open_values: dict[bytes, bytes], view: View
+        self, name: str, owners: Owners, open_values: dict[bytes, bytes], view: View
     ) -> wal_closer.ClosedCells | None:
-        dead = owners.is_dead(uri)
+        dead = owners.is_dead(name)
         try:
-            if not wal_closer.needs_closing(read_seal(self.volume, uri) is not None, dead):
+            if not wal_closer.needs_closing(read_seal(self.volume, name) is not None, dead):
                 return None
             if dead:
-                recover_log(self.volume, uri, partial(claim_of, list(open_values.values())))
-            summary = file_summary(self.volume, uri)
+                recover_log(self.volume, name, partial(claim_of, list(open_values.values())))
+            summary = file_summary(self.volume, name)
         except NotFoundError:
             return None  # rule R11: the collector deals with books of missing files (rule R4)
-        return wal_closer.close_cells(uri, open_values, summary, view.snapshot.tablets)
+        return wal_closer.close_cells(name, open_values, summary, view.snapshot.tablets)
 
     def keep(self, view: View) -> None:
         """Stage 3: the merge-join. Writes needed cells, deletes those of targets that are no longer configured, and

@@ -81,9 +81,9 @@ class TServerRecovery:
         """Seal the logs of a dead session; returns whether there was one to seal."""
         unsealed = [log for log in self.tservers.logs_of(session_id) if not log.sealed]
         for log in unsealed:
-            if log.uri not in self.problems or self._round % ROUNDS_TO_TRY_AGAIN == 0:
+            if log.name not in self.problems or self._round % ROUNDS_TO_TRY_AGAIN == 0:
                 self._seal(log)
-        return any(log.uri not in self.problems for log in unsealed)
+        return any(log.name not in self.problems for log in unsealed)
 
     def _wait(self, session_id: str, error: UnavailableError) -> None:
         if session_id not in self.waiting:
@@ -94,16 +94,16 @@ class TServerRecovery:
     def _seal(self, log: LogFile) -> None:
         self.reign.check()
         try:
-            seal = recover_log(self.tservers.volume, log.uri, partial(self.read_claim, log.uri))
+            seal = recover_log(self.tservers.volume, log.name, partial(self.read_claim, log.name))
         except NotFoundError:
             return
         except CorruptionError as error:
-            if self.problems.get(log.uri) != error.message:
+            if self.problems.get(log.name) != error.message:
                 LOG.error("a log can't be recovered, an operator has to decide: %s", error.message)
-            self.problems[log.uri] = error.message
+            self.problems[log.name] = error.message
             return
-        self.problems.pop(log.uri, None)
-        LOG.info("%s of dead session %s is sealed at %s", log.uri, log.session, seal)
+        self.problems.pop(log.name, None)
+        LOG.info("%s of dead session %s is sealed at %s", log.name, log.session, seal)
 
     def forget_others(self) -> None:
         """Remove the records of dead masters and replay processes: the books have all that their successors need."""
@@ -134,11 +134,11 @@ class TServerRecovery:
             return False
 
 
-def read_claim(table: MetadataTable, read_config: Callable[[], ClusterConfig], uri: str) -> BooksClaim:
+def read_claim(table: MetadataTable, read_config: Callable[[], ClusterConfig], name: str) -> BooksClaim:
     """The facts about a log in the rows of all tablets: its users (R12) and the targets that it is replicated to (R15).
     Skips cells that do not parse. Raises TransientError, BrokenChainError unless the scan found every tablet (R16).
     """
-    log, repl = keys.log_column(uri), keys.repl_column(uri)
+    log, repl = keys.log_column(name), keys.repl_column(name)
     is_used, statuses = False, list[bytes]()
     parts = scan_parts(table, keys.TABLETS_START, keys.TABLETS_STOP, ("log", "repl", "tablet"))
     for part in chained(parts, online_tables(read_config())):

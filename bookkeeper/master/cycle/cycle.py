@@ -300,7 +300,7 @@ class Cycle:
 
     def unsafe_sessions(self) -> set[str]:
         """Live sessions with records that are not safe to ship yet."""
-        owners = {self.calls.tservers.session_of(entry.uri()) for entry in self.books.unsafe()}
+        owners = {self.calls.tservers.session_of(entry.name()) for entry in self.books.unsafe()}
         return {session for session in owners if session is not None and session in self.live}
 
     def assign(self) -> None:

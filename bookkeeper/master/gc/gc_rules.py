@@ -123,7 +123,7 @@ def is_collectable_log(log: LogFile, referenced: Collection[str], live: Collecti
 
     An unreferenced file of a live session may be new.
     """
-    return log.uri not in referenced and (log.sealed or log.session not in live)
+    return log.name not in referenced and (log.sealed or log.session not in live)
 
 
 def to_mark(files: FileFlags, live: Collection[str], unread: Collection[str] = ()) -> Iterator[str]:

@@ -69,10 +69,10 @@ class Inventory:
     idle: Mapping[str, int]
     unread: frozenset[str] = frozenset()
 
-    def __contains__(self, uri: object) -> bool:
+    def __contains__(self, name: object) -> bool:
         """Whether a log was listed, or may be there unlisted."""
-        return isinstance(uri, str) and (
-            bool(self.files.of(uri.encode()) & LISTED) or session_of_log(uri) in self.unread
+        return isinstance(name, str) and (
+            bool(self.files.of(name.encode()) & LISTED) or session_of_log(name) in self.unread
         )
 
 
@@ -117,8 +117,8 @@ class GcRunner:
         files, unread = FileFlags(), set[str]()
         for session_id in self.tservers.directories():
             try:
-                for uri, is_seal in self.tservers.entries_of(session_id):
-                    files.add(uri.encode(), SEALED if is_seal else LISTED)
+                for name, is_seal in self.tservers.entries_of(session_id):
+                    files.add(name.encode(), SEALED if is_seal else LISTED)
             except UnavailableError as error:
                 if not is_away(error):
                     raise
@@ -136,8 +136,8 @@ class GcRunner:
         self, files: FileFlags, live: frozenset[str], online: Collection[str], unread: frozenset[str]
     ) -> Inventory:
         start, stop = keys.section(keys.DEL_PREFIX)
-        for uri in gc_rules.parse_marks(self.stores.table.scan(start, stop, ("del",))):
-            files.add(uri.encode(), MARKED)
+        for name in gc_rules.parse_marks(self.stores.table.scan(start, stop, ("del",))):
+            files.add(name.encode(), MARKED)
         absent: set[str] = set()
         late: list[CellKey] = []
         first_holds = list(self._hold_rows())
@@ -147,10 +147,10 @@ class GcRunner:
         for file in gc_rules.references(tablets, books, self._quarantine_rows(), last_holds, first_holds):
             files.add_known(file, REFERENCED)
         self.origin_gc.read_rows()
-        absent = {uri for uri in absent if gc_rules.is_read(uri.encode(), unread)}
+        absent = {name for name in absent if gc_rules.is_read(name.encode(), unread)}
         idle = gc_rules.idle_files(self.idle, files, live, self.clock.boot_ns())
-        going = islice((uri for uri in self._due(files, live, unread, idle) if uri not in self.gone), DELETIONS_MAX)
-        finished = {uri: self._finished(uri) for uri in going}
+        going = islice((name for name in self._due(files, live, unread, idle) if name not in self.gone), DELETIONS_MAX)
+        finished = {name: self._finished(name) for name in going}
         return Inventory(files, live, tuple(late), finished, frozenset(absent), tuple(holds), idle, unread)
 
     def _due(
@@ -158,9 +158,9 @@ class GcRunner:
     ) -> Iterator[str]:
         """The files that may be deleted now."""
         now_ns, flight_ns = self.clock.boot_ns(), self.flight_ms * 1_000_000
-        for uri in gc_rules.to_delete(files, live, unread):
-            if gc_rules.is_idle_for_long(uri, idle, now_ns, flight_ns):
-                yield uri
+        for name in gc_rules.to_delete(files, live, unread):
+            if gc_rules.is_idle_for_long(name, idle, now_ns, flight_ns):
+                yield name
 
     def _noted(self, rows: Iterable[Row], files: FileFlags, absent: set[str], late: list[CellKey]) -> Iterator[Row]:
         """The same rows; adds unlisted files of `repl:` columns to ``absent``, and late uses of marked logs to
@@ -181,15 +181,15 @@ class GcRunner:
                 self._note_absent(file, absent)
             yield row
 
-    def _note_absent(self, uri: str, absent: set[str]) -> None:
+    def _note_absent(self, name: str, absent: set[str]) -> None:
         """Add a missing log to ``absent``; a bounded number at a time, those of earlier runs first."""
-        is_known = uri.encode() in self.missing or len(absent) < ABSENT_MAX
-        if is_known and self.tservers.session_of(uri) is not None:
-            absent.add(uri)
+        is_known = name.encode() in self.missing or len(absent) < ABSENT_MAX
+        if is_known and self.tservers.session_of(name) is not None:
+            absent.add(name)
 
-    def _finished(self, uri: str) -> tuple[TargetKey, ...]:
+    def _finished(self, name: str) -> tuple[TargetKey, ...]:
         """The targets with done cells of a file; their clusters are notified after its deletion."""
-        row = self.stores.table.get(keys.repl_row(uri), ("done",))
+        row = self.stores.table.get(keys.repl_row(name), ("done",))
         return () if row is None else tuple(keys.parse_target(column.qualifier) for column in row.cells)
 
     def _quarantine_rows(self) -> Iterator[Row]:
@@ -213,32 +213,32 @@ class GcRunner:
             if not batch:
                 return
             self.stores.table.put(
-                [RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in batch], keys.ONCE_RANK
+                [RowPut(keys.del_row(name), {keys.DEL: values.EMPTY}) for name in batch], keys.ONCE_RANK
             )
 
-    def _without_late(self, uris: Iterable[str]) -> Iterator[str]:
+    def _without_late(self, names: Iterable[str]) -> Iterator[str]:
         """Leave out relay logs that a late put may still name (R4). No memtable has the files of a relay log: without
         the log, they would not reach the next cluster when such a put arrives.
         """
         now_ns, flight_ns = self.clock.boot_ns(), self.flight_ms * 1_000_000
         unnamed: dict[str, int] = {}
-        for uri in uris:
-            if is_relay_log(uri):
-                unnamed[uri] = self.unnamed.get(uri, now_ns)
-                if not is_over(unnamed[uri], now_ns, flight_ns):
+        for name in names:
+            if is_relay_log(name):
+                unnamed[name] = self.unnamed.get(name, now_ns)
+                if not is_over(unnamed[name], now_ns, flight_ns):
                     continue
-            yield uri
+            yield name
         self.unnamed = unnamed
 
     def delete(self, seen: Inventory) -> list[str]:
         """Delete files that an earlier run marked and that nothing refers to now."""
         gone = []
-        for uri, finished in seen.going.items():
-            self.origin_gc.record_recipients(uri, finished)
+        for name, finished in seen.going.items():
+            self.origin_gc.record_recipients(name, finished)
             self.stores.reign.check()
-            delete_log(self.tservers.volume, uri)
-            self.gone[uri] = self.clock.boot_ns()
-            gone.append(uri)
+            delete_log(self.tservers.volume, name)
+            self.gone[name] = self.clock.boot_ns()
+            gone.append(name)
         self.deleted += len(gone)
         return gone
 
@@ -252,10 +252,10 @@ class GcRunner:
         if seen.late or ended:
             self.stores.table.purge([*seen.late, *ended])
         now_ns = self.clock.boot_ns()
-        over = [uri for uri, since_ns in self.gone.items() if is_over(since_ns, now_ns, self.flight_ms * 1_000_000)]
+        over = [name for name, since_ns in self.gone.items() if is_over(since_ns, now_ns, self.flight_ms * 1_000_000)]
         if over:
-            self.stores.table.purge([CellKey(keys.del_row(uri), keys.DEL) for uri in over])
-            self.gone = {uri: since_ns for uri, since_ns in self.gone.items() if uri not in set(over)}
+            self.stores.table.purge([CellKey(keys.del_row(name), keys.DEL) for name in over])
+            self.gone = {name: since_ns for name, since_ns in self.gone.items() if name not in set(over)}
 
     def _holders(self, seen: Inventory) -> Holders:
         """The holders of files, as of now."""
@@ -274,14 +274,14 @@ class GcRunner:
             self.missing = {}
             return
         now_ns = self.clock.boot_ns()
-        self.missing = remover.note_missing(self.missing, (uri.encode() for uri in sorted(seen.absent)), (), now_ns)
+        self.missing = remover.note_missing(self.missing, (name.encode() for name in sorted(seen.absent)), (), now_ns)
         void = [m.file for m in self.missing.values() if remover.is_void(m, now_ns, self.flight_ms * 1_000_000)]
         if void:
             self._purge_books(set(void), seen.files)
-            finished = {uri: self._finished(uri) for uri in (file.decode() for file in void)}
-            for uri, targets in finished.items():
-                self.origin_gc.record_recipients(uri, targets)
-            self._tell([(uri, target) for uri, targets in finished.items() for target in targets])
+            finished = {name: self._finished(name) for name in (file.decode() for file in void)}
+            for name, targets in finished.items():
+                self.origin_gc.record_recipients(name, targets)
+            self._tell([(name, target) for name, targets in finished.items() for target in targets])
 
     def _storage_is_there(self, seen: Inventory) -> bool:
         """Whether the directory of logs is mounted: every live tserver has a listed log. An unmounted one is empty."""

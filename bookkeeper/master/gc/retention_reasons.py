@@ -98,16 +98,16 @@ class RetentionReasons:
         candidates = set(marked)
         found = []
         for log in logs:
-            reasons = self.reasons(log.uri)
+            reasons = self.reasons(log.name)
             if not log.sealed and log.session in live:
                 reasons.append(Reason("writer", log.session, "its tserver may still write to it"))
-            if log.uri in candidates:
+            if log.name in candidates:
                 reasons.append(Reason("deletion", "collector", "marked; goes with one of its next runs"))
-            candidates.discard(log.uri)
-            found.append(RetainedFile(log.uri, sizes.get(log.uri, 0), log.sealed, log.session, tuple(reasons)))
-        for uri in candidates:
-            reasons = [*self.reasons(uri), Reason("deletion", "collector", "marked; goes with one of its next runs")]
-            found.append(RetainedFile(uri, sizes.get(uri, 0), True, "", tuple(reasons)))
+            candidates.discard(log.name)
+            found.append(RetainedFile(log.name, sizes.get(log.name, 0), log.sealed, log.session, tuple(reasons)))
+        for name in candidates:
+            reasons = [*self.reasons(name), Reason("deletion", "collector", "marked; goes with one of its next runs")]
+            found.append(RetainedFile(name, sizes.get(name, 0), True, "", tuple(reasons)))
         return sorted(found, key=lambda file: (-file.bytes, file.file))[:RETAINED_MAX]
 
 

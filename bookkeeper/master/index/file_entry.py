@@ -229,7 +229,7 @@ class FileEntry:
         if closed_in and closed_in != self.closed_in:
             self._packed = file_entry_codec.with_closed_in(self._packed, closed_in)
 
-    def uri(self) -> str:
+    def name(self) -> str:
         """The file's name as a string."""
         return self.file.decode()
 

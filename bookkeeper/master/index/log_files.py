@@ -13,6 +13,6 @@ IMPORT_SESSION = "import"
 class LogFile:
     """A log on disk: its name, the session whose directory it is in, and whether it is sealed."""
 
-    uri: str
+    name: str
     session: str
     sealed: bool

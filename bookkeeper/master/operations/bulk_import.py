@@ -177,7 +177,7 @@ class ImportDirectory:
         hold = partial(put_log_holds, self.context.stores)
         for extent, log in by_extent.items():
             within = [ref for ref in segments if extent.contains(ref.min_row)]
-            name_log_segments(place.volume, hold, log.uri, log.offset, within, groups, logs.lengths)
+            name_log_segments(place.volume, hold, log.name, log.offset, within, groups, logs.lengths)
         return Imported(tuple(segments), {extent.rows: log for extent, log in by_extent.items()})
 
     def _now_ms(self) -> int:
@@ -263,5 +263,5 @@ def parts_of(segments: Collection[SegmentRef], tablet: TabletView) -> tuple[Impo
     """The parts of an import's segments that lie in a tablet. Each segment lies in one tablet, unless the table was
     split or merged since its conversion.
     """
-    parts = ((ref.uri, part_of_segment(segment_entry(ref), tablet.extent.rows)) for ref in segments)
+    parts = ((ref.name, part_of_segment(segment_entry(ref), tablet.extent.rows)) for ref in segments)
     return tuple(ImportedSegment(name, entry.encode()) for name, entry in parts if entry is not None)

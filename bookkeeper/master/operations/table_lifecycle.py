@@ -232,7 +232,7 @@ class DeleteTable:
         """Mark the segments for the collector, then purge the tablets' rows. No later table gets the same id."""
         rows = tablet_rows(self.context, text(call.state, "table_id"), TABLET_ROW_FAMILIES)
         self.context.stores.reign.check()
-        marks = [RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in segments_of(rows)]
+        marks = [RowPut(keys.del_row(name), {keys.DEL: values.EMPTY}) for name in segments_of(rows)]
         if marks:
             self.context.stores.table.put(marks, keys.ONCE_RANK)
         cells = [CellKey(row.key, column) for row in rows for column in row.cells]

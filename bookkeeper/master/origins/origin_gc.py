@@ -53,11 +53,11 @@ class OriginGc:
         start, stop = keys.section(keys.ROOT_PREFIX)
         self.rows = {row.log: row for row in map(parse_root, self.stores.table.scan(start, stop, ("recv",)))}
 
-    def record_recipients(self, uri: str, finished: Collection[TargetKey]) -> None:
+    def record_recipients(self, name: str, finished: Collection[TargetKey]) -> None:
         """Put the recipients of a log's records, before its deletion or when it is missing."""
-        own, config = RootLog(self.memory.own_instance_id, uri), self.stores.config()
+        own, config = RootLog(self.memory.own_instance_id, name), self.stores.config()
         foreign = [log for log, row in self.rows.items() if not self._is_ours(row) and is_here(row)]
-        origin_index = self.memory.index.of([uri])[uri] if foreign and finished else ()
+        origin_index = self.memory.index.of([name])[name] if foreign and finished else ()
         puts = recipient_puts(
             own, foreign if origin_index is None else origin_index, instances_of(finished, config), foreign
         )

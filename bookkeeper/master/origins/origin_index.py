@@ -64,31 +64,31 @@ class OriginIndex:
         None, because it may hold records of any root log. Raises TransientError.
         """
         with self._lock:
-            return {uri: self._read(uri) for uri in logs}
+            return {name: self._read(name) for name in logs}
 
     def retain(self, logs: Container[str]) -> None:
         """Drop all other logs: they are deleted."""
         with self._lock:
-            self._known = {uri: read for uri, read in self._known.items() if uri in logs}
+            self._known = {name: read for name, read in self._known.items() if name in logs}
 
-    def _read(self, uri: str) -> frozenset[RootLog] | None:
-        known = self._known.get(uri, _LogRoots())
+    def _read(self, name: str) -> frozenset[RootLog] | None:
+        known = self._known.get(name, _LogRoots())
         if known.whole:
             return known.roots
         try:
-            return self._read_further(uri, known)
+            return self._read_further(name, known)
         except NotFoundError:
             return known.roots
         except (CorruptionError, IncompatibleError) as error:
-            LOG.info("%s counts as if it held records of every log: %s", uri, error.message)
+            LOG.info("%s counts as if it held records of every log: %s", name, error.message)
             return None
 
-    def _read_further(self, uri: str, known: _LogRoots) -> frozenset[RootLog]:
-        view = WalView(self._volume, uri)
+    def _read_further(self, name: str, known: _LogRoots) -> frozenset[RootLog]:
+        view = WalView(self._volume, name)
         roots, next_offset = set(known.roots), known.next_offset
         for at in view.headers(next_offset, known.position):
             roots |= handed_on(at.header)
             next_offset = at.last_offset + 1
         position = view.end_position if next_offset > 1 else None
-        self._known[uri] = read = _LogRoots(frozenset(roots), next_offset, position, view.seal is not None)
+        self._known[name] = read = _LogRoots(frozenset(roots), next_offset, position, view.seal is not None)
         return read.roots

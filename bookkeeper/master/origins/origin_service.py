@@ -116,7 +116,7 @@ class OriginService:
         """
         open_here = self._open_streams({stream for question in questions for stream in question.streams})
         logs = [question.log for question in questions]
-        present = [log.uri for log in self.tservers.logs()]
+        present = [log.name for log in self.tservers.logs()]
         owed = {root for roots in self.memory.index.of(present).values() for root in (logs if roots is None else roots)}
         config = self.stores.config()
         peers = instances_of((t.key for table in config.tables.values() for t in table.targets), config)

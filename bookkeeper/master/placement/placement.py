@@ -272,7 +272,7 @@ class Placement:
                 return tablet
         if tablet.session is None or tablet.session not in cluster.unsealed or not self.unrecoverable:
             return tablet
-        logs = [log.uri for log in self.calls.tservers.logs_of(tablet.session) if not log.sealed]
+        logs = [log.name for log in self.calls.tservers.logs_of(tablet.session) if not log.sealed]
         if not all(log in self.unrecoverable for log in logs):
             return tablet
         row = self.stores.table.get(tablet.row, ("log",))

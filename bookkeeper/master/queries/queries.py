@@ -198,18 +198,18 @@ class Queries:
                 marks[mark.file] = mark.offset
             answered.add(session)
         for entry in self._outstanding(table).files.values():
-            uri = entry.uri()
-            if uri not in marks:
-                marks[uri] = self._final_offset(entry, self.tservers.session_of(uri) in answered)
+            name = entry.name()
+            if name not in marks:
+                marks[name] = self._final_offset(entry, self.tservers.session_of(name) in answered)
         return [FileMark(file, offset) for file, offset in sorted(marks.items()) if offset > 0]
 
     def _final_offset(self, entry: FileEntry, owner_answered: bool) -> int:
         """The last offset of an outstanding file that no live tserver has reported."""
         if entry.is_closed() or owner_answered:
             return entry.needed
-        seal = read_seal(self.tservers.volume, entry.uri())
+        seal = read_seal(self.tservers.volume, entry.name())
         if seal is None:
-            raise UnavailableError(f"the tserver of {entry.uri()} does not answer, and the log is not sealed yet")
+            raise UnavailableError(f"the tserver of {entry.name()} does not answer, and the log is not sealed yet")
         return seal.offset
 
     def _outstanding(self, table: TableConfig) -> Snapshot:

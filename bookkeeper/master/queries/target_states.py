@@ -109,16 +109,16 @@ def target_state(
     error = shipment.error or (retry.last_error if behind and retry.failures else None)
     failing = shipment.failed is not None and is_blocking(shipment, tries)
     if shipment.failed is not None and failing:
-        range_id = RangeKey(entry.uri(), target.key, shipment.failed.first).range_id
+        range_id = RangeKey(entry.name(), target.key, shipment.failed.first).range_id
         error = advice(range_id, shipment.failed, shipment.error, shipment.failures)
     at_barrier = barrier is not None and finished >= barrier.offset - 1
     phase = phase_of(behind, shipment, waits, at_barrier)
     if phase == "waiting" and finished >= entry.safe and entry.file in now.held_back:
         phase = "uncopied"
-    if phase == "done" and not entry.is_closed() and now.has_lost_owner(entry.uri()):
+    if phase == "done" and not entry.is_closed() and now.has_lost_owner(entry.name()):
         phase = "unsealed"
     return TargetState(
-        file=entry.uri(),
+        file=entry.name(),
         target=target,
         closed=entry.is_closed(),
         needed=entry.needed,

@@ -27,10 +27,10 @@ def usage_of(table: str, rows: Iterable[Row]) -> TableUsage:
         tablets += 1
         flush = row.cells.get(keys.FLUSH)
         current = () if flush is None else FlushState.decode(flush.value).segments
-        for uri in current:
-            cell = row.cells.get(keys.segment_column(uri))
+        for name in current:
+            cell = row.cells.get(keys.segment_column(name))
             if cell is not None:
-                segments[uri] = SegmentEntry.decode(cell.value)
+                segments[name] = SegmentEntry.decode(cell.value)
     return TableUsage(
         table=table,
         tablets=tablets,

@@ -62,7 +62,7 @@ class LargeTablet:
 
 def size_of_segments(facts: TabletFacts) -> TabletSize:
     """The size of a tablet by the cells of its row."""
-    shared = {uri: entry.size_bytes for uri, entry in facts.segments.items() if entry.ranges}
+    shared = {name: entry.size_bytes for name, entry in facts.segments.items() if entry.ranges}
     whole_bytes = sum(entry.size_bytes for entry in facts.segments.values() if not entry.ranges)
     return TabletSize(facts.extent, whole_bytes, sum(shared.values()), frozenset(shared))
 

@@ -146,8 +146,8 @@ def shares_files(row: Row) -> bool:
     named = set(() if flush is None else FlushState.decode(flush.value).segments)
     return any(
         SegmentEntry.decode(cell.value).ranges
-        for uri, cell in row.family("segment").items()
-        if keys.parse_file(uri) in named
+        for name, cell in row.family("segment").items()
+        if keys.parse_file(name) in named
     )
 
 
@@ -170,15 +170,15 @@ def facts_of(row: Row) -> TabletFacts:
     table_id, end_row = keys.parse_tablet_row(row.key)
     flush_cell = row.cells.get(keys.FLUSH)
     flush = None if flush_cell is None else FlushState.decode(flush_cell.value)
-    cells = {keys.parse_file(uri): cell for uri, cell in row.family("segment").items()}
+    cells = {keys.parse_file(name): cell for name, cell in row.family("segment").items()}
     named = () if flush is None else flush.segments
-    missing = [uri for uri in named if uri not in cells]
+    missing = [name for name in named if name not in cells]
     if missing:
         raise CorruptionError(f"tablet {row.key!r} has no segment: cell of {missing[0]}, which its flush state names")
     return TabletFacts(
         Extent(table_id, end_row, values.decode_prev_row(row.cells[keys.PREV_ROW].value)),
         flush,
-        {uri: SegmentEntry.decode(cells[uri].value) for uri in sorted(named)},
+        {name: SegmentEntry.decode(cells[name].value) for name in sorted(named)},
         tuple(sorted(set(cells) - set(named))),
         {host: cell for host, cell in replica_cells(row).items() if cell.role == VOTER},
     )
@@ -208,7 +208,7 @@ def encode_facts(facts: Sequence[TabletFacts]) -> list[values.Json]:
             "end_row": values.encode_row(found.extent.end_row),
             "prev_row": values.encode_row(found.extent.prev_row),
             "flush": None if found.flush is None else found.flush.encode().decode(),
-            "segments": {uri: entry.encode().decode() for uri, entry in found.segments.items()},
+            "segments": {name: entry.encode().decode() for name, entry in found.segments.items()},
             "dead": [*found.dead],
             "voters": {host: cell.encode().decode() for host, cell in found.voters.items()},
         }
@@ -231,7 +231,7 @@ def decode_facts(encoded: Sequence[Mapping[str, values.Json]]) -> list[TabletFac
 def _decoded(found: Mapping[str, Any]) -> TabletFacts:
     extent = Extent(found["table_id"], values.decode_row(found["end_row"]), values.decode_row(found["prev_row"]))
     flush = None if found["flush"] is None else FlushState.decode(found["flush"].encode())
-    segments = {uri: SegmentEntry.decode(raw.encode()) for uri, raw in found["segments"].items()}
+    segments = {name: SegmentEntry.decode(raw.encode()) for name, raw in found["segments"].items()}
     voters = {host: ReplicaCell.decode(raw.encode()) for host, raw in found["voters"].items()}
     return TabletFacts(extent, flush, segments, tuple(found["dead"]), voters)
 
@@ -257,7 +257,7 @@ def split_change(facts: TabletFacts, splits: Sequence[bytes], serial: int, direc
         (*(put.key for put in first), facts.row),
         first,
         (_row_put(left, part_state(facts, left, serial), kept),),
-        tuple(CellKey(facts.row, keys.segment_column(uri)) for uri in facts.segments if uri not in kept),
+        tuple(CellKey(facts.row, keys.segment_column(name)) for name in facts.segments if name not in kept),
         tuple(_placed(put.key, facts.voters, name) for put, name in zip(first, names, strict=True) if facts.voters),
     )
 
@@ -369,14 +369,14 @@ def parts_linked(row: bytes, serial: int) -> Write:
 def _ended(facts: TabletFacts) -> list[CellKey]:
     """The cells whose deletion makes a row a remnant. Its serial and its `repl:` cells stay."""
     columns: list[Column] = [keys.PREV_ROW, keys.DIR, keys.FLUSH]
-    columns += [keys.segment_column(uri) for uri in sorted({*facts.segments, *facts.dead})]
+    columns += [keys.segment_column(name) for name in sorted({*facts.segments, *facts.dead})]
     return [CellKey(facts.row, column) for column in columns]
 
 
 def _row_put(
     extent: Extent, state: FlushState, segments: Mapping[str, SegmentEntry], directory: str | None = None
 ) -> RowPut:
-    cells = {keys.segment_column(uri): entry.encode() for uri, entry in segments.items()}
+    cells = {keys.segment_column(name): entry.encode() for name, entry in segments.items()}
     cells[keys.PREV_ROW] = values.encode_prev_row(extent.prev_row)
     cells[keys.FLUSH] = state.encode()
     if directory is not None:
@@ -389,19 +389,19 @@ def _row_put(
 
 def _parts(facts: TabletFacts, extent: Extent) -> dict[str, SegmentEntry]:
     """The segments of a tablet with rows in a part of it, as references of that part."""
-    found = {uri: part_of_segment(entry, extent.rows) for uri, entry in facts.segments.items()}
-    return {uri: entry for uri, entry in found.items() if entry is not None}
+    found = {name: part_of_segment(entry, extent.rows) for name, entry in facts.segments.items()}
+    return {name: entry for name, entry in found.items() if entry is not None}
 
 
 def joined_segments(parts: Iterable[TabletFacts]) -> dict[str, SegmentEntry]:
     """All segments of some tablets; a file's valid rows are those that are valid for any of them."""
     joined: dict[str, SegmentEntry] = {}
     for facts in parts:
-        for uri, entry in facts.segments.items():
+        for name, entry in facts.segments.items():
             part = part_of_segment(entry, facts.extent.rows)
             if part is not None:
-                known = joined.get(uri)
-                joined[uri] = part if known is None else _both(known, part)
+                known = joined.get(name)
+                joined[name] = part if known is None else _both(known, part)
     return joined
 
 

@@ -183,12 +183,12 @@ struct CopyRequest {                      // a table to or from a directory on t
 }
 
 struct ImportedSegment {
-  1: required string uri
+  1: required string name
   2: required binary entry                // JSON, as in the books
 }
 
 struct ImportedLog {                      // the same records as a log, for peers
-  1: required string uri
+  1: required string name
   2: required i64 offset                  // of the last record
   3: required i64 position                // bytes
   4: required i64 created_ms

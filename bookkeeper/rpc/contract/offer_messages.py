@@ -14,7 +14,7 @@ from bookkeeper.model import Extent, LocalityGroup, StreamKey
 class ImportedSegment:
     """A segment file of an import; ``entry`` is its JSON in the books."""
 
-    uri: str
+    name: str
     entry: bytes
 
 
@@ -22,7 +22,7 @@ class ImportedSegment:
 class ImportedLog:
     """The log with the records of an import, for peers: the offset of its last record, the byte position after it."""
 
-    uri: str
+    name: str
     offset: int
     position: int
     created_ms: int

@@ -54,7 +54,7 @@ def pick(refs: Sequence[SegmentRef], properties: TableProperties) -> list[Segmen
     record is rewritten a logarithmic number of times; else the smallest ones while there are too many. Returns none, or
     at least two.
     """
-    ordered = sorted(refs, key=lambda ref: (ref.bytes, ref.uri))
+    ordered = sorted(refs, key=lambda ref: (ref.bytes, ref.name))
     for count in range(min(len(ordered), INPUTS_MAX), 1, -1):
         if ordered[count - 1].bytes * properties.ratio <= sum(ref.bytes for ref in ordered[:count]):
             return ordered[:count]
@@ -64,7 +64,7 @@ def pick(refs: Sequence[SegmentRef], properties: TableProperties) -> list[Segmen
 
 def smallest(refs: Iterable[SegmentRef], count: int) -> list[SegmentRef]:
     """The smallest ``count`` segments, no more than a merge takes."""
-    return sorted(refs, key=lambda ref: (ref.bytes, ref.uri))[: min(count, INPUTS_MAX)]
+    return sorted(refs, key=lambda ref: (ref.bytes, ref.name))[: min(count, INPUTS_MAX)]
 
 
 def families_outside(families: Iterable[Collection[bytes] | None]) -> frozenset[bytes] | None:

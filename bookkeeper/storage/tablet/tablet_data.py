@@ -62,7 +62,7 @@ def flushed_state(state: _State, opened: tuple[Segment, ...]) -> _State:
 
 def merged_state(state: _State, inputs: Collection[str], opened: tuple[Segment, ...]) -> _State:
     """New segments take the place of those that were merged, at one moment."""
-    left = tuple(segment for segment in state.segments if segment.ref.uri not in inputs)
+    left = tuple(segment for segment in state.segments if segment.ref.name not in inputs)
     return replace(state, segments=(*left, *opened))
 
 
@@ -234,17 +234,17 @@ class TabletData:
             groups = [segment.groups() for segment in state.segments]
         return find_middle(groups, self._extent.rows, row_bytes_max)
 
-    def is_read(self, uris: Collection[str]) -> bool:
+    def is_read(self, names: Collection[str]) -> bool:
         """Whether an unfinished page may still read one of these segments. No new page reads a replaced segment."""
         with self._lock:
             states = list(self._reading.values())
-        return any(segment.ref.uri in uris for state in states for segment in state.segments)
+        return any(segment.ref.name in names for state in states for segment in state.segments)
 
     def names_in_use(self) -> set[str]:
         """The files of the present segments, and those that unfinished pages read."""
         with self._lock:
             states = [self._state, *self._reading.values()]
-        return {segment.ref.uri for state in states for segment in state.segments}
+        return {segment.ref.name for state in states for segment in state.segments}
 
     def _clip(self, start_row: bytes | None, stop_row: bytes | None) -> tuple[bytes, bytes | None]:
         """The range inside the extent: first row, inclusive, and stop row, exclusive."""
@@ -297,7 +297,7 @@ class TabletData:
 
     def discard(self, written: Sequence[NewSegment]) -> None:
         """Remove segments that no books name. Raises OSError."""
-        self._volume.discard([segment.uri for segment in written])
+        self._volume.discard([segment.name for segment in written])
 
     def finish_flush(self, frozen: FrozenMemtable, segments: Sequence[NewSegment]) -> None:
         """Let readers use the segments instead of the memtable, at one moment. Call it once the books name them; a
@@ -307,8 +307,8 @@ class TabletData:
         with self._lock:
             state = self._state
             if state.frozen is not frozen:
-                present = {segment.ref.uri for segment in state.segments}
-                if {segment.uri for segment in segments} <= present:
+                present = {segment.ref.name for segment in state.segments}
+                if {segment.name for segment in segments} <= present:
                     return
                 raise InvalidInputError("finish_flush got a memtable that is not being flushed")
             bounds = [(segment.first_seq, segment.last_seq) for segment in segments]
@@ -336,7 +336,7 @@ class TabletData:
         each round and may raise. Raises OSError, CorruptionError; then no file is left.
         """
         segments = self._state.segments
-        outside = [segment.families for segment in segments if segment.ref.uri not in inputs]
+        outside = [segment.families for segment in segments if segment.ref.name not in inputs]
         kept_ms = self._properties.deletes_kept_ms
         merge_filter = MergeFilter(
             MergeRetention(
@@ -352,7 +352,7 @@ class TabletData:
 
         low, high = self._clip(None, None)
         unshared = BlockCache(0, readers=0)
-        chosen = [Segment(self._volume, segment.ref, unshared) for segment in segments if segment.ref.uri in inputs]
+        chosen = [Segment(self._volume, segment.ref, unshared) for segment in segments if segment.ref.name in inputs]
         cursors = [cursor for segment in chosen for cursor in segment_cursors(segment, (low,), high)]
         return self._checked(write_groups(cursors, self._target(merged_prefix(holder), 0), keep))
 
@@ -362,7 +362,7 @@ class TabletData:
         """
         opened = tuple(Segment(self._volume, segment, self._cache) for segment in written)
         with self._lock:
-            present = {segment.ref.uri for segment in self._state.segments}
+            present = {segment.ref.name for segment in self._state.segments}
             if not set(inputs) <= present:
                 raise InvalidInputError("segments that the tablet lacks can't be replaced")
             self._state = merged_state(self._state, inputs, opened)

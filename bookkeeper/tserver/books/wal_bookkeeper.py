@@ -72,10 +72,10 @@ class WalBookkeeper:
         self._thread = BackgroundThread("books", clock, die)
         self.updates_written = 0
 
-    def opened(self, wal_uri: str, created_ms: int) -> None:
+    def opened(self, wal_name: str, created_ms: int) -> None:
         """A new log exists; writes go there when the current one is sealed. In the commit thread, but for the first."""
         with self._lock:
-            books = WalBooks(wal_uri, created_ms)
+            books = WalBooks(wal_name, created_ms)
             if self._has_ended:
                 self._current, self._has_ended = books, False
             else:
@@ -83,11 +83,11 @@ class WalBookkeeper:
 
     # ---- the listener, in the commit threads
 
-    def before_append(self, wal_uri: str, blocks: Sequence[Block]) -> None:
+    def before_append(self, wal_name: str, blocks: Sequence[Block]) -> None:
         """Rule R12. Returns when the first uses are in the books; ends the process when the books refuse them. Raises
         NoSpaceError when the books' disk is full: a group that waited for room would make all others wait.
         """
-        del wal_uri
+        del wal_name
         with self._lock:
             first_uses = self._current.first_uses(blocks)
         if first_uses is not None:
@@ -95,21 +95,21 @@ class WalBookkeeper:
         with self._lock:
             self._current.appended(blocks)
 
-    def synced(self, wal_uri: str, offset: int, position: int) -> None:
+    def synced(self, wal_name: str, offset: int, position: int) -> None:
         """Wake the books thread when a needed update is due."""
-        del wal_uri
+        del wal_name
         with self._lock:
             self._current.synced(Reach(offset, position))
             due = self._current.is_due()
         if due:
             self._thread.wake()
 
-    def rolled(self, wal_uri: str, seal: Seal) -> None:
+    def rolled(self, wal_name: str, seal: Seal) -> None:
         """The log ends: CLOSED follows."""
         with self._lock:
             books = self._current
             self._sealed.append(_Sealed(books, seal))
-            self._positions[wal_uri] = dict(books.tables)
+            self._positions[wal_name] = dict(books.tables)
             self._current, self._has_ended = self._next or books, self._next is None
             self._next = None
         self._thread.wake()
@@ -150,11 +150,11 @@ class WalBookkeeper:
         Logs whose files are gone are left out: they were replicated, or had no target.
         """
         with self._lock:
-            gone = [uri for uri in self._positions if not log_exists(self._volume, uri)]
-            for uri in gone:
-                del self._positions[uri]
-            found = [*self._positions.items(), (self._current.uri, self._current.tables)]
-            return [(uri, tables[table_id]) for uri, tables in found if table_id in tables]
+            gone = [name for name in self._positions if not log_exists(self._volume, name)]
+            for name in gone:
+                del self._positions[name]
+            found = [*self._positions.items(), (self._current.name, self._current.tables)]
+            return [(name, tables[table_id]) for name, tables in found if table_id in tables]
 
     # ---- the books thread
 

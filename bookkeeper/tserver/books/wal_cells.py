@@ -157,7 +157,7 @@ class WalBooks:
     :meth:`synced` as syncs happen; :meth:`needed_update` whenever; :meth:`closing` after the seal.
     """
 
-    uri: str
+    name: str
     created_ms: int
     durable: Reach = NOTHING_DURABLE
     written: int = 0
@@ -191,7 +191,7 @@ class WalBooks:
         if not starting:
             return None
         rows = tuple(
-            RowPut(row, first_use_values(self.uri, use, replicated, self._status(use, self.durable)))
+            RowPut(row, first_use_values(self.name, use, replicated, self._status(use, self.durable)))
             for row, (use, replicated) in sorted(starting.items())
         )
         return BatchPut(rows, keys.first_use_rank(blocks[0].first_offset))
@@ -279,7 +279,7 @@ class WalBooks:
         return open_status(self.created_ms, reach, use.barriers, shares)
 
     def _repl_put(self, use: TabletUse, status: ReplicationStatus) -> RowPut:
-        return RowPut(use.row, {keys.repl_column(self.uri): values.encode_status(status)})
+        return RowPut(use.row, {keys.repl_column(self.name): values.encode_status(status)})
 
 
 def barriers_of(block: Block) -> tuple[Barrier, ...]:

@@ -83,7 +83,7 @@ def adopted_state(
         state,
         last_seq=last_seq,
         high_water={**state.high_water, request.stream: through_of(request)},
-        last_wals=state.last_wals if log is None else ((log.uri, log.offset),),
+        last_wals=state.last_wals if log is None else ((log.name, log.offset),),
     )
 
 
@@ -93,7 +93,7 @@ def families_in(volume: Volume, segments: Iterable[SegmentRef]) -> frozenset[byt
     for segment in segments:
         families = Segment(volume, segment, BlockCache(0)).families
         if families is None:
-            raise DeclinedError(f"{segment.uri} has too many families to say which of them are here")
+            raise DeclinedError(f"{segment.name} has too many families to say which of them are here")
         found |= families
     return frozenset(found)
 
@@ -121,12 +121,12 @@ def with_log(
         return put
     barriers = [barrier_at(1, last) for last in after]
     status = combiners.close(open_status(log.created_ms, Reach(log.offset, log.position), barriers, shares))
-    return RowPut(put.key, {**put.values, keys.repl_column(log.uri): values.encode_status(status)})
+    return RowPut(put.key, {**put.values, keys.repl_column(log.name): values.encode_status(status)})
 
 
 def target_shares_of(volume: Volume, log: ImportedLog | None, table_id: str) -> tuple[TargetShare, ...]:
     """Each target's share of an import's log. Raises CorruptionError, NotFoundError, UnavailableError."""
-    return () if log is None else last_shares(volume, log.uri, table_id)
+    return () if log is None else last_shares(volume, log.name, table_id)
 
 
 def shifted(segments: Sequence[SegmentRef], next_seq: int, flush_id: int) -> list[SegmentRef]:
@@ -247,7 +247,7 @@ class BulkLoader:
         the import is over, InvalidInputError, CorruptionError, TransientError, and DeclinedError when the records of
         another cluster's import have to come instead.
         """
-        wanted = [segment_ref(segment.uri, SegmentEntry.decode(segment.entry)) for segment in request.segments]
+        wanted = [segment_ref(segment.name, SegmentEntry.decode(segment.entry)) for segment in request.segments]
         check_rows(request.extent, wanted)
         if request.through is None:
             self._adopt(request, wanted, None)
@@ -273,7 +273,7 @@ class BulkLoader:
             if tablet.has_replicas:
                 self._adopt_on_hosts(tablet, wanted, request, forgotten_count)
                 return
-            with self._holds.taking([ref.uri for ref in wanted]) as taking:
+            with self._holds.taking([ref.name for ref in wanted]) as taking:
                 self._check(wanted, is_received=request.through is not None)
                 self._tablets.flush(tablet)
                 with self._relay_logs.log_of(request, wanted, view) as own:
@@ -365,4 +365,4 @@ def check_rows(extent: Extent, segments: Sequence[SegmentRef]) -> None:
     """
     for ref in segments:
         if not ref.ranges and not (extent.contains(ref.min_row) and extent.contains(ref.max_row)):
-            raise InvalidInputError(f"segment {ref.uri} crosses the border of tablet {extent}")
+            raise InvalidInputError(f"segment {ref.name} crosses the border of tablet {extent}")

@@ -129,19 +129,19 @@ class HostedImports:
                 f"too few hosts have the newest data of tablet {tablet.extent}: it takes an import when they do"
             )
         prefix = f"{tablet.data.directory}/{merged_prefix(first_flush_id(tablet.serial))}-"
-        refs = [replace(ref, uri=f"{prefix}{uuid.uuid4().hex}{ENDING}") for ref in wanted]
+        refs = [replace(ref, name=f"{prefix}{uuid.uuid4().hex}{ENDING}") for ref in wanted]
         files = HostedFiles(chain, refs, self._led.changed, self._retries)
         try:
             self._copy(chain.volume, wanted, refs)
             yield files
         finally:
             if not files.is_listed:
-                chain.volume.discard([ref.uri for ref in refs])
+                chain.volume.discard([ref.name for ref in refs])
 
     def _copy(self, target: Volume, wanted: Sequence[SegmentRef], refs: Sequence[SegmentRef]) -> None:
         try:
             for source, ref in zip(wanted, refs, strict=True):
-                copied_file(self._volume, source.uri, target, ref.uri)
+                copied_file(self._volume, source.name, target, ref.name)
                 Segment(target, ref, BlockCache(0, readers=0)).check()
         except FileNotFoundError as error:
             raise InvalidInputError(f"an imported segment is not there: {error}") from error

@@ -110,7 +110,7 @@ class RelayLogs:
             yield own
         finally:
             if not own.is_named:
-                remove(self._volume, log.uri)
+                remove(self._volume, log.name)
         if own.is_named:
             seal(self._volume, log)
 
@@ -131,7 +131,7 @@ class RelayLogs:
                 logs.add(records)
             (log,) = logs.finish().values()
             hold = self._holds.beside
-            name_log_segments(self._volume, hold, log.uri, log.offset, files, view.groups, logs.lengths)
+            name_log_segments(self._volume, hold, log.name, log.offset, files, view.groups, logs.lengths)
         except BaseException as error:
             logs.abandon()
             for found in self._volume.list_names(f"{directory}/{name}"):
@@ -146,9 +146,9 @@ class RelayLogs:
 def seal(volume: Volume, log: ImportedLog) -> None:
     """From now on the log goes as soon as no target needs it; without a seal it stays until its session is over."""
     try:
-        write_seal(volume, log.uri, Seal(log.offset, log.position))
+        write_seal(volume, log.name, Seal(log.offset, log.position))
     except OSError as error:
-        LOG.warning("%s is not sealed (%s): it stays until this session is over", log.uri, error)
+        LOG.warning("%s is not sealed (%s): it stays until this session is over", log.name, error)
 
 
 def remove(volume: Volume, log: str) -> None:

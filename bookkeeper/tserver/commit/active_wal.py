@@ -57,13 +57,13 @@ class ActiveWal:
         self._unsynced_since_ns: int | None = None
 
     @property
-    def uri(self) -> str:
+    def name(self) -> str:
         """The log that is appended to."""
-        return self._wal.uri
+        return self._wal.name
 
     def append_point(self) -> AppendPoint:
         """Behind the last record written."""
-        return AppendPoint(self._wal.uri, self._wal.offset + 1)
+        return AppendPoint(self._wal.name, self._wal.offset + 1)
 
     def reserve(self, length: int) -> None:
         """See :meth:`WalWriter.reserve`. Raises NoSpaceError."""
@@ -95,14 +95,14 @@ class ActiveWal:
             self._unsynced_since_ns = None if self._wal.synced_position == self._wal.position else began_ns
         self.check_fence()
         if self._wal.synced_position > synced:
-            self._listener.synced(self._wal.uri, self._wal.synced_offset, self._wal.synced_position)
+            self._listener.synced(self._wal.name, self._wal.synced_offset, self._wal.synced_position)
 
     def check_fence(self) -> None:
         """Rule R15: records acknowledged after this were written while no recovery could have counted the log."""
         with self._fatal("this process may be believed dead"):
             self._fence()
             if self._wal.is_fenced():
-                raise LeaseLostError(f"another process recovers {self._wal.uri}")
+                raise LeaseLostError(f"another process recovers {self._wal.name}")
 
     def syncs_in_ms(self) -> float:
         """Time until records that are only written have to be synced; not above 0: now."""
@@ -130,7 +130,7 @@ class ActiveWal:
             try:
                 self.roll()
             except NoSpaceError as error:
-                _log.warning("%s goes on, though it is due to end: %s", self._wal.uri, error)
+                _log.warning("%s goes on, though it is due to end: %s", self._wal.name, error)
                 self._roll_from_ns = self._clock.boot_ns() + int(_ROLL_AGAIN_MS * 1e6)
 
     def roll(self) -> Seal | None:
@@ -152,7 +152,7 @@ class ActiveWal:
         try:
             self._seal()
         except NoSpaceError as error:
-            _log.warning("%s is left to recovery: %s", self._wal.uri, error)
+            _log.warning("%s is left to recovery: %s", self._wal.name, error)
         self.abandon()
 
     def abandon(self) -> None:
@@ -164,7 +164,7 @@ class ActiveWal:
         self.sync()
         with self._fatal("the log can't be sealed"):
             seal = self._wal.seal()
-        self._listener.rolled(self._wal.uri, seal)
+        self._listener.rolled(self._wal.name, seal)
         return seal
 
     @contextmanager

@@ -101,9 +101,9 @@ class GroupCommitter:
             thread.start()
 
     @property
-    def wal_uri(self) -> str:
+    def wal_name(self) -> str:
         """The log that the next group goes to. Any thread."""
-        return self._wal.uri
+        return self._wal.name
 
     @property
     def queued_bytes(self) -> int:
@@ -249,7 +249,7 @@ class GroupCommitter:
                     entry.refuse(NoSpaceError(error.message))
             return [entry for entry in entries if not entry.size]
         if self._is_full:
-            _log.warning("there is room again for %s: writes go on", self._wal.uri)
+            _log.warning("there is room again for %s: writes go on", self._wal.name)
         self._is_full = False
         return entries
 
@@ -267,7 +267,7 @@ class GroupCommitter:
     def _books_agree(self, prepared: list[Entry], blocks: list[Block]) -> bool:
         """Rule R12: the first uses are in the books before anything is written or answered; else all are refused."""
         try:
-            self._listener.before_append(self._wal.uri, blocks)
+            self._listener.before_append(self._wal.name, blocks)
         except BookkeeperError as error:
             with self._staging:
                 for entry in reversed(prepared):

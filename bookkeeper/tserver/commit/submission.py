@@ -38,7 +38,7 @@ class Durability(IntEnum):
 class AppendPoint(NamedTuple):
     """The log of a submission's group, and the offset that the submission's first logged record gets there."""
 
-    wal_uri: str
+    wal_name: str
     next_offset: int
 
 
@@ -82,16 +82,16 @@ class Listener(Protocol):
     the group before it runs.
     """
 
-    def before_append(self, wal_uri: str, blocks: Sequence[Block]) -> None:
+    def before_append(self, wal_name: str, blocks: Sequence[Block]) -> None:
         """Write the cells that must be in the books before these blocks are acknowledged (rule R12).
 
         A BookkeeperError fails the whole group: nothing is appended, nothing acknowledged.
         """
 
-    def synced(self, wal_uri: str, offset: int, position: int) -> None:
+    def synced(self, wal_name: str, offset: int, position: int) -> None:
         """Everything up to ``offset`` (a block end) is durable; called before any of it is acknowledged at sync.
         Must not raise or wait.
         """
 
-    def rolled(self, wal_uri: str, seal: Seal) -> None:
+    def rolled(self, wal_name: str, seal: Seal) -> None:
         """The log is sealed and another one, or none, follows. Must not raise."""

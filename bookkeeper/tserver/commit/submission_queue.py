@@ -50,11 +50,11 @@ class Entry:
         if self.durability is Durability.NONE:
             self.placed = [PlacedBlock("", 0, draft) for draft in drafts]
             return point
-        wal_uri, next_offset = point
+        wal_name, next_offset = point
         for draft in drafts:
-            self.placed.append(PlacedBlock(wal_uri, next_offset, draft))
+            self.placed.append(PlacedBlock(wal_name, next_offset, draft))
             next_offset += draft.batch.num_rows
-        return AppendPoint(wal_uri, next_offset)
+        return AppendPoint(wal_name, next_offset)
 
     def refuse(self, error: BookkeeperError) -> None:
         """Answer with an error instead of :meth:`prepare`."""

@@ -38,5 +38,5 @@ class WalOpener:
         header = FileHeader(instance_id=self._instance_id, session_id=self._session_id, created_time_ms=created_ms)
         name = f"{log_directory(self._session_id)}/{next(self._numbers):06d}{LOG_SUFFIX}"
         writer = WalWriter.create(self._volume, name, header, keep_free_bytes=self._keep_free_bytes)
-        self._announce(writer.uri, created_ms)
+        self._announce(writer.name, created_ms)
         return writer

@@ -186,7 +186,7 @@ class LeaderChain:
             self._check_leads()
             replica, tablet = self.replica, self._tablet
             state_id = next_id(replica)
-            left = [ref for ref in tablet.data.segments if ref.uri not in inputs]
+            left = [ref for ref in tablet.data.segments if ref.name not in inputs]
             state = tablet_segments.merged_state(tablet.flushes.state, state_id, [*left, *written], compacted)
             event = Compacted(
                 tuple(segment.id for segment in live_chain(replica, CORRECTED)),
@@ -215,7 +215,7 @@ class LeaderChain:
             return made
 
     def _held_files(self, segments: Sequence[SegmentRef]) -> list[HeldFile]:
-        return [held_file(self._volume, ref.uri, segment_entry(ref).encode()) for ref in segments]
+        return [held_file(self._volume, ref.name, segment_entry(ref).encode()) for ref in segments]
 
     def _check_leads(self) -> None:
         if not self.leads:

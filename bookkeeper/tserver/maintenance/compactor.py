@@ -154,12 +154,12 @@ class Compactor:
             self._merge(tablet, inputs[:INPUTS_MAX], tablet.flushes.compacted, drop_deletes=len(inputs) <= INPUTS_MAX)
 
     def _merge(self, tablet: ServedTablet, inputs: Sequence[SegmentRef], compacted: int, *, drop_deletes: bool) -> None:
-        uris = {ref.uri for ref in inputs}
+        names = {ref.name for ref in inputs}
         now_ms = self._age_clock.wall_ms()
         drop_deletes = drop_deletes and self._states.may_forget_deletes(tablet)
         try:
             written = tablet.data.write_merged(
-                uris,
+                names,
                 first_flush_id(tablet.serial),
                 now_ms,
                 drop_deletes=drop_deletes,
@@ -167,7 +167,7 @@ class Compactor:
             )
         except OSError as error:
             raise unavailable(f"segments of tablet {tablet.extent} can't be merged", error) from error
-        self._install(tablet, uris, written, compacted)
+        self._install(tablet, names, written, compacted)
         self._checked_ns.pop(tablet, None)
         self._merges_done += 1
         LOG.info(

@@ -158,7 +158,7 @@ class Flusher:
 
     def _flush_due(self) -> None:
         tablets = [tablet for tablet in self._registry.all() if tablet.accepting]
-        for flush in self._schedule.due(tablets, self._path.wal_uri):
+        for flush in self._schedule.due(tablets, self._path.wal_name):
             if self._thread.closing.is_set():
                 break
             self._flush_or_log(flush.tablet)

@@ -44,23 +44,23 @@ class SealedLogs:
         """The blocks of a sealed log that a tablet lacks, in order. Raises CorruptionError, NotFoundError,
         TransientError.
         """
-        positions = positions_of(extent, self._positions(log.uri))
-        return (at for at in read_headers_at(self.volume, log.uri, positions) if is_behind(log, at.header))
+        positions = positions_of(extent, self._positions(log.name))
+        return (at for at in read_headers_at(self.volume, log.name, positions) if is_behind(log, at.header))
 
-    def _positions(self, uri: str) -> Positions:
+    def _positions(self, name: str) -> Positions:
         with self._lock:
-            index = self._indexes.pop(uri) if uri in self._indexes else self._index(uri)
-            self._indexes[uri] = index
+            index = self._indexes.pop(name) if name in self._indexes else self._index(name)
+            self._indexes[name] = index
             for oldest in list(self._indexes)[:-1]:
                 if sum(count for _, count in self._indexes.values()) <= self.blocks_max:
                     break
                 del self._indexes[oldest]
         return index[0]
 
-    def _index(self, uri: str) -> tuple[Positions, int]:
+    def _index(self, name: str) -> tuple[Positions, int]:
         found: dict[tuple[str, bytes | None], array[int]] = {}
         blocks = 0
-        for at in self.read(uri):
+        for at in self.read(name):
             writer = writer_of(at.header)
             if writer not in found:
                 found[writer] = array("Q")

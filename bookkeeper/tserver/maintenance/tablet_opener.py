@@ -70,7 +70,7 @@ class TabletMaker:
         """The data of a tablet: the segments of its row, and an empty memtable. ``volume``: where its segments lie;
         None = on the cluster's.
         """
-        segments = [segment_ref(uri, entry) for uri, entry in live_segments(row).items()]
+        segments = [segment_ref(name, entry) for name, entry in live_segments(row).items()]
         return self.data_of(row.extent, row.directory, segments, volume or self._volume)
 
     def data_of(self, extent: Extent, directory: str, segments: Sequence[SegmentRef], volume: Volume) -> TabletData:
@@ -108,7 +108,7 @@ class TabletOpener:
         self._volume = volume
         self._maker = maker
         self._terms = terms
-        self._sealed_logs = SealedLogs(volume, lambda uri: read_headers(volume, uri))
+        self._sealed_logs = SealedLogs(volume, lambda name: read_headers(volume, name))
 
     def configure(self, tablet: ServedTablet) -> None:
         """See :meth:`TabletMaker.configure`."""
@@ -121,13 +121,13 @@ class TabletOpener:
         row, candidacy = self._claim(extent, row_key)
         logs = recovery_plan(row)
         blocks = partial(missing_blocks, self._sealed_logs, extent)
-        found = replay_order((log.uri, block) for log in logs for block in blocks(log))
+        found = replay_order((log.name, block) for log in logs for block in blocks(log))
         recovered = Recovered.start(row.flush)
         data = self._maker.data(row, None if candidacy is None else candidacy.volume)
-        for uri, block in found:
-            data.apply(block.batch(), recovered.absorb(uri, block))
+        for name, block in found:
+            data.apply(block.batch(), recovered.absorb(name, block))
         recovered.go_without(row)
-        replayed = {uri for uri, _ in found}
+        replayed = {name for name, _ in found}
         recovered.log_uses.update(load_plan.all_uses(replayed))
         self._drop_unneeded(row_key, load_plan.all_uses(unneeded_logs(row, replayed)))
         tablet = self._maker.tablet(row, data, recovered)
@@ -160,7 +160,7 @@ class TabletOpener:
         candidacy = self._terms.candidacy(assigned)
         row = self._without_void_uses(assigned)
         for log in recovery_plan(row):
-            check_sealed(self._volume, log.uri)
+            check_sealed(self._volume, log.name)
         if assigned.logs and not is_same(cells, self._metadata.get(row_key, TABLET_FAMILIES)):
             raise UnavailableError(f"the row of tablet {extent} changed while its logs were checked: load again")
         serial = next_serial(row)
@@ -172,21 +172,21 @@ class TabletOpener:
     def _without_void_uses(self, row: TabletRow) -> TabletRow:
         """The row without logs that were collected before their `log:` cell came."""
         void = {
-            uri
-            for uri in sorted(set(row.logs) - row.lost)
-            if load_plan.is_void_use(is_there(self._volume, uri), partial(self._is_marked, uri))
+            name
+            for name in sorted(set(row.logs) - row.lost)
+            if load_plan.is_void_use(is_there(self._volume, name), partial(self._is_marked, name))
         }
-        for uri in void:
-            LOG.info("tablet %s ignores a late use of %s: that log was not needed any more", row.extent, uri)
-        return replace(row, logs=tuple(uri for uri in row.logs if uri not in void)) if void else row
+        for name in void:
+            LOG.info("tablet %s ignores a late use of %s: that log was not needed any more", row.extent, name)
+        return replace(row, logs=tuple(name for name in row.logs if name not in void)) if void else row
 
-    def _is_marked(self, uri: str) -> bool:
-        row = self._metadata.get(keys.del_row(uri), ("del",))
+    def _is_marked(self, name: str) -> bool:
+        row = self._metadata.get(keys.del_row(name), ("del",))
         return row is not None and keys.DEL in row.cells
 
     def _drop_unneeded(self, row_key: bytes, unneeded: dict[str, int]) -> None:
-        for uri, through in unneeded.items():
-            self._metadata.delete([CellKey(row_key, keys.log_column(uri))], keys.log_delete_rank(through))
+        for name, through in unneeded.items():
+            self._metadata.delete([CellKey(row_key, keys.log_column(name))], keys.log_delete_rank(through))
 
 
 def is_same(checked: Row | None, now: Row | None) -> bool:
@@ -196,24 +196,24 @@ def is_same(checked: Row | None, now: Row | None) -> bool:
     return checked == now
 
 
-def check_sealed(volume: Volume, uri: str) -> None:
+def check_sealed(volume: Volume, name: str) -> None:
     """Rule R15: a log is read only up to its seal; without one, records may still be added or be lost.
 
     Raises UnavailableError while there is none, CorruptionError when the log itself does not exist.
     """
-    if read_seal(volume, uri) is not None:
+    if read_seal(volume, name) is not None:
         return
-    if not is_there(volume, uri):
-        raise CorruptionError(f"{uri} is needed for recovery and does not exist: restore the file", {"file": uri})
-    raise UnavailableError(f"{uri} is needed for recovery and has no seal yet: recover it, then load again")
+    if not is_there(volume, name):
+        raise CorruptionError(f"{name} is needed for recovery and does not exist: restore the file", {"file": name})
+    raise UnavailableError(f"{name} is needed for recovery and has no seal yet: recover it, then load again")
 
 
-def is_there(volume: Volume, uri: str) -> bool:
+def is_there(volume: Volume, name: str) -> bool:
     """Whether there is a log of this name. Raises UnavailableError when that is unknown."""
     try:
-        return log_exists(volume, uri)
+        return log_exists(volume, name)
     except OSError as error:
-        raise unavailable(f"{uri} is needed for recovery, and it can't be looked for", error) from error
+        raise unavailable(f"{name} is needed for recovery, and it can't be looked for", error) from error
 
 
 def missing_blocks(logs: SealedLogs, extent: Extent, log: LogToRead) -> Iterator[Block]:

@@ -76,7 +76,7 @@ class NamedStates:
         """
         flush_id = tablet.flushes.take_flush_id()
         new = [replace(ref, flush_id=flush_id) for ref in written]
-        left = [ref for ref in tablet.data.segments if ref.uri not in inputs]
+        left = [ref for ref in tablet.data.segments if ref.name not in inputs]
         state = tablet_segments.merged_state(tablet.flushes.state, flush_id, [*left, *new], compacted)
         put = segments_put(tablet.row, state, new)
         check_puts([put], flush_id)  # a put too large for the store is this tablet's problem: nothing was written
@@ -98,13 +98,13 @@ class NamedStates:
     def clear(self, tablet: ServedTablet, put_state: Callable[[], None]) -> bool:
         """See :class:`TabletStates`. Marks the files of the dead cells first, for the collector."""
         row = self._books.get(tablet.row, SEGMENT_FAMILIES)
-        if tablet_segments.has_cells_of_others(row, tablet.serial, {ref.uri for ref in tablet.data.segments}):
+        if tablet_segments.has_cells_of_others(row, tablet.serial, {ref.name for ref in tablet.data.segments}):
             put_state()
             row = self._books.get(tablet.row, SEGMENT_FAMILIES)
         dead = dead_segments(row, tablet.serial)
         if dead is None:
             return True
-        if tablet.data.is_read(dead.uris):
+        if tablet.data.is_read(dead.names):
             return False
         self._books.put(dead.marks(), keys.ONCE_RANK)
         self._books.delete(dead.cells, dead.rank)

@@ -89,9 +89,9 @@ class TailMerger:
 
     def _merge(self, tablet: ServedTablet, log: LogToRead) -> None:
         """Merge one tail. Does nothing while its log has no seal: the master seals it when its host is back."""
-        if read_seal(self._volume, log.uri) is None:
+        if read_seal(self._volume, log.name) is None:
             return
         tail = list(missing_blocks(self._sealed_logs, tablet.extent, log))
-        self._path.judge(MergeTail(tablet, log.uri, tail), MERGE)
+        self._path.judge(MergeTail(tablet, log.name, tail), MERGE)
         self._tails_merged += 1
-        LOG.info("tablet %s has %d blocks of %s again, which was given up", tablet.extent, len(tail), log.uri)
+        LOG.info("tablet %s has %d blocks of %s again, which was given up", tablet.extent, len(tail), log.name)

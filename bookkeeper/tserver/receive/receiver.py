@@ -246,7 +246,7 @@ class SliceApply:
         if not isinstance(decision, Accept):
             return None
         tablet, intervals = self._tablet, self._tablet.received.origin_intervals
-        span_start = partial(intervals.span_start, span=(moment.wal_uri, moment.since))
+        span_start = partial(intervals.span_start, span=(moment.wal_name, moment.since))
         new = origin_dedup.new_records(decision.blocks, tablet.extent.rows, intervals.of, span_start, moment.now_ms)
         if not intervals.has_room(new.intervals):
             raise OverloadedError(

@@ -56,7 +56,7 @@ def unmarked(error: CorruptionError) -> bool:
 
 def file_of(error: CorruptionError) -> str | None:
     """The file that an error names."""
-    found = error.details.get("uri", error.details.get("file"))
+    found = error.details.get("name", error.details.get("file"))
     return found if isinstance(found, str) else None
 
 

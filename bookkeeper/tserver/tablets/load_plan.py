@@ -59,7 +59,9 @@ def parse_tablet(row: Row) -> TabletRow:
         location_rank=keys.location_rank(row) or 0,
         serial=0 if serial is None else serial.rank,
         flush=None if flush is None else FlushState.decode(flush.value),
-        segments={keys.parse_file(uri): SegmentEntry.decode(cell.value) for uri, cell in row.family("segment").items()},
+        segments={
+            keys.parse_file(name): SegmentEntry.decode(cell.value) for name, cell in row.family("segment").items()
+        },
         logs=tuple(keys.parse_file(wal) for wal in row.family("log")),
         replicas=parse_replicas(row),
         lost=frozenset(lost_logs.given_up(row)),
@@ -112,20 +114,20 @@ def first_flush_id(serial: int) -> int:
     return keys.first_flush_id(serial)
 
 
-def is_live(uri: str, state: FlushState | None) -> bool:
+def is_live(name: str, state: FlushState | None) -> bool:
     """A segment belongs to its tablet as long as the newest state names it; other cells are dead: of a flush that an
     earlier holder wrote when it was over, or replaced by a compaction.
     """
-    return state is not None and uri in state.segments
+    return state is not None and name in state.segments
 
 
 def live_segments(row: TabletRow) -> dict[str, SegmentEntry]:
     """The segments that the tablet consists of. Raises CorruptionError when one that counts has no cell."""
     named = () if row.flush is None else row.flush.segments
-    missing = [uri for uri in named if uri not in row.segments]
+    missing = [name for name in named if name not in row.segments]
     if missing:
         raise CorruptionError(f"tablet {row.extent} has segment {missing[0]} in its flush state, and no cell names it")
-    return {uri: entry for uri, entry in row.segments.items() if is_live(uri, row.flush)}
+    return {name: entry for name, entry in row.segments.items() if is_live(name, row.flush)}
 
 
 # ---- replaying logs
@@ -135,7 +137,7 @@ def live_segments(row: TabletRow) -> dict[str, SegmentEntry]:
 class LogToRead:
     """One log that the tablet names: read the blocks behind ``after`` (0 = all) up to its seal."""
 
-    uri: str
+    name: str
     after: int
 
 
@@ -143,18 +145,18 @@ def recovery_plan(row: TabletRow) -> list[LogToRead]:
     """Every log of the row but the given-up ones, from where its segments end. The order of replay is that of
     :func:`replay_order`.
     """
-    return [_to_read(row, uri) for uri in row.logs if uri not in row.lost]
+    return [_to_read(row, name) for name in row.logs if name not in row.lost]
 
 
 def tails_to_merge(row: TabletRow) -> list[LogToRead]:
     """The given-up logs whose records the tablet lacks, from where its segments end (N6). Without a ``log:`` cell a
     named state has all of them: the cell goes last.
     """
-    return [_to_read(row, uri) for uri in row.logs if uri in row.lost]
+    return [_to_read(row, name) for name in row.logs if name in row.lost]
 
 
-def _to_read(row: TabletRow, uri: str) -> LogToRead:
-    return LogToRead(uri, 0 if row.flush is None else row.flush.through.get(uri, 0))
+def _to_read(row: TabletRow, name: str) -> LogToRead:
+    return LogToRead(name, 0 if row.flush is None else row.flush.through.get(name, 0))
 
 
 def first_seq_without_tails(serial: int) -> int:
@@ -232,10 +234,10 @@ class Recovered:
         if not row.lost:
             return
         self.lost = row.lost
-        self.tails = {log.uri: log.after for log in tails_to_merge(row)}
+        self.tails = {log.name: log.after for log in tails_to_merge(row)}
         self.next_seq = max(self.next_seq, first_seq_without_tails(next_serial(row)))
 
-    def absorb(self, uri: str, block: Block) -> int:
+    def absorb(self, name: str, block: Block) -> int:
         """One replayed block, in order; returns the sequence number of its first record.
 
         That is the one in its header, unless records that never reached a log had taken it and a flush made them
@@ -245,7 +247,7 @@ class Recovered:
         first_seq = max(self.next_seq, header.first_seq)
         self.next_seq = first_seq + header.record_count
         self.last_time_ms = max(self.last_time_ms, header.write_time_ms)
-        self.last_wals = (WalPosition(uri, block.last_offset),)
+        self.last_wals = (WalPosition(name, block.last_offset),)
         if header.HasField("origin"):
             stream = stream_from_pb(header.origin.stream)
             raise_high_water(self.high_water, stream, header.origin.to_offset)
@@ -293,4 +295,4 @@ def all_uses(logs: Iterable[str]) -> dict[str, int]:
 
 def unneeded_logs(row: TabletRow, replayed: Collection[str]) -> list[str]:
     """Logs without a record that the tablet needs. A given-up log is not read, so it may have some."""
-    return [uri for uri in row.logs if uri not in replayed and uri not in row.lost]
+    return [name for name in row.logs if name not in replayed and name not in row.lost]

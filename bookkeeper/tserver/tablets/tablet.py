@@ -85,7 +85,7 @@ class Moment:
     the table has had these targets and groups from this offset of the log on (0 = unknown).
     """
 
-    wal_uri: str
+    wal_name: str
     view: TableView
     now_ms: int
     since: int = 0
@@ -269,7 +269,7 @@ class ServedTablet:
             block_targets=moment.view.block_targets,
             provenance=provenance,
             origin=None if origin is None else origin_to_pb(origin),
-            after=self._write.predecessors_in(moment.wal_uri, self._given_up.in_order),
+            after=self._write.predecessors_in(moment.wal_name, self._given_up.in_order),
             first_seq=staged.next_seq,
             write_time_ms=time_ms,
             min_row=records.min_row,
@@ -278,7 +278,7 @@ class ServedTablet:
             block_origins=block_origins,
         )
         note_target_records(header, records.batch.column("family"), moment.view.peers)
-        self._write.stage(records.batch.num_rows, time_ms, moment.wal_uri)
+        self._write.stage(records.batch.num_rows, time_ms, moment.wal_name)
         draft = DraftBlock(header, with_timestamps(records.batch, time_ms))
         if origin is None:
             return draft, Undo(staged)
@@ -317,9 +317,9 @@ class ServedTablet:
         """The draft is as durable as requested: make it visible."""
         self._data.apply(placed.batch, placed.header.first_seq)
         last_seq = placed.header.first_seq + placed.batch.num_rows - 1
-        if placed.wal_uri:
-            self._write.applied(last_seq, WalPosition(placed.wal_uri, placed.last_offset))
-            self._flushes.use_log(placed.wal_uri, placed.last_offset)
+        if placed.wal_name:
+            self._write.applied(last_seq, WalPosition(placed.wal_name, placed.last_offset))
+            self._flushes.use_log(placed.wal_name, placed.last_offset)
         else:
             self._write.applied(last_seq, None)
 
@@ -357,9 +357,9 @@ class ServedTablet:
 
     # ---- flushing
 
-    def begin_flush(self, wal_uri: str, now_ns: int) -> FlushPoint | None:
+    def begin_flush(self, wal_name: str, now_ns: int) -> FlushPoint | None:
         """Set the records aside that were applied up to now. Commit thread, while it prepares a group for the log
-        ``wal_uri``.
+        ``wal_name``.
 
         All records that were submitted before are applied, and none after, so the point ends where the next records
         begin, as ``log:`` deletes and first uses need. Returns None when neither data nor state waits for a flush. A
@@ -373,7 +373,7 @@ class ServedTablet:
             return None
         state = FlushState(
             flush_id=0,
-            through=self._flushed_logs.flush(self._logs_in_row(logs), wal_uri, now_ns),
+            through=self._flushed_logs.flush(self._logs_in_row(logs), wal_name, now_ns),
             last_seq=self._write.applied_seq,
             last_time_ms=self._write.last_time_ms,
             high_water=dict(self._received.high_water),

@@ -105,10 +105,10 @@ class TabletFlushes:
 
     # ---- logs
 
-    def use_log(self, wal_uri: str, offset: int) -> None:
+    def use_log(self, wal_name: str, offset: int) -> None:
         """A record at this offset is in memory only: recovery needs the log up to there."""
         with self._mutex:
-            self._log_uses[wal_uri] = offset
+            self._log_uses[wal_name] = offset
 
     def needed_logs(self) -> Mapping[str, int]:
         """The logs that recovery of the tablet would read now, each with the last offset of the tablet's records."""

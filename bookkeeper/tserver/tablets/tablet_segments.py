@@ -30,14 +30,14 @@ NEVER_FLUSHED = FlushState(1, {}, 0, 0, {}, ())
 
 def segments_put(row: bytes, state: FlushState, new: Sequence[SegmentRef]) -> RowPut:
     """New segments and the state that names them, visible together."""
-    cells: dict[Column, bytes] = {keys.segment_column(ref.uri): segment_entry(ref).encode() for ref in new}
+    cells: dict[Column, bytes] = {keys.segment_column(ref.name): segment_entry(ref).encode() for ref in new}
     cells[keys.FLUSH] = state.encode()
     return RowPut(row, cells)
 
 
 def named_state(state: FlushState, flush_id: int, segments: Sequence[SegmentRef], compacted: int) -> FlushState:
     """A state that names these segments, the new ones among them."""
-    return replace(state, flush_id=flush_id, segments=tuple(ref.uri for ref in segments), compacted=compacted)
+    return replace(state, flush_id=flush_id, segments=tuple(ref.name for ref in segments), compacted=compacted)
 
 
 def merged_state(
@@ -51,13 +51,13 @@ def merged_state(
 class DeadSegments:
     """Files that a tablet's row names and that do not count, their cells, and a rank that hides all of these."""
 
-    uris: tuple[str, ...]
+    names: tuple[str, ...]
     cells: tuple[CellKey, ...]
     rank: int
 
     def marks(self) -> list[RowPut]:
         """Deletion candidates for the collector, which checks whether another tablet needs a file."""
-        return [RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in self.uris]
+        return [RowPut(keys.del_row(name), {keys.DEL: values.EMPTY}) for name in self.names]
 
 
 def dead_segments(row: Row | None, serial: int) -> DeadSegments | None:
@@ -71,7 +71,7 @@ def dead_segments(row: Row | None, serial: int) -> DeadSegments | None:
         return None
     state = FlushState.decode(cell.value)
     found = {column: keys.parse_file(column.qualifier) for column in row.cells if column.family == "segment"}
-    dead = {column: uri for column, uri in sorted(found.items()) if not load_plan.is_live(uri, state)}
+    dead = {column: name for column, name in sorted(found.items()) if not load_plan.is_live(name, state)}
     if not dead:
         return None
     rank = max(cell.rank, *(row.cells[column].rank for column in dead))
@@ -86,7 +86,7 @@ def has_cells_of_others(row: Row | None, serial: int, own: Collection[str]) -> b
     cell = None if row is None else row.cells.get(keys.FLUSH)
     if row is None or cell is None or cell.rank >= first_flush_id(serial):
         return False
-    return any(keys.parse_file(uri) not in own for uri in row.family("segment"))
+    return any(keys.parse_file(name) not in own for name in row.family("segment"))
 
 
 def is_own(flush_id: int, serial: int) -> bool:

@@ -23,7 +23,7 @@ class Staged:
 
     next_seq: int
     last_time_ms: int
-    wal_uri: str
+    wal_name: str
 
 
 class WriteState:
@@ -51,14 +51,14 @@ class WriteState:
         return self._last_wals
 
     def predecessors_in(
-        self, wal_uri: str, in_order: Callable[[tuple[WalPosition, ...]], tuple[WalPosition, ...]]
+        self, wal_name: str, in_order: Callable[[tuple[WalPosition, ...]], tuple[WalPosition, ...]]
     ) -> list[Predecessor]:
         """Rule R24: the predecessors of the tablet's first block in a log; a later block has none. Groups do not span
         logs, so ``last_wals`` is exact. ``in_order`` leaves out those in given-up logs.
         """
-        if self._staged.wal_uri == wal_uri:
+        if self._staged.wal_name == wal_name:
             return []
-        before = predecessors(in_order(self._last_wals), wal_uri)
+        before = predecessors(in_order(self._last_wals), wal_name)
         return [Predecessor(file=last.file, offset=last.offset) for last in before]
 
     def note_time(self, time_ms: int) -> None:
@@ -70,10 +70,10 @@ class WriteState:
         """The latest server time of a record, staged or merged."""
         return max(self._staged.last_time_ms, self._least_time_ms)
 
-    def stage(self, records: int, time_ms: int, wal_uri: str | None) -> None:
-        """A draft takes this many sequence numbers; ``wal_uri`` None: no log will have it."""
+    def stage(self, records: int, time_ms: int, wal_name: str | None) -> None:
+        """A draft takes this many sequence numbers; ``wal_name`` None: no log will have it."""
         before = self._staged
-        self._staged = Staged(before.next_seq + records, time_ms, before.wal_uri if wal_uri is None else wal_uri)
+        self._staged = Staged(before.next_seq + records, time_ms, before.wal_name if wal_name is None else wal_name)
 
     def take_back(self, before: Staged) -> None:
         """The group of a draft failed: restore the state before it."""

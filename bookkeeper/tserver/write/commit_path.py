@@ -33,9 +33,9 @@ class CommitPath:
         self._timeout_ms = timeout_ms
 
     @property
-    def wal_uri(self) -> str:
+    def wal_name(self) -> str:
         """The log that the next group goes to."""
-        return self._committer.wal_uri
+        return self._committer.wal_name
 
     def judge(self, submission: Submission, request: str = "a conditional write") -> object:
         """Commit a submission that reads before it writes: when it is prepared, all earlier submissions are applied."""

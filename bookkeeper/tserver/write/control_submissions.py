@@ -79,7 +79,7 @@ class FlushSubmission(_ControlSubmission):
 
     def prepare(self, point: AppendPoint) -> list[DraftBlock]:
         """See :class:`Submission`. The flush point has everything submitted before, and nothing submitted after."""
-        self._point = self._tablet.begin_flush(point.wal_uri, self._context.clock.boot_ns())
+        self._point = self._tablet.begin_flush(point.wal_name, self._context.clock.boot_ns())
         self._release(self._tablet.key)
         return []
 

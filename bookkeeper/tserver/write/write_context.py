@@ -20,7 +20,7 @@ from bookkeeper.tserver.write.request_dedup import RequestDedup
 class _TargetSpan:
     """Blocks of a table have the same targets and groups in a log from ``since`` on."""
 
-    wal_uri: str
+    wal_name: str
     view: TableView
     since: int
 
@@ -65,16 +65,16 @@ class WriteContext:
         """The moment that a block of this table is staged under now; raises NotFoundError."""
         view = self._view.table(table_id)
         self._staged_ns = self.clock.boot_ns()
-        return Moment(point.wal_uri, view, self.clock.wall_ms(), self._since(view, point))
+        return Moment(point.wal_name, view, self.clock.wall_ms(), self._since(view, point))
 
     def _since(self, view: TableView, point: AppendPoint) -> int:
         """The offset in this log from which on all blocks of the table have the same targets; 1: it has none yet."""
         span = self._spans.get(view.table_id)
-        if span is None or span.wal_uri != point.wal_uri:
+        if span is None or span.wal_name != point.wal_name:
             since = 1
         elif span.view is view:
             return span.since
         else:
             since = span.since if has_same_targets(span.view, view) else point.next_offset
-        self._spans[view.table_id] = _TargetSpan(point.wal_uri, view, since)
+        self._spans[view.table_id] = _TargetSpan(point.wal_name, view, since)
         return since

@@ -153,7 +153,7 @@ class TServer:
         assert row is not None
         parsed = parse_tablet(row)
         refs = [segment_ref(name, entry) for name, entry in live_segments(parsed).items()]
-        self.cluster.content([ref.uri for ref in refs])
+        self.cluster.content([ref.name for ref in refs])
         directory = tablet_directory(TABLE, parsed.directory)
         self.tablets[key] = Served(key, directory, serial, parsed.flush, refs, first_flush_id(serial))
 
@@ -176,7 +176,7 @@ class TServer:
             self._clear(tablet)
 
     def _merge(self, tablet: Served) -> None:
-        content = self.cluster.content([ref.uri for ref in tablet.refs])
+        content = self.cluster.content([ref.name for ref in tablet.refs])
         raw = json.dumps(sorted(content.elements())).encode()
         prefix = merged_prefix(first_flush_id(tablet.serial))
         name = f"{tablet.directory}/{prefix}-{SimUuid.uuid4().hex}{ENDING}"
@@ -191,7 +191,7 @@ class TServer:
     def _clear(self, tablet: Served) -> None:
         table = self.cluster.table
         row = table.get(tablet.key, SEGMENT_FAMILIES)
-        if has_cells_of_others(row, tablet.serial, {ref.uri for ref in tablet.refs}):
+        if has_cells_of_others(row, tablet.serial, {ref.name for ref in tablet.refs}):
             state = merged_state(tablet.state, tablet.take_flush_id(), tablet.refs, 0)
             self._put(tablet, state, segments_put(tablet.key, state, ()), tablet.refs)
             row = table.get(tablet.key, SEGMENT_FAMILIES)
@@ -209,8 +209,8 @@ class TServer:
         with tablet.lock:
             if tablet.state is not None and request.stream in tablet.state.high_water:
                 return
-            refs = [segment_ref(part.uri, SegmentEntry.decode(part.entry)) for part in request.segments]
-            names = [ref.uri for ref in refs]
+            refs = [segment_ref(part.name, SegmentEntry.decode(part.entry)) for part in request.segments]
+            names = [ref.name for ref in refs]
             with self.holds.taking(names) as taking:
                 for name in names:
                     if not self.cluster.volume.exists(name):
@@ -227,7 +227,7 @@ class TServer:
                 taking.put_done()
                 self._follow()
             if log is not None and log is not request.log:
-                self.cluster.volume.create(log.uri + SEAL_SUFFIX, ()).close()
+                self.cluster.volume.create(log.name + SEAL_SUFFIX, ()).close()
             self.cluster.counts["adoptions"] += 1
 
     def _follow(self) -> None:
@@ -270,7 +270,7 @@ def name_files(cluster: Cluster, log: str, hold: Callable[[str, Any], None], ref
     """A new log, and the names of its files beside it."""
     cluster.volume.create(log, [b"records"]).close()
     name_log_segments(cluster.volume, hold, log, len(refs), refs, GroupMap({}), Lengths())
-    cluster.beside[log] = [ref.uri for ref in refs]
+    cluster.beside[log] = [ref.name for ref in refs]
 
 
 def order(

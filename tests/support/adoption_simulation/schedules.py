@@ -207,7 +207,7 @@ class Schedule:
             for column in row.cells if row.key in self.cluster.rows else ():
                 log = keys.parse_file(column.qualifier)
                 found = read_segmented_log(self.cluster.volume, log)
-                names = [] if found is None else [segment.uri for segment in found.segments]
+                names = [] if found is None else [segment.name for segment in found.segments]
                 if found is None or not all(map(self.cluster.volume.is_there, names)):
                     self.cluster.broken.append(f"a peer lacks a file of {short(log)}")
                 self.cluster.table.purge([CellKey(row.key, column)])

@@ -342,7 +342,7 @@ class Cluster:
 
     def old_logs(self) -> list[str]:
         """Logs that are there and written no more."""
-        current = {node.part.parts.writing.path.wal_uri for node in self.booted(self.tservers)}
+        current = {node.part.parts.writing.path.wal_name for node in self.booted(self.tservers)}
         return [log for log in self.logs() if log not in current]
 
     def high_waters(self) -> list[str]:

@@ -56,7 +56,7 @@ class NewbornWriter(WalWriter):
 
     def append(self, blocks: Sequence[Block]) -> None:
         super().append(blocks)
-        Newborns.blocks.setdefault(self.uri, []).extend(blocks)
+        Newborns.blocks.setdefault(self.name, []).extend(blocks)
 
 
 class NotedFollow(Follow):
@@ -73,8 +73,8 @@ class NotedFollow(Follow):
         here = {entry.value: entry for entry in data.entries()}
         instance = Watch.instance_of(data.volume)
         if request.log is not None:
-            found = [placed(request.log.uri, block, here) for block in Newborns.blocks.pop(request.log.uri)]
-            Watch.ledger.named(request.log.uri, instance, Watch.machine_of(data.volume, request.log.uri), found)
+            found = [placed(request.log.name, block, here) for block in Newborns.blocks.pop(request.log.name)]
+            Watch.ledger.named(request.log.name, instance, Watch.machine_of(data.volume, request.log.name), found)
         elif request.through is not None:
             Watch.ledger.took(instance, block_of(data.volume, tablet, request))
 
@@ -94,15 +94,15 @@ def named_in(cluster: Cluster, key: bytes, columns: Collection[Column]) -> None:
             cluster.world.ledger.named(log, cluster.instance, f"{cluster.name}/{IMPORT_SESSION}", found)
 
 
-def placed(uri: str, block: Block, here: dict[bytes, Entry]) -> LoggedBlock:
+def placed(name: str, block: Block, here: dict[bytes, Entry]) -> LoggedBlock:
     """A block of an import's log, its records with the numbers that they have in their tablet."""
-    logged = logged_block(uri, block)
+    logged = logged_block(name, block)
     return replace(logged, entries=tuple(here[entry.value] for entry in logged.entries))
 
 
 def block_of(volume: Volume, tablet: ServedTablet, request: AdoptRequest) -> LoggedBlock:
     """The records that a tablet took as files, as one block."""
-    refs = [segment_ref(segment.uri, SegmentEntry.decode(segment.entry)) for segment in request.segments]
+    refs = [segment_ref(segment.name, SegmentEntry.decode(segment.entry)) for segment in request.segments]
     entries = [entry for ref in refs for entry in entries_in(volume, ref) if request.extent.contains(entry.row)]
     stream = request.stream
     return LoggedBlock(

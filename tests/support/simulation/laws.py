@@ -68,7 +68,7 @@ def meant_for(world: World, cluster: Cluster, target: TargetKey, peer: str) -> d
         for file in world.ledger.files.values()
         if file.instance == cluster.instance
         for block in file.blocks
-        if peer not in block.provenance and not may_be_missing(file.uri, target, block.first, block.entries)
+        if peer not in block.provenance and not may_be_missing(file.name, target, block.first, block.entries)
         for entry in block.meant_for(lambda other: other == target)
     }
 
@@ -99,7 +99,7 @@ def values_in(world: World, target: TargetKey, chosen: Excused) -> set[bytes]:
         entry.value
         for file in world.ledger.files.values()
         for block in file.blocks
-        if chosen(file.uri, target, block.first, block.entries)
+        if chosen(file.name, target, block.first, block.entries)
         for entry in block.entries
     }
 

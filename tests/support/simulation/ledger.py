@@ -56,7 +56,7 @@ class LoggedBlock:
 class LoggedFile:
     """A log of one cluster."""
 
-    uri: str
+    name: str
     instance: str
     machine: str
     blocks: list[LoggedBlock] = field(default_factory=list)
@@ -101,11 +101,11 @@ class Ledger:
 
     # ---- logs
 
-    def appended(self, uri: str, instance: str, machine: str, blocks: Iterable[Block]) -> None:
+    def appended(self, name: str, instance: str, machine: str, blocks: Iterable[Block]) -> None:
         """Blocks were written to a log."""
-        file = self.files.setdefault(uri, LoggedFile(uri, instance, machine))
+        file = self.files.setdefault(name, LoggedFile(name, instance, machine))
         for block in blocks:
-            logged = logged_block(uri, block)
+            logged = logged_block(name, block)
             if file.sealed:
                 file.lost.append(logged)
                 continue
@@ -113,9 +113,9 @@ class Ledger:
                 self._judge_received(instance, logged)
             file.blocks.append(logged)
 
-    def synced(self, uri: str) -> None:
+    def synced(self, name: str) -> None:
         """Everything in the log is durable."""
-        file = self.files.get(uri)
+        file = self.files.get(name)
         if file is not None and file.durable != file.last():
             for block in file.blocks:
                 if file.durable < block.last:
@@ -123,14 +123,14 @@ class Ledger:
                     known |= {(block.tablet[0], entry.value) for entry in block.entries}
             file.durable = file.last()
 
-    def named(self, uri: str, instance: str, machine: str, blocks: Iterable[LoggedBlock]) -> None:
+    def named(self, name: str, instance: str, machine: str, blocks: Iterable[LoggedBlock]) -> None:
         """A tablet has taken an import: the log of what it took counts, and is durable."""
-        file = self.files.setdefault(uri, LoggedFile(uri, instance, machine))
+        file = self.files.setdefault(name, LoggedFile(name, instance, machine))
         for block in blocks:
             if block.came_through is not None:
                 self._judge_received(instance, block)
             file.blocks.append(block)
-        self.synced(uri)
+        self.synced(name)
 
     def took(self, instance: str, block: LoggedBlock) -> None:
         """A tablet has taken files of another cluster."""
@@ -147,9 +147,9 @@ class Ledger:
                     self._forget_received(file.instance, block)
                 file.blocks = file.durable_blocks()
 
-    def cut(self, uri: str, instance: str, machine: str, offset: int) -> None:
+    def cut(self, name: str, instance: str, machine: str, offset: int) -> None:
         """A seal ends the log: what lies behind, or is written there by a zombie, never counts."""
-        file = self.files.setdefault(uri, LoggedFile(uri, instance, machine))
+        file = self.files.setdefault(name, LoggedFile(name, instance, machine))
         file.sealed = True
         behind = [block for block in file.blocks if block.last > offset]
         for block in behind:
@@ -246,27 +246,27 @@ class Ledger:
             entry.value
             for block in file.blocks
             if block.last <= through and peer not in block.provenance
-            if not excused(file.uri, target, block.first, block.entries)
+            if not excused(file.name, target, block.first, block.entries)
             for entry in block.meant_for(lambda other: other == target)
             if (target.remote_table_id, entry.value) not in there
         ]
 
-    def finished(self, uri: str, target: TargetKey, peer: str, offset: int) -> None:
+    def finished(self, name: str, target: TargetKey, peer: str, offset: int) -> None:
         """A worker says that a target has everything up to an offset."""
-        file = self.files.get(uri)
+        file = self.files.get(name)
         if file is not None and (missing := self.missing_at(file, target, peer, offset, self.set_aside.may_be_passed)):
-            self.break_law(f"claimed: {target} is finished up to {offset} of {uri} and lacks {missing}")
+            self.break_law(f"claimed: {target} is finished up to {offset} of {name} and lacks {missing}")
 
-    def deleting(self, uri: str, configured: dict[TargetKey, str]) -> None:
+    def deleting(self, name: str, configured: dict[TargetKey, str]) -> None:
         """A log goes. ``configured`` targets with the instance behind them."""
-        file = self.files.get(uri)
+        file = self.files.get(name)
         if file is None or file.deleted:
             return
         file.deleted = True
         for target, peer in configured.items():
             missing = self.missing_at(file, target, peer, file.last(), self.set_aside.may_be_missing)
             if missing:
-                self.break_law(f"deleted early: {uri} goes and {target} lacks {missing}")
+                self.break_law(f"deleted early: {name} goes and {target} lacks {missing}")
 
 
 def pair_of(target: TargetKey) -> tuple[str, str, int]:
@@ -274,7 +274,7 @@ def pair_of(target: TargetKey) -> tuple[str, str, int]:
     return target.source_table_id, target.remote_table_id, target.incarnation
 
 
-def logged_block(uri: str, block: Block) -> LoggedBlock:
+def logged_block(name: str, block: Block) -> LoggedBlock:
     """The entries of a block, from its header and records."""
     header = block.header
     came_through: PairKey | None = None
@@ -287,7 +287,7 @@ def logged_block(uri: str, block: Block) -> LoggedBlock:
             stream.incarnation,
         )
     return LoggedBlock(
-        uri,
+        name,
         block.first_offset,
         block.last_offset,
         (header.table_id, header.end_row if header.HasField("end_row") else None),

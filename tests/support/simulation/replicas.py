@@ -92,8 +92,8 @@ def last_part(name: str) -> str:
 
 def entries_on(host: Host, ref: SegmentRef) -> list[Entry] | None:
     """The records of a file on a host's disk, under its name or under that of a tablet before; None = there is none."""
-    names = [name for name in sorted(host.files()) if last_part(name) == last_part(ref.uri)]
-    return entries_in(LocalVolume(host.settings.replicas_dir), replace(ref, uri=names[0])) if names else None
+    names = [name for name in sorted(host.files()) if last_part(name) == last_part(ref.name)]
+    return entries_in(LocalVolume(host.settings.replicas_dir), replace(ref, name=names[0])) if names else None
 
 
 @dataclass(eq=False)
@@ -194,7 +194,7 @@ class ReplicaLaws:
 
     # ---- at the logs
 
-    def log_goes(self, uri: str, blocks: Sequence[LoggedBlock], lies_in: Callable[[LoggedBlock, Entry], bool]) -> None:
+    def log_goes(self, name: str, blocks: Sequence[LoggedBlock], lies_in: Callable[[LoggedBlock, Entry], bool]) -> None:
         """A log is deleted: each of its records is in the named state of its tablet."""
         for tablet in self.tablets():
             stored = self.stored(tablet)
@@ -206,7 +206,7 @@ class ReplicaLaws:
                 if entry.value not in stored and lies_in(block, entry)
             ]
             if lost:
-                self._break(f"deleted early: {uri} goes, and state {tablet.named_id} of {tablet} lacks {lost}")
+                self._break(f"deleted early: {name} goes, and state {tablet.named_id} of {tablet} lacks {lost}")
 
     def stored(self, tablet: ReplicatedTablet) -> set[bytes]:
         """The values of :meth:`named_entries`."""

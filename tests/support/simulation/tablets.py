@@ -136,11 +136,11 @@ class SimTabletData:
         del now_ms, drop_deletes
         kernel().pause(f"merge {len(inputs)} segments of {self.extent.table_id}")
         check_continue()
-        entries = self._stored([ref for ref in self.refs if ref.uri in inputs])
+        entries = self._stored([ref for ref in self.refs if ref.name in inputs])
         return [self._new_segment(f"c{holder:010d}", entries, 0)] if entries else []
 
     def replace_segments(self, inputs: Collection[str], written: Sequence[SegmentRef]) -> None:
-        self.refs = [*(ref for ref in self.refs if ref.uri not in inputs), *written]
+        self.refs = [*(ref for ref in self.refs if ref.name not in inputs), *written]
         self.stored = self._stored(self.refs)
 
     def _stored(self, refs: Sequence[SegmentRef]) -> list[Entry]:
@@ -153,7 +153,7 @@ class SimTabletData:
         ]
 
     def discard(self, written: Sequence[SegmentRef]) -> None:
-        self.volume.discard([ref.uri for ref in written])
+        self.volume.discard([ref.name for ref in written])
 
     def middle(self, row_bytes_max: int) -> Middle:
         """Each record is a row group of its own, of one byte."""
@@ -168,10 +168,10 @@ class SimTabletData:
         return find_middle(segments, self.extent.rows, row_bytes_max)
 
     def names_in_use(self) -> set[str]:
-        return {ref.uri for ref in self.refs}
+        return {ref.name for ref in self.refs}
 
-    def is_read(self, uris: Collection[str]) -> bool:
-        del uris
+    def is_read(self, names: Collection[str]) -> bool:
+        del names
         return False
 
     def _new_segment(self, prefix: str, entries: list[Entry], flush_id: int) -> SegmentRef:
@@ -195,11 +195,11 @@ class SimTabletData:
 
 def entries_in(volume: Volume, ref: SegmentRef) -> list[Entry]:
     """The records of a segment, numbered as in the tablet that has this reference."""
-    known = None if is_of_host(volume) else Segments.files.get(ref.uri)
+    known = None if is_of_host(volume) else Segments.files.get(ref.name)
     if known is None:
         known = read_entries(volume, replace(ref, shift=0))
         if not is_of_host(volume):
-            Segments.files[ref.uri] = known
+            Segments.files[ref.name] = known
     return [replace(entry, seq=entry.seq + ref.shift) for entry in known] if ref.shift else known
 
 
@@ -207,7 +207,7 @@ def read_entries(volume: Volume, ref: SegmentRef) -> list[Entry]:
     """The records of a file, as they are numbered in it: it may be damaged, late or gone. Those that imports make are
     segments of the product.
     """
-    content = bytes(volume.read_range(ref.uri, 0, volume.size(ref.uri)))
+    content = bytes(volume.read_range(ref.name, 0, volume.size(ref.name)))
     if not content.startswith(MAGIC):
         found: list[Entry] = pickle.loads(content)
         return found

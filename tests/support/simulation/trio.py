@@ -54,7 +54,7 @@ class Trio:
 
     def end_west(self) -> None:
         """Every log of west that holds something is rolled, shipped and deleted; its streams to east are over."""
-        used = {uri for uri, file in self.world.ledger.files.items() if file.instance == self.west.instance}
+        used = {name for name, file in self.world.ledger.files.items() if file.instance == self.west.instance}
         for node in self.west.booted(self.west.tservers):
             self.world.roll(node)
         self.world.until(lambda: not used & set(self.west.logs()), "the logs are gone")

@@ -26,7 +26,7 @@ class SimWalWriter(WalWriter):
     def append(self, blocks: Sequence[Block]) -> None:
         super().append(blocks)
         volume = self._volume
-        Watch.ledger.appended(self.uri, Watch.instance_of(volume), Watch.machine_of(volume, self.uri), blocks)
+        Watch.ledger.appended(self.name, Watch.instance_of(volume), Watch.machine_of(volume, self.name), blocks)
 
 
 def watched_recover(recover: Callable[..., Seal]) -> Callable[..., Seal]:

@@ -286,7 +286,7 @@ class World(Users):
             if keys.log_column(file) in row.cells and (lost := self._only_in(cluster, file, row)):
                 self.ledger.break_law(f"deleted early: {file} goes and tablet {row.key!r} needs {lost} of it")
         for node in cluster.alive(cluster.tservers):
-            if node.part is not None and node.part.session.is_valid() and node.part.parts.writing.path.wal_uri == file:
+            if node.part is not None and node.part.session.is_valid() and node.part.parts.writing.path.wal_name == file:
                 self.ledger.break_law(f"deleted alive: {file} goes and {node.name} writes it")
 
     def _only_in(self, cluster: Cluster, log: str, row: Row) -> list[bytes]:

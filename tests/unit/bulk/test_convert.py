@@ -57,7 +57,7 @@ def test_each_segment_lies_in_one_tablet_and_one_group(tmp_path: Path) -> None:
         ("default", b"z", b"z", 1),
     ]
     assert _shown(EXTENTS[0], refs[:2]) == [(b"a", b"5"), (b"a", b"3"), (b"h", b"2")]
-    assert {path_of(ref.uri).stat().st_size for ref in refs} == {ref.bytes for ref in refs}
+    assert {path_of(ref.name).stat().st_size for ref in refs} == {ref.bytes for ref in refs}
 
 
 @pytest.mark.parametrize("chunk_records", [1, 2, 100])
@@ -74,7 +74,7 @@ def test_a_shift_gives_an_import_its_place_among_what_was_written(tmp_path: Path
     shifted = replace(ref, shift=shift)
     written = [_put(b"c", b"1"), _put(b"a", b"written"), _put(b"b", b"written")]
     assert _shown(EXTENTS[0], [shifted], written) == [(b"a", wins), (b"b", b"newer"), (b"c", b"1")]
-    assert segment_ref(ref.uri, SegmentEntry.decode(segment_entry(shifted).encode())) == shifted
+    assert segment_ref(ref.name, SegmentEntry.decode(segment_entry(shifted).encode())) == shifted
 
 
 def test_an_import_of_too_many_segments_is_refused(tmp_path: Path) -> None:
@@ -89,10 +89,10 @@ def test_an_import_of_too_many_segments_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_not_what_its_reference_says_is_found_before_a_tablet_names_it(tmp_path: Path) -> None:
     refs = _convert(tmp_path / "i", [to_batch([_put(b"a", b"1"), _put(b"z", b"1")])])
     check_files(MACHINE, refs)
-    path_of(refs[1].uri).write_bytes(b"damaged")
+    path_of(refs[1].name).write_bytes(b"damaged")
     with pytest.raises(CorruptionError):
         check_files(MACHINE, refs)
-    path_of(refs[1].uri).unlink()
+    path_of(refs[1].name).unlink()
     with pytest.raises(NotFoundError):
         check_files(MACHINE, refs)
 
@@ -107,4 +107,4 @@ def test_files_are_held_before_they_exist(tmp_path: Path) -> None:
     where = SegmentDirectory(MACHINE, name_at(tmp_path), TabletSettings(), hold)
     batch = to_batch([_put(b"a", b"1"), _put(b"z", b"1")])
     refs = run_convert([batch], EXTENTS, GROUPS, where, lambda: None)
-    assert held == [ref.uri for ref in refs]
+    assert held == [ref.name for ref in refs]

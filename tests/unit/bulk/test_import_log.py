@@ -34,7 +34,7 @@ def test_each_tablet_has_a_log_in_the_order_of_the_input(tmp_path: Path) -> None
     found = logs.finish()
     assert [(log.offset, log.created_ms) for log in (found[extent] for extent in EXTENTS)] == [(4, 9), (1, 9)]
     log = found[EXTENTS[0]]
-    first, second = read_blocks(MACHINE, log.uri, 1, log.offset)
+    first, second = read_blocks(MACHINE, log.name, 1, log.offset)
     assert [block.batch().column("value").to_pylist() for block in (first, second)] == [[b"2", b"3"], [b"4", b"5"]]
     assert second.end_position == log.position
     assert [block_target_from_pb(block_target) for block_target in first.header.block_targets] == [STAMP]
@@ -50,7 +50,7 @@ def test_a_large_part_becomes_blocks_of_the_size_of_others(tmp_path: Path) -> No
     logs = _logs(tmp_path)
     logs.add(to_batch([_put(b"a%06d" % number, b"v") for number in range(2 * BLOCK_RECORDS + 1)]))
     log = logs.finish()[EXTENTS[0]]
-    counts = [block.header.record_count for block in read_blocks(MACHINE, log.uri, 1, log.offset)]
+    counts = [block.header.record_count for block in read_blocks(MACHINE, log.name, 1, log.offset)]
     assert counts == [BLOCK_RECORDS, BLOCK_RECORDS, 1]
 
 
@@ -61,7 +61,7 @@ def test_more_tablets_than_logs_may_be_open(tmp_path: Path, monkeypatch: pytest.
             logs.add(to_batch([_put(b"z", value), _put(b"a", value), _put(b"b", value)]))
         found = logs.finish()
         blocks = [
-            block for extent in EXTENTS for block in read_blocks(MACHINE, found[extent].uri, 1, found[extent].offset)
+            block for extent in EXTENTS for block in read_blocks(MACHINE, found[extent].name, 1, found[extent].offset)
         ]
         return [(block.first_offset, block.batch().column("value").to_pylist()) for block in blocks]
 

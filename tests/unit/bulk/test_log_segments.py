@@ -33,7 +33,7 @@ def _kept(place: Path) -> tuple[str, list[SegmentRef], Lengths]:
     name_log_segments(
         MACHINE, lambda log, files: held.update({log: list(files)}), name_at(log), 2, refs, GROUPS, lengths
     )
-    assert held == {name_at(log): [ref.uri for ref in refs]}
+    assert held == {name_at(log): [ref.name for ref in refs]}
     return name_at(log), refs, lengths
 
 
@@ -43,17 +43,17 @@ def test_the_segments_of_a_log_are_what_the_import_made(tmp_path: Path) -> None:
     assert whole is not None
     assert (whole.records, whole.groups) == (2, (LocalityGroup("geo", (b"g",)),))
     assert whole.lengths == lengths == Lengths(2, 9, 2)
-    assert [segment.uri for segment in whole.segments] == [ref.uri for ref in refs]
+    assert [segment.name for segment in whole.segments] == [ref.name for ref in refs]
     assert [segment.entry for segment in whole.segments] == [segment_entry(ref) for ref in refs]
-    assert [segment.sha256 for segment in whole.segments] == [sha256_of(MACHINE, ref.uri) for ref in refs]
-    assert whole.size_bytes == sum(path_of(segment.uri).stat().st_size for segment in whole.segments)
+    assert [segment.sha256 for segment in whole.segments] == [sha256_of(MACHINE, ref.name) for ref in refs]
+    assert whole.size_bytes == sum(path_of(segment.name).stat().st_size for segment in whole.segments)
 
 
 def test_their_names_go_with_their_log(tmp_path: Path) -> None:
     log, refs, _ = _kept(tmp_path)
     delete_log(MACHINE, log)
     assert {path.name for path in tmp_path.iterdir()} == {"made"}
-    assert all(path_of(ref.uri).exists() for ref in refs)
+    assert all(path_of(ref.name).exists() for ref in refs)
     assert read_segmented_log(MACHINE, log) is None
 
 

@@ -35,7 +35,7 @@ def given(tmp_path: Path) -> Given:
 
 
 def _refs(given: Given) -> list[SegmentRef]:
-    return [segment_ref(s.uri, SegmentEntry.decode(s.entry.encode())) for s in reversed(given.whole.segments)]
+    return [segment_ref(s.name, SegmentEntry.decode(s.entry.encode())) for s in reversed(given.whole.segments)]
 
 
 def test_records_come_in_the_order_of_their_log(given: Given) -> None:

@@ -99,13 +99,13 @@ def test_of_a_replicated_table_each_tablets_records_are_a_log_for_its_targets(
         assert _run(master, _args(inputs)) == 2
         (log,) = tserver.logs
     assert len(world.wakes) == 1, "the master looks for the log at once"
-    (at,) = read_headers(world.volume, log.uri)
+    (at,) = read_headers(world.volume, log.name)
     assert (log.offset, log.position, at.header.record_count) == (2, at.end_position, 2)
     assert (
         [block_target_from_pb(block_target).target for block_target in at.header.block_targets] == [again] != [target]
     )
     assert at.load().batch().column("row").to_pylist() == [b"z", b"a"], "in the order of the input"
-    assert world.tservers().session_of(log.uri) == "import"
+    assert world.tservers().session_of(log.name) == "import"
 
 
 def test_r17_logs_of_an_import_are_left_alone_while_one_is_under_way(
@@ -118,7 +118,7 @@ def test_r17_logs_of_an_import_are_left_alone_while_one_is_under_way(
     (log,) = (log for log in world.tservers().logs() if log.session == "import")
     assert master.collect() == []
     with fault("imports-under-way-are-over"):
-        assert master.collect() == [log.uri]
+        assert master.collect() == [log.name]
 
 
 def test_logs_of_an_import_that_no_tablet_took_are_collected(world: World, master: Master, inputs: Path) -> None:
@@ -128,7 +128,7 @@ def test_logs_of_an_import_that_no_tablet_took_are_collected(world: World, maste
         world.locate(keys.tablet_row("1", None), tserver.session)
         assert _run(master, args) == 2
         (log,) = tserver.logs
-        assert master.collect() == [log.uri]
+        assert master.collect() == [log.name]
 
 
 def test_a_read_only_table_or_cluster_takes_no_import(world: World, master: Master, inputs: Path) -> None:

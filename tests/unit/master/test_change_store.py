@@ -122,8 +122,8 @@ def test_n1_a_late_name_of_an_earlier_leader_is_hidden_after_a_move(scene: Scene
     assert after is not None
     named = FlushState.decode(after.cells[keys.FLUSH].value)
     assert named.flush_id > late.flush_id
-    assert named.segments == tuple(sorted(keys.parse_file(uri) for uri in after.family("segment")))
-    assert named.segments == tuple(sorted(keys.parse_file(uri) for uri in before.family("segment"))), (
+    assert named.segments == tuple(sorted(keys.parse_file(name) for name in after.family("segment")))
+    assert named.segments == tuple(sorted(keys.parse_file(name) for name in before.family("segment"))), (
         "the Volume has the files under the names that the hosts have"
     )
 

@@ -63,7 +63,7 @@ def test_an_export_becomes_a_table_of_the_same_tablets_settings_and_counters(
         state = FlushState.decode(row.cells[keys.FLUSH].value)
         assert (state.flush_id, state.last_seq, state.last_time_ms) == (1, 41, 7)
         assert [world.path(name).name for name in state.segments] == list(tablet.segments)
-        assert {keys.parse_file(uri) for uri in row.family("segment")} == set(state.segments)
+        assert {keys.parse_file(name) for name in row.family("segment")} == set(state.segments)
         assert all(world.path(name).stat().st_size for name in state.segments)
 
 

@@ -297,10 +297,10 @@ def test_a_peer_without_segment_transfer_declines_it(
 
 def test_files_go_in_parts_from_where_the_peer_has_them(tmp_path: Path) -> None:
     given = given_files(tmp_path / "given", [batch_of([(b"a", b"1")], timestamp=5)])
-    content = path_of(given.whole.segments[0].uri).read_bytes()
+    content = path_of(given.whole.segments[0].name).read_bytes()
     parts = list(missing_parts("t", STREAM, given.file, [100], 1000))
     assert [part.start for part in parts] == list(range(100, len(content), 1000))
     assert b"".join(part.content for part in parts) == content[100:]
-    path_of(given.whole.segments[0].uri).unlink()
+    path_of(given.whole.segments[0].name).unlink()
     with pytest.raises(DeclinedError, match="can't be read"):
         next(missing_parts("t", STREAM, given.file, [0], 1000))

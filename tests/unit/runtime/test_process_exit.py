@@ -40,26 +40,26 @@ def wait_until_stopped(process: subprocess.Popen[bytes]) -> None:
     assert os.WIFSTOPPED(status), f"the child ended: {status}"
 
 
-def rows_of(uri: str, last: int) -> list[bytes]:
-    return [row for block in read_blocks(MACHINE, uri, 1, last) for row in block.batch().column("row").to_pylist()]
+def rows_of(name: str, last: int) -> list[bytes]:
+    return [row for block in read_blocks(MACHINE, name, 1, last) for row in block.batch().column("row").to_pylist()]
 
 
 @pytest.mark.parametrize(("mode", "sealed_at"), [("stop-at-fence", 2), ("stop-at-books", 1)])
 def test_a_process_that_resumes_after_the_seal_acknowledges_nothing(tmp_path: Path, mode: str, sealed_at: int) -> None:
-    uri = name_at(tmp_path / "1.wal")
+    name = name_at(tmp_path / "1.wal")
     with child(tmp_path, mode) as process:
         wait_until_stopped(process)
-        seal = recover(MACHINE, uri)
+        seal = recover(MACHINE, name)
         assert seal.offset == sealed_at
         process.send_signal(signal.SIGCONT)
         output, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == EXIT_CODE, errors
-    assert output.decode().splitlines() == [f"{uri} 1 first"]
+    assert output.decode().splitlines() == [f"{name} 1 first"]
     assert b"this process ends" in errors
-    assert recover(MACHINE, uri) == seal
-    assert rows_of(uri, sealed_at) == [b"first", b"second"][:sealed_at]
+    assert recover(MACHINE, name) == seal
+    assert rows_of(name, sealed_at) == [b"first", b"second"][:sealed_at]
     if mode == "stop-at-books":
-        assert path_of(uri).stat().st_size > seal.position, "it did write, and no reader will ever see it"
+        assert path_of(name).stat().st_size > seal.position, "it did write, and no reader will ever see it"
 
 
 def test_a_stopped_process_without_a_seal_continues(tmp_path: Path) -> None:
@@ -81,13 +81,13 @@ def test_acknowledged_records_of_a_killed_process_are_in_the_recovered_logs(tmp_
     assert len(logs) > 1, "rolled under way"
     acknowledged: dict[str, dict[int, bytes]] = {name_at(path): {} for path in logs}
     for line in lines:
-        name, offset, row = line.split()
-        acknowledged[name.decode()][int(offset)] = row
-    for uri, rows in acknowledged.items():
-        seal = recover(MACHINE, uri)
-        found = dict(enumerate(rows_of(uri, seal.offset), 1)) if seal.offset else {}
+        log, offset, row = line.split()
+        acknowledged[log.decode()][int(offset)] = row
+    for name, rows in acknowledged.items():
+        seal = recover(MACHINE, name)
+        found = dict(enumerate(rows_of(name, seal.offset), 1)) if seal.offset else {}
         assert rows.items() <= found.items()
-        assert [at.last_offset for at in read_headers(MACHINE, uri)][-1:] == ([seal.offset] if seal.offset else [])
+        assert [at.last_offset for at in read_headers(MACHINE, name)][-1:] == ([seal.offset] if seal.offset else [])
 
 
 def test_a_process_ends_although_no_reader_takes_its_log_line() -> None:
@@ -112,10 +112,10 @@ def test_many_threads_all_get_their_answers_and_their_offsets(tmp_path: Path) ->
 
     with ThreadPoolExecutor(6) as pool:
         parts = list(pool.map(writer, range(6)))
-    uri = b.committer.wal_uri
+    name = b.committer.wal_name
     b.committer.close()
     together = {offset: row for part in parts for offset, row in part.items()}
-    assert dict(enumerate(rows_of(uri, 360), 1)) == together
+    assert dict(enumerate(rows_of(name, 360), 1)) == together
 
 
 EXHAUSTED = """

@@ -187,9 +187,9 @@ def test_a_missing_file_and_a_wrong_range_have_their_exit_codes(log: Path, capsy
 def test_a_uri_names_a_log_even_while_it_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), FileHeader())
     append(writer, SPECS[:2])
-    assert len(show_json(capsys, uri_at(writer.uri))) == 4
+    assert len(show_json(capsys, uri_at(writer.name))) == 4
     append(writer, SPECS[2:])
-    assert len(show_json(capsys, uri_at(writer.uri))) == 5
+    assert len(show_json(capsys, uri_at(writer.name))) == 5
     writer.abandon()
 
 

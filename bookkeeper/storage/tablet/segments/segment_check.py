@@ -81,7 +81,7 @@ def check_segment(
             check.row_group(number)
         check.totals()
     except (ValueError, InvalidInputError) as error:
-        raise corrupt(ref.uri, str(error)) from error
+        raise corrupt(ref.name, str(error)) from error
 
 
 def equals_stated(found: object, stated: object) -> bool:

@@ -63,12 +63,12 @@ _Row = bytes
 
 @dataclass(frozen=True, slots=True)
 class SegmentRef:
-    """A segment in the books. ``uri``: its name on the Volume. ``first_seq`` and ``last_seq`` bound the sequence
+    """A segment in the books. ``name``: where it is on the Volume. ``first_seq`` and ``last_seq`` bound the sequence
     numbers of its entries. ``ranges``: the rows of the file that count in this tablet, () = all; several tablets may
     share a file. ``shift`` is added to each sequence number in the file, the same for each tablet that names the file.
     """
 
-    uri: str
+    name: str
     group: str
     records: int
     bytes: int
@@ -90,9 +90,9 @@ def crc32c(content: bytes | pa.Buffer) -> int:
     return int(google_crc32c.value(content))
 
 
-def corrupt(uri: str, reason: str) -> CorruptionError:
+def corrupt(name: str, reason: str) -> CorruptionError:
     """The error that names the file, the reason and the next step."""
     return CorruptionError(
-        f"segment {uri} is corrupt: {reason}; restore the file from a copy or a peer",
-        {"uri": uri, "reason": reason},
+        f"segment {name} is corrupt: {reason}; restore the file from a copy or a peer",
+        {"name": name, "reason": reason},
     )

@@ -171,11 +171,11 @@ class Segment:
 
     def block(self, index: int) -> SortedBlock:
         """See :class:`Source`."""
-        return self._cache.get((self.ref.uri, index), lambda: self._read_block(index))
+        return self._cache.get((self.ref.name, index), lambda: self._read_block(index))
 
     def prefetch(self, index: int) -> None:
         """See :class:`Source`."""
-        self._cache.prefetch((self.ref.uri, index), lambda: self._read_block(index))
+        self._cache.prefetch((self.ref.name, index), lambda: self._read_block(index))
 
     def check(self) -> None:
         """Read and check the footer, index and filter; raises CorruptionError or IncompatibleError."""
@@ -183,13 +183,13 @@ class Segment:
 
     def _read(self, start: int, length: int) -> bytes:
         try:
-            content = self._volume.read_range(self.ref.uri, start, length)
+            content = self._volume.read_range(self.ref.name, start, length)
         except FileNotFoundError as error:
-            raise corrupt(self.ref.uri, "the file is missing") from error
+            raise corrupt(self.ref.name, "the file is missing") from error
         except OSError as error:
-            raise UnavailableError(f"segment {self.ref.uri} can't be read: {error}") from error
+            raise UnavailableError(f"segment {self.ref.name} can't be read: {error}") from error
         if len(content) != length:
-            raise corrupt(self.ref.uri, f"truncated: bytes [{start}, {start + length}) are not all there")
+            raise corrupt(self.ref.name, f"truncated: bytes [{start}, {start + length}) are not all there")
         return content
 
     def tail(self) -> Tail:
@@ -204,41 +204,41 @@ class Segment:
         size = self._check_size()
         footer_length, magic = FOOTER_END.unpack(self._read(size - FOOTER_END.size, FOOTER_END.size))
         if magic != segment_format.PARQUET_MAGIC:
-            raise corrupt(self.ref.uri, "it does not end as a Parquet file")
+            raise corrupt(self.ref.name, "it does not end as a Parquet file")
         footer_start = size - FOOTER_END.size - footer_length
         trailer_start = footer_start - TRAILER.size
         if trailer_start < len(segment_format.PARQUET_MAGIC):
-            raise corrupt(self.ref.uri, "its footer length is impossible")
+            raise corrupt(self.ref.name, "its footer length is impossible")
         trailer = TRAILER.unpack(self._read(trailer_start, TRAILER.size))
         magic, filter_length, index_length, check, footer_check = trailer
         if magic != segment_format.TRAILER_MAGIC:
-            raise corrupt(self.ref.uri, "it has no segment trailer: a foreign or damaged file")
+            raise corrupt(self.ref.name, "it has no segment trailer: a foreign or damaged file")
         tail_start = trailer_start - filter_length - index_length
         if tail_start < len(segment_format.PARQUET_MAGIC):
-            raise corrupt(self.ref.uri, "the lengths in its trailer are impossible")
+            raise corrupt(self.ref.name, "the lengths in its trailer are impossible")
         if self._tail_bytes_max is not None and size - tail_start > self._tail_bytes_max:
             raise corrupt(
-                self.ref.uri, f"{size - tail_start} bytes behind its row groups: at most {self._tail_bytes_max}"
+                self.ref.name, f"{size - tail_start} bytes behind its row groups: at most {self._tail_bytes_max}"
             )
         tail = self._read(tail_start, filter_length + index_length)
         footer = self._read(footer_start, size - footer_start)
         if not (matches(tail, check) and matches(footer[:footer_length], footer_check)):
-            raise corrupt(self.ref.uri, "the checksum of its footer, filter or index does not match")
+            raise corrupt(self.ref.name, "the checksum of its footer, filter or index does not match")
         if self._read(0, 4) != segment_format.PARQUET_MAGIC:
-            raise corrupt(self.ref.uri, "it does not start as a Parquet file")
+            raise corrupt(self.ref.name, "it does not start as a Parquet file")
         return self._parse_tail(tail[:filter_length], tail[filter_length:], footer, tail_start, size)
 
     def _check_size(self) -> int:
         try:
-            size = self._volume.size(self.ref.uri)
+            size = self._volume.size(self.ref.name)
         except FileNotFoundError as error:
-            raise corrupt(self.ref.uri, "the file is missing") from error
+            raise corrupt(self.ref.name, "the file is missing") from error
         except OSError as error:
-            raise UnavailableError(f"segment {self.ref.uri} can't be read: {error}") from error
+            raise UnavailableError(f"segment {self.ref.name} can't be read: {error}") from error
         if size != self.ref.bytes:
-            raise corrupt(self.ref.uri, f"it has {size} bytes, the books say {self.ref.bytes}")
+            raise corrupt(self.ref.name, f"it has {size} bytes, the books say {self.ref.bytes}")
         if size < len(segment_format.PARQUET_MAGIC) + TRAILER.size + FOOTER_END.size:
-            raise corrupt(self.ref.uri, f"{size} bytes are too few for a segment")
+            raise corrupt(self.ref.name, f"{size} bytes are too few for a segment")
         return size
 
     def _parse_tail(self, filter_bytes: bytes, index_bytes: bytes, footer: bytes, start: int, size: int) -> Tail:
@@ -246,29 +246,29 @@ class Segment:
         try:
             metadata = pq.read_metadata(pa.BufferReader(segment_format.PARQUET_MAGIC + footer))
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise corrupt(self.ref.uri, f"its footer is not Parquet: {error}") from error
+            raise corrupt(self.ref.name, f"its footer is not Parquet: {error}") from error
         named = metadata.metadata or {}
         version = named.get(segment_format.VERSION_KEY)
         if version != str(segment_format.FORMAT_VERSION).encode():
             known = segment_format.FORMAT_VERSION
             raise IncompatibleError(
-                f"segment {self.ref.uri} has format version {version!r}, this program reads {known}: use the "
+                f"segment {self.ref.name} has format version {version!r}, this program reads {known}: use the "
                 "program that wrote the segment"
             )
         if metadata.schema.names != ENTRY_SCHEMA.names:
-            raise corrupt(self.ref.uri, "its columns are not those of a segment")
+            raise corrupt(self.ref.name, "its columns are not those of a segment")
         if named.get(segment_format.GROUP_KEY) != self.ref.group.encode():
-            raise corrupt(self.ref.uri, f"it belongs to another locality group than {self.ref.group!r}")
+            raise corrupt(self.ref.name, f"it belongs to another locality group than {self.ref.group!r}")
         if metadata.num_rows != self.ref.records:
-            raise corrupt(self.ref.uri, f"it has {metadata.num_rows} records, the books say {self.ref.records}")
+            raise corrupt(self.ref.name, f"it has {metadata.num_rows} records, the books say {self.ref.records}")
         index = self._index(index_bytes)
         if index.num_rows != metadata.num_row_groups or not index.num_rows:
-            raise corrupt(self.ref.uri, "its index does not match its footer")
+            raise corrupt(self.ref.name, "its index does not match its footer")
         if not lies_within(index, start):
-            raise corrupt(self.ref.uri, "its index names bytes that it does not have")
+            raise corrupt(self.ref.name, "its index names bytes that it does not have")
         first_keys, last_keys = (_keys(index, prefix, self.ref.shift) for prefix in ("first_", "last_"))
         if (first_keys[0][0], last_keys[-1][0]) != (self.ref.min_row, self.ref.max_row):
-            raise corrupt(self.ref.uri, "its first and last row differ from those in the books")
+            raise corrupt(self.ref.name, "its first and last row differ from those in the books")
         families = self._families_in(named.get(segment_format.FAMILIES_KEY))
         return Tail(
             footer=metadata,
@@ -285,7 +285,7 @@ class Segment:
         try:
             return decode_index(content)
         except (pa.ArrowException, ValueError) as error:
-            raise corrupt(self.ref.uri, f"its index does not parse: {error}") from error
+            raise corrupt(self.ref.name, f"its index does not parse: {error}") from error
 
     def _families_in(self, listed: bytes | None) -> frozenset[bytes] | None:
         if listed is None:
@@ -293,7 +293,7 @@ class Segment:
         try:
             return frozenset(base64.b64decode(text, validate=True) for text in _texts(listed))
         except (ValueError, RecursionError) as error:
-            raise corrupt(self.ref.uri, f"its list of families does not parse: {error}") from error
+            raise corrupt(self.ref.name, f"its list of families does not parse: {error}") from error
 
     def content(self, number: int) -> bytes:
         """The bytes of a row group, checked. Raises CorruptionError, UnavailableError."""
@@ -301,7 +301,7 @@ class Segment:
         start, length = (index.column(name)[number].as_py() for name in ("start", "bytes"))
         content = self._read(start, length)
         if not matches(content, index.column("crc")[number].as_py()):
-            raise corrupt(self.ref.uri, f"the checksum of row group {number} does not match")
+            raise corrupt(self.ref.name, f"the checksum of row group {number} does not match")
         return content
 
     def chunks(self, number: int, content: bytes) -> Chunks:
@@ -310,9 +310,9 @@ class Segment:
         try:
             chunks = self._decode(tail, number, content, tail.index.column("start")[number].as_py())
         except (pa.ArrowException, OSError) as error:
-            raise corrupt(self.ref.uri, f"row group {number} can't be decoded: {error}") from error
+            raise corrupt(self.ref.name, f"row group {number} can't be decoded: {error}") from error
         if any(len(chunk) != tail.index.column("records")[number].as_py() for chunk in chunks.values()):
-            raise corrupt(self.ref.uri, f"row group {number} has another number of records than in its index")
+            raise corrupt(self.ref.name, f"row group {number} has another number of records than in its index")
         return chunks
 
     def block_of(self, chunks: Chunks) -> SortedBlock:
@@ -331,7 +331,7 @@ class Segment:
         try:
             return self.block_of(chunks)
         except pa.ArrowException as error:
-            raise corrupt(self.ref.uri, f"row group {number} can't be decoded: {error}") from error
+            raise corrupt(self.ref.name, f"row group {number} can't be decoded: {error}") from error
 
     def _decode(self, tail: Tail, number: int, content: bytes, start: int) -> dict[str, pa.Array]:
         try:

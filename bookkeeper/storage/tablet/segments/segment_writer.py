@@ -219,7 +219,7 @@ class SegmentWriter:
         finally:
             self._scratch.ops.close(fd)
         return NewSegment(
-            uri=self.name,
+            name=self.name,
             group=self._group,
             records=sum(line["records"] for line in self._index),
             bytes=size,

@@ -143,10 +143,10 @@ class DraftBlock:
 class PlacedBlock:
     """A draft with its offset in a log. Neighbours may share its block in the file.
 
-    ``wal_uri`` is empty and ``first_offset`` 0 when the records were not logged (durability none).
+    ``wal_name`` is empty and ``first_offset`` 0 when the records were not logged (durability none).
     """
 
-    wal_uri: str
+    wal_name: str
     first_offset: int
     draft: DraftBlock
 

@@ -79,7 +79,7 @@ class WalWriter:
         self._reserved = position
         self._salt = salt
         self.name = name
-        self.uri = header.name
+        self.name = header.name
         self.created_time_ms = header.created_time_ms
         self._written = self._synced = _Reach(0, position)
         self._cached_from = position
@@ -140,7 +140,7 @@ class WalWriter:
                     return
         reason = f"at least {self._keep_free_bytes} bytes are kept free" if self._keep_free_bytes else "it is full"
         raise NoSpaceError(
-            f"the disk of {self.uri} has no room for {length} more bytes ({reason}); nothing was written: "
+            f"the disk of {self.name} has no room for {length} more bytes ({reason}); nothing was written: "
             "make room there, and writes go on by themselves"
         )
 
@@ -169,7 +169,7 @@ class WalWriter:
             if block.first_offset != offset + 1 or block.header.record_count == 0:
                 raise InvalidInputError(
                     f"a block of {block.header.record_count} records at {block.first_offset} "
-                    f"can't follow offset {offset} of {self.uri}"
+                    f"can't follow offset {offset} of {self.name}"
                 )
             header, payload = block.header.SerializeToString(), block.payload
             if len(header) > HEADER_BYTES_MAX or payload.size > PAYLOAD_BYTES_MAX:
@@ -224,14 +224,14 @@ class WalWriter:
         with self._io("sealed") as appender:
             self._free_reserved(appender)
             try:
-                seal = write_seal(self._volume, self.uri, own)
+                seal = write_seal(self._volume, self.name, own)
             except OSError as error:
-                if is_full(error) and read_seal(self._volume, self.uri) is None:
-                    raise unavailable(f"{self.uri} can't be sealed", error) from error
+                if is_full(error) and read_seal(self._volume, self.name) is None:
+                    raise unavailable(f"{self.name} can't be sealed", error) from error
                 raise
         self.abandon()
         if seal != own:
-            raise LeaseLostError(f"{self.uri} was sealed by another process at {seal}, its owner wrote up to {own}")
+            raise LeaseLostError(f"{self.name} was sealed by another process at {seal}, its owner wrote up to {own}")
         return own
 
     def _free_reserved(self, appender: Appender) -> None:
@@ -258,9 +258,9 @@ class WalWriter:
     @contextmanager
     def _io(self, action: str) -> Iterator[Appender]:
         if self._has_failed or (self._appender is None and not self._is_paused):
-            raise PermanentError(f"{self.uri} can't be {action}: its writer is closed or has failed")
+            raise PermanentError(f"{self.name} can't be {action}: its writer is closed or has failed")
         try:
             yield self._open_again() if self._appender is None else self._appender
         except OSError as error:
             self._has_failed = True
-            raise UnavailableError(f"{self.uri} can't be {action}: {error}") from error
+            raise UnavailableError(f"{self.name} can't be {action}: {error}") from error

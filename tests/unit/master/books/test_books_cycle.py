@@ -28,7 +28,7 @@ def _directory(session: str) -> bytes:
 def _look(master: Master, session: str, looks: int = 2) -> dict[str, FileEntry]:
     changed: dict[str, FileEntry] = {}
     for _ in range(looks):
-        changed |= {made.uri(): made for made in master.books.refresh(session, _directory(session))}
+        changed |= {made.name(): made for made in master.books.refresh(session, _directory(session))}
     return changed
 
 
@@ -43,7 +43,7 @@ def test_a_quick_cycle_finds_a_new_file_and_writes_its_needed_cells(world: World
     world.locate(LAST, session)
     master = world.master()
     master.cycle()
-    file = world.uri(session)
+    file = world.name(session)
     world.use(LAST, file, 4)
     assert set(_look(master, session)) == {file}
     assert world.needed(file)[target].replication_needed_offset == 4
@@ -56,7 +56,7 @@ def test_the_offsets_of_one_read_are_safe_after_the_next(world: World, target: T
     world.locate(LAST, session)
     master = world.master()
     master.cycle()
-    file = world.uri(session).replace("000001.wal", log)
+    file = world.name(session).replace("000001.wal", log)
     world.use(LAST, file, 4)
     (made,) = _look(master, session, 1).values()
     assert (made.needed, made.safe, master.books.unsafe()) == (4, 0, [made])
@@ -75,12 +75,12 @@ def check_that_it_waits_for_a_younger_log(world: World) -> None:
     moved, other = world.create_table("2", [b"m"])
     target = world.enable("2")
     first, second = world.tserver(), world.tserver()
-    before, file = world.uri(first), world.uri(second)
+    before, file = world.name(first), world.name(second)
     world.use(other, file, 1)
     world.use(LAST, before, 0)
     master = world.master()
     view = master.read_books()
-    assert {made.uri() for made in view.snapshot.files.values()} == {before, file}, "for another table"
+    assert {made.name() for made in view.snapshot.files.values()} == {before, file}, "for another table"
     assert world.log(first, 1, tablets=[moved]) == before
     world.use(moved, before, 1)
     world.log(second, 2, tablets=[other, moved], after=[(2, before, 1)])
@@ -117,34 +117,34 @@ def test_a_quick_cycle_reads_no_older_files_and_no_other_sessions(world: World, 
     session, other = world.tserver(), world.tserver()
     world.locate(LAST, session)
     for owner, number in ((session, 1), (session, 2), (other, 1)):
-        world.use(LAST, world.uri(owner, number), 3)
-    world.closed(LAST, world.uri(session, 1), 3)
+        world.use(LAST, world.name(owner, number), 3)
+    world.closed(LAST, world.name(session, 1), 3)
     master = world.master()
     for _ in range(2):
         master.cycle()
-    world.use(LAST, world.uri(other), 8)
-    world.use(LAST, world.uri(session, 2), 8)
-    world.use(LAST, world.uri(session, 3), 1)
-    assert set(_look(master, session)) == {world.uri(session, 2), world.uri(session, 3)}
-    assert target in world.needed(world.uri(session, 3))
+    world.use(LAST, world.name(other), 8)
+    world.use(LAST, world.name(session, 2), 8)
+    world.use(LAST, world.name(session, 3), 1)
+    assert set(_look(master, session)) == {world.name(session, 2), world.name(session, 3)}
+    assert target in world.needed(world.name(session, 3))
 
 
 def test_a_new_log_is_found_when_all_older_ones_are_closed(world: World, target: TargetKey) -> None:
     session = world.tserver()
     world.locate(LAST, session)
-    world.closed(LAST, world.uri(session, 1), 3)
+    world.closed(LAST, world.name(session, 1), 3)
     master = world.master()
     for _ in range(2):
         master.cycle()
-    world.use(LAST, world.uri(session, 2), 5)
-    assert set(_look(master, session)) == {world.uri(session, 2)}
-    assert target in world.needed(world.uri(session, 2))
+    world.use(LAST, world.name(session, 2), 5)
+    assert set(_look(master, session)) == {world.name(session, 2)}
+    assert target in world.needed(world.name(session, 2))
 
 
 def test_a_closed_cell_of_a_quick_cycle_counts_for_the_next_full_cycle(world: World, target: TargetKey) -> None:
     session = world.tserver()
     world.locate(LAST, session)
-    file = world.uri(session)
+    file = world.name(session)
     world.use(LAST, file, 3)
     master = world.master()
     master.cycle()
@@ -162,7 +162,7 @@ def test_a_barrier_of_an_unknown_file_holds_only_while_that_file_is_outstanding(
     world.locate(LAST, session)
     master = world.master()
     master.cycle()
-    first, second = world.uri(before), world.uri(session)
+    first, second = world.name(before), world.name(session)
     world.use(LAST, first, 7)
     world.ship(first, target, 5)
     if not still_there:
@@ -181,11 +181,11 @@ def test_quick_cycles_read_tablets_that_were_just_assigned(world: World, target:
     session = world.tserver()
     master = world.master()
     master.cycle()
-    world.use(LAST, world.uri(session), 3)
+    world.use(LAST, world.name(session), 3)
     assert _look(master, session) == {}
     master.books.note_assigned(session, LAST)
-    assert set(_look(master, session)) == {world.uri(session)}
-    assert target in world.needed(world.uri(session))
+    assert set(_look(master, session)) == {world.name(session)}
+    assert target in world.needed(world.name(session))
 
 
 def _read_too_early(world: World) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
@@ -198,7 +198,7 @@ def _read_too_early(world: World) -> tuple[tuple[int, int] | None, tuple[int, in
     session, before = world.tserver(), world.tserver()
     for row in (b"2;m", b"2<"):
         world.locate(row, session)
-    file, first = world.uri(session), world.uri(before)
+    file, first = world.name(session), world.name(before)
     world.use(b"2;m", first, 6)
     world.use(b"2<", file, 3)
     master = world.master()
@@ -242,7 +242,7 @@ def _barrier_on_a_parents_log(world: World) -> tuple[int, int] | None:
     session, before = world.tserver(), world.tserver()
     master = world.master()
     master.cycle()
-    file, first = world.uri(session), world.uri(before)
+    file, first = world.name(session), world.name(before)
     world.use(rows[1], first, 6)
     world.use(rows[0], file, 4, [Barrier(2, first, 6)])
     master.books.note_assigned(session, rows[0])
@@ -269,7 +269,7 @@ def _barrier_on_a_shared_log(world: World) -> tuple[int, int] | None:
     world.enable("1")
     target = world.enable("2")
     session, before = world.tserver(), world.tserver()
-    file, first = world.uri(session), world.uri(before)
+    file, first = world.name(session), world.name(before)
     world.use(LAST, first, 6)
     master = world.master()
     master.cycle()
@@ -297,15 +297,17 @@ def test_r24_the_master_finds_logs_whose_barrier_a_coarser_one_implies(world: Wo
     session, before = world.tserver(), world.tserver()
     master = world.master()
     master.cycle()
-    file = world.uri(session)
-    world.use(row, world.uri(before, 5), 6)
-    world.use(row, file, 9, [Barrier(at, world.uri(before, number), 6) for at, number in enumerate((1, 2, 3, 8, 5), 1)])
+    file = world.name(session)
+    world.use(row, world.name(before, 5), 6)
+    world.use(
+        row, file, 9, [Barrier(at, world.name(before, number), 6) for at, number in enumerate((1, 2, 3, 8, 5), 1)]
+    )
     master.books.note_assigned(session, row)
     for _ in range(2):
         _look(master, session)
     files = master.books.snapshot.files
     kept = files[file.encode()].barriers
-    assert world.uri(before, 5).encode() not in [barrier.file for barrier in kept]
+    assert world.name(before, 5).encode() not in [barrier.file for barrier in kept]
     assert next_range(files[file.encode()], target, files, shipping()) == (1, 3)
 
 
@@ -315,7 +317,7 @@ def test_a_log_that_no_row_names_was_passed_and_is_searched_once(world: World) -
     session = world.tserver()
     master = world.master()
     master.cycle()
-    world.use(rows[0], world.uri(session), 4, [Barrier(2, "gone/000001.wal", 6)])
+    world.use(rows[0], world.name(session), 4, [Barrier(2, "gone/000001.wal", 6)])
     master.books.note_assigned(session, rows[0])
     asked: list[str] = []
 
@@ -356,7 +358,7 @@ def test_a_full_cycle_starts_over_when_tablets_do_not_join_up_and_gives_up_at_la
 def test_garbage_in_one_cell_stops_neither_the_cycle_nor_other_files(world: World, target: TargetKey) -> None:
     session = world.tserver()
     world.table.put([RowPut(LAST, {keys.repl_column("garbage"): b"\xff"})], 7)
-    file = world.uri(session)
+    file = world.name(session)
     world.use(LAST, file, 3)
     master = world.master()
     view = master.read_books()
@@ -391,7 +393,7 @@ def test_garbage_where_a_tablet_should_be_is_said(world: World) -> None:
 
 def test_a_cycle_writes_nothing_when_nothing_changed(world: World, target: TargetKey) -> None:
     session = world.tserver()
-    world.use(LAST, world.uri(session), 3)
+    world.use(LAST, world.name(session), 3)
     master = world.master()
     master.cycle()
     puts = []
@@ -401,4 +403,4 @@ def test_a_cycle_writes_nothing_when_nothing_changed(world: World, target: Targe
             master.cycle()
         _look(master, session)
     assert puts == []
-    assert target in world.needed(world.uri(session))
+    assert target in world.needed(world.name(session))

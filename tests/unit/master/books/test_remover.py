@@ -139,7 +139,7 @@ def test_files_that_are_complete_together_go_in_batches_and_their_columns_first(
     (other,) = world.create_table("2", [])
     world.enable("2")
     session = world.tserver()
-    files = [world.uri(session, number) for number in range(1, 8)]
+    files = [world.name(session, number) for number in range(1, 8)]
     for file in files:
         world.closed(b"1<", file, 5)
         world.closed(other, file, 5)

@@ -140,7 +140,7 @@ def target(world: World) -> TargetKey:
 def running(world: World, tserver: ScriptedTServer, target: TargetKey) -> Iterator[Running]:
     """A leader's cycle; the tserver's log is there and in use, three records needed."""
     world.log(tserver.session, 3)
-    world.use(LAST, world.uri(tserver.session), 3)
+    world.use(LAST, world.name(tserver.session), 3)
     assert world.target(target).key == target
     found = Running(world, world.master())
     yield found
@@ -154,7 +154,7 @@ def test_a_range_goes_to_the_tserver_with_all_that_it_needs(
     world: World, tserver: ScriptedTServer, running: Running
 ) -> None:
     (item,) = running.until_given(tserver, 1)
-    assert (item.file, item.first_offset, item.last_offset) == (world.uri(tserver.session), 1, 3)
+    assert (item.file, item.first_offset, item.last_offset) == (world.name(tserver.session), 1, 3)
     assert (item.peer_quorum, item.peer_instance_id) == ("127.0.0.1:1", "east-instance")
     assert item.epoch == running.master.reign.epoch
     (record,) = FateStore(world.table, running.master.reign).load()
@@ -163,7 +163,7 @@ def test_a_range_goes_to_the_tserver_with_all_that_it_needs(
 
 def test_a_nudge_extends_a_flight(world: World, tserver: ScriptedTServer, running: Running) -> None:
     running.until_given(tserver, 1)
-    world.use(LAST, world.uri(tserver.session), 8)
+    world.use(LAST, world.name(tserver.session), 8)
     full = running.cycle.health.full_cycles
     running.event_queue.nudge(tserver.session)
     running.once()
@@ -200,7 +200,7 @@ def test_a_range_that_did_not_reach_its_tserver_is_handed_out_again(
     world: World, tserver: ScriptedTServer, running: Running
 ) -> None:
     tserver.trouble["assign_work"] = OverloadedError("full")
-    key = (world.uri(tserver.session).encode(), world.config().targets_of("1")[0].key)
+    key = (world.name(tserver.session).encode(), world.config().targets_of("1")[0].key)
 
     def came_back() -> bool:
         running.once()
@@ -357,7 +357,7 @@ def test_a_changed_configuration_makes_the_next_cycle_a_full_one(world: World, r
 
 def test_files_of_dead_sessions_are_safe_after_a_second_full_cycle_at_once(world: World, target: TargetKey) -> None:
     dead = world.tserver()
-    world.closed(LAST, world.uri(dead), 5)
+    world.closed(LAST, world.name(dead), 5)
     world.kill(dead)
     with scripted(world) as other:
         running = Running(world, world.master())

@@ -22,7 +22,7 @@ def far_log(world: World) -> tuple[str, str]:
     """A session whose log is on a host that is away, and the log; a tablet needs its records, and so does a peer."""
     session = world.tserver()
     world.table.put([RowPut(keys.home_row(session), {keys.HOME: HOME.encode()})], keys.ONCE_RANK)
-    log = world.uri(session)
+    log = world.name(session)
     world.use(LAST, log, 3)
     return session, log
 
@@ -58,7 +58,7 @@ def test_r17_nothing_about_a_host_that_is_away_is_purged_or_deleted(world: World
 
 def test_a_marked_log_of_a_host_that_is_away_waits_for_the_host(world: World) -> None:
     session, _ = far_log(world)
-    marked = world.uri(session, 2)
+    marked = world.name(session, 2)
     world.table.put([RowPut(keys.del_row(marked), {keys.DEL: values.EMPTY})], keys.ONCE_RANK)
     world.kill(session)
     assert marked not in world.master().collector.observe().going
@@ -88,7 +88,7 @@ def test_a_host_that_is_away_keeps_its_session_waiting_and_no_other(world: World
     assert master.recovery.forget(master.tservers.sessions(), ()) == [], "a session is forgotten whose logs nobody read"
     with pytest.raises(UnavailableError):
         master.tservers.logs()
-    assert [log.uri for log in master.tservers.logs_in_reach()] == [near]
+    assert [log.name for log in master.tservers.logs_in_reach()] == [near]
 
 
 def test_a_host_that_does_not_answer_is_away(world: World) -> None:

@@ -281,7 +281,7 @@ def test_red_without_the_proof_a_file_in_quarantine_goes(world: World, monkeypat
 def test_nothing_is_called_missing_while_the_directory_of_logs_may_not_be_mounted(world: World) -> None:
     world.enable("1")
     dead = world.tserver()
-    file = world.uri(dead)
+    file = world.name(dead)
     world.use(b"1<", file, 3)
     world.kill(dead)
     witness = world.tserver()

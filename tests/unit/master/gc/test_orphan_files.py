@@ -62,9 +62,9 @@ def segment(world: World, flush_id: int, ending: str = ".parquet") -> str:
     return name_at(path, world.settings.directory)
 
 
-def name_it(world: World, uri: str, flush_id: int) -> None:
+def name_it(world: World, name: str, flush_id: int) -> None:
     entry = SegmentEntry("default", 1, 7, b"a", b"a", 1, 1, flush_id).encode()
-    world.table.put([RowPut(ROW, {keys.segment_column(uri): entry})], flush_id)
+    world.table.put([RowPut(ROW, {keys.segment_column(name): entry})], flush_id)
 
 
 def look_later(world: World, orphans: OrphanFiles) -> list[str]:
@@ -111,10 +111,10 @@ def test_r4_a_late_flush_of_an_earlier_holder_keeps_its_files(
 def test_a_mark_does_not_delete_a_file_that_a_row_names_meanwhile(
     world: World, master: Master, orphans: OrphanFiles
 ) -> None:
-    uri = segment(world, FIRST)
+    name = segment(world, FIRST)
     orphans.run_once()
-    assert look_later(world, orphans) == [uri]
-    name_it(world, uri, FIRST)
+    assert look_later(world, orphans) == [name]
+    name_it(world, name, FIRST)
     assert master.collect() == []
 
 

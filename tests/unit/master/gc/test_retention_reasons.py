@@ -72,9 +72,9 @@ def disagreement(needs: dict[str, set[str]], sealed: dict[str, bool], marked: se
     logs = [LogFile(file, session, sealed[file]) for file, session in zip(FILES, ("s1", "s2", "s3"), strict=True)]
     retained = {file.file: file for file in reasons_of(rows).retained(logs, {}, LIVE, marked)}
     return [
-        log.uri
+        log.name
         for log in logs
-        if any(reason.kind != "deletion" for reason in retained[log.uri].reasons)
+        if any(reason.kind != "deletion" for reason in retained[log.name].reasons)
         is gc_rules.is_collectable_log(log, referenced, LIVE)
     ]
 

@@ -46,19 +46,19 @@ def test_r22_a_log_that_is_written_is_read_on_and_a_damaged_one_may_hold_anythin
     writer = WalWriter.create(
         MACHINE, name_at(tmp_path / "1.wal"), FileHeader(instance_id=WEST, session_id="s", created_time_ms=1)
     )
-    origin_index, uri = OriginIndex(MACHINE), writer.uri
-    assert origin_index.of([uri]) == {uri: frozenset()}
+    origin_index, name = OriginIndex(MACHINE), writer.name
+    assert origin_index.of([name]) == {name: frozenset()}
     writer.append([block(Spec([b"own"]), 1)])
     writer.sync()
-    assert origin_index.of([uri]) == {uri: frozenset()}
+    assert origin_index.of([name]) == {name: frozenset()}
     writer.append([received(2)])
     writer.sync()
-    assert origin_index.of([uri]) == {uri: frozenset({NORTH})}
+    assert origin_index.of([name]) == {name: frozenset({NORTH})}
     writer.seal()
-    assert origin_index.of([uri]) == {uri: frozenset({NORTH})}
-    damage(uri, 1, header=True)
-    assert origin_index.of([uri]) == {uri: frozenset({NORTH})}, "a sealed log is read once"
-    assert OriginIndex(MACHINE).of([uri]) == {uri: None}
-    path_of(uri).unlink()
+    assert origin_index.of([name]) == {name: frozenset({NORTH})}
+    damage(name, 1, header=True)
+    assert origin_index.of([name]) == {name: frozenset({NORTH})}, "a sealed log is read once"
+    assert OriginIndex(MACHINE).of([name]) == {name: None}
+    path_of(name).unlink()
     origin_index.retain([])
-    assert origin_index.of([uri]) == {uri: frozenset()}
+    assert origin_index.of([name]) == {name: frozenset()}

@@ -158,7 +158,7 @@ def tserver(world: World) -> Iterator[ScriptedTServer]:
 def _failing_range(world: World, tserver: ScriptedTServer, running: Running) -> WorkItem:
     """A file of the tserver whose blocks 3 to 4 are refused for good."""
     world.enable("1")
-    file = world.uri(tserver.session)
+    file = world.name(tserver.session)
     world.use(LAST, file, 9)
     running.cycle.live = {}
     item = running.until_given(tserver, 1)[0]

@@ -39,7 +39,7 @@ def reads(world: World, monkeypatch: pytest.MonkeyPatch) -> Queries:
 
 
 def _below(reads: Queries, marks: list[FileMark], cluster: str = "") -> list[tuple[str, TargetKey, int]]:
-    return [(e.uri(), t.key, progress.offset) for e, t, progress in reads.pending(marks, "table-1", cluster)]
+    return [(e.name(), t.key, progress.offset) for e, t, progress in reads.pending(marks, "table-1", cluster)]
 
 
 # ---- marks
@@ -50,13 +50,13 @@ def test_a_mark_has_the_offsets_of_live_tservers_and_the_ends_of_sealed_files(
 ) -> None:
     world.enable("1")
     dead = world.tserver()
-    closed, sealed = world.uri(dead, 1), world.log(dead, 4, 2, seal=True)
+    closed, sealed = world.name(dead, 1), world.log(dead, 4, 2, seal=True)
     world.closed(LAST, closed, 7)
     world.use(LAST, sealed, 2)
     world.kill(dead)
-    tserver.marks = [FileMark(world.uri(tserver.session), 9)]
+    tserver.marks = [FileMark(world.name(tserver.session), 9)]
     assert reads.mark("table-1") == sorted(
-        [FileMark(closed, 7), FileMark(sealed, 4), FileMark(world.uri(tserver.session), 9)], key=lambda mark: mark.file
+        [FileMark(closed, 7), FileMark(sealed, 4), FileMark(world.name(tserver.session), 9)], key=lambda mark: mark.file
     )
 
 
@@ -65,13 +65,13 @@ def test_a_mark_waits_for_a_tserver_that_does_not_answer_and_is_not_sealed(world
     with pytest.raises(UnavailableError, match="can't tell what table table-1 has written"):
         reads.mark("table-1")
     world.log(session, 3)
-    world.use(LAST, world.uri(session), 2)
+    world.use(LAST, world.name(session), 2)
     world.kill(session)
     with pytest.raises(UnavailableError, match="not sealed yet"):
         reads.mark("table-1")
     master = world.master()
     master.recovery.run_once()
-    assert reads.mark("table-1") == [FileMark(world.uri(session), 3)]
+    assert reads.mark("table-1") == [FileMark(world.name(session), 3)]
 
 
 def test_a_table_that_is_not_there_has_no_mark(reads: Queries) -> None:
@@ -82,7 +82,7 @@ def test_a_table_that_is_not_there_has_no_mark(reads: Queries) -> None:
 def test_a_cell_that_was_announced_and_never_followed_by_a_record_marks_nothing(
     world: World, tserver: ScriptedTServer, reads: Queries
 ) -> None:
-    world.use(LAST, world.uri(tserver.session), 0)
+    world.use(LAST, world.name(tserver.session), 0)
     assert reads.mark("table-1") == []
 
 
@@ -92,7 +92,7 @@ def test_a_cell_that_was_announced_and_never_followed_by_a_record_marks_nothing(
 def test_below_a_mark_is_each_target_that_has_not_finished_so_far(world: World, reads: Queries) -> None:
     world.define("north")
     east, north = world.enable("1"), world.enable("1", "north", "r2")
-    file = world.uri(world.tserver())
+    file = world.name(world.tserver())
     world.use(LAST, file, 9)
     marks = [FileMark(file, 5)]
     assert _below(reads, marks) == [(file, east, 0), (file, north, 0)]
@@ -106,12 +106,12 @@ def test_below_a_mark_is_each_target_that_has_not_finished_so_far(world: World, 
 
 def test_a_file_without_books_is_done(world: World, reads: Queries) -> None:
     world.enable("1")
-    assert _below(reads, [FileMark(world.uri("gone"), 5)]) == []
+    assert _below(reads, [FileMark(world.name("gone"), 5)]) == []
 
 
 def test_a_file_whose_row_no_master_has_made_yet_is_below(world: World, reads: Queries) -> None:
     target = world.enable("1")
-    file = world.uri(world.tserver())
+    file = world.name(world.tserver())
     world.use(LAST, file, 5)
     assert world.needed(file) == {}
     assert _below(reads, [FileMark(file, 5)]) == [(file, target, 0)]
@@ -123,7 +123,7 @@ def test_files_of_other_tables_do_not_count(world: World, reads: Queries) -> Non
     (other,) = world.create_table("2")
     world.enable("1")
     world.enable("2")
-    file = world.uri(world.tserver())
+    file = world.name(world.tserver())
     world.use(other, file, 5)
     assert _below(reads, [FileMark(file, 5)]) == []
 

@@ -20,7 +20,7 @@ def _state(made: FileEntry, work: Shipments | None = None, *others: FileEntry) -
     (found,) = target_states(by_name(made), work or shipping(), NOW, lambda t: t.key == EAST, 5)
     if others:
         states = target_states(by_name(made, *others), work or shipping(), NOW, lambda t: t.key == EAST, 5)
-        found = next(state for state in states if state.file == made.uri())
+        found = next(state for state in states if state.file == made.name())
     return found
 
 
@@ -101,7 +101,7 @@ def test_a_file_without_anything_left_is_done_whatever_the_peer_does() -> None:
 
 
 def test_a_log_whose_tserver_died_is_not_done_before_it_is_sealed() -> None:
-    lost = replace(NOW, has_lost_owner=lambda uri: uri != W2.decode())
+    lost = replace(NOW, has_lost_owner=lambda name: name != W2.decode())
     files = by_name(*(entry(file, 9, closed=file == W3, done={EAST: 9}) for file in (W1, W2, W3)))
     found = {state.file: state.phase for state in target_states(files, shipping(), lost, lambda t: t.key == EAST, 5)}
     assert found == {W1.decode(): "unsealed", W2.decode(): "done", W3.decode(): "done"}

@@ -22,7 +22,7 @@ def entry(records: int, size_bytes: int, ranges: tuple[RowRange, ...] = ()) -> b
 
 
 def tablet(world: World, end_row: bytes | None, named: tuple[str, ...], **cells: bytes) -> None:
-    found = {keys.segment_column(uri): raw for uri, raw in cells.items()}
+    found = {keys.segment_column(name): raw for name, raw in cells.items()}
     found[keys.PREV_ROW] = values.encode_prev_row(None)
     found[keys.FLUSH] = FlushState(7, {}, 1, 1, {}, (), named).encode()
     world.table.put([RowPut(keys.tablet_row(TABLE, end_row), found)], 7)

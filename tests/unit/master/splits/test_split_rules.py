@@ -72,8 +72,8 @@ def row_of(found: TabletFacts, serial: int = 3) -> Row:
     }
     if found.flush is not None:
         cells[keys.FLUSH] = Cell(77, found.flush.encode())
-    cells |= {keys.segment_column(uri): Cell(77, known.encode()) for uri, known in found.segments.items()}
-    cells |= {keys.segment_column(uri): Cell(60, entry(b"a", b"z").encode()) for uri in found.dead}
+    cells |= {keys.segment_column(name): Cell(77, known.encode()) for name, known in found.segments.items()}
+    cells |= {keys.segment_column(name): Cell(60, entry(b"a", b"z").encode()) for name in found.dead}
     return Row(found.row, cells)
 
 
@@ -85,7 +85,7 @@ def flush_in(change: Change, row: bytes) -> FlushState:
 def segments_in(change: Change, row: bytes) -> dict[str, SegmentEntry]:
     (put,) = (put for put in (*change.first, *change.then) if put.key == row)
     cells = {column.qualifier.decode(): raw for column, raw in put.values.items() if column.family == "segment"}
-    return {uri: SegmentEntry.decode(raw) for uri, raw in cells.items()}
+    return {name: SegmentEntry.decode(raw) for name, raw in cells.items()}
 
 
 # ---- which tablets change
@@ -150,7 +150,7 @@ def test_r16_a_reference_is_put_where_it_is_needed_before_it_goes_where_it_was()
         [facts(None, b"m", state(segments=["low"]), {"low": SEGMENTS["low"]}), facts(b"m", None)], 4
     )
     for change, named in ((split, {b"1<": set(SEGMENTS)}), (merge, {b"1;m": {"low"}})):
-        left = {row: set(uris) for row, uris in named.items()}
+        left = {row: set(names) for row, names in named.items()}
         wanted = set().union(*named.values())
         writes = split_rules.in_order(change)
         assert all(keys.SERIAL in put.values for put in writes[0].puts), "the serial fences earlier holders first"
@@ -381,9 +381,9 @@ def change_anyhow(data: st.DataObject) -> None:
                 expected[row][2].add(offset)
     for before, after in pairwise(tablets):
         assert before.extent.end_row == after.extent.prev_row
-    for row, (uris, high_water, offsets) in expected.items():
+    for row, (names, high_water, offsets) in expected.items():
         (home,) = (tablet for tablet in tablets if tablet.extent.contains(row))
-        assert {uri for uri, known in home.segments.items() if _counts(known, row)} == uris
+        assert {name for name, known in home.segments.items() if _counts(known, row)} == names
         assert _known_of(home, row) == high_water
         assert _held_of(home, row) == offsets, f"{row!r} holds other records"
 
@@ -410,11 +410,11 @@ def _after(change: Change) -> list[TabletFacts]:
     return made
 
 
-def _written(tablet: TabletFacts, uri: str, rows: Sequence[bytes], offset: int) -> TabletFacts:
+def _written(tablet: TabletFacts, name: str, rows: Sequence[bytes], offset: int) -> TabletFacts:
     """A flush after a range of the stream up to ``offset``."""
     assert tablet.flush is not None
     flush = replace(tablet.flush, high_water={STREAM: offset}, partial_high_waters={})
-    return replace(tablet, flush=flush, segments={**tablet.segments, uri: entry(rows[0], rows[-1])})
+    return replace(tablet, flush=flush, segments={**tablet.segments, name: entry(rows[0], rows[-1])})
 
 
 def _counts(known: SegmentEntry, row: bytes) -> bool:

@@ -106,11 +106,11 @@ def test_small_blocks_come_in_common_batches_of_bounded_size(tmp_path: Path, mon
 def test_a_part_read_twice_is_the_same_though_the_log_grows_and_is_sealed(tmp_path: Path) -> None:
     writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), FileHeader())
     append(writer, SPECS[:2])
-    parts = plan([uri_at(writer.uri)], RecordFilter(), 1 << 20)
+    parts = plan([uri_at(writer.name)], RecordFilter(), 1 << 20)
     before = [batch for part in parts for batch in read_part(part)]
     append(writer, SPECS[2:])
     assert [batch for part in parts for batch in read_part(part)] == before
-    assert read([uri_at(writer.uri)]).num_rows == LAST
+    assert read([uri_at(writer.name)]).num_rows == LAST
     writer.seal()
     assert [batch for part in parts for batch in read_part(part)] == before
 

@@ -71,11 +71,11 @@ def test_a_block_whose_records_do_not_parse_is_named_and_what_lies_before_it_tra
     mixed = block_of(Spec([b"z"], block_targets=[BlockTarget(TO_EAST, ("g",))], groups=groups), 6)
     writer.append([Block(mixed.header, pa.py_buffer(b"no Arrow message"))])
     writer.seal()
-    (result,) = bench.ship([a_range(writer.uri, 1, 6)])
+    (result,) = bench.ship([a_range(writer.name, 1, 6)])
     assert result.error is not None
     assert result.error.code == "corruption"
     assert (result.acked_offset, bench.east.rows) == (5, rows(1, 5))
-    assert result.failed == BlockRange(6, 6, *position_of(writer.uri, 6))
+    assert result.failed == BlockRange(6, 6, *position_of(writer.name, 6))
 
 
 def test_a_block_that_can_not_be_taken_apart_now_is_not_its_records_fault(

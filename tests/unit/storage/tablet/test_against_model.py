@@ -142,9 +142,11 @@ class TabletMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def write_merged(self, data: Any) -> None:
         """Some of the segments; when all, and nothing is in memory, deletes are forgotten as of now."""
-        uris = [segment.uri for segment in self.tablet.segments]
-        chosen = frozenset(data.draw(st.lists(st.sampled_from(uris), min_size=1)) if data.draw(st.booleans()) else uris)
-        drop_deletes = len(chosen) == len(uris) and not self.tablet.memory_records
+        names = [segment.name for segment in self.tablet.segments]
+        chosen = frozenset(
+            data.draw(st.lists(st.sampled_from(names), min_size=1)) if data.draw(st.booleans()) else names
+        )
+        drop_deletes = len(chosen) == len(names) and not self.tablet.memory_records
         written = self.tablet.write_merged(chosen, 1, NOW_MS, drop_deletes=drop_deletes, check_continue=lambda: None)
         unneeded = self.model.unneeded() if drop_deletes else set()
         if drop_deletes:

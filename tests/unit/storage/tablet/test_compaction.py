@@ -69,9 +69,9 @@ class Written:
 
     def merge(self, *inputs: NewSegment, drop_deletes: bool = False) -> list[NewSegment]:
         """Some segments, or all."""
-        uris = {segment.uri for segment in inputs or self.data.segments}
-        written = self.data.write_merged(uris, 1, NOW_MS, drop_deletes=drop_deletes, check_continue=lambda: None)
-        self.data.replace_segments(uris, written)
+        names = {segment.name for segment in inputs or self.data.segments}
+        written = self.data.write_merged(names, 1, NOW_MS, drop_deletes=drop_deletes, check_continue=lambda: None)
+        self.data.replace_segments(names, written)
         return written
 
 
@@ -167,11 +167,11 @@ def test_a_tablet_takes_its_rows_of_a_segment_that_it_shares(tmp_path: Path) -> 
     every = [PLAIN._replace(row=row) for row in (b"a", b"b", b"c", b"d")]
     whole.write(*every)
     part = TabletData(Extent("t", b"c", b"a"), GROUPS, MACHINE, name_at(tmp_path / "part"), whole.data.segments)
-    uris = {segment.uri for segment in part.segments}
-    written = part.write_merged(uris, 1, NOW_MS, drop_deletes=True, check_continue=lambda: None)
-    part.replace_segments(uris, written)
+    names = {segment.name for segment in part.segments}
+    written = part.write_merged(names, 1, NOW_MS, drop_deletes=True, check_continue=lambda: None)
+    part.replace_segments(names, written)
     assert [(segment.records, segment.min_row, segment.max_row) for segment in written] == [(2, b"b", b"c")]
-    assert path_of(written[0].uri).parent == tmp_path / "part"
+    assert path_of(written[0].name).parent == tmp_path / "part"
     assert scan_all(part) == every[1:3]
     assert scan_all(whole.data) == every
 
@@ -202,8 +202,8 @@ def test_of_a_shared_file_the_rows_that_count_are_read_and_merged(data: st.DataO
         start, stop = data.draw(st.sampled_from(names)), data.draw(st.sampled_from(names))
         found = [record.row for record in scan_all(part, start=start, stop=stop)]
         assert found == [row for row in counting if start <= row < stop]
-        written = part.write_merged({shared.uri}, 1, NOW_MS, drop_deletes=True, check_continue=lambda: None)
-        part.replace_segments({shared.uri}, written)
+        written = part.write_merged({shared.name}, 1, NOW_MS, drop_deletes=True, check_continue=lambda: None)
+        part.replace_segments({shared.name}, written)
         assert records_of(part.segments) == len(counting)
         assert [record.row for record in scan_all(part)] == counting
 
@@ -214,14 +214,14 @@ def test_of_a_shared_file_the_rows_that_count_are_read_and_merged(data: st.DataO
 def test_what_is_written_meanwhile_is_not_lost(tablet: Written) -> None:
     tablet.write(PUT)
     tablet.write(PLAIN._replace(row=b"a"))
-    uris = {segment.uri for segment in tablet.data.segments}
-    written = tablet.data.write_merged(uris, 1, NOW_MS, drop_deletes=True, check_continue=lambda: None)
+    names = {segment.name for segment in tablet.data.segments}
+    written = tablet.data.write_merged(names, 1, NOW_MS, drop_deletes=True, check_continue=lambda: None)
     tablet.write(DELETE)
     tablet.apply(PLAIN._replace(row=b"z"))
-    tablet.data.replace_segments(uris, written)
+    tablet.data.replace_segments(names, written)
     assert [record.row for record in scan_all(tablet.data)] == [b"a", b"z"]
     with pytest.raises(InvalidInputError):
-        tablet.data.replace_segments(uris, written)
+        tablet.data.replace_segments(names, written)
 
 
 def test_one_that_is_given_up_leaves_nothing(tablet: Written) -> None:
@@ -230,18 +230,18 @@ def test_one_that_is_given_up_leaves_nothing(tablet: Written) -> None:
     def give_up() -> None:
         raise NotServingError("the tablet leaves")
 
-    uris = {segment.uri for segment in tablet.data.segments}
+    names = {segment.name for segment in tablet.data.segments}
     with pytest.raises(NotServingError):
-        tablet.data.write_merged(uris, 1, NOW_MS, drop_deletes=True, check_continue=give_up)
-    assert leftovers(MACHINE.entries(tablet.data.directory), uris) == []
+        tablet.data.write_merged(names, 1, NOW_MS, drop_deletes=True, check_continue=give_up)
+    assert leftovers(MACHINE.entries(tablet.data.directory), names) == []
     assert len(scan_all(tablet.data)) == 20
 
 
 def test_files_say_whose_they_are(tablet: Written) -> None:
     (flushed,) = tablet.write(PUT)
-    written = tablet.data.write_merged({flushed.uri}, 77, NOW_MS, drop_deletes=True, check_continue=lambda: None)
-    assert parse_name(path_of(flushed.uri).name) == (1, False)
-    assert parse_name(path_of(written[0].uri).name + ".tmp") == (77, True)
+    written = tablet.data.write_merged({flushed.name}, 77, NOW_MS, drop_deletes=True, check_continue=lambda: None)
+    assert parse_name(path_of(flushed.name).name) == (1, False)
+    assert parse_name(path_of(written[0].name).name + ".tmp") == (77, True)
     assert parse_name("notes.parquet") is parse_name("c-x") is parse_name("cc7-x") is parse_name("7") is None
 
 
@@ -251,7 +251,7 @@ def test_a_page_that_is_being_filled_pins_its_segments(tablet: Written, monkeypa
     original = Segment._read_block
 
     def slow(segment: Segment, number: int) -> SortedBlock:
-        if segment.ref.uri == old.uri and threading.current_thread() is reader:
+        if segment.ref.name == old.name and threading.current_thread() is reader:
             begun.set()
             assert check_continue.wait(LIMIT_S)
         return original(segment, number)
@@ -262,10 +262,10 @@ def test_a_page_that_is_being_filled_pins_its_segments(tablet: Written, monkeypa
     reader.start()
     assert begun.wait(LIMIT_S)
     tablet.merge(drop_deletes=True)
-    assert tablet.data.is_read([old.uri])
+    assert tablet.data.is_read([old.name])
     check_continue.set()
     reader.join(LIMIT_S)
-    assert not tablet.data.is_read([old.uri])
+    assert not tablet.data.is_read([old.name])
     assert shown == scan_all(tablet.data) == [PUT]
 
 

@@ -100,8 +100,8 @@ def test_names_are_never_used_again(tmp_path: Path) -> None:
     tablet = filled(tmp_path)
     frozen = tablet.begin_flush()
     assert frozen is not None
-    uris = [segment.uri for _ in range(3) for segment in tablet.write_segments(frozen, 1)]
-    assert len(set(uris)) == 9
+    names = [segment.name for _ in range(3) for segment in tablet.write_segments(frozen, 1)]
+    assert len(set(names)) == 9
 
 
 def calls_of_a_flush(directory: Path) -> int:
@@ -173,8 +173,8 @@ def test_a_process_killed_at_any_call_loses_nothing_that_the_books_name(
                 killed.write_segments(frozen, 2)
         restarted = TabletData(EXTENT, GROUPS, MACHINE, name_at(directory), named, TabletResources(SETTINGS))
         assert scan_all(restarted) == records()
-        found = leftovers(MACHINE.entries(name_at(directory)), {segment.uri for segment in named})
-        assert not {segment.uri for segment in named} & set(found)
+        found = leftovers(MACHINE.entries(name_at(directory)), {segment.name for segment in named})
+        assert not {segment.name for segment in named} & set(found)
         MACHINE.delete(found)
         assert (
             scan_all(TabletData(EXTENT, GROUPS, MACHINE, name_at(directory), named, TabletResources(SETTINGS)))

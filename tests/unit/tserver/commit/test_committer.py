@@ -28,8 +28,8 @@ NEVER_MS = 10_000_000
 NO_BACKGROUND = CommitLimits(wal_sync_interval_ms=NEVER_MS)
 
 
-def rows_of(uri: str, last: int) -> list[bytes]:
-    return [row for block in read_blocks(MACHINE, uri, 1, last) for row in block.batch().column("row").to_pylist()]
+def rows_of(name: str, last: int) -> list[bytes]:
+    return [row for block in read_blocks(MACHINE, name, 1, last) for row in block.batch().column("row").to_pylist()]
 
 
 def result(future: Future[object]) -> object:
@@ -100,10 +100,10 @@ def test_none_is_not_logged_and_takes_no_offset(tmp_path: Path) -> None:
     with bench(tmp_path, NO_BACKGROUND) as b:
         unlogged = b.write(b"a", durability=Durability.NONE)
         assert result(b.committer.submit(unlogged)) == (0, 0)
-        assert unlogged.placed[0].wal_uri == ""
+        assert unlogged.placed[0].wal_name == ""
         assert unlogged.placed[0].batch.num_rows == 1
         assert result(b.committer.submit(b.write(b"b"))) == (1, 1)
-        assert rows_of(b.committer.wal_uri, 1) == [b"b"]
+        assert rows_of(b.committer.wal_name, 1) == [b"b"]
 
 
 def check_none_is_logged_for_a_peer(directory: Path) -> None:
@@ -112,7 +112,7 @@ def check_none_is_logged_for_a_peer(directory: Path) -> None:
         stamped.block_targets = [BlockTarget(TO_EAST, None)]
         assert result(b.committer.submit(stamped)) == (1, 1), "what a peer gets is not in the log"
         result(b.committer.submit(b.write()))
-        assert rows_of(b.committer.wal_uri, 1) == [b"a"]
+        assert rows_of(b.committer.wal_name, 1) == [b"a"]
 
 
 def test_none_acts_as_log_for_records_with_a_target(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def check_books_first(directory: Path) -> None:
         assert b.journal.count("writev") == writes
         b.listener.error = None
         assert result(b.committer.submit(b.write(b"c"))) == (1, 1)
-        assert rows_of(b.committer.wal_uri, 1) == [b"c"]
+        assert rows_of(b.committer.wal_name, 1) == [b"c"]
         assert not b.deaths
 
 
@@ -243,7 +243,7 @@ def test_a_barrier_waits_for_all_before_it_and_syncs_what_was_only_written(tmp_p
         assert b.journal.count("fdatasync") == 0
         assert result(b.committer.submit(b.write(name="barrier"))) is None
         assert b.journal.count("fdatasync") == 1
-        assert b.listener.synced_to == [(b.committer.wal_uri, 1, b.listener.synced_to[0][2])]
+        assert b.listener.synced_to == [(b.committer.wal_name, 1, b.listener.synced_to[0][2])]
         assert result(b.committer.submit(b.write(name="again"))) is None
         assert b.journal.count("fdatasync") == 1, "nothing new, nothing to sync"
 
@@ -289,9 +289,9 @@ def test_close_commits_what_was_submitted_and_seals(tmp_path: Path) -> None:
     b.committer.close()
     b.committer.close()
     assert all(future.done() for future in futures)
-    uri, seal = b.listener.seals[0]
-    assert (seal.offset, read_seal(MACHINE, uri)) == (30, seal)
-    assert rows_of(uri, 30) == [b"%d" % i for i in range(40) if i % 4]
+    name, seal = b.listener.seals[0]
+    assert (seal.offset, read_seal(MACHINE, name)) == (30, seal)
+    assert rows_of(name, 30) == [b"%d" % i for i in range(40) if i % 4]
     for refused in (lambda: b.committer.submit(b.write(b"x")), b.committer.roll):
         with pytest.raises(UnavailableError):
             refused()
@@ -300,14 +300,14 @@ def test_close_commits_what_was_submitted_and_seals(tmp_path: Path) -> None:
 def test_rolling_on_demand_returns_when_a_new_log_is_there(tmp_path: Path) -> None:
     with bench(tmp_path, NO_BACKGROUND) as b:
         assert b.committer.roll() is None, "nothing in it"
-        first = b.committer.wal_uri
+        first = b.committer.wal_name
         result(b.committer.submit(b.write(b"a", durability=Durability.FLUSH)))
         seal = b.committer.roll()
         assert seal == read_seal(MACHINE, first)
         assert seal is not None
         assert seal.offset == 1
         assert b.listener.seals == [(first, seal)]
-        second = b.committer.wal_uri
+        second = b.committer.wal_name
         assert second != first
         assert result(b.committer.submit(b.write(b"b"))) == (1, 1)
         assert (rows_of(first, 1), rows_of(second, 1)) == ([b"a"], [b"b"])
@@ -339,7 +339,7 @@ def test_rolling_by_size(tmp_path: Path) -> None:
         for index in range(8):
             result(b.committer.submit(b.write(b"%d" % index)))
     assert len(b.listener.seals) >= 3
-    rows = [row for uri, seal in b.listener.seals if seal.offset for row in rows_of(uri, seal.offset)]
+    rows = [row for name, seal in b.listener.seals if seal.offset for row in rows_of(name, seal.offset)]
     assert rows == [b"%d" % index for index in range(8)]
     assert all(seal.position < 2000 + 1000 for _, seal in b.listener.seals)
 

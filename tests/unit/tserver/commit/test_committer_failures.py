@@ -19,8 +19,8 @@ from tests.support.volumes import MACHINE, rooted
 from tests.support.wal_commits import PATIENCE_S, Bench, bench
 
 
-def rows_of(uri: str, last: int) -> list[bytes]:
-    return [row for block in read_blocks(MACHINE, uri, 1, last) for row in block.batch().column("row").to_pylist()]
+def rows_of(name: str, last: int) -> list[bytes]:
+    return [row for block in read_blocks(MACHINE, name, 1, last) for row in block.batch().column("row").to_pylist()]
 
 
 def result(future: Future[object]) -> object:
@@ -65,14 +65,14 @@ def check_sealed_under_the_owner(directory: Path) -> None:
     """Recovery and an owner that lives after all: records after the seal are never acknowledged."""
     with bench(directory) as b:
         assert result(b.committer.submit(b.write(b"a"))) == (1, 1)
-        uri = b.committer.wal_uri
-        seal = recover(MACHINE, uri)
+        name = b.committer.wal_name
+        seal = recover(MACHINE, name)
         with must_raise(LeaseLostError, "R15: an owner acknowledges a write behind the seal"):
             result(b.committer.submit(b.write(b"b")))
         assert len(b.deaths) == 1
         assert seal.offset == 1
-        assert read_seal(MACHINE, uri) == seal
-        assert rows_of(uri, 1) == [b"a"]
+        assert read_seal(MACHINE, name) == seal
+        assert rows_of(name, 1) == [b"a"]
 
 
 def test_a_log_sealed_by_somebody_else_takes_no_more(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def check_recovery_of_the_living(directory: Path) -> None:
             error = b.committer.submit(b.write(b"b")).exception(PATIENCE_S)
             acknowledged.extend([] if error else [2])
 
-        seal = recover(rooted(WritingMeanwhile(write)), b.committer.wal_uri)
+        seal = recover(rooted(WritingMeanwhile(write)), b.committer.wal_name)
         assert max(acknowledged) <= seal.offset, "R15: an acknowledged write lies behind the seal"
 
 

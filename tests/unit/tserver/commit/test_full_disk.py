@@ -29,8 +29,8 @@ def result(future: Future[object]) -> object:
     return future.result(PATIENCE_S)
 
 
-def rows_of(uri: str, last: int) -> list[bytes]:
-    return [row for block in read_blocks(MACHINE, uri, 1, last) for row in block.batch().column("row").to_pylist()]
+def rows_of(name: str, last: int) -> list[bytes]:
+    return [row for block in read_blocks(MACHINE, name, 1, last) for row in block.batch().column("row").to_pylist()]
 
 
 def check_refused(directory: Path) -> None:
@@ -54,7 +54,7 @@ def check_refused(directory: Path) -> None:
         large = b.write(b"c")
         large.approx_bytes = 1 << 22
         assert result(b.committer.submit(large)) == (2, 2)
-        assert rows_of(b.committer.wal_uri, 2) == [b"a", b"c"]
+        assert rows_of(b.committer.wal_name, 2) == [b"a", b"c"]
         assert not b.deaths
 
 
@@ -104,10 +104,10 @@ def check_roll(directory: Path, call: str) -> None:
             b.committer.roll()
         del b.ops.errors[call]
         assert result(b.committer.submit(b.write(b"b"))) == (2, 2), "the same log goes on"
-        uri = b.committer.wal_uri
-        assert read_seal(MACHINE, uri) is None
-        assert b.committer.roll() == read_seal(MACHINE, uri)
-        assert rows_of(uri, 2) == [b"a", b"b"]
+        name = b.committer.wal_name
+        assert read_seal(MACHINE, name) is None
+        assert b.committer.roll() == read_seal(MACHINE, name)
+        assert rows_of(name, 2) == [b"a", b"b"]
         assert result(b.committer.submit(b.write(b"c"))) == (1, 1)
         assert not b.deaths
 
@@ -126,11 +126,11 @@ def test_a_log_that_is_due_to_end_is_ended_when_there_is_room(tmp_path: Path) ->
     clock = SkewedClock()
     with bench(tmp_path, CommitLimits(wal_roll_age_ms=HOUR_MS), clock) as b:
         result(b.committer.submit(b.write(b"a")))
-        first = b.committer.wal_uri
+        first = b.committer.wal_name
         b.ops.errors["link"] = FULL
         clock.ahead_ns += 2 * HOUR_MS * 1_000_000
         result(b.committer.submit(b.write(b"b")))
-        assert b.committer.wal_uri == first
+        assert b.committer.wal_name == first
         b.ops.errors.clear()
         b.journal.wait_for("rolled")
         assert not b.deaths
@@ -142,7 +142,7 @@ def test_a_server_that_ends_without_room_leaves_its_log_to_recovery(tmp_path: Pa
     b.ops.errors["link"] = FULL
     b.committer.close()
     assert not b.deaths
-    assert read_seal(MACHINE, b.committer.wal_uri) is None
+    assert read_seal(MACHINE, b.committer.wal_name) is None
 
 
 @given(st.lists(st.integers(0, 64 * 1024), min_size=1, max_size=8), st.integers(0, 3))

@@ -29,8 +29,8 @@ def result(future: Future[object]) -> object:
     return future.result(PATIENCE_S)
 
 
-def rows_of(uri: str, last: int) -> list[bytes]:
-    return [row for found in read_blocks(MACHINE, uri, 1, last) for row in found.batch().column("row").to_pylist()]
+def rows_of(name: str, last: int) -> list[bytes]:
+    return [row for found in read_blocks(MACHINE, name, 1, last) for row in found.batch().column("row").to_pylist()]
 
 
 def nothing(_b: Bench) -> None:
@@ -54,7 +54,7 @@ def check_answers(directory: Path) -> None:
         assert len(synced) == 2, "records written during a sync have no sync of their own"
         assert synced[0] < events.index("applied first") < synced[1] < events.index("applied second")
         assert [offset for _, offset, _ in b.listener.synced_to] == [1, 2]
-        assert rows_of(b.committer.wal_uri, 2) == [b"a", b"b"]
+        assert rows_of(b.committer.wal_name, 2) == [b"a", b"b"]
 
 
 def test_what_is_written_while_a_group_is_synced_waits_for_a_sync_of_its_own(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_group_that_is_written_ahead_ends_at_its_limits(tmp_path: Path) -> Non
 
 def test_a_roll_waits_for_all_that_is_under_way(tmp_path: Path) -> None:
     with bench(tmp_path, AHEAD) as b:
-        first = b.committer.wal_uri
+        first = b.committer.wal_name
         with b.ops.hold("fdatasync"):
             futures = [b.committer.submit(b.write(b"a"))]
             b.journal.wait_for(">fdatasync")
@@ -187,7 +187,7 @@ def test_a_roll_waits_for_all_that_is_under_way(tmp_path: Path) -> None:
         seal = read_seal(MACHINE, first)
         assert seal is not None
         assert seal.offset == 2
-        assert (rows_of(first, 2), rows_of(b.committer.wal_uri, 1)) == ([b"a", b"b"], [b"c"])
+        assert (rows_of(first, 2), rows_of(b.committer.wal_name, 1)) == ([b"a", b"b"], [b"c"])
 
 
 def test_a_log_under_constant_load_is_rolled(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_log_under_constant_load_is_rolled(tmp_path: Path) -> None:
         for future in futures:
             result(future)
         b.journal.wait_for("rolled")
-    rows = [row for uri, seal in b.listener.seals if seal.offset for row in rows_of(uri, seal.offset)]
+    rows = [row for name, seal in b.listener.seals if seal.offset for row in rows_of(name, seal.offset)]
     assert rows == [b"%d" % number for number in range(400)]
 
 

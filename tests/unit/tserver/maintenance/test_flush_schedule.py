@@ -46,6 +46,6 @@ def test_when_all_together_hold_too_much_the_fullest_goes() -> None:
 
 def test_an_entry_of_the_books_opens_as_the_segment_that_was_written() -> None:
     ref = SegmentRef("s", "g", 3, 40, b"a", b"z", 1, 3, 7)
-    assert segment_ref(ref.uri, segment_entry(ref)) == ref
+    assert segment_ref(ref.name, segment_entry(ref)) == ref
     shared = replace(ref, ranges=(RowRange(None, b"c"), RowRange(b"d", None)))
-    assert segment_ref(ref.uri, segment_entry(shared)) == shared
+    assert segment_ref(ref.name, segment_entry(shared)) == shared

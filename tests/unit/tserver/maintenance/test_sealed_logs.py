@@ -31,16 +31,16 @@ def _log(path: Path, blocks: int) -> str:
         writer.append([made])
     writer.sync()
     writer.seal()
-    return writer.uri
+    return writer.name
 
 
 class _Walks:
     def __init__(self) -> None:
         self.walked: list[str] = []
 
-    def __call__(self, uri: str) -> Iterator[BlockAt]:
-        self.walked.append(uri)
-        return read_headers(MACHINE, uri)
+    def __call__(self, name: str) -> Iterator[BlockAt]:
+        self.walked.append(name)
+        return read_headers(MACHINE, name)
 
 
 @pytest.fixture
@@ -48,32 +48,32 @@ def walks() -> _Walks:
     return _Walks()
 
 
-def _offsets(logs: SealedLogs, tablet: Extent, uri: str, after: int = 0) -> list[int]:
-    return [at.load().last_offset for at in logs.missing_blocks(tablet, LogToRead(uri, after))]
+def _offsets(logs: SealedLogs, tablet: Extent, name: str, after: int = 0) -> list[int]:
+    return [at.load().last_offset for at in logs.missing_blocks(tablet, LogToRead(name, after))]
 
 
 def test_each_tablet_gets_the_blocks_it_lacks_and_the_log_is_walked_once(tmp_path: Path, walks: _Walks) -> None:
-    uri, logs = _log(tmp_path / "000001.wal", 12), SealedLogs(MACHINE, walks)
+    name, logs = _log(tmp_path / "000001.wal", 12), SealedLogs(MACHINE, walks)
     for place, tablet in enumerate(TABLETS):
-        assert _offsets(logs, tablet, uri) == [place + 1, place + 5, place + 9]
-        assert _offsets(logs, tablet, uri, after=place + 1) == [place + 5, place + 9]
-    assert _offsets(logs, Extent("1", b"zz", None), uri) == []
-    assert _offsets(logs, Extent("2", None, None), uri) == []
-    assert walks.walked == [uri]
+        assert _offsets(logs, tablet, name) == [place + 1, place + 5, place + 9]
+        assert _offsets(logs, tablet, name, after=place + 1) == [place + 5, place + 9]
+    assert _offsets(logs, Extent("1", b"zz", None), name) == []
+    assert _offsets(logs, Extent("2", None, None), name) == []
+    assert walks.walked == [name]
 
 
 def test_halves_do_not_take_what_the_whole_had_flushed(tmp_path: Path, walks: _Walks) -> None:
-    uri = _log(tmp_path / "000001.wal", 4)
+    name = _log(tmp_path / "000001.wal", 4)
     with fault("logs-of-parents-are-replayed"):
-        assert _offsets(SealedLogs(MACHINE, walks), TABLETS[0], uri) == [1, 2, 3, 4]
-    assert _offsets(SealedLogs(MACHINE, walks), TABLETS[0], uri) == [1]
+        assert _offsets(SealedLogs(MACHINE, walks), TABLETS[0], name) == [1, 2, 3, 4]
+    assert _offsets(SealedLogs(MACHINE, walks), TABLETS[0], name) == [1]
 
 
 def test_memory_is_bounded_by_forgetting_the_logs_used_longest_ago(tmp_path: Path, walks: _Walks) -> None:
     first, second, third = (_log(tmp_path / f"00000{number}.wal", 8) for number in (1, 2, 3))
     logs = SealedLogs(MACHINE, walks, blocks_max=16)
-    for uri in (first, second, first, third, first, second):
-        _offsets(logs, TABLETS[0], uri)
+    for name in (first, second, first, third, first, second):
+        _offsets(logs, TABLETS[0], name)
     assert walks.walked == [first, second, third, second]
     tight = SealedLogs(MACHINE, walks, blocks_max=1)
     walks.walked.clear()
@@ -85,21 +85,21 @@ def test_memory_is_bounded_by_forgetting_the_logs_used_longest_ago(tmp_path: Pat
 def test_a_damaged_log_is_an_error_each_time_and_is_walked_again_when_it_was_restored(
     tmp_path: Path, walks: _Walks
 ) -> None:
-    uri, logs = _log(tmp_path / "000001.wal", 8), SealedLogs(MACHINE, walks)
-    whole = path_of(uri).read_bytes()
-    at = list(read_headers(MACHINE, uri))[2].position
-    path_of(uri).write_bytes(whole[:at] + bytes(8) + whole[at + 8 :])
+    name, logs = _log(tmp_path / "000001.wal", 8), SealedLogs(MACHINE, walks)
+    whole = path_of(name).read_bytes()
+    at = list(read_headers(MACHINE, name))[2].position
+    path_of(name).write_bytes(whole[:at] + bytes(8) + whole[at + 8 :])
     for _ in range(2):
         with pytest.raises(CorruptionError):
-            _offsets(logs, TABLETS[3], uri)
-    path_of(uri).write_bytes(whole)
-    assert _offsets(logs, TABLETS[3], uri) == [4, 8]
+            _offsets(logs, TABLETS[3], name)
+    path_of(name).write_bytes(whole)
+    assert _offsets(logs, TABLETS[3], name) == [4, 8]
 
 
 def test_a_log_that_shrank_behind_our_back_is_damage(tmp_path: Path, walks: _Walks) -> None:
-    uri, logs = _log(tmp_path / "000001.wal", 8), SealedLogs(MACHINE, walks)
-    assert _offsets(logs, TABLETS[3], uri) == [4, 8]
-    whole = path_of(uri).read_bytes()
-    path_of(uri).write_bytes(whole[: len(whole) - 40])
+    name, logs = _log(tmp_path / "000001.wal", 8), SealedLogs(MACHINE, walks)
+    assert _offsets(logs, TABLETS[3], name) == [4, 8]
+    whole = path_of(name).read_bytes()
+    path_of(name).write_bytes(whole[: len(whole) - 40])
     with pytest.raises(CorruptionError):
-        _offsets(logs, TABLETS[3], uri)
+        _offsets(logs, TABLETS[3], name)

@@ -53,7 +53,7 @@ class Map:
         source = self[edge[0]]
         (found,) = (found for found in source.edges if found.to.name == edge[1])
         for log in source.logs:
-            source.ship(found, log.uri, blocks)
+            source.ship(found, log.name, blocks)
 
     def settle(self) -> None:
         """Ship until nothing is outstanding."""
@@ -113,7 +113,7 @@ def test_r22_what_is_in_quarantine_on_one_path_is_not_lost(tmp_path: Path) -> No
     values = [*places.write("a", BOTH), *places.write("a", BOTH), *places.write("a", BOTH)]
     (straight,) = (edge for edge in places["a"].edges if edge.to.name == "c")
     places.ship("ac", 1)
-    places["a"].pass_over(straight, places["a"].logs[0].uri)
+    places["a"].pass_over(straight, places["a"].logs[0].name)
     places.ship("ac")
     places.ship("ab")
     places.ship("bc")
@@ -220,7 +220,7 @@ def perform(places: Map, step: Step, batch: list[Record]) -> None:
         places.write(cluster.name, batch)
     elif kind in ("ship", "again") and all_edges:
         edge, log = all_edges[two % len(all_edges)], cluster.logs[three % len(cluster.logs)]
-        cluster.ship(edge, log.uri, 1 + three, again=two if kind == "again" else 0)
+        cluster.ship(edge, log.name, 1 + three, again=two if kind == "again" else 0)
     elif kind == "crash":
         cluster.crash()
     elif kind == "flush":

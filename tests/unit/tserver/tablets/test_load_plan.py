@@ -131,7 +131,7 @@ def test_a_tablet_that_was_split_wrote_under_another_name_than_its_halves() -> N
 
 def test_r24_blocks_are_replayed_in_the_order_in_which_the_tablet_wrote_them() -> None:
     found = [("w9", block(1, seq=5)), ("w2", block(7, seq=9)), ("w9", block(2, seq=6))]
-    assert [(uri, b.header.first_seq) for uri, b in replay_order(found)] == [("w9", 5), ("w9", 6), ("w2", 9)]
+    assert [(name, b.header.first_seq) for name, b in replay_order(found)] == [("w9", 5), ("w9", 6), ("w2", 9)]
 
 
 def test_the_state_goes_on_where_the_flush_ended() -> None:
@@ -178,7 +178,7 @@ def test_r1_flush_ids_of_holders_never_meet() -> None:
 def row_with(named: Sequence[str], *cells: str) -> TabletRow:
     """A row whose newest state names some segments, and that has cells of some."""
     state = replace(flush_state(), segments=tuple(named))
-    found = {keys.segment_column(uri): Cell(1, segment(5, 1, 9).encode()) for uri in cells}
+    found = {keys.segment_column(name): Cell(1, segment(5, 1, 9).encode()) for name in cells}
     return parse_tablet(Row(keys.tablet_row("1", None), {**tablet_row(flush=state.encode()).cells, **found}))
 
 

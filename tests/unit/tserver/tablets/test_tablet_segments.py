@@ -21,14 +21,14 @@ STREAM = StreamKey("east-id", "their.wal", "7", "1", 1)
 STATE = FlushState(FIRST + 5, {"w1": 30}, 40, 900, {STREAM: 8}, (("w0", 12),), ("a", "b"), FIRST)
 
 
-def ref(uri: str, flush_id: int = FIRST) -> SegmentRef:
-    return SegmentRef(uri, "default", 3, 40, b"a", b"z", 1, 3, flush_id)
+def ref(name: str, flush_id: int = FIRST) -> SegmentRef:
+    return SegmentRef(name, "default", 3, 40, b"a", b"z", 1, 3, flush_id)
 
 
 def row(state: FlushState | None, **cells: int) -> Row:
     """A row with this state, and a cell at this rank for each segment."""
     found: dict[Column, Cell] = {
-        keys.segment_column(uri): Cell(rank, segment_entry(ref(uri, rank)).encode()) for uri, rank in cells.items()
+        keys.segment_column(name): Cell(rank, segment_entry(ref(name, rank)).encode()) for name, rank in cells.items()
     }
     if state is not None:
         found[keys.FLUSH] = Cell(state.flush_id, state.encode())
@@ -58,7 +58,7 @@ def test_a_flush_adds_its_segments_to_those_that_count() -> None:
 def test_cells_that_the_newest_state_does_not_name_are_dead() -> None:
     dead = dead_segments(row(STATE, a=FIRST, b=FIRST + 1, c=FIRST + 2, late=first_flush_id(SERIAL - 1)), SERIAL)
     assert dead is not None, "a cell that the newest state does not name stays"
-    assert dead.uris == ("c", "late")
+    assert dead.names == ("c", "late")
     assert {cell.column for cell in dead.cells} == {keys.segment_column("c"), keys.segment_column("late")}
     assert {cell.key for cell in dead.cells} == {ROW}
     assert dead.rank >= STATE.flush_id

@@ -296,7 +296,7 @@ def test_pages_of_one_scan_decode_each_row_group_once(tablet: TabletData, monkey
 def test_a_bad_segment_fails_the_scan_that_needs_it(tablet: TabletData) -> None:
     tablet.apply(to_batch([PLAIN]), 1)
     flush(tablet, 1)
-    path_of(tablet.segments[0].uri).write_bytes(b"")
+    path_of(tablet.segments[0].name).write_bytes(b"")
     with pytest.raises(Exception, match="0 bytes, the books say"):
         scan_all(reopened(tablet))
     assert scan_all(reopened(tablet), start=b"s") == []

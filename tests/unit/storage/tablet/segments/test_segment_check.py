@@ -192,7 +192,7 @@ def _bomb(path: Path) -> SegmentRef:
 def test_a_file_of_some_kilobytes_takes_no_gigabyte(tmp_path: Path) -> None:
     """In a process of its own, so that its greatest size is that of the check."""
     ref = _bomb(tmp_path / "s.parquet")
-    assert path_of(ref.uri).stat().st_size < 4 << 20
+    assert path_of(ref.name).stat().st_size < 4 << 20
     code = (
         "from bookkeeper.errors import CorruptionError\n"
         "from bookkeeper.storage.tablet import *; from bookkeeper.storage.tablet.segments.segment_check import *\n"
@@ -215,12 +215,12 @@ def test_a_file_of_some_kilobytes_takes_no_gigabyte(tmp_path: Path) -> None:
 def test_a_page_that_announces_gigabytes_is_not_decoded(tmp_path: Path) -> None:
     """The header of the first page says 2 GiB - 1 in place of its size."""
     ref = craft(tmp_path / "s.parquet", [[entry(b"a", 1, b"v" * 30)]])
-    body, filter_bytes, index, footer = parts_of(path_of(ref.uri).read_bytes())
+    body, filter_bytes, index, footer = parts_of(path_of(ref.name).read_bytes())
     assert body[4:6] == b"\x15\x00", "the type of the first page, and then its size"
     at = body.index(b"\x15", 6)
-    lay(path_of(ref.uri), body[: at + 1] + b"\xfe\xff\xff\xff\x0f" + body[at + 2 :], filter_bytes, index, footer)
+    lay(path_of(ref.name), body[: at + 1] + b"\xfe\xff\xff\xff\x0f" + body[at + 2 :], filter_bytes, index, footer)
     with pytest.raises(CorruptionError):
-        check(replace(ref, bytes=path_of(ref.uri).stat().st_size))
+        check(replace(ref, bytes=path_of(ref.name).stat().st_size))
 
 
 # ---- anything

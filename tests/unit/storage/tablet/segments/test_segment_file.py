@@ -54,7 +54,7 @@ EXPECTED = [(*record, seq) for seq, record in enumerate(RECORDS, 1)]
 def test_a_segment_gives_back_what_was_written(tmp_path: Path) -> None:
     ref = write(tmp_path, RECORDS)
     assert read(ref) == EXPECTED
-    path = path_of(ref.uri)
+    path = path_of(ref.name)
     assert ref == SegmentRef(name_at(path), "default", 50, path.stat().st_size, b"row000", b"row049", 1, 50, 7)
 
 
@@ -141,7 +141,7 @@ def test_a_disk_that_fails_early_fails_the_segment(tmp_path: Path) -> None:
 
 
 def test_any_parquet_reader_reads_a_segment(tmp_path: Path) -> None:
-    path = path_of(write(tmp_path, RECORDS).uri)
+    path = path_of(write(tmp_path, RECORDS).name)
     table = pq.read_table(path, page_checksum_verification=True)
     assert table.schema.remove_metadata().equals(ENTRY_SCHEMA)
     assert [tuple(row.values()) for row in table.to_pylist()] == EXPECTED
@@ -157,30 +157,30 @@ def test_columns_of_one_value_and_of_many_read_alike(tmp_path: Path) -> None:
     mixed = [record._replace(family=family) for record, family in zip(RECORDS, families, strict=True)]
     ref = write(tmp_path, mixed)
     assert read(ref) == [(*record, seq) for seq, record in enumerate(mixed, 1)]
-    assert pq.read_table(path_of(ref.uri)).column("family").to_pylist() == families
+    assert pq.read_table(path_of(ref.name)).column("family").to_pylist() == families
 
 
 def test_values_are_compressed_where_that_makes_them_smaller(tmp_path: Path) -> None:
     chance = random.Random(3)
     for value, codec in [(b"abcd" * 60, "LZ4"), (chance.randbytes(240), "UNCOMPRESSED"), (b"", "UNCOMPRESSED")]:
         ref = write(tmp_path, [record._replace(value=value) for record in RECORDS[:1]])
-        columns = pq.read_metadata(path_of(ref.uri)).row_group(0)
+        columns = pq.read_metadata(path_of(ref.name)).row_group(0)
         assert [columns.column(index).compression for index in (0, 6)] == ["LZ4", codec]
 
 
 def test_row_groups_end_at_records_and_at_bytes(tmp_path: Path) -> None:
-    path = path_of(write(tmp_path, RECORDS).uri)
+    path = path_of(write(tmp_path, RECORDS).name)
     assert [pq.read_metadata(path).row_group(i).num_rows for i in range(4)] == [16, 16, 16, 2]
     large = [record._replace(value=b"v" * 900) for record in RECORDS]
-    metadata = pq.read_metadata(path_of(write(tmp_path, large).uri))
+    metadata = pq.read_metadata(path_of(write(tmp_path, large).name))
     assert {metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)} <= {1, 2, 3}
     huge = [record._replace(value=b"v" * 5000) for record in RECORDS[:3]]
-    assert pq.read_metadata(path_of(write(tmp_path, huge).uri)).num_row_groups == 3
+    assert pq.read_metadata(path_of(write(tmp_path, huge).name)).num_row_groups == 3
 
 
 def test_one_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
     ref = write(tmp_path, RECORDS[:20])
-    path = path_of(ref.uri)
+    path = path_of(ref.name)
     content = path.read_bytes()
     chance = random.Random(5)
     for position in [*range(0, len(content), 7), *range(len(content) - 40, len(content)), *range(8)]:
@@ -189,13 +189,13 @@ def test_one_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(CorruptionError, match=path.name) as caught:
             read(ref)
-        assert caught.value.details["uri"] == ref.uri
+        assert caught.value.details["name"] == ref.name
         assert caught.value.details["reason"]
 
 
 def test_flipped_bits_pass_when_checksums_are_not_compared(tmp_path: Path) -> None:
     ref = write(tmp_path, [record._replace(value=b"needle") for record in RECORDS[:20]])
-    path = path_of(ref.uri)
+    path = path_of(ref.name)
     content = bytearray(path.read_bytes())
     content[content.index(b"needle")] ^= 1
     path.write_bytes(content)
@@ -207,7 +207,7 @@ def test_flipped_bits_pass_when_checksums_are_not_compared(tmp_path: Path) -> No
 
 def test_a_cut_or_grown_file_is_noticed(tmp_path: Path) -> None:
     ref = write(tmp_path, RECORDS[:20])
-    path = path_of(ref.uri)
+    path = path_of(ref.name)
     content = path.read_bytes()
     for length in [*range(0, len(content), 37), len(content) - 1]:
         path.write_bytes(content[:length])
@@ -224,7 +224,7 @@ def test_a_file_that_shrinks_after_it_was_opened_is_noticed(tmp_path: Path) -> N
     ref = write(tmp_path, RECORDS)
     segment = Segment(MACHINE, ref, BlockCache(0, readers=0))
     segment.check()
-    path_of(ref.uri).write_bytes(path_of(ref.uri).read_bytes()[:600])
+    path_of(ref.name).write_bytes(path_of(ref.name).read_bytes()[:600])
     with pytest.raises(CorruptionError, match="truncated"):
         segment.block(3)
 
@@ -246,7 +246,7 @@ def test_a_parquet_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     ref = write(tmp_path, RECORDS)
-    path_of(ref.uri).unlink()
+    path_of(ref.name).unlink()
     with pytest.raises(CorruptionError, match="missing"):
         read(ref)
 
@@ -264,7 +264,7 @@ def test_the_books_must_mean_this_file(tmp_path: Path) -> None:
 def test_a_row_group_ends_at_its_bytes_where_few_entries_are_most_of_them(tmp_path: Path) -> None:
     records = [Record(b"%03d" % i, b"f", b"q", b"", 5, False, b"v" * (1_500 if i < 4 else 0)) for i in range(16)]
     ref = write(tmp_path, records)
-    metadata = pq.read_metadata(path_of(ref.uri))
+    metadata = pq.read_metadata(path_of(ref.name))
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [1, 1, 1, 12, 1]
     assert [row for row, *_ in read(ref)] == [record.row for record in records]
 

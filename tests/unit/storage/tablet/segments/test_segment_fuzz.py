@@ -34,10 +34,10 @@ class Bench:
         for name in ("one", "two"):
             (home / name).mkdir()
         self.ref = write(home / "one", RECORDS)
-        self.path = path_of(self.ref.uri)
+        self.path = path_of(self.ref.name)
         self.whole = self.path.read_bytes()
         self.expected = read(self.ref)
-        self.foreign = path_of(write(home / "two", OTHERS).uri).read_bytes()
+        self.foreign = path_of(write(home / "two", OTHERS).name).read_bytes()
 
     def lay(self, content: bytes) -> SegmentRef:
         """Also the size is what the books say, so that it is not the size alone which tells."""

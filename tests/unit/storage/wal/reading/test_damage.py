@@ -34,8 +34,8 @@ def lay_out(copy: Path, log: bytes, seal: bytes) -> str:
     return name_at(copy)
 
 
-def read_all(uri: str) -> None:
-    for block in read_blocks(MACHINE, uri, 1, 53):
+def read_all(name: str) -> None:
+    for block in read_blocks(MACHINE, name, 1, 53):
         block.batch()
 
 
@@ -56,13 +56,13 @@ def test_a_flipped_bit_in_the_log_is_corruption(whole: Path, copy: Path, data: s
 
 
 def test_every_byte_is_covered(tmp_path: Path) -> None:
-    uri = write_wal(tmp_path / "1.wal", [Spec([b"a"])], seal=True)
-    raw = bytearray(path_of(uri).read_bytes())
+    name = write_wal(tmp_path / "1.wal", [Spec([b"a"])], seal=True)
+    raw = bytearray(path_of(name).read_bytes())
     for at in range(len(raw)):
         raw[at] ^= 0x10
-        path_of(uri).write_bytes(raw)
+        path_of(name).write_bytes(raw)
         with pytest.raises(CorruptionError):
-            list(read_blocks(MACHINE, uri, 1, 1))
+            list(read_blocks(MACHINE, name, 1, 1))
         raw[at] ^= 0x10
 
 
@@ -96,11 +96,11 @@ def test_a_seal_that_does_not_fit_the_log_is_corruption(whole: Path, copy: Path,
 
 @pytest.mark.parametrize("offset", [52, 54])
 def test_a_seal_with_another_count_is_corruption(whole: Path, copy: Path, offset: int) -> None:
-    uri = lay_out(copy, whole.read_bytes(), encode_seal(SealFile(Seal(offset, len(whole.read_bytes())))))
+    name = lay_out(copy, whole.read_bytes(), encode_seal(SealFile(Seal(offset, len(whole.read_bytes())))))
     with pytest.raises(CorruptionError):
-        file_summary(MACHINE, uri)
+        file_summary(MACHINE, name)
     with pytest.raises(CorruptionError):
-        list(read_blocks(MACHINE, uri, 1, offset))
+        list(read_blocks(MACHINE, name, 1, offset))
 
 
 def test_what_lies_behind_the_seal_does_not_matter(whole: Path, copy: Path) -> None:

@@ -57,17 +57,17 @@ def lose_power(cache: PageCache, log: Path) -> None:
         cache.lose_power(path)
 
 
-def rows_below(seal: Seal, uri: str) -> list[bytes]:
+def rows_below(seal: Seal, name: str) -> list[bytes]:
     """Every record up to a seal, read from the file as it is now."""
     return [
-        row for block in read_blocks(MACHINE, uri, 1, seal.offset) for row in block.batch().column("row").to_pylist()
+        row for block in read_blocks(MACHINE, name, 1, seal.offset) for row in block.batch().column("row").to_pylist()
     ]
 
 
-def rows_left(seal: Seal, uri: str) -> list[bytes] | None:
+def rows_left(seal: Seal, name: str) -> list[bytes] | None:
     """The same, or None where the file is damaged."""
     try:
-        return rows_below(seal, uri)
+        return rows_below(seal, name)
     except CorruptionError:
         return None
 
@@ -81,7 +81,7 @@ class Log:
         self.writer = WalWriter.create(rooted(self.ops), name_at(directory / "log" / "1.wal"), FileHeader())
         for spec in BLOCKS[:synced]:
             append(self.writer, [spec])
-        self.durable = self.cache.on_disk(str(path_of(self.writer.uri)))
+        self.durable = self.cache.on_disk(str(path_of(self.writer.name)))
         self.ops.fails = True
         with pytest.raises(UnavailableError, match="can't be synced"):
             append(self.writer, BLOCKS[synced:])
@@ -89,21 +89,21 @@ class Log:
         self.ops.fails = False
 
     @property
-    def uri(self) -> str:
-        return self.writer.uri
+    def name(self) -> str:
+        return self.writer.name
 
     def lose_power(self) -> None:
-        lose_power(self.cache, path_of(self.writer.uri))
+        lose_power(self.cache, path_of(self.writer.name))
 
 
 def check_sealed_is_on_the_disk(directory: Path, synced: int) -> None:
     log = Log(directory, synced)
-    shown = path_of(log.writer.uri).read_bytes()
+    shown = path_of(log.writer.name).read_bytes()
     assert log.durable == shown[: len(log.durable)] != shown, "the file shows more than its disk has"
-    seal = recover(rooted(log.ops), log.uri)
+    seal = recover(rooted(log.ops), log.name)
     log.lose_power()
-    assert rows_left(seal, log.uri) == ROWS, "a sealed record is lost with the power"
-    assert recover(rooted(log.ops), log.uri) == seal
+    assert rows_left(seal, log.name) == ROWS, "a sealed record is lost with the power"
+    assert recover(rooted(log.ops), log.name) == seal
 
 
 @pytest.mark.parametrize("synced", [0, 1, 2])
@@ -136,8 +136,8 @@ def test_what_the_disk_has_is_not_copied(tmp_path: Path) -> None:
     writer = WalWriter.create(MACHINE, name_at(tmp_path / "log" / "1.wal"), FileHeader())
     append(writer, BLOCKS)
     writer.abandon()
-    recover(MACHINE, writer.uri)
-    assert copies(path_of(writer.uri)) == []
+    recover(MACHINE, writer.name)
+    assert copies(path_of(writer.name)) == []
 
 
 @pytest.mark.parametrize("refused", ["open", "read_disk"])
@@ -157,11 +157,11 @@ def test_a_log_is_copied_where_its_disk_can_not_be_read(
         return refuse() if flags & os.O_DIRECT else FileOps.open(ops, path, flags)
 
     monkeypatch.setattr(ops, refused, open_cached if refused == "open" else refuse)
-    seal = recover(rooted(ops), writer.uri)
-    assert len(copies(path_of(writer.uri))) == 1
-    path_of(writer.uri).write_bytes(b"")
-    assert rows_below(seal, writer.uri) == ROWS, "the copy is the log"
-    assert [at.last_offset for at in WalView(MACHINE, writer.uri).headers()] == [2, 3, 4]
+    seal = recover(rooted(ops), writer.name)
+    assert len(copies(path_of(writer.name))) == 1
+    path_of(writer.name).write_bytes(b"")
+    assert rows_below(seal, writer.name) == ROWS, "the copy is the log"
+    assert [at.last_offset for at in WalView(MACHINE, writer.name).headers()] == [2, 3, 4]
 
 
 def test_a_recovery_whose_own_sync_fails_seals_nothing(tmp_path: Path) -> None:
@@ -169,12 +169,12 @@ def test_a_recovery_whose_own_sync_fails_seals_nothing(tmp_path: Path) -> None:
     for _ in range(3):
         log.ops.fails = True
         with pytest.raises(UnavailableError, match="can't be recovered"):
-            recover(rooted(log.ops), log.uri)
-        assert read_seal(MACHINE, log.uri) is None
+            recover(rooted(log.ops), log.name)
+        assert read_seal(MACHINE, log.name) is None
     log.ops.fails = False
-    seal = recover(rooted(log.ops), log.uri)
+    seal = recover(rooted(log.ops), log.name)
     log.lose_power()
-    assert rows_below(seal, log.uri) == ROWS
+    assert rows_below(seal, log.name) == ROWS
 
 
 class CopiesFailOps(CachedFileOps):
@@ -188,9 +188,9 @@ class CopiesFailOps(CachedFileOps):
 def test_a_copy_whose_sync_fails_is_no_log(tmp_path: Path) -> None:
     log = Log(tmp_path, 1)
     with pytest.raises(UnavailableError, match="can't be recovered"):
-        recover(rooted(CopiesFailOps(log.cache)), log.uri)
-    assert read_seal(MACHINE, log.uri) is None
-    assert copies(path_of(log.writer.uri)) == []
+        recover(rooted(CopiesFailOps(log.cache)), log.name)
+    assert read_seal(MACHINE, log.name) is None
+    assert copies(path_of(log.writer.name)) == []
 
 
 class PowerFailsError(Exception):
@@ -231,17 +231,17 @@ def recover_cut(directory: Path, calls: int) -> bool:
     log = Log(directory, 1)
     cut = True
     with suppress(PowerFailsError):
-        recover(rooted(CutOps(log.cache, calls)), log.uri)
+        recover(rooted(CutOps(log.cache, calls)), log.name)
         cut = False
     log.lose_power()
-    before = read_seal(MACHINE, log.uri)
-    seal = recover(rooted(log.ops), log.uri)
+    before = read_seal(MACHINE, log.name)
+    seal = recover(rooted(log.ops), log.name)
     assert before in (None, seal)
     log.lose_power()
-    assert rows_below(seal, log.uri) == ROWS[: seal.offset]
+    assert rows_below(seal, log.name) == ROWS[: seal.offset]
     assert seal.offset >= 2, "the synced records"
-    delete_log(MACHINE, log.uri)
-    assert list(path_of(log.writer.uri).parent.iterdir()) == [], "copies that no seal names go with the log"
+    delete_log(MACHINE, log.name)
+    assert list(path_of(log.writer.name).parent.iterdir()) == [], "copies that no seal names go with the log"
     return cut
 
 
@@ -265,8 +265,8 @@ def test_what_later_blocks_prove_is_not_read_again(tmp_path: Path, monkeypatch: 
         return FileOps.read_disk(ops, fd, buffer, position)
 
     monkeypatch.setattr(ops, "read_disk", read_disk)
-    assert recover(rooted(ops), writer.uri).offset == 60
-    last = list(read_headers(MACHINE, writer.uri))[-1]
+    assert recover(rooted(ops), writer.name).offset == 60
+    last = list(read_headers(MACHINE, writer.name))[-1]
     assert 0 < len(read) <= 2
     assert min(read) > last.position - CALL_BYTES > 10 * CALL_BYTES
 
@@ -283,15 +283,15 @@ class Meanwhile(FileOps):
 
 
 def test_two_recoveries_agree_on_one_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    uri = write_wal(tmp_path / "log" / "1.wal", BLOCKS)
+    name = write_wal(tmp_path / "log" / "1.wal", BLOCKS)
     monkeypatch.setattr(proven, "is_on_disk", lambda *_arguments: False)
     seals = list[Seal]()
-    seals.append(recover(rooted(Meanwhile(lambda: seals.append(recover(MACHINE, uri)))), uri))
+    seals.append(recover(rooted(Meanwhile(lambda: seals.append(recover(MACHINE, name)))), name))
     assert seals[0] == seals[1]
-    found = read_seal_file(MACHINE, uri)
+    found = read_seal_file(MACHINE, name)
     assert found is not None
-    assert copies(path_of(uri)) == [path_of(uri + found.copy)]
-    assert rows_below(seals[0], uri) == ROWS
+    assert copies(path_of(name)) == [path_of(name + found.copy)]
+    assert rows_below(seals[0], name) == ROWS
 
 
 def test_a_copy_does_not_replace_a_log_that_another_recovery_sealed(tmp_path: Path) -> None:
@@ -301,13 +301,13 @@ def test_a_copy_does_not_replace_a_log_that_another_recovery_sealed(tmp_path: Pa
 
     def write_on() -> None:
         append(writer, BLOCKS[1:])
-        assert recover(MACHINE, writer.uri).offset == 4
+        assert recover(MACHINE, writer.name).offset == 4
 
     with patch.object(proven, "is_on_disk", side_effect=[False, True]):
-        seal = recover(rooted(Meanwhile(write_on)), writer.uri)
+        seal = recover(rooted(Meanwhile(write_on)), writer.name)
     assert seal.offset == 4
-    assert rows_below(seal, writer.uri) == ROWS
-    assert copies(path_of(writer.uri)) == []
+    assert rows_below(seal, writer.name) == ROWS
+    assert copies(path_of(writer.name)) == []
 
 
 class Evicting:
@@ -327,8 +327,8 @@ class Evicting:
 def test_bytes_that_change_between_counting_and_copying_are_not_sealed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uri = write_wal(tmp_path / "log" / "1.wal", BLOCKS)
-    path = path_of(uri)
+    name = write_wal(tmp_path / "log" / "1.wal", BLOCKS)
+    path = path_of(name)
     raw = path.read_bytes()
 
     class Counting(MappedSource):
@@ -338,7 +338,7 @@ def test_bytes_that_change_between_counting_and_copying_are_not_sealed(
             Counting.reads += 1
             return super().read(position, length)
 
-    recovery.count_blocks(uri, Counting(pa.py_buffer(raw)))
+    recovery.count_blocks(name, Counting(pa.py_buffer(raw)))
     header_reads = 2  # for the log's name
     monkeypatch.setattr(proven, "is_on_disk", lambda *_arguments: False)
     source = Evicting(raw, Counting.reads + header_reads)
@@ -346,20 +346,20 @@ def test_bytes_that_change_between_counting_and_copying_are_not_sealed(
         patch.object(local_volume, "map_file", return_value=source),
         pytest.raises(UnavailableError, match="changes while"),
     ):
-        recover(MACHINE, uri)
-    assert read_seal(MACHINE, uri) is None
+        recover(MACHINE, name)
+    assert read_seal(MACHINE, name) is None
     assert copies(path) == []
-    assert recover(MACHINE, uri).offset == 4
+    assert recover(MACHINE, name).offset == 4
 
 
 @pytest.mark.parametrize("copy", ["../../1.wal", ".copy", f".{'0' * 32}.copy/..", 7])
 def test_a_seal_names_a_copy_of_its_own_log_only(tmp_path: Path, copy: object) -> None:
-    uri = write_wal(tmp_path / "log" / "1.wal", BLOCKS, seal=True)
-    found = read_seal_file(MACHINE, uri)
+    name = write_wal(tmp_path / "log" / "1.wal", BLOCKS, seal=True)
+    found = read_seal_file(MACHINE, name)
     assert found is not None
-    path_of(uri + SEAL_SUFFIX).write_bytes(encode_seal(SealFile(found.seal, copy)))  # type: ignore[arg-type]
+    path_of(name + SEAL_SUFFIX).write_bytes(encode_seal(SealFile(found.seal, copy)))  # type: ignore[arg-type]
     with pytest.raises(CorruptionError, match="does not parse"):
-        list(read_headers(MACHINE, uri))
+        list(read_headers(MACHINE, name))
 
 
 # ---- a real disk
@@ -375,16 +375,16 @@ def check_a_disk_that_fails(directory: Path) -> None:
         writer.abandon()
         disk.mend()
         with disk.after_power_failure() as left:
-            assert (left / "log" / "1.wal").read_bytes() != path_of(writer.uri).read_bytes(), (
+            assert (left / "log" / "1.wal").read_bytes() != path_of(writer.name).read_bytes(), (
                 "the page cache shows more"
             )
             assert recover(MACHINE, name_at(left / "log" / "1.wal")).offset == 2
-        seal = recover(MACHINE, writer.uri)
+        seal = recover(MACHINE, writer.name)
         assert seal.offset == 4
         with disk.after_power_failure() as left:
-            uri = name_at(left / "log" / "1.wal")
-            assert read_seal(MACHINE, uri) == seal
-            assert rows_left(seal, uri) == ROWS, "a sealed record is lost with the power"
+            name = name_at(left / "log" / "1.wal")
+            assert read_seal(MACHINE, name) == seal
+            assert rows_left(seal, name) == ROWS, "a sealed record is lost with the power"
 
 
 @pytest.fixture

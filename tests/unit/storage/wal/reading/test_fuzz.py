@@ -35,9 +35,9 @@ class Bench:
     """A whole log, one of another session, and the place where a damaged one is laid out."""
 
     def __init__(self, home: Path) -> None:
-        uri = write_wal(home / "whole" / "log" / "1.wal", SPECS, seal=True)
-        self.whole, self.seal = path_of(uri).read_bytes(), path_of(uri + ".seal").read_bytes()
-        self.starts = [(at.position, at.end_position) for at in read_headers(MACHINE, uri)]
+        name = write_wal(home / "whole" / "log" / "1.wal", SPECS, seal=True)
+        self.whole, self.seal = path_of(name).read_bytes(), path_of(name + ".seal").read_bytes()
+        self.starts = [(at.position, at.end_position) for at in read_headers(MACHINE, name)]
         self.foreign = path_of(write_wal(home / "log" / "2.wal", OTHERS, seal=True)).read_bytes()
         self._place = lay_out(home / "laid", b"")
 
@@ -55,17 +55,17 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return Bench(tmp_path_factory.mktemp("fuzz"))
 
 
-def read_all(uri: str) -> None:
+def read_all(name: str) -> None:
     """Every record, or an error."""
-    for block in read_blocks(MACHINE, uri, 1, LAST):
+    for block in read_blocks(MACHINE, name, 1, LAST):
         block.batch()
 
 
-def rows_until_an_error(uri: str, last: int = LAST) -> list[bytes]:
+def rows_until_an_error(name: str, last: int = LAST) -> list[bytes]:
     """All rows that a reader gets, to the end or to the first declared error."""
     found: list[bytes] = []
     try:
-        for block in read_blocks(MACHINE, uri, 1, last) if last else ():
+        for block in read_blocks(MACHINE, name, 1, last) if last else ():
             found += block.batch().column("row").to_pylist()
     except DECLARED:
         pass
@@ -81,37 +81,37 @@ def test_whatever_becomes_of_a_sealed_log_a_reader_gets_what_was_written_or_an_e
     bench: Bench, data: st.DataObject
 ) -> None:
     log = data.draw(damaged(bench.whole, bench.foreign))
-    uri = bench.lay(log, bench.seal)
-    assert rows_until_an_error(uri) == ROWS[: len(rows_until_an_error(uri))]
+    name = bench.lay(log, bench.seal)
+    assert rows_until_an_error(name) == ROWS[: len(rows_until_an_error(name))]
     if log[: len(bench.whole)] != bench.whole:
         with pytest.raises((CorruptionError, IncompatibleError)):
-            read_all(uri)
+            read_all(name)
     try:
-        file_summary(MACHINE, uri)
-        view = WalView(MACHINE, uri)
+        file_summary(MACHINE, name)
+        view = WalView(MACHINE, name)
         assert all(view.batch(at) is not None for at in view.headers())
     except DECLARED:
         pass
 
 
-def attempt(act: Callable[[str], Seal | None], uri: str) -> tuple[Seal | None, BookkeeperError]:
+def attempt(act: Callable[[str], Seal | None], name: str) -> tuple[Seal | None, BookkeeperError]:
     """The seal, or the declared error; any other error is a failure of the test."""
     try:
-        return act(uri), BookkeeperError("no error")
+        return act(name), BookkeeperError("no error")
     except (CorruptionError, IncompatibleError) as error:
         return None, error
 
 
 def check_recovery_cuts_nothing_whole(bench: Bench, log: bytes) -> None:
     """Recovery ends a log behind the last whole block that was written to it."""
-    uri = bench.lay(log, None)
-    seal, problem = attempt(partial(recover, MACHINE), uri)
+    name = bench.lay(log, None)
+    seal, problem = attempt(partial(recover, MACHINE), name)
     if seal is None:
-        assert problem.details["file"] == uri
+        assert problem.details["file"] == name
         assert problem.details["reason"] in problem.message
-        assert read_seal(MACHINE, uri) is None, "nothing was changed"
+        assert read_seal(MACHINE, name) is None, "nothing was changed"
         return
-    assert rows_until_an_error(uri, seal.offset) == ROWS[: seal.offset]
+    assert rows_until_an_error(name, seal.offset) == ROWS[: seal.offset]
     blocks_behind = [
         start
         for start, end in bench.starts
@@ -129,15 +129,15 @@ def test_whatever_becomes_of_an_open_log_recovery_cuts_nothing_whole(bench: Benc
 
 def test_another_log_in_the_place_of_one_is_not_read_as_it(bench: Bench) -> None:
     def check() -> None:
-        uri = bench.lay(bench.foreign, None)
+        name = bench.lay(bench.foreign, None)
         with must_raise(
             CorruptionError,
             "another log is read in the place of this one",
             match=r"it is another log, .*/log/2\.wal, in the place of this one",
         ):
-            recover(MACHINE, uri)
-        assert read_seal(MACHINE, uri) is None
-        assert rows_until_an_error(uri) == []
+            recover(MACHINE, name)
+        assert read_seal(MACHINE, name) is None
+        assert rows_until_an_error(name) == []
 
     check()
     with fault("any-log-will-do"), pytest.raises(AssertionError, match="another log is read in the place of this one"):
@@ -161,21 +161,21 @@ def test_frames_that_are_whole_and_hold_garbage_are_declared_errors(
     head = b"".join(map(bytes, pack_frame(FILE_MAGIC, file_header, pa.py_buffer(b""), FramePosition(0, 0, 0))))
     place = FramePosition(int.from_bytes(head[28:32], "little"), len(head), 0)
     log = head + b"".join(map(bytes, pack_frame(BLOCK_MAGIC, block_header, pa.py_buffer(payload), place)))
-    uri = bench.lay(log, None)
+    name = bench.lay(log, None)
     for act in (
         rows_until_an_error,
         partial(recover, MACHINE),
         partial(file_summary, MACHINE),
-        lambda uri: [WalView(MACHINE, uri).tail()],
+        lambda name: [WalView(MACHINE, name).tail()],
     ):
         try:
-            act(uri)
+            act(name)
         except DECLARED:
             continue
 
 
 @given(st.binary(max_size=60) | st.text('0123456789[]{}:,"abcdefst e-.', max_size=60).map(str.encode))
 def test_bytes_beside_a_log_are_a_seal_or_corruption(bench: Bench, seal: bytes) -> None:
-    uri = bench.lay(bench.whole, seal)
-    found, problem = attempt(partial(read_seal, MACHINE), uri)
+    name = bench.lay(bench.whole, seal)
+    found, problem = attempt(partial(read_seal, MACHINE), name)
     assert found == Seal(LAST, len(bench.whole)) if found else "seal" in problem.message

@@ -107,10 +107,10 @@ def test_it_ends_where_recovery_seals_and_refuses_what_recovery_refuses(
 def test_a_log_that_grows_is_seen_as_long_as_it_was_when_opened(tmp_path: Path) -> None:
     writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), FileHeader())
     append(writer, SPECS[:1])
-    early = WalView(MACHINE, writer.uri)
+    early = WalView(MACHINE, writer.name)
     append(writer, SPECS[1:])
     assert rows_of(early) == list(SPECS[0].rows)
-    assert rows_of(WalView(MACHINE, writer.uri)) == ROWS
+    assert rows_of(WalView(MACHINE, writer.name)) == ROWS
     writer.abandon()
 
 
@@ -128,33 +128,33 @@ def test_behind_the_seal_there_is_nothing_to_see(tmp_path: Path) -> None:
     writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), FileHeader())
     append(writer, SPECS[:1])
     sealed = writer.position
-    write_seal(MACHINE, writer.uri, Seal(writer.offset, writer.position))
+    write_seal(MACHINE, writer.name, Seal(writer.offset, writer.position))
     append(writer, SPECS[1:])
     writer.abandon()
-    view = WalView(MACHINE, writer.uri)
+    view = WalView(MACHINE, writer.name)
     assert rows_of(view) == list(SPECS[0].rows)
     tail = view.tail()
     assert (tail.position, tail.length, tail.reason) == (sealed, view.size - sealed, "behind the seal")
 
 
 def test_a_sealed_log_may_not_end_early(tmp_path: Path) -> None:
-    uri = write_wal(tmp_path / "1.wal", SPECS, seal=True)
-    raw = bytearray(path_of(uri).read_bytes())
+    name = write_wal(tmp_path / "1.wal", SPECS, seal=True)
+    raw = bytearray(path_of(name).read_bytes())
     raw[-12] ^= 1
-    path_of(uri).write_bytes(raw)
+    path_of(name).write_bytes(raw)
     with pytest.raises(CorruptionError, match="checksum") as caught:
-        rows_of(WalView(MACHINE, uri))
-    assert caught.value.details["position"] == str(list(read_headers(MACHINE, uri))[-1].position)
+        rows_of(WalView(MACHINE, name))
+    assert caught.value.details["position"] == str(list(read_headers(MACHINE, name))[-1].position)
 
 
 def test_a_recovery_that_has_begun_is_seen(tmp_path: Path) -> None:
-    uri = write_wal(tmp_path / "1.wal", SPECS)
-    assert not WalView(MACHINE, uri).fenced
-    raise_fence(path_of(uri))
-    assert WalView(MACHINE, uri).fenced
-    assert WalView(MACHINE, uri).seal is None
-    recover(MACHINE, uri)
-    assert WalView(MACHINE, uri).seal == Seal(len(ROWS), path_of(uri).stat().st_size)
+    name = write_wal(tmp_path / "1.wal", SPECS)
+    assert not WalView(MACHINE, name).fenced
+    raise_fence(path_of(name))
+    assert WalView(MACHINE, name).fenced
+    assert WalView(MACHINE, name).seal is None
+    recover(MACHINE, name)
+    assert WalView(MACHINE, name).seal == Seal(len(ROWS), path_of(name).stat().st_size)
 
 
 def test_what_is_no_log_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_what_is_no_log_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "x").write_bytes(b"#!/bin/sh\n" * 10)
     with pytest.raises(CorruptionError, match="does not start like a log"):
         WalView(MACHINE, name_at(tmp_path / "x"))
-    uri = write_wal(tmp_path / "1.wal", SPECS)
+    name = write_wal(tmp_path / "1.wal", SPECS)
     monkeypatch.setattr(formats, "FORMAT_VERSION", 0)
     with pytest.raises(IncompatibleError):
-        WalView(MACHINE, uri)
+        WalView(MACHINE, name)

@@ -108,22 +108,22 @@ def test_an_impossible_range_is_refused(log: str, first: int, last: int) -> None
 
 
 def test_beyond_the_seal_there_is_nothing_for_ever(tmp_path: Path) -> None:
-    uri = write_wal(tmp_path / "1.wal", SPECS, seal=True)
+    name = write_wal(tmp_path / "1.wal", SPECS, seal=True)
     with pytest.raises(NotFoundError, match="ends at 107"):
-        read_blocks(MACHINE, uri, 1, LAST + 1)
+        read_blocks(MACHINE, name, 1, LAST + 1)
 
 
 def test_beyond_the_end_of_an_open_log_there_is_nothing_yet(tmp_path: Path) -> None:
     writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), FileHeader())
     with pytest.raises(TransientError):
-        list(read_blocks(MACHINE, writer.uri, 1, 1))
+        list(read_blocks(MACHINE, writer.name, 1, 1))
     append(writer, SPECS[:1])
     seen: list[Block] = []
     with pytest.raises(TransientError):
-        seen.extend(read_blocks(MACHINE, writer.uri, 1, 4))
+        seen.extend(read_blocks(MACHINE, writer.name, 1, 4))
     append(writer, SPECS[1:2])
-    assert rows(list(read_blocks(MACHINE, writer.uri, 1, 4))) == expected(1, 4)
-    assert [at.last_offset for at in read_headers(MACHINE, writer.uri)] == [3, 4]
+    assert rows(list(read_blocks(MACHINE, writer.name, 1, 4))) == expected(1, 4)
+    assert [at.last_offset for at in read_headers(MACHINE, writer.name)] == [3, 4]
     writer.abandon()
 
 
@@ -141,14 +141,14 @@ def check_reader_stops_at_the_seal(directory: Path) -> None:
     """A late owner writes on behind the seal: no reader ever sees that."""
     writer = WalWriter.create(MACHINE, name_at(directory / "1.wal"), FileHeader())
     append(writer, SPECS[:1])
-    write_seal(MACHINE, writer.uri, Seal(writer.offset, writer.position))
+    write_seal(MACHINE, writer.name, Seal(writer.offset, writer.position))
     append(writer, SPECS[1:])
     writer.abandon()
-    assert [at.last_offset for at in read_headers(MACHINE, writer.uri)] == [3], (
+    assert [at.last_offset for at in read_headers(MACHINE, writer.name)] == [3], (
         "R15: a reader shows what lies behind the seal"
     )
     with pytest.raises(NotFoundError):
-        read_blocks(MACHINE, writer.uri, 1, 4)
+        read_blocks(MACHINE, writer.name, 1, 4)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -156,16 +156,16 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         read_blocks(MACHINE, name_at(tmp_path / "9.wal"), 1, 1)
 
 
-@pytest.mark.parametrize("uri", ["http://example.org/x", "", "no-scheme"])
-def test_a_strange_uri_is_refused(uri: str) -> None:
+@pytest.mark.parametrize("name", ["http://example.org/x", "", "no-scheme"])
+def test_a_strange_uri_is_refused(name: str) -> None:
     with pytest.raises(InvalidInputError):
-        read_blocks(GivenFiles(), uri, 1, 1)
+        read_blocks(GivenFiles(), name, 1, 1)
 
 
-@pytest.mark.parametrize("uri", ["file:relative", "file://host/p"])
-def test_a_file_uri_that_names_no_path_is_no_given_file(uri: str) -> None:
+@pytest.mark.parametrize("name", ["file:relative", "file://host/p"])
+def test_a_file_uri_that_names_no_path_is_no_given_file(name: str) -> None:
     with pytest.raises(InvalidInputError, match="does not name a local file"):
-        read_blocks(GivenFiles(), uri, 1, 1)
+        read_blocks(GivenFiles(), name, 1, 1)
 
 
 def test_uris_and_paths_map_both_ways(tmp_path: Path) -> None:
@@ -192,11 +192,11 @@ def test_a_log_without_its_header_is_not_there_yet(tmp_path: Path, content: byte
 
 
 def test_another_format_says_which_side_is_newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    uri = write_wal(tmp_path / "1.wal", SPECS, seal=True)
+    name = write_wal(tmp_path / "1.wal", SPECS, seal=True)
     for known, told in ((0, "reads up to 0: upgrade"), (4, "reads 4 only: let the version that wrote it")):
         monkeypatch.setattr(formats, "FORMAT_VERSION", known)
         with pytest.raises(IncompatibleError, match=f"has format 3, this version {told}"):
-            list(read_blocks(MACHINE, uri, 1, 1))
+            list(read_blocks(MACHINE, name, 1, 1))
 
 
 def test_formats_are_chosen_by_magic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,12 +208,12 @@ def test_formats_are_chosen_by_magic(tmp_path: Path, monkeypatch: pytest.MonkeyP
     class Prefixed(formats.BlockLog):
         """Another format with the same blocks out: ours behind four bytes."""
 
-        def __init__(self, uri: str, source: Source, _seal: Seal | None) -> None:
+        def __init__(self, name: str, source: Source, _seal: Seal | None) -> None:
             shutil.copyfileobj(
                 pyarrow.BufferReader(source.read(4, source.size - 4)), (tmp_path / "inner.wal").open("wb")
             )
             inner = open_source((tmp_path / "inner.wal").as_uri())
-            super().__init__(uri, inner, seal)
+            super().__init__(name, inner, seal)
 
     monkeypatch.setitem(formats.FORMATS, b"PWAL", Prefixed)
     assert rows(list(read_blocks(MACHINE, name_at(foreign), 4, 104))) == expected(4, 104)
@@ -221,7 +221,7 @@ def test_formats_are_chosen_by_magic(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_other_filesystems_are_read_through_arrow(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     filesystem = pyarrow.fs.LocalFileSystem()
-    monkeypatch.setattr(given_files, "open_source", lambda uri: open_remote(filesystem, str(path_of(uri))))
+    monkeypatch.setattr(given_files, "open_source", lambda name: open_remote(filesystem, str(path_of(name))))
     assert rows(list(read_blocks(GivenFiles(), log, 1, LAST))) == expected(1, LAST)
     assert rows(list(read_blocks(GivenFiles(), log, 105, 105))) == expected(105, 105)
     with pytest.raises(NotFoundError):
@@ -241,17 +241,17 @@ def test_a_remote_file_that_gives_less_than_it_promised_is_asked_again(tmp_path:
 @given(st.integers(1, LAST))
 def test_payloads_before_the_range_are_not_looked_at(tmp_path: Path, first: int) -> None:
     """Damage in a payload before the range does not matter to the range."""
-    uri = write_wal(tmp_path / f"{len(list(tmp_path.iterdir()))}.wal", SPECS, seal=True)
-    path = path_of(uri)
+    name = write_wal(tmp_path / f"{len(list(tmp_path.iterdir()))}.wal", SPECS, seal=True)
+    path = path_of(name)
     content = bytearray(path.read_bytes())
-    skipped = [at for at in read_headers(MACHINE, uri) if at.last_offset < first]
+    skipped = [at for at in read_headers(MACHINE, name) if at.last_offset < first]
     for at in skipped:
         content[at.end_position - 16] ^= 1
     path.write_bytes(content)
-    assert rows(list(read_blocks(MACHINE, uri, first, LAST))) == expected(first, LAST)
+    assert rows(list(read_blocks(MACHINE, name, first, LAST))) == expected(first, LAST)
     if skipped:
         with pytest.raises(CorruptionError):
-            list(read_blocks(MACHINE, uri, 1, LAST))
+            list(read_blocks(MACHINE, name, 1, LAST))
 
 
 def test_readers_stop_at_the_seal(tmp_path: Path) -> None:

@@ -46,10 +46,10 @@ class Content:
     """A log as bytes, and the starts of its blocks."""
 
     def __init__(self, directory: Path) -> None:
-        uri = write_wal(directory / "log" / "1.wal", SPECS)
-        self.raw = path_of(uri).read_bytes()
-        self.starts = [at.position for at in read_headers(MACHINE, uri)]
-        self.ends = [self.starts[0], *(at.end_position for at in read_headers(MACHINE, uri))]
+        name = write_wal(directory / "log" / "1.wal", SPECS)
+        self.raw = path_of(name).read_bytes()
+        self.starts = [at.position for at in read_headers(MACHINE, name)]
+        self.ends = [self.starts[0], *(at.end_position for at in read_headers(MACHINE, name))]
         self.offsets = [0, 2, 3, 4]
 
     def seal(self, blocks: int) -> Seal:
@@ -128,11 +128,11 @@ def test_a_torn_block_behind_damage_still_proves_what_was_durable(tmp_path: Path
     synced = writer.position
     append(writer, SPECS[1:2])
     writer.abandon()
-    raw = bytearray(path_of(writer.uri).read_bytes()[:-8])
+    raw = bytearray(path_of(writer.name).read_bytes()[:-8])
     raw[synced - 20] ^= 1
-    path_of(writer.uri).write_bytes(raw)
+    path_of(writer.name).write_bytes(raw)
     with pytest.raises(CorruptionError, match="proves that this was durable"):
-        recover(MACHINE, writer.uri)
+        recover(MACHINE, writer.name)
 
 
 def test_a_person_may_give_up_what_was_perhaps_never_synced(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_person_may_give_up_what_was_perhaps_never_synced(tmp_path: Path) -> N
     synced = writer.position
     writer.append([block(spec, first) for spec, first in zip(SPECS[1:], (3, 4), strict=True)])
     writer.abandon()
-    whole = path_of(writer.uri).read_bytes()
+    whole = path_of(writer.name).read_bytes()
     for damaged_at, accepted in ((synced - 20, False), (synced + 20, True)):
         raw = bytearray(whole)
         raw[damaged_at] ^= 1
@@ -182,9 +182,9 @@ def test_blocks_of_another_log_are_no_blocks_here(content: Content, tmp_path: Pa
         for shift in range(0, 16, 4):
             assert content.end_of(content.raw + b"\x01" * shift + tail) == content.seal(3)
     outer = Spec([content.raw, inner])
-    uri = write_wal(tmp_path / "outer.wal", [Spec([b"a"]), outer])
-    raw = path_of(uri).read_bytes()
-    first_end = next(iter(read_headers(MACHINE, uri))).end_position
+    name = write_wal(tmp_path / "outer.wal", [Spec([b"a"]), outer])
+    raw = path_of(name).read_bytes()
+    first_end = next(iter(read_headers(MACHINE, name))).end_position
     for cut in range(1, len(raw) - first_end, 64):
         assert content.end_of(raw[:-cut]) == Seal(1, first_end)
 
@@ -233,9 +233,9 @@ def test_concurrent_recoveries_agree(content: Content, tmp_path: Path) -> None:
         path = lay_out(tmp_path / str(attempt), content.raw[: -1 - attempt])
         start = threading.Barrier(4)
 
-        def race(uri: str, start: threading.Barrier = start) -> Seal:
+        def race(name: str, start: threading.Barrier = start) -> Seal:
             start.wait()
-            return recover(MACHINE, uri)
+            return recover(MACHINE, name)
 
         with ThreadPoolExecutor(4) as pool:
             seals = set(pool.map(race, [name_at(path)] * 4))
@@ -244,9 +244,9 @@ def test_concurrent_recoveries_agree(content: Content, tmp_path: Path) -> None:
 
 
 def test_the_owner_may_have_sealed_first(tmp_path: Path) -> None:
-    uri = write_wal(tmp_path / "1.wal", SPECS, seal=True)
-    assert recover(MACHINE, uri) == Seal(4, path_of(uri).stat().st_size)
-    assert not path_of(uri).with_name("1.wal.fence").exists()
+    name = write_wal(tmp_path / "1.wal", SPECS, seal=True)
+    assert recover(MACHINE, name) == Seal(4, path_of(name).stat().st_size)
+    assert not path_of(name).with_name("1.wal.fence").exists()
 
 
 def test_the_first_seal_wins_whatever_it_says(content: Content, tmp_path: Path) -> None:
@@ -296,9 +296,9 @@ def test_a_summary_counts_tablets_from_headers_alone(tmp_path: Path) -> None:
             header.after.append(Predecessor(file=after[0], offset=after[1]))
         writer.append([Block(header, encode_batch(records([b"a", b"b"])))])
     with pytest.raises(TransientError, match="recover it first"):
-        file_summary(MACHINE, writer.uri)
+        file_summary(MACHINE, writer.name)
     seal = writer.seal()
-    summary = file_summary(MACHINE, writer.uri)
+    summary = file_summary(MACHINE, writer.name)
     assert (summary.created_time_ms, summary.seal) == (99, seal)
     assert list(summary.tablets) == [("t1", b"m"), ("t1", None), ("t1", b""), ("t2", None)]
     tablet = summary.tablets["t1", b"m"]
@@ -321,10 +321,10 @@ def test_a_deleted_log_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_reading_goes_on_while_the_file_is_deleted(tmp_path: Path) -> None:
-    uri = write_wal(tmp_path / "1.wal", SPECS, seal=True)
-    blocks = read_blocks(MACHINE, uri, 1, 4)
+    name = write_wal(tmp_path / "1.wal", SPECS, seal=True)
+    blocks = read_blocks(MACHINE, name, 1, 4)
     next(blocks)
-    delete_log(MACHINE, uri)
+    delete_log(MACHINE, name)
     assert [block.batch().num_rows for block in blocks] == [1, 1]
     with pytest.raises(NotFoundError):
-        map_file(path_of(uri))
+        map_file(path_of(name))

@@ -45,9 +45,9 @@ def test_short_writes_are_continued(tmp_path: Path, bytes_max: int) -> None:
     short = WalWriter.create(rooted(ops), name_at(tmp_path / f"short{len(list(tmp_path.iterdir()))}"), HEADER)
     for writer in (whole, short):
         append(writer, SPECS)
-    assert short.position == path_of(short.uri).stat().st_size == whole.position
-    assert [b.payload for b in read_blocks(MACHINE, short.uri, 1, 4)] == [
-        b.payload for b in read_blocks(MACHINE, whole.uri, 1, 4)
+    assert short.position == path_of(short.name).stat().st_size == whole.position
+    assert [b.payload for b in read_blocks(MACHINE, short.name, 1, 4)] == [
+        b.payload for b in read_blocks(MACHINE, whole.name, 1, 4)
     ]
     for writer in (whole, short):
         writer.abandon()
@@ -57,7 +57,7 @@ def test_more_buffers_than_one_call_takes(tmp_path: Path) -> None:
     writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), HEADER)
     append(writer, [Spec([b"%d" % index]) for index in range(1200)])
     assert writer.seal().offset == 1200
-    assert sum(1 for _ in read_headers(MACHINE, writer.uri)) == 1200
+    assert sum(1 for _ in read_headers(MACHINE, writer.name)) == 1200
 
 
 def test_a_group_is_one_call(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_much_is_written_a_mebibyte_at_a_time(tmp_path: Path) -> None:
     append(writer, [large, large])
     assert max(ops.written) == CALL_BYTES
     assert len(ops.written) == 1 + math.ceil(sum(ops.written) / CALL_BYTES)
-    assert sum(ops.written) == writer.position == path_of(writer.uri).stat().st_size
-    assert [found.payload for found in read_blocks(MACHINE, writer.uri, 1, 18)] == [block(large, 1).payload] * 2
+    assert sum(ops.written) == writer.position == path_of(writer.name).stat().st_size
+    assert [found.payload for found in read_blocks(MACHINE, writer.name, 1, 18)] == [block(large, 1).payload] * 2
     writer.abandon()
 
 
@@ -109,7 +109,7 @@ def test_memory_of_what_is_durable_is_let_go_unless_replication_reads_on(tmp_pat
     assert ops.uncached == [writer.position]
     append(writer, [Spec(large), Spec(large, block_targets=())])
     assert len(ops.uncached) == 1
-    assert [found.last_offset for found in read_headers(MACHINE, writer.uri)] == [1, 2, 3, 4]
+    assert [found.last_offset for found in read_headers(MACHINE, writer.name)] == [1, 2, 3, 4]
     writer.abandon()
 
 
@@ -117,9 +117,9 @@ def test_a_new_log_and_the_way_to_it_are_durable(tmp_path: Path) -> None:
     journal = Journal()
     writer = WalWriter.create(rooted(JournalOps(journal)), name_at(tmp_path / "new" / "session" / "1.wal"), HEADER)
     assert journal.count("fsync") == 4, "two new directories in their parents, the file, its name"
-    assert writer.uri == name_at(tmp_path / "new" / "session" / "1.wal")
+    assert writer.name == name_at(tmp_path / "new" / "session" / "1.wal")
     assert (writer.offset, writer.synced_offset, writer.created_time_ms) == (0, 0, 7)
-    assert writer.position == writer.synced_position == path_of(writer.uri).stat().st_size
+    assert writer.position == writer.synced_position == path_of(writer.name).stat().st_size
     writer.abandon()
 
 
@@ -143,7 +143,7 @@ def test_a_seal_is_durable_and_final(tmp_path: Path) -> None:
     writer.append([block(SPECS[0], 1)])
     created = journal.count("fsync")
     seal = writer.seal()
-    assert seal == Seal(2, path_of(writer.uri).stat().st_size) == read_seal(MACHINE, writer.uri)
+    assert seal == Seal(2, path_of(writer.name).stat().st_size) == read_seal(MACHINE, writer.name)
     assert (journal.count("fdatasync"), journal.count("fsync")) == (1, created + 2), "data; seal file, its name"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.wal", "1.wal.seal"]
     with pytest.raises(PermanentError, match="closed"):
@@ -171,7 +171,7 @@ def test_offsets_have_no_gaps(tmp_path: Path, first: int) -> None:
     position = writer.position
     with pytest.raises(InvalidInputError, match="can't follow offset 2"):
         writer.append([block(SPECS[1], first)])
-    assert (writer.position, path_of(writer.uri).stat().st_size) == (position, position)
+    assert (writer.position, path_of(writer.name).stat().st_size) == (position, position)
     writer.append([block(SPECS[1], 3)])
     writer.abandon()
 
@@ -204,18 +204,18 @@ def test_after_a_failure_nothing_is_tried_again(tmp_path: Path, call: str) -> No
     for again in (lambda: writer.append([block(SPECS[0], writer.offset + 1)]), writer.seal):
         with pytest.raises(PermanentError):
             again()
-    assert read_seal(MACHINE, writer.uri) is None
+    assert read_seal(MACHINE, writer.name) is None
     assert [path.name for path in tmp_path.iterdir()] == ["1.wal"]
 
 
 def test_an_owner_that_was_overtaken_learns_it_from_the_seal(tmp_path: Path) -> None:
     writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), HEADER)
     append(writer, SPECS[:1])
-    earlier = write_seal(MACHINE, writer.uri, Seal(writer.offset, writer.position))
+    earlier = write_seal(MACHINE, writer.name, Seal(writer.offset, writer.position))
     append(writer, SPECS[1:])
     with pytest.raises(LeaseLostError):
         writer.seal()
-    assert read_seal(MACHINE, writer.uri) == earlier
+    assert read_seal(MACHINE, writer.name) == earlier
 
 
 def test_a_writer_that_rests_goes_on_where_it_was_and_its_records_are_durable_meanwhile(tmp_path: Path) -> None:
@@ -224,16 +224,16 @@ def test_a_writer_that_rests_goes_on_where_it_was_and_its_records_are_durable_me
     for spec in SPECS:
         append(writer, [spec])
         writer.pause()
-        assert (writer.synced_offset, writer.synced_position) == (writer.offset, path_of(writer.uri).stat().st_size)
+        assert (writer.synced_offset, writer.synced_position) == (writer.offset, path_of(writer.name).stat().st_size)
     seal = writer.seal()
-    assert [block.header.record_count for block in read_blocks(MACHINE, writer.uri, 1, seal.offset)] == [2, 1, 1]
+    assert [block.header.record_count for block in read_blocks(MACHINE, writer.name, 1, seal.offset)] == [2, 1, 1]
 
 
 def test_a_writer_that_rests_does_not_write_behind_somebody_else(tmp_path: Path) -> None:
     writer = WalWriter.create(MACHINE, name_at(tmp_path / "1.wal"), HEADER)
     append(writer, SPECS[:1])
     writer.pause()
-    with path_of(writer.uri).open("ab") as other:
+    with path_of(writer.name).open("ab") as other:
         other.write(b"x")
     with pytest.raises(UnavailableError, match="were written"):
         append(writer, SPECS[1:])
