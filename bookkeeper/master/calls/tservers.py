@@ -161,12 +161,19 @@ class TServers:
 
     def _why_unconfirmed(self, info: SessionInfo, generation: int) -> str | None:
         if not info.alive:
-            return None if self.is_sealed_off(info.session_id) else "dead, its logs are not sealed yet"
+            return None if self.is_sealed_off(info.session_id) else self._why_unsealed(info.session_id)
         try:
             confirmed = self.at(info.address).confirm_config(generation)
         except TransientError as error:
             return error.message
         return None if confirmed >= generation else f"still at generation {confirmed}"
+
+    def _why_unsealed(self, session_id: str) -> str:
+        home = None if self.homes is None else self.homes.of(session_id)
+        reason = "dead, its logs are not sealed yet"
+        if home is None:
+            return reason
+        return f"{reason}: they lie on host {home.host}; start it, or accept the loss of its disk (host forget)"
 
     def for_each_live(self, call: Callable[[TServer], object]) -> list[str]:
         """Call every live tserver; returns the transient errors, one line each."""

@@ -18,7 +18,7 @@ from bookkeeper.master.operations.table_lifecycle import create_table_args, set_
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_limits import KEY_BYTES_MAX
 from bookkeeper.metadata.metadata_table import RowPut
-from bookkeeper.metadata.values import Received
+from bookkeeper.metadata.values import LogHome, Received
 from bookkeeper.model import LocalityGroup, StreamKey, TargetKey
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.ports import free_ports
@@ -323,6 +323,21 @@ def test_an_address_of_another_cluster_is_noticed(world: World, master: Master, 
     define_cluster(world.coordination, PeerCluster("east", peer.address, "east-instance", "east"))
     with pytest.raises(RefusedError, match="was defined as instance east-instance"):
         _run(master, "enable_replication", enable_args("table-1", [], "east", ""))
+
+
+def test_enabling_names_the_host_that_has_unsealed_logs(world: World, enabled: Master) -> None:
+    session = world.tserver()
+    homes = enabled.tservers.homes
+    assert homes is not None
+    homes.put(session, LogHome("host2", "disk-2"))
+    world.kill(session)
+    running = enabled.fate.submit("enable_replication", enable_args("table-1", [], "peer", ""))
+    enabled.run_fate()
+    assert f"{session}: dead, its logs are not sealed yet: they lie on host host2; start it" in running.note
+    homes.remove(session)
+    world.clock.jump(1_000)
+    enabled.run_fate()
+    assert running.ended, "the loss of its disk is accepted, so no log of it can be read"
 
 
 def test_enabling_returns_when_every_live_tserver_has_confirmed_and_dead_ones_are_sealed(
