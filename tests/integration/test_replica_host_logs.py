@@ -47,4 +47,3 @@ def test_a_disk_whose_logs_nobody_needs_may_be_lost(rounds: HostRounds) -> None:
 
 def test_a_killed_leader_comes_back_with_its_logs(rounds: HostRounds) -> None:
     rounds.play([step(HostFault.KILL, rounds.trios.hosted["west"].leader())])
-    rounds.trios.wait_tidy()

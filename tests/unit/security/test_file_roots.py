@@ -98,17 +98,17 @@ def test_a_pipe_holds_nobody_up(place: Path, roots: FileRoots) -> None:
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/lake", "s3://bucket/lake/", "s3://bucket/lake/a/b"])
-def test_uris_below_a_root(name: str, roots: FileRoots) -> None:
-    roots.check_uri(name)
+def test_uris_below_a_root(uri: str, roots: FileRoots) -> None:
+    roots.check_uri(uri)
 
 
 @pytest.mark.parametrize(
     "uri",
     ["s3://bucket", "s3://bucket/lake2", "s3://bucket/lake/../x", "s3://bucket/lake/%2e%2E/x", "hdfs://bucket/lake"],
 )
-def test_uris_elsewhere(name: str, roots: FileRoots) -> None:
+def test_uris_elsewhere(uri: str, roots: FileRoots) -> None:
     with pytest.raises(BookkeeperError, match=r"not below a directory|has a part"):
-        roots.check_uri(name)
+        roots.check_uri(uri)
 
 
 def test_by_default_there_is_one_root_in_the_directory_of_the_cluster(tmp_path: Path) -> None:
