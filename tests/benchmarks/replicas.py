@@ -342,7 +342,7 @@ def failovers(rounds: int = FAILOVERS) -> list[Figure]:
         cluster = Cluster(base / "own", "own", tservers=1, overrides={"standalone.hosts": 3})
         cleanup.enter_context(cluster)
         client = cluster.client
-        client.tables.create(TABLE, properties={"table.replicas": "3"})
+        client.tables.create(TABLE, properties={"table.replicas": "3", "table.compaction.ratio": "1000"})
         took = [failover(cluster, client, number, signal.SIGKILL) for number in range(rounds)]
         stopped_ms, moved = failover(cluster, client, rounds, signal.SIGSTOP)
     slowest = max(milliseconds for milliseconds, _ in took)
