@@ -11,13 +11,9 @@ from bookkeeper.errors import BookkeeperError
 from bookkeeper.model import Extent
 from tests.support.faults import fault
 from tests.support.led_hosts import Hosts, hosts
-from tests.support.tservers import records
+from tests.support.three_hosts import AT, HOSTS, ROWS, rows, sent_bytes, write
 
 pytestmark = pytest.mark.integration
-
-HOSTS = ("host1", "host2", "host3")
-ROWS = [b"%02d" % row for row in range(20)]
-AT = b"09"
 
 
 @pytest.fixture
@@ -26,24 +22,8 @@ def world(tmp_path: Path) -> Iterator[Hosts]:
         yield made
 
 
-def write(world: Hosts, host: str, extent: Extent, value: bytes) -> None:
-    """A value in each row of a tablet, acknowledged and flushed."""
-    node = world.node(host)
-    world.ground.write(node, extent, records([(row, value) for row in ROWS if extent.contains(row)]))
-    world.ground.tserver(node).flush_tablet(extent)
-
-
-def rows(world: Hosts, host: str, extent: Extent) -> dict[bytes, bytes]:
-    return {row: value for (row, _, _), value in world.ground.scan(world.node(host), extent).items()}
-
-
 def expected(extent: Extent, value: bytes) -> dict[bytes, bytes]:
     return {row: value for row in ROWS if extent.contains(row)}
-
-
-def sent_bytes(world: Hosts, *names: str) -> int:
-    """The content that these hosts, or all, have sent to each other."""
-    return sum(int(world.node(name).process.parts.status()["segment_bytes_sent"]) for name in names or HOSTS)
 
 
 def led_tablet(world: Hosts, *away: str) -> Extent:

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
-import pyarrow as pa
 import pytest
 
-from bookkeeper.bulk import segment_entry
 from bookkeeper.bulk.file_holds import end_holds, put_holds
-from bookkeeper.bulk.import_log import ImportLogs
-from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
 from bookkeeper.errors import InvalidInputError, NotServingError, RefusedError, UnavailableError
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.metadata_table import RowPut
-from bookkeeper.metadata.values import Received
-from bookkeeper.model import BlockTarget, Extent, StreamKey, Target
+from bookkeeper.model import Extent, Target
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
-from bookkeeper.storage.tablet import GroupMap, TabletSettings
-from bookkeeper.storage.volume import open_volume
-from bookkeeper.storage.volume.names import log_directory
-from bookkeeper.storage.wal import FileHeader, block_target_from_pb
+from bookkeeper.storage.wal import block_target_from_pb
 from combiners import CLOSED
 from tests.support.compactions import (
     QUIET,
@@ -37,6 +27,7 @@ from tests.support.compactions import (
 )
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
+from tests.support.prepared_imports import HOLD, prepared_import
 from tests.support.session_holds import held_files, holders_of
 from tests.support.tservers import (
     Ground,
@@ -48,12 +39,8 @@ from tests.support.tservers import (
     status_of,
     wait_until,
 )
-from tests.support.volumes import name_at
 
 pytestmark = pytest.mark.integration
-
-HOLD = keys.hold_column("0c")
-"""Of the import, on its files."""
 
 IMPORTED = {(b"a", b"f", b"q"): b"1", (b"b", b"f", b"q"): b"2"}
 BATCH = records([(b"a", b"1"), (b"b", b"2")], timestamp=5)
@@ -65,36 +52,6 @@ def west(tmp_path: Path) -> Iterator[Ground]:
         yield made
 
 
-def _import(west: Ground, extent: Extent, batch: pa.RecordBatch = BATCH, target: Target | None = None) -> AdoptRequest:
-    """An import that is under way, as the master has prepared it; with its log for the table's target."""
-    directory = west.settings.tables_dir / extent.table_id / f"import-{uuid4().hex}"
-    directory.mkdir(parents=True)
-    place = SegmentDirectory(west.volume, name_at(directory, west.settings.directory), TabletSettings())
-    refs = convert([batch], [extent], GroupMap({}), place, lambda: None)
-    own_id = west.settings.instance.instance_id
-    stream = StreamKey(own_id, name_at(directory, west.settings.directory), extent.table_id, extent.table_id, 0)
-    cell = keys.recv_cell(stream)
-    west.metadata.put([RowPut(cell.key, {cell.column: Received(0).encode()})], keys.recv_rank(0, False))
-    put_holds(west.metadata, HOLD, [ref.name for ref in refs])
-    segments = tuple(ImportedSegment(ref.name, segment_entry(ref).encode()) for ref in refs)
-    if target is None:
-        return AdoptRequest(extent, stream, segments)
-    block_targets = [BlockTarget(target.key, target.groups)]
-    header = FileHeader(instance_id=own_id, session_id="import", created_time_ms=9)
-    logs = ImportLogs(
-        open_volume(west.settings),
-        log_directory("import"),
-        uuid4().hex,
-        header,
-        [extent],
-        GroupMap({}),
-        block_targets,
-        [target.peer_instance_id],
-    )
-    logs.add(batch)
-    return AdoptRequest(extent, stream, segments, logs.finish()[extent])
-
-
 def _end(west: Ground, request: AdoptRequest) -> None:
     """The import holds its files no more."""
     end_holds(west.metadata, HOLD, [segment.name for segment in request.segments])
@@ -103,7 +60,7 @@ def _end(west: Ground, request: AdoptRequest) -> None:
 def test_imported_records_show_and_survive_the_server(west: Ground) -> None:
     node, extent = quiet_tablet(west)
     west.write(node, extent, records([(b"a", b"before"), (b"b", b"before")], timestamp=5))
-    request = _import(west, extent)
+    request = prepared_import(west, extent, BATCH)
     west.tserver(node).adopt_segments(request)
     _end(west, request)
     assert west.scan(node, extent) == IMPORTED, "of equal timestamps the later wins"
@@ -123,7 +80,7 @@ def test_imported_records_show_and_survive_the_server(west: Ground) -> None:
 
 def test_r18_an_import_is_applied_once_even_when_its_segments_have_changed(west: Ground) -> None:
     node, extent = quiet_tablet(west)
-    request = _import(west, extent)
+    request = prepared_import(west, extent, BATCH)
     west.tserver(node).adopt_segments(request)
     west.write(node, extent, records([(b"a", b"")], timestamp=6, delete=True))
     compactor, tablet = parts_of(node, extent)
@@ -145,7 +102,7 @@ def _dies(west: Ground, *, behind: bool) -> None:
     metadata = DyingMetadata(west.metadata)
     node = west.local(metadata)
     west.assign(node, extent)
-    request = _import(west, extent)
+    request = prepared_import(west, extent, BATCH)
     metadata.die_at(0, behind, b"segment:")
     with pytest.raises(CrashError):
         node.process.parts.bulk.loader.adopt(request)
@@ -168,7 +125,7 @@ def test_r18_a_server_may_die_when_an_import_is_in_the_books_and_nobody_knows(we
 
 def test_r20_an_order_that_comes_when_its_import_is_over_is_refused(west: Ground) -> None:
     node, extent = quiet_tablet(west)
-    request = _import(west, extent)
+    request = prepared_import(west, extent, BATCH)
     west.tserver(node).adopt_segments(request)
     west.metadata.purge([keys.recv_cell(request.stream)])
     west.tserver(node).forget_streams([request.stream])
@@ -190,7 +147,7 @@ def _replicated(west: Ground) -> tuple[LocalNode, Extent, Target]:
 
 def test_what_is_imported_into_a_replicated_table_is_in_the_books_when_it_shows(west: Ground) -> None:
     node, extent, target = _replicated(west)
-    request = _import(west, extent, target=target)
+    request = prepared_import(west, extent, BATCH, target)
     log = request.log
     assert log is not None
     assert status_of(west, extent, log.name) is None
@@ -210,7 +167,7 @@ def test_r24_an_import_has_its_place_between_what_was_written_before_and_later(w
     node, extent, target = _replicated(west)
     west.write(node, extent, records([(b"a", b"before")]))
     (before,) = own_blocks(west, node)
-    request = _import(west, extent, target=target)
+    request = prepared_import(west, extent, BATCH, target)
     log = request.log
     assert log is not None
     west.tserver(node).adopt_segments(request)
@@ -232,7 +189,7 @@ def test_r24_an_import_has_its_place_between_what_was_written_before_and_later(w
 def test_r24_the_place_of_an_import_is_known_to_the_next_holder(west: Ground) -> None:
     node, extent, target = _replicated(west)
     west.write(node, extent, records([(b"a", b"before")]))
-    request = _import(west, extent, target=target)
+    request = prepared_import(west, extent, BATCH, target)
     west.tserver(node).adopt_segments(request)
     other = move(west, node, extent)
     west.write(other, extent, records([(b"a", b"after")]))
@@ -251,7 +208,7 @@ def _missing(west: Ground, request: AdoptRequest) -> ImportedSegment:
 
 def test_writes_go_on_when_an_import_was_taken_or_could_not_be(west: Ground) -> None:
     node, extent = quiet_tablet(west)
-    request = _import(west, extent)
+    request = prepared_import(west, extent, BATCH)
     missing = _missing(west, request)
     with pytest.raises(InvalidInputError):
         west.tserver(node).adopt_segments(AdoptRequest(extent, request.stream, (missing,)))
@@ -263,7 +220,7 @@ def test_writes_go_on_when_an_import_was_taken_or_could_not_be(west: Ground) -> 
 
 def test_what_can_t_be_taken_changes_nothing(west: Ground) -> None:
     node, extent = quiet_tablet(west)
-    request = _import(west, extent)
+    request = prepared_import(west, extent, BATCH)
     missing = _missing(west, request)
     with pytest.raises(InvalidInputError, match="is not there"):
         west.tserver(node).adopt_segments(AdoptRequest(extent, request.stream, (*request.segments, missing)))
@@ -281,7 +238,7 @@ def test_what_can_t_be_taken_changes_nothing(west: Ground) -> None:
 
 def test_a_tablet_names_files_where_they_were_made_and_the_collector_alone_deletes_them(west: Ground) -> None:
     node, extent = quiet_tablet(west)
-    request = _import(west, extent)
+    request = prepared_import(west, extent, BATCH)
     west.tserver(node).adopt_segments(request)
     _end(west, request)
     given = {segment.name for segment in request.segments}
@@ -300,7 +257,7 @@ def test_a_tablet_names_files_where_they_were_made_and_the_collector_alone_delet
 def ordered_when_the_import_is_over(west: Ground) -> None:
     """The import ends, and with it its holds, before a slow tserver takes its files; another one is as slow."""
     node, extent = quiet_tablet(west)
-    request = _import(west, extent)
+    request = prepared_import(west, extent, BATCH)
     _end(west, request)
     put_holds(west.metadata, keys.taking_column("other", "order"), [segment.name for segment in request.segments])
     with must_raise(UnavailableError, "R17: a tablet takes a file that nothing held", match="nothing holds"):
@@ -330,7 +287,7 @@ def test_r4_a_server_that_dies_keeps_its_hold_while_its_put_may_be_in_flight(
     metadata = DyingMetadata(west.metadata)
     node = west.local(metadata)
     west.assign(node, extent)
-    request = _import(west, extent)
+    request = prepared_import(west, extent, BATCH)
     metadata.die_at(["hold", "put", "end of the hold"].index(write), behind)
     with pytest.raises(CrashError):
         node.process.parts.bulk.loader.adopt(request)

@@ -1,4 +1,6 @@
-"""Imports that are under way, as the master has prepared them: files, an open stream, and a log for a target."""
+"""Imports that are under way, as the master has prepared them: files, their holds, an open stream, and a log for a
+target.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from bookkeeper.bulk import segment_entry
+from bookkeeper.bulk.file_holds import put_holds
 from bookkeeper.bulk.import_log import ImportLogs
 from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
 from bookkeeper.metadata import keys
@@ -20,6 +23,9 @@ from bookkeeper.storage.wal import FileHeader
 from tests.support.tservers import Ground
 from tests.support.volumes import name_at
 
+HOLD = keys.hold_column("0c")
+"""Of each import, on its files."""
+
 
 def prepared_import(west: Ground, extent: Extent, batch: pa.RecordBatch, target: Target | None = None) -> AdoptRequest:
     """The order to take the records of a batch; with their log for the table's target."""
@@ -31,6 +37,7 @@ def prepared_import(west: Ground, extent: Extent, batch: pa.RecordBatch, target:
     stream = StreamKey(own_id, name_at(directory, west.settings.directory), extent.table_id, extent.table_id, 0)
     cell = keys.recv_cell(stream)
     west.metadata.put([RowPut(cell.key, {cell.column: Received(0).encode()})], keys.recv_rank(0, False))
+    put_holds(west.metadata, HOLD, [ref.name for ref in refs])
     segments = tuple(ImportedSegment(ref.name, segment_entry(ref).encode()) for ref in refs)
     if target is None:
         return AdoptRequest(extent, stream, segments)
