@@ -192,10 +192,14 @@ class HostedCluster:
         """
         settings = self.cluster.settings
         stores = (settings.directory / "metadata.db", settings.coordination_dir / "coordination.db")
-        victim.suspend()
+        self._stop(victim)
         while not all(map(_takes_writes, stores)):
             victim.resume()
-            victim.suspend()
+            self._stop(victim)
+
+    def _stop(self, victim: psutil.Process) -> None:
+        victim.suspend()
+        self.cluster.wait_until(lambda: _stands_still(victim.pid), "a process whose threads have stopped")
 
     @contextmanager
     def full(self) -> Iterator[None]:
@@ -292,6 +296,12 @@ class HostedCluster:
         for table in self.tables:
             lines += [f"in quarantine: {found}" for found in client.replication.quarantine(table)]
         return lines
+
+
+def _stands_still(pid: int) -> bool:
+    """Whether each thread of a process has stopped: one that is in the kernel yet may take a lock."""
+    states = [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return set(states) == {"T"}
 
 
 def _takes_writes(store: Path) -> bool:

@@ -7,7 +7,6 @@ is passed over with a line in the trace; an import is given again until it is th
 from __future__ import annotations
 
 import random
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +99,9 @@ class HostOperations:
     def _import(self, rng: random.Random, hosted: HostedCluster) -> None:
         """Import rows of their own into a table, and expect them from then on."""
         loader = rng.choice([loader for loader in self.trios.loaders if loader.workload.table != "plain"])
-        directory = Path(tempfile.mkdtemp(prefix=f"import-{loader.workload.table}-", dir=self.trios.directory))
+        exchange = hosted.cluster.settings.directory / "exchange"
+        directory = exchange / f"import-{loader.workload.table}-{rng.randrange(10**12)}"
+        directory.mkdir(parents=True)
         cells = _cells(rng, loader, directory.name)
         _write(directory, cells)
         for _ in range(IMPORT_TRIES_MAX):
