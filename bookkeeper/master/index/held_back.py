@@ -33,7 +33,7 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class HostLogs:
-    """What the rule needs beside a row. ``sessions``: those with logs on hosts' disks, read before the row. A session
+    """The input of the rule beside a row. ``sessions``: those with logs on hosts' disks, read before the row. A session
     that began later has no record that an earlier read knew. ``copies_min``: of each table, by its id.
     """
 
