@@ -138,7 +138,12 @@ class TableProperties(BaseModel):
     @property
     def copies_needed(self) -> int:
         """``copies_min``, 0 replaced by a majority of ``replicas``."""
-        return self.copies_min or self.replicas // 2 + 1
+        return copies_needed(self.copies_min, self.replicas)
+
+
+def copies_needed(copies_min: int, voters: int) -> int:
+    """How many voters have to hold a state before it is named (N3); ``copies_min`` 0 means a majority."""
+    return copies_min or voters // 2 + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 
-from bookkeeper.tserver.leading import confirmation, leader_chain, senders, tablet_replicas
+from bookkeeper.config.table_properties import copies_needed
+from bookkeeper.tserver.leading import confirmation, leader_chain, senders
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.leading.transfer import Transfer
 from bookkeeper.tserver.tablets.tablet_flushes import TabletFlushes
@@ -24,7 +25,7 @@ LEADING_FAULTS: dict[str, Fault] = {
         "N1: a term names a state that lacks what it has replayed, while a late name lets the logs go",
     ),
     "one-copy-is-enough": Fault(
-        tablet_replicas.copies_needed,
+        Binding(leader_chain, copies_needed),
         lambda copies_min, voters: 1,  # noqa: ARG005
         "N3: the books name a state that only the leader has, and its disk is wiped",
     ),

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from bookkeeper.config.table_properties import copies_needed
 from bookkeeper.master.index.tablet_replicas import TabletReplica, voters
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Row
@@ -62,4 +63,4 @@ NO_HOST_LOGS = HostLogs()
 
 def is_one_copy_enough(replicas: Sequence[TabletReplica], copies_min: int) -> bool:
     """Whether a record on one disk is as durable as the table asks. ``copies_min`` 0 = a majority of the voters."""
-    return not replicas or (copies_min or len(voters(replicas)) // 2 + 1) <= 1
+    return not replicas or copies_needed(copies_min, len(voters(replicas))) <= 1

@@ -31,7 +31,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from bookkeeper.config.table_properties import parse_properties
+from bookkeeper.config.table_properties import copies_needed, parse_properties
 from bookkeeper.errors import CorruptionError, InvalidInputError, RefusedError, TransientError
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, State, Step, Wait
 from bookkeeper.master.index.snapshot import BrokenChainError, TabletView, tablet_view
@@ -261,7 +261,8 @@ class MergeTablets(_TabletChange):
                 except TransientError as error:
                     reasons.append(f"{info.host.name}: {error.message}")
         found = hosts_with_all(tablets, held)
-        wanted = parse_properties(self.context.config().table(table_id).properties).copies_min or len(placed) // 2 + 1
+        properties = parse_properties(self.context.config().table(table_id).properties)
+        wanted = copies_needed(properties.copies_min, len(placed))
         if len(found) >= wanted:
             return ""
         return (
@@ -461,7 +462,7 @@ def divide_tablet(context: Context, source: str, children: Sequence[TabletView],
             reasons.append(f"{info.host.name}: {error.message}")
         else:
             copies.update(extent for extent in made if info.host.name in voting[extent])
-    wanted = {extent: copies_min or len(hosts) // 2 + 1 for extent, hosts in voting.items()}
+    wanted = {extent: copies_needed(copies_min, len(hosts)) for extent, hosts in voting.items()}
     return [
         f"{extent} has {copies[extent]} of {count}, start its hosts ({'; '.join(reasons) or 'the others are away'})"
         for extent, count in wanted.items()

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from bookkeeper.bulk import segment_entry
+from bookkeeper.config.table_properties import copies_needed
 from bookkeeper.errors import UnavailableError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column, RowPut
@@ -31,7 +32,7 @@ from bookkeeper.replicas.values import Positions, Replica, term_of
 from bookkeeper.storage.replicas import HeldFile, held_file
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.storage.volume import Volume
-from bookkeeper.tserver.leading.tablet_replicas import copies_needed, targets_on, voters_in
+from bookkeeper.tserver.leading.tablet_replicas import targets_on, voters_in
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.tablets import tablet_segments
 from bookkeeper.tserver.tablets.tablet import ServedTablet

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from bookkeeper.clock import Clock
+from bookkeeper.config.table_properties import copies_needed
 from bookkeeper.errors import BookkeeperError, LeaseLostError, TransientError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_limits import check_puts
@@ -28,7 +29,7 @@ from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_cells import log_deletes
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.leading.led_tablets import LedTablets
-from bookkeeper.tserver.leading.tablet_replicas import copies_needed, voters_in
+from bookkeeper.tserver.leading.tablet_replicas import voters_in
 from bookkeeper.tserver.tablets.load_plan import parse_replicas
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 

@@ -21,11 +21,6 @@ def targets_on(replicas: Sequence[RowReplica], extent: Extent, host: str) -> tup
     return targets_of(TabletRow(str(extent), tuple(replicas)), (), host, CORRECTED)
 
 
-def copies_needed(copies_min: int, voters: int) -> int:
-    """How many voters have to hold a state before it is named; ``copies_min`` 0 means a majority."""
-    return copies_min or voters // 2 + 1
-
-
 def own_replica(replicas: Sequence[RowReplica], extent: Extent, host: HostIdentity) -> RowReplica:
     """The replica of this host, which may lead. Raises RefusedError."""
     own = next((one for one in replicas if one.host == host.name), None)

@@ -25,7 +25,7 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from bookkeeper.config.table_properties import parse_properties
+from bookkeeper.config.table_properties import copies_needed, parse_properties
 from bookkeeper.errors import CorruptionError, RefusedError, TransientError
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, State, Step, Wait
 from bookkeeper.master.index.snapshot import TabletView, tablet_view
@@ -173,16 +173,16 @@ class ChangeStore:
         files = {split_rules.own_name(name, directory): name for name in facts.segments}
         wanted = {one.host for one in voters(view.replicas)}
         properties = parse_properties(self.context.config().table(facts.extent.table_id).properties)
-        copies_needed, copies, reasons = properties.copies_min or len(wanted) // 2 + 1, 0, []
+        needed, copies, reasons = copies_needed(properties.copies_min, len(wanted)), 0, []
         for host, address in self._live(wanted).items():
             try:
                 copies += self.context.tservers.at(address).take_replica(facts.extent, files)
             except (TransientError, CorruptionError) as error:
                 reasons.append(f"{host}: {error.message}")
-        if copies >= copies_needed:
+        if copies >= needed:
             return ""
         why = "; ".join(reasons) or "the others are away"
-        return f"{facts.extent} has {copies} of {copies_needed}, start its hosts ({why})"
+        return f"{facts.extent} has {copies} of {needed}, start its hosts ({why})"
 
     def _publish(self, view: TabletView) -> str:
         """Make one host copy the files of a tablet to the Volume; returns why none has, empty when one has."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bookkeeper.config.table_properties import copies_needed
 from bookkeeper.errors import RefusedError
 from bookkeeper.model import Extent, HostIdentity
 from bookkeeper.replicas.placements import Role, RowReplica
@@ -12,7 +13,6 @@ from bookkeeper.tserver.leading.leader_chain import taken_terms
 from bookkeeper.tserver.leading.namer import late_reason
 from bookkeeper.tserver.leading.tablet_replicas import (
     check_complete,
-    copies_needed,
     own_replica,
     targets_on,
     voters_in,
