@@ -12,6 +12,7 @@ from typing import Protocol
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.metadata.values import LogHome
+from bookkeeper.storage.volume.names import session_of_numbered
 
 FAMILIES = (keys.HOME.family,)
 
@@ -24,6 +25,12 @@ class Homes(Protocol):
 
     def all(self) -> Mapping[str, LogHome]:
         """Every session with a home, by its id."""
+
+
+def home_of(homes: Homes, name: str) -> LogHome | None:
+    """The disk of a host that has a file; None = it is on the cluster's Volume. Raises as :class:`Homes`."""
+    session = session_of_numbered(name)
+    return None if session is None else homes.of(session)
 
 
 class HomeBooks:

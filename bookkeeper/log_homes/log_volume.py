@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bookkeeper.errors import UnavailableError
-from bookkeeper.log_homes.home_books import Homes
+from bookkeeper.log_homes.home_books import Homes, home_of
 from bookkeeper.log_homes.host_logs import HostLogs, Hosts
 from bookkeeper.metadata.values import LogHome
 from bookkeeper.storage.volume import Source, Volume
@@ -46,8 +46,7 @@ class LogVolume:
 
     def home_of(self, name: str) -> LogHome | None:
         """The disk of a host that has a file, also this process's own; None = it is on the cluster's Volume."""
-        session = session_of_numbered(name)
-        return None if session is None else self._homes.of(session)
+        return home_of(self._homes, name)
 
     def address_of(self, home: LogHome) -> str:
         """Where the process answers that holds a disk; "" = the host is away."""

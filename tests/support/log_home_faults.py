@@ -6,7 +6,7 @@ from bookkeeper.log_homes import home_books, opening
 from bookkeeper.log_homes.opening import SessionLogs
 from bookkeeper.master.books.books_cycle import Books
 from bookkeeper.master.gc import gc_rules
-from bookkeeper.master.index.held_back import HostLogs
+from bookkeeper.master.index.held_back import LogsOnHosts
 from bookkeeper.tserver.replicas import served_logs
 from tests.support.replacement import Fault
 
@@ -37,7 +37,7 @@ LOG_HOME_FAULTS: dict[str, Fault] = {
         "R17: books of logs are purged because a host is away",
     ),
     "one-disk-is-enough": Fault(
-        HostLogs.held_back_by,
+        LogsOnHosts.held_back_by,
         lambda self, row, replicas: {},  # noqa: ARG005
         "R15: a peer has what the cluster loses with one disk",
     ),

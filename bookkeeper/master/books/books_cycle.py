@@ -16,14 +16,14 @@ from itertools import chain, islice
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import CorruptionError, NotFoundError, UnavailableError, is_away
-from bookkeeper.log_homes import Homes, recover_log
+from bookkeeper.log_homes import Homes, home_of, recover_log
 from bookkeeper.master.books import remover, wal_closer, work_maker
 from bookkeeper.master.books.finished import read_done
 from bookkeeper.master.books.tserver_recovery import claim_of
 from bookkeeper.master.books.work_maker import RankWatch, RowChange
 from bookkeeper.master.index import snapshot
 from bookkeeper.master.index.file_entry import CellFacts, FileEntry, Scopes, is_known_of, parse_cell
-from bookkeeper.master.index.held_back import NO_HOST_LOGS, HostLogs
+from bookkeeper.master.index.held_back import NO_LOGS_ON_HOSTS, LogsOnHosts
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.snapshot import BrokenChainError, Snapshot
 from bookkeeper.master.reign.reign_stores import ReignStores
@@ -31,7 +31,6 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, Column, MetadataTable, Row, RowPut, get_slice, scan_parts
 from bookkeeper.model import TargetKey
 from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.volume.names import session_of_numbered
 from bookkeeper.storage.wal import file_summary, read_seal
 
 LOG = logging.getLogger(__name__)
@@ -115,25 +114,25 @@ class Books:
             if config.generation != self._scopes.generation:
                 self._scopes = scopes_of(config, self._scopes)
             try:
-                return self._read_once(rank, config, self._host_logs(config))
+                return self._read_once(rank, config, self._logs_on_hosts(config))
             except BrokenChainError as error:
                 LOG.info("the scan starts over: %s", error.message)
                 broken = error
         raise broken
 
-    def _host_logs(self, config: ClusterConfig) -> HostLogs:
+    def _logs_on_hosts(self, config: ClusterConfig) -> LogsOnHosts:
         """Rule R15: what may hold logs back. Read before the rows."""
         sessions = self.homes.all()
         if not sessions:
-            return NO_HOST_LOGS
+            return NO_LOGS_ON_HOSTS
         properties = {table_id: parse_properties(table.properties) for table_id, table in config.tables.items()}
-        return HostLogs(sessions, {table_id: found.copies_min for table_id, found in properties.items()})
+        return LogsOnHosts(sessions, {table_id: found.copies_min for table_id, found in properties.items()})
 
-    def _read_once(self, rank: int, config: ClusterConfig, host_logs: HostLogs) -> View:
+    def _read_once(self, rank: int, config: ClusterConfig, logs_on_hosts: LogsOnHosts) -> View:
         online = snapshot.online_tables(config)
-        families = snapshot.HOST_LOGS_FAMILIES if host_logs.sessions else snapshot.SNAPSHOT_FAMILIES
+        families = snapshot.HOST_LOGS_FAMILIES if logs_on_hosts.sessions else snapshot.SNAPSHOT_FAMILIES
         rows = scan_parts(self.stores.table, keys.TABLETS_START, keys.TABLETS_STOP, families)
-        seen = snapshot.take_snapshot(rows, self._cycle, self._scopes, online, self.snapshot.files, host_logs)
+        seen = snapshot.take_snapshot(rows, self._cycle, self._scopes, online, self.snapshot.files, logs_on_hosts)
         self.stores.reign.observe(seen.highest_rank)
         configured = frozenset(target.key for table in config.tables.values() for target in table.targets)
         return View(rank, config, seen, configured)
@@ -330,8 +329,7 @@ class Books:
         return [entry for entry in self._moving if entry.safe < entry.needed and entry.file not in held_back]
 
     def _is_on_host(self, file: bytes) -> bool:
-        session = session_of_numbered(file.decode())
-        return session is not None and self.homes.of(session) is not None
+        return home_of(self.homes, file.decode()) is not None
 
     def _may_hold_back(self, session: str) -> bool:
         """Rule R15: whether a tablet with replicas may have begun to use a log on this session's host since the last

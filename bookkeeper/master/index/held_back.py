@@ -10,7 +10,7 @@ Logs on the cluster's Volume hold back nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bookkeeper.config.table_properties import copies_needed
 from bookkeeper.master.index.tablet_replicas import TabletReplica, voters
@@ -33,20 +33,20 @@ class HeldBack:
 
 
 @dataclass(frozen=True, slots=True)
-class HostLogs:
+class LogsOnHosts:
     """The input of the rule beside a row. ``sessions``: those with logs on hosts' disks, read before the row. A session
     that began later has no record that an earlier read knew. ``copies_min``: of each table, by its id.
     """
 
     sessions: Collection[str] = ()
-    copies_min: Mapping[str, int] | None = None
+    copies_min: Mapping[str, int] = field(default_factory=dict)
 
     def held_back_by(self, row: Row, replicas: Sequence[TabletReplica]) -> dict[bytes, HeldBack]:
         """The logs that the tablet of a row holds back; the row was read with the families ``tablet`` and ``log``.
         Raises CorruptionError.
         """
         table_id, _ = keys.parse_tablet_row(row.key)
-        if is_one_copy_enough(replicas, (self.copies_min or {}).get(table_id, 0)):
+        if is_one_copy_enough(replicas, self.copies_min.get(table_id, 0)):
             return {}
         logs = [column.qualifier for column in row.cells if column.family == "log"]
         on_hosts = [log for log in logs if session_of_numbered(log.decode()) in self.sessions]
@@ -58,7 +58,7 @@ class HostLogs:
         }
 
 
-NO_HOST_LOGS = HostLogs()
+NO_LOGS_ON_HOSTS = LogsOnHosts()
 
 
 def is_one_copy_enough(replicas: Sequence[TabletReplica], copies_min: int) -> bool:

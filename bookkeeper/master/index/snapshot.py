@@ -22,7 +22,7 @@ from bookkeeper.master.index.file_entry import (
     is_news,
     parse_cell,
 )
-from bookkeeper.master.index.held_back import NO_HOST_LOGS, UNLIMITED, HeldBack, HostLogs
+from bookkeeper.master.index.held_back import NO_LOGS_ON_HOSTS, UNLIMITED, HeldBack, LogsOnHosts
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.master.index.tablet_replicas import NO_REPLICAS, TabletReplica, replicas_of
@@ -150,13 +150,13 @@ class SnapshotBuilder:
         scopes: Scopes,
         online: Collection[str],
         previous: Outstanding,
-        host_logs: HostLogs = NO_HOST_LOGS,
+        logs_on_hosts: LogsOnHosts = NO_LOGS_ON_HOSTS,
     ) -> None:
         self._snapshot = Snapshot(cycle)
         self._scopes = scopes
         self._online = frozenset(online)
         self._previous = previous
-        self._host_logs = host_logs
+        self._logs_on_hosts = logs_on_hosts
         self._chains = Chains(self._online)
         self._row: bytes | None = None
         self._tablet_cells: dict[Column, Cell] = {}
@@ -218,8 +218,8 @@ class SnapshotBuilder:
         if keys.is_tablet(row):
             self._chains.add(view)
             self._snapshot.tablets.put(view)
-        if self._host_logs.sessions:
-            self._snapshot.note_held_back(self._host_logs.held_back_by(row, view.replicas))
+        if self._logs_on_hosts.sessions:
+            self._snapshot.note_held_back(self._logs_on_hosts.held_back_by(row, view.replicas))
         location = row.cells.get(keys.LOCATION)
         if location is not None:
             self._snapshot.note_location(location.rank)
@@ -359,10 +359,10 @@ def take_snapshot(
     scopes: Scopes,
     online: Collection[str],
     previous: Outstanding,
-    host_logs: HostLogs = NO_HOST_LOGS,
+    logs_on_hosts: LogsOnHosts = NO_LOGS_ON_HOSTS,
 ) -> Snapshot:
     """Fold all rows. Raises BrokenChainError and CorruptionError."""
-    builder = SnapshotBuilder(cycle, scopes, online, previous, host_logs)
+    builder = SnapshotBuilder(cycle, scopes, online, previous, logs_on_hosts)
     for row in rows:
         builder.add(row)
     return builder.finish()

@@ -6,7 +6,7 @@ import pytest
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.master.index.file_entry import FileEntry, parse_cell
-from bookkeeper.master.index.held_back import UNLIMITED, HeldBack, HostLogs, is_one_copy_enough
+from bookkeeper.master.index.held_back import UNLIMITED, HeldBack, LogsOnHosts, is_one_copy_enough
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.snapshot import Snapshot, take_snapshot
 from bookkeeper.master.index.tablet_replicas import NO_REPLICAS, replicas_of
@@ -16,7 +16,7 @@ from bookkeeper.metadata.values import JOINING, VOTER, FlushState, ReplicaCell
 from tests.support.master_values import EAST, name, scopes, status_value, tablet_row
 
 LOG, OTHER = name("s1"), name("s2")
-ON_HOSTS = HostLogs({"s1"}, {"1": 2})
+ON_HOSTS = LogsOnHosts({"s1"}, {"1": 2})
 
 
 def row_with(
@@ -35,7 +35,7 @@ def row_with(
     return Row(row.key, {**row.cells, **cells})
 
 
-def held(row: Row, rules: HostLogs = ON_HOSTS) -> dict[bytes, HeldBack]:
+def held(row: Row, rules: LogsOnHosts = ON_HOSTS) -> dict[bytes, HeldBack]:
     return rules.held_back_by(row, replicas_of(row))
 
 
@@ -49,9 +49,9 @@ def test_a_log_on_a_host_is_held_back_from_what_the_named_state_lacks() -> None:
 
 def test_a_table_that_asks_for_one_copy_holds_nothing_back() -> None:
     row = row_with(None, LOG)
-    assert held(row, HostLogs({"s1"}, {"1": 1})) == {}
-    assert HostLogs({"s1"}, {"1": 2}).held_back_by(row, NO_REPLICAS) == {}
-    assert held(row, HostLogs({"s1"}, {})) != {}, "an unknown property is a majority"
+    assert held(row, LogsOnHosts({"s1"}, {"1": 1})) == {}
+    assert LogsOnHosts({"s1"}, {"1": 2}).held_back_by(row, NO_REPLICAS) == {}
+    assert held(row, LogsOnHosts({"s1"}, {})) != {}, "an unknown property is a majority"
 
 
 @pytest.mark.parametrize(
