@@ -116,7 +116,7 @@ class Leadership:
             self.tservers,
             self.queries.read_config,
             self.cycle.repairer.away,
-            lambda: list(self.cycle.books.snapshot.tablets.values()),
+            lambda: self.cycle.books.snapshot.tablets,
             problems,
         )
 

@@ -11,7 +11,8 @@ from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import BookkeeperError, NotFoundError
 from bookkeeper.master.calls.tservers import TServers
-from bookkeeper.master.index.snapshot import TabletView, tablet_view
+from bookkeeper.master.index.snapshot import tablet_view
+from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.master.queries.replica_report import Answer, HostSums, NamedFiles, answer_of, tablet_standing
 from bookkeeper.master.replicas.away_hosts import AwayHosts
 from bookkeeper.master.replicas.leader_choice import named_state
@@ -40,7 +41,7 @@ class HostQueries:
     tservers: TServers
     read_config: Callable[[], ClusterConfig]
     away: AwayHosts
-    tablets: Callable[[], Sequence[TabletView]]
+    tablets: Callable[[], TabletIndex]
     """The tablets of the master's latest cycle, which find the row of a directory; the books may have others since."""
     problems: Mapping[bytes, str] = field(default_factory=dict)
     """By row, why a tablet can't be served."""
@@ -93,9 +94,11 @@ class HostQueries:
 
     def _known_row(self, table_id: str, directory: str) -> Row | None:
         """The row of a tablet that was in this directory in the latest cycle, if it still is."""
-        for view in self.tablets():
-            if (view.extent.table_id, view.directory) == (table_id, directory):
-                row = self.table.get(view.row, FAMILIES)
+        tablets = self.tablets()
+        for key in tablets.between(*keys.table_section(table_id)):
+            view = tablets.get(key)
+            if view is not None and view.directory == directory:
+                row = self.table.get(key, FAMILIES)
                 return row if row is not None and is_in(row, directory) else None
         return None
 

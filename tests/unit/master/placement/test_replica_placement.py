@@ -17,6 +17,7 @@ from bookkeeper.errors import BookkeeperError, NoSpaceError, NotFoundError, Refu
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.index.snapshot import tablet_view
+from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.operations.hosts.replica_moves import Moves
 from bookkeeper.master.placement.placement import LEADERLESS_MS, ClusterState, Placement
@@ -385,7 +386,7 @@ def test_hosts_and_replicas_are_shown_as_books_and_hosts_have_them(hosts: Hosts)
     hosts.until("h1", "a leader")
     hosts.world.kill(hosts.tservers["h4"].session)
     set_draining(hosts.world.coordination, "h2", True)
-    queries = HostQueries(hosts.world.table, hosts.master.tservers, hosts.world.config, hosts.away, tuple)
+    queries = HostQueries(hosts.world.table, hosts.master.tservers, hosts.world.config, hosts.away, TabletIndex)
     found = [host for host in queries.hosts() if host.name != "host1"]  # the directory itself, without a process
     shown = [(host.name, host.draining, host.replicas, host.leads, host.bytes) for host in found]
     assert shown == [("h1", False, 1, 1, 200), ("h2", True, 1, 0, 100), ("h3", False, 1, 0, 100)]
@@ -418,12 +419,12 @@ def test_one_tablet_is_answered_from_its_own_row(hosts: Hosts) -> None:
     hosts.hold("h1", 7, 9, leads=True)
     tservers, config = hosts.master.tservers, hosts.world.config
     known = list(hosts.master.read_books().snapshot.tablets.values())
-    alone = HostQueries(Scanless(hosts.world.table), tservers, config, hosts.away, lambda: known)
+    alone = HostQueries(Scanless(hosts.world.table), tservers, config, hosts.away, lambda: TabletIndex(known))
     found = alone.tablet("1", known[0].directory)
     assert (found.extent, found.named) == (LAST, 7)
-    later = HostQueries(hosts.world.table, tservers, config, hosts.away, tuple)
+    later = HostQueries(hosts.world.table, tservers, config, hosts.away, TabletIndex)
     assert later.tablet("1", known[0].directory) == found, "a tablet that is new since the last cycle is not found"
     renamed = [replace(view, directory="t-gone") for view in known]
-    moved = HostQueries(hosts.world.table, tservers, config, hosts.away, lambda: renamed)
+    moved = HostQueries(hosts.world.table, tservers, config, hosts.away, lambda: TabletIndex(renamed))
     with pytest.raises(NotFoundError, match="has no tablet t-gone"):
         moved.tablet("1", "t-gone")
