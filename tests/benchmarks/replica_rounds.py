@@ -24,7 +24,7 @@ from bookkeeper.config import load_settings
 from bookkeeper.errors import TransientError
 from bookkeeper.standalone.joining import local_directory
 from tests.benchmarks.figure import Figure
-from tests.benchmarks.replicas import exactly
+from tests.benchmarks.replicas import exactly, outage
 from tests.support.cluster import Cluster
 from tests.support.workloads import LinkedList, Mix, Workload, undefined_pointers
 from tests.support.workloads_run import Loader
@@ -190,20 +190,8 @@ def figures_of(outcome: Outcome, lease_s: float) -> list[Figure]:
         noted(exactly(f"cells repeated, or back again, {rounds}", len(outcome.repeated), 0, "none"), outcome.repeated),
     ]
     if outcome.felt_s:
-        slowest = max(outcome.felt_s)
-        found.append(
-            Figure(
-                name=f"kill -9 to the next acknowledged write of all tablets, slowest of {outcome.kills}",
-                value=slowest,
-                unit="s",
-                reference=lease_s,
-                reference_name="lease of a session",
-                reference_unit="s",
-                ratio=slowest / lease_s,
-                target=SERVING_S,
-                lower_is_better=True,
-            )
-        )
+        name = f"kill -9 to the next acknowledged write of all tablets, slowest of {outcome.kills}"
+        found.append(outage(name, max(outcome.felt_s), lease_s, SERVING_S))
     return found
 
 

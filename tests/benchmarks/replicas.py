@@ -345,33 +345,30 @@ def failovers(rounds: int = FAILOVERS) -> list[Figure]:
         client.tables.create(TABLE, properties={"table.replicas": "3", "table.compaction.ratio": "1000"})
         took = [failover(cluster, client, number, signal.SIGKILL) for number in range(rounds)]
         stopped_ms, moved = failover(cluster, client, rounds, signal.SIGSTOP)
-    slowest = max(milliseconds for milliseconds, _ in took)
+    slowest_ms = max(milliseconds for milliseconds, _ in took)
     lease_s = cluster.settings.coordination.session_lease_ms / 1e3
     return [
-        Figure(
-            name=f"kill -9 of a leader to the next acknowledged write, slowest of {rounds}",
-            value=slowest / 1e3,
-            unit="s",
-            reference=lease_s,
-            reference_name="lease of a session",
-            reference_unit="s",
-            ratio=slowest / 1e3 / lease_s,
-            target=3.0,
-            lower_is_better=True,
+        outage(
+            f"kill -9 of a leader to the next acknowledged write, slowest of {rounds}", slowest_ms / 1e3, lease_s, 3.0
         ),
-        Figure(
-            name="SIGSTOP of a leader to the next acknowledged write",
-            value=stopped_ms / 1e3,
-            unit="s",
-            reference=lease_s,
-            reference_name="lease of a session",
-            reference_unit="s",
-            ratio=stopped_ms / 1e3 / lease_s,
-            target=lease_s + 3.0,
-            lower_is_better=True,
-        ),
+        outage("SIGSTOP of a leader to the next acknowledged write", stopped_ms / 1e3, lease_s, lease_s + 3.0),
         exactly("payload bytes that moved in these", moved + sum(sent for _, sent in took), 0, "none"),
     ]
+
+
+def outage(name: str, felt_s: float, lease_s: float, target_s: float) -> Figure:
+    """For how long writers felt a failure, beside the lease of a session."""
+    return Figure(
+        name=name,
+        value=felt_s,
+        unit="s",
+        reference=lease_s,
+        reference_name="lease of a session",
+        reference_unit="s",
+        ratio=felt_s / lease_s,
+        target=target_s,
+        lower_is_better=True,
+    )
 
 
 def failover(cluster: Cluster, client: Client, number: int, fault: signal.Signals) -> tuple[float, int]:
