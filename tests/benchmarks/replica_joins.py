@@ -39,25 +39,34 @@ def received(hosts: HostProcesses, name: str) -> int:
     return hosts.fact(name, "segment_bytes_received")
 
 
-def begun(hosts: HostProcesses, name: str) -> int:
-    """Start a host that joins; the bytes that are there when the first ones came."""
+def begun(hosts: HostProcesses, name: str) -> float:
+    """Start a host that joins, and wait for its first bytes; the time of the last look that found none."""
     hosts.start(name)
     hosts.place(name, "joining")
-    wait_until(lambda: received(hosts, name) > 0, f"the first bytes on {name}", LIMIT_S)
-    return received(hosts, name)
+    began = time.perf_counter()
+
+    def has_some() -> bool:
+        nonlocal began
+        looked = time.perf_counter()
+        if received(hosts, name) > 0:
+            return True
+        began = looked
+        return False
+
+    wait_until(has_some, f"the first bytes on {name}", LIMIT_S)
+    return began
 
 
 def joined(hosts: HostProcesses, name: str) -> Joined:
-    """Let a host join in quiet. The rate is that of the bytes behind the first ones: a leader learns of a joiner at the
-    end of a wait.
+    """Let a host join in quiet. The time begins with the last look without a byte: a leader learns of a joiner at the
+    end of a wait, and a small join may be over at the next look.
     """
-    first = begun(hosts, name)
-    began = time.perf_counter()
+    began = begun(hosts, name)
     wait_until(lambda: hosts.files(name) == hosts.files(hosts.leader), f"all files on {name}", LIMIT_S)
     took = time.perf_counter() - began
     hosts.wait_same(name)
     here = received(hosts, name)
-    return Joined(sum(hosts.files(hosts.leader).values()), here, (here - first) / took)
+    return Joined(sum(hosts.files(hosts.leader).values()), here, here / took)
 
 
 class Ingest:

@@ -345,12 +345,10 @@ def failovers(rounds: int = FAILOVERS) -> list[Figure]:
         client.tables.create(TABLE, properties={"table.replicas": "3", "table.compaction.ratio": "1000"})
         took = [failover(cluster, client, number, signal.SIGKILL) for number in range(rounds)]
         stopped_ms, moved = failover(cluster, client, rounds, signal.SIGSTOP)
-    slowest_ms = max(milliseconds for milliseconds, _ in took)
+    slowest_s = max(milliseconds for milliseconds, _ in took) / 1e3
     lease_s = cluster.settings.coordination.session_lease_ms / 1e3
     return [
-        outage(
-            f"kill -9 of a leader to the next acknowledged write, slowest of {rounds}", slowest_ms / 1e3, lease_s, 3.0
-        ),
+        outage(f"kill -9 of a leader to the next acknowledged write, slowest of {rounds}", slowest_s, lease_s, 3.0),
         outage("SIGSTOP of a leader to the next acknowledged write", stopped_ms / 1e3, lease_s, lease_s + 3.0),
         exactly("payload bytes that moved in these", moved + sum(sent for _, sent in took), 0, "none"),
     ]
