@@ -158,8 +158,9 @@ def test_only_logs_are_served(far: Far) -> None:
             tserver.read_log(far.incarnation, name, 0, 10)
         with must_raise(InvalidInputError, f"{name} of a host's disk is deleted"):
             tserver.drop_logs(far.incarnation, [name])
-    with must_raise(InvalidInputError, "segments are listed as logs"):
-        tserver.list_logs(far.incarnation, "tables/", "")
+    for prefix in ("tables/", "wal/../tables/", "wal/../../secrets/", "wal//", "wal/\0/", f"wal/{'a' * 5_000}/"):
+        with must_raise(InvalidInputError, f"names below {prefix[:20]!r} are listed as logs"):
+            tserver.list_logs(far.incarnation, prefix, "")
 
 
 def test_another_process_writes_nothing_there(far: Far) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.config import ReplicasSettings
-from bookkeeper.errors import CorruptionError, NotServingError, TransientError
+from bookkeeper.errors import CorruptionError, InvalidInputError, NotServingError, TransientError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import ScanRequest
 from bookkeeper.rpc.contract.replica_messages import FileRequest, ReplicaPlacement
@@ -103,6 +104,8 @@ def test_a_damaged_leader_is_no_copy_and_sends_its_file_to_nobody(world: Hosts) 
     )
     with pytest.raises(NotServingError, match="ask another one"):
         world.ground.tserver(world.node("host1")).replica_content(request)
+    with pytest.raises(InvalidInputError, match="no file has a position -1"):
+        world.ground.tserver(world.node("host1")).replica_content(replace(request, start=-1))
     with pytest.raises(TransientError, match="another host is asked for it"):
         values(world, "host1", extent)
     world.start("host2")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bookkeeper.errors import NotServingError, unavailable
+from bookkeeper.errors import InvalidInputError, NotServingError, unavailable
 from bookkeeper.replicas.events import CopyDamaged
 from bookkeeper.rpc.contract.replica_messages import CONTENT_BYTES_MAX, FileRequest
 from bookkeeper.storage.replicas import ReplicaKey
@@ -32,6 +32,8 @@ class FileSource:
         """
         key = ReplicaKey(request.table_id, request.directory)
         key.check_file(request.file)
+        if request.start < 0:
+            raise InvalidInputError(f"no file has a position {request.start}: want 0 or more")
         held = self._replicas.find(key.check())
         if held is not None and held.replica.is_leader:
             held.apply(CopyDamaged(placement_of(request.receiver), request.file))
@@ -41,6 +43,6 @@ class FileSource:
         if request.start == 0 and self._suspect(request.file):
             raise NotServingError(f"{request.file} of this host is damaged, too: ask another one")
         try:
-            return self._replicas.store.volume.read_range(request.file, max(0, request.start), CONTENT_BYTES_MAX)
+            return self._replicas.store.volume.read_range(request.file, request.start, CONTENT_BYTES_MAX)
         except OSError as error:
             raise unavailable(f"{request.file} of this host can't be read", error) from error

@@ -49,8 +49,10 @@ class ServedLogs:
         self._check(incarnation, ())
         if not (prefix.startswith(LOGS) or LOGS.startswith(prefix)):
             raise InvalidInputError(f"{prefix!r} is not the beginning of the name of a log")
+        beginning = prefix if prefix.startswith(LOGS) else LOGS
+        check_name(beginning.removesuffix("/"))  # a `..` would lead out of the logs
         try:
-            found = self._volume.list_names(prefix if prefix.startswith(LOGS) else LOGS)
+            found = self._volume.list_names(beginning)
         except OSError as error:
             raise unavailable(f"the logs of host {self._store.identity.name} can't be listed", error) from error
         return list(islice((name for name in found if name > after), LOG_NAMES_MAX))
