@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ PROPERTIES = {"table.versions.max": "3", "table.read_only": "true", "table.custo
 BATCH = records([(b"z", b"1"), (b"a", b"2"), (b"b", b"3")], timestamp=5)
 
 
-def make_export(directory: Path, batch: pa.RecordBatch = BATCH) -> Exported:
+def make_export(directory: Path, batch: pa.RecordBatch = BATCH, properties: Mapping[str, str] = PROPERTIES) -> Exported:
     """Two tablets, parted at m, each with one segment."""
     directory.mkdir(parents=True)
     extents = [Extent("1", b"m", None), Extent("1", None, b"m")]
@@ -36,6 +37,6 @@ def make_export(directory: Path, batch: pa.RecordBatch = BATCH) -> Exported:
         for extent in extents
     )
     checksums = {path_of(ref.name).name: sha256_of(MACHINE, ref.name) for ref in refs}
-    exported = Exported("cities", GROUPS, PROPERTIES, tablets, checksums)
+    exported = Exported("cities", GROUPS, properties, tablets, checksums)
     exported.write(MACHINE, name_at(directory))
     return exported

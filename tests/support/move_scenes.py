@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bookkeeper.master.fate.engine import Args
-from bookkeeper.master.operations.hosts.replica_moves import MOVE_KIND, move_args
+from bookkeeper.master.operations.hosts.replica_moves import move_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.metadata.values import VOTER, ReplicaCell
 from bookkeeper.model import RowRange
 from tests.support.border_world import held_row, hold, segment
-from tests.support.master_world import LATE_MS
 from tests.support.operation_scenes import NAME, Scene
 
 HALF = replace(segment(b"a", b"t"), ranges=(RowRange(None, b"m"),))
@@ -43,7 +42,7 @@ def finish(scene: Scene) -> None:
             hold(scene.world.table, put, serial=2)
         if pending[0].step == "settle":
             settle(scene)
-        scene.world.clock.jump(LATE_MS)
+        scene.wait()
         scene.master.fate.step_once()
 
 
@@ -52,10 +51,3 @@ def settle(scene: Scene) -> None:
     row, cell = row_of(scene), ReplicaCell("p-h2", "disk-h2", VOTER).encode()
     scene.world.table.put([RowPut(row, {keys.replica_column("h2"): cell})], 2)
     scene.world.table.delete([CellKey(row, keys.replica_column("h1"))], 2)
-
-
-def run(scene: Scene, args: Args) -> None:
-    """The part of the first master."""
-    running = scene.master.fate.submit(MOVE_KIND, args)
-    finish(scene)
-    assert running.error is None

@@ -16,16 +16,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bookkeeper.coordination.config_changes import define_cluster, set_table_properties
+from bookkeeper.coordination.config_changes import define_cluster
 from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.master.cycle import replicate_file
 from bookkeeper.master.cycle.assigner import WorkRange
 from bookkeeper.master.fate.engine import Args
-from bookkeeper.master.index.snapshot import tablet_view
 from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.export import copy_args
-from bookkeeper.master.operations.hosts.change_store import change_store_args
 from bookkeeper.master.operations.hosts.lost_disks import FORGET_HOST_KIND, forget_host_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.quarantine import range_args
@@ -34,7 +32,6 @@ from bookkeeper.master.operations.replicated_tables import disable_args, enable_
 from bookkeeper.master.operations.split_merge import (
     MERGE_KIND,
     SPLIT_KIND,
-    STORE_KIND,
     add_splits_args,
     merge_args,
 )
@@ -45,12 +42,11 @@ from bookkeeper.master.origins.end_origins import END_KIND
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, write_rows
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column, RowPut
-from bookkeeper.metadata.values import VOTER, LogHome, Quarantined, ReplicaCell
+from bookkeeper.metadata.values import LogHome, Quarantined
 from bookkeeper.model import BlockRange, HostIdentity, LocalityGroup, RowRange, StreamKey, Target, TargetKey
 from bookkeeper.rpc.contract.messages import CopyRequest, ImportRequest, WorkItem, WorkReport
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaPlacement
 from tests.support.border_world import held_row, hold, segment
-from tests.support.exports import make_export
+from tests.support.exports import PROPERTIES, make_export
 from tests.support.master_world import LATE_MS, Master, World
 from tests.support.masters import LocalMaster
 from tests.support.root_scenes import gone_log, log_of_another, stream_of_another
@@ -63,6 +59,9 @@ NAME = "it"
 FILE = ("gone-1", 1)
 """Session and number of a log that only the books know."""
 
+WAITS_MAX = 500
+"""Far more than operations wait until their end."""
+
 
 @dataclass
 class Scene:
@@ -74,6 +73,7 @@ class Scene:
     stack: ExitStack
     tserver: ScriptedTServer | None = None
     hosts: list[ScriptedTServer] = field(default_factory=list)
+    waits: int = 0
 
     @property
     def file(self) -> str:
@@ -89,8 +89,15 @@ class Scene:
     def finish(self) -> None:
         """Go on until every operation has ended, well or not."""
         while any(not running.ended for running in self.master.fate.pending()):
-            self.world.clock.jump(LATE_MS)
+            self.wait()
             self.master.fate.step_once()
+
+    def wait(self) -> None:
+        """Time passes. Raises AssertionError when an operation does not end."""
+        self.waits += 1
+        ends = ", ".join(f"{one.op.type} at {one.step}" for one in self.master.fate.pending() if not one.ended)
+        assert self.waits < WAITS_MAX, f"something does not end: {ends or 'the repair'}"
+        self.world.clock.jump(LATE_MS)
 
     def create_table(self, *splits: bytes) -> str:
         """The table :data:`NAME`; its id."""
@@ -123,9 +130,10 @@ class Scene:
 
     def taken(self) -> list[str]:
         """The parts of imports that the tserver has loaded, and the tablets for which each host has linked files."""
-        found = {} if self.tserver is None else self.tserver.adopted
+        taking = self.hosts if self.hosts or self.tserver is None else [self.tserver]
+        found = [parts for tserver in taking for parts in tserver.adopted.values()]
         divided = [f"{number}: {extent}" for number, host in enumerate(self.hosts) for extent in host.divided]
-        adopted = [f"{tablet.end_row!r}: {rows}" for parts in found.values() for tablet, rows in parts.items()]
+        adopted = [f"{tablet.end_row!r}: {rows}" for parts in found for tablet, rows in parts.items()]
         copied = [f"{number}: {copy}" for number, host in enumerate(self.hosts) for copy in host.copied]
         return sorted([*divided, *adopted, *copied])
 
@@ -158,7 +166,8 @@ def scene_at(directory: Path, peer: LocalMaster) -> Iterator[Scene]:
 # ---- what is there before, and what is asked for
 
 
-def _delete(scene: Scene) -> Args:
+def delete_table(scene: Scene) -> Args:
+    """A table of two tablets, one with a file."""
     table_id = scene.create_table(b"m")
     row = keys.tablet_row(table_id, None)
     scene.world.table.put([RowPut(row, {Column("segment", b"s/1"): b"{}"})], 7)
@@ -175,7 +184,8 @@ def _change_properties(scene: Scene) -> Args:
     return change_properties_args(NAME, {"table.custom.key": "value"}, ["table.versions.max"])
 
 
-def _import(scene: Scene) -> Args:
+def import_from_files(scene: Scene) -> Args:
+    """Both tablets are served, and a file has a row of each."""
     table_id = scene.create_table(b"m")
     directory = scene.world.settings.directory / "input"
     directory.mkdir()
@@ -186,13 +196,15 @@ def _import(scene: Scene) -> Args:
     return import_args(ImportRequest("0" * 32, NAME, str(directory), None))
 
 
-def _import_table(scene: Scene) -> Args:
-    make_export(scene.world.settings.directory / "given")
+def import_from_export(scene: Scene, replicas: int = 1) -> Args:
+    """The exported table had as many replicas."""
+    properties = {**PROPERTIES, "table.replicas": f"{replicas}"}
+    make_export(scene.world.settings.directory / "given", properties=properties)
     return copy_args(CopyRequest("1" * 32, NAME, str(scene.world.settings.directory / "given")))
 
 
 def _export_table(scene: Scene) -> Args:
-    scene.run("import_table", _import_table(scene))
+    scene.run("import_table", import_from_export(scene))
     table_id = scene.world.config().table_named(NAME).table_id
     tserver = scene.start_tserver()
     for end in (b"m", None):
@@ -200,29 +212,34 @@ def _export_table(scene: Scene) -> Args:
     return copy_args(CopyRequest("2" * 32, NAME, str(scene.world.settings.directory / "exported")))
 
 
-def _hold_tablets(scene: Scene, *splits: bytes) -> None:
-    """The table's tablets have data, and no tserver ever loaded them."""
+def hold_tablets(scene: Scene, *splits: bytes, are_own: bool = False) -> None:
+    """The table's tablets have data, and no tserver ever loaded them; ``are_own``: in files of their own directories,
+    as on hosts.
+    """
     table_id = scene.create_table(*splits)
     starts = [b"`", *splits]
     for number, (start, end) in enumerate(zip(starts, [*splits, None], strict=True), 1):
         first, last = bytes([start[0] + 1]), end or b"z"
-        segments = {f"s/{number}/{part}": segment(*span)
+        directory = f"tables/{table_id}/t-{number - 1:05d}" if are_own else f"s/{number}"
+        segments = {f"{directory}/{part}": segment(*span)
                     for part, span in (("whole", (first, last)), ("first", (first, first)))}  # fmt: skip
         row = keys.tablet_row(table_id, end)
-        hold(scene.world.table, held_row(row, segments, 10 * number, (scene.file, number)))
+        hold(scene.world.table, held_row(row, segments, 10 * number, (scene.file, 10 * number)))
 
 
-def _split(scene: Scene) -> Args:
-    _hold_tablets(scene, b"m")
+def split_tablets(scene: Scene) -> Args:
+    """Two tablets become five."""
+    hold_tablets(scene, b"m")
     return add_splits_args(NAME, [b"c", b"h", b"t"])
 
 
-def _merge(scene: Scene) -> Args:
-    _hold_tablets(scene, b"c", b"m", b"t")
+def merge_tablets(scene: Scene) -> Args:
+    """The last three of four tablets become one."""
+    hold_tablets(scene, b"c", b"m", b"t")
     return merge_args(NAME, RowRange(b"c", None))
 
 
-def _forget_host(scene: Scene) -> Args:
+def forget_logs(scene: Scene) -> Args:
     """A tablet needs a log of a lost disk and goes on without another one; a log on another disk stays."""
     table_id = scene.create_table(b"m")
     homes = {"gone-1": LogHome(NAME, "lost"), "gone-2": LogHome("other", "here")}
@@ -233,25 +250,6 @@ def _forget_host(scene: Scene) -> Args:
     lost = {keys.SERIAL: keys.SERIAL_VALUE, keys.lost_column(scene.file): homes["gone-1"].encode()}
     scene.world.table.put([RowPut(row, lost)], 1)
     return forget_host_args(NAME, homes, ())
-
-
-def _to_hosts(scene: Scene) -> Args:
-    """Two tablets on the Volume; the table is to have two replicas, and three hosts live."""
-    _hold_tablets(scene, b"m")
-    scene.tserver, *_ = [scene.start_host(name) for name in ("h1", "h2", "h3")]
-    set_table_properties(scene.world.coordination, _table_id(scene), {"table.replicas": "2"})
-    return change_store_args(NAME)
-
-
-def _to_volume(scene: Scene) -> Args:
-    """Two tablets on two hosts, whose names are those of their own directories."""
-    args = _split_on_hosts(scene)
-    assert args
-    return change_store_args(NAME)
-
-
-def _table_id(scene: Scene) -> str:
-    return scene.world.config().table_named(NAME).table_id
 
 
 def _define(scene: Scene) -> Args:
@@ -310,17 +308,16 @@ def _retry(scene: Scene) -> Args:
 
 PREPARE: Mapping[str, Callable[[Scene], Args]] = {
     "create_table": lambda _: create_table_args(NAME, [b"m"], [GROUP], {"table.custom.key": "value"}),
-    "delete_table": _delete,
+    "delete_table": delete_table,
     "set_groups": _regroup,
     "change_properties": _change_properties,
     "set_read_only": lambda _: read_only_args(True),
-    FORGET_HOST_KIND: _forget_host,
+    FORGET_HOST_KIND: forget_logs,
     "set_authorizations": lambda _: set_authorizations_args(NAME, ["B", "A"]),
-    SPLIT_KIND: _split,
-    MERGE_KIND: _merge,
-    STORE_KIND: _to_hosts,
-    "import_directory": _import,
-    "import_table": _import_table,
+    SPLIT_KIND: split_tablets,
+    MERGE_KIND: merge_tablets,
+    "import_directory": import_from_files,
+    "import_table": import_from_export,
     "export_table": _export_table,
     "define_cluster": _define,
     "delete_cluster": _undefine,
@@ -341,21 +338,25 @@ PREPARE: Mapping[str, Callable[[Scene], Args]] = {
 @dataclass(frozen=True)
 class Play:
     """``prepare`` puts in place what the operation needs; ``run`` is what the first master does, ``go_on`` what one
-    does that took over.
+    does that took over. ``kind``: of the operation that it begins with. ``is_repeated``: it has several operations, so
+    its user repeats the command at the next master.
     """
 
+    kind: str
     prepare: Callable[[Scene], Args]
     run: Callable[[Scene, Args], None]
     go_on: Callable[[Scene], None] = Scene.finish
+    is_repeated: bool = False
 
 
-def _executed(kind: str, prepare: Callable[[Scene], Args]) -> Play:
+def executed(kind: str, prepare: Callable[[Scene], Args], go_on: Callable[[Scene], None] = Scene.finish) -> Play:
+    """The play of one operation."""
+
     def run(scene: Scene, args: Args) -> None:
-        running = scene.master.fate.submit(kind, args)
-        scene.finish()
-        assert running.error is None
+        scene.master.fate.submit(kind, args)
+        go_on(scene)
 
-    return Play(prepare, run)
+    return Play(kind, prepare, run, go_on)
 
 
 def _ship_file(scene: Scene, args: Args) -> None:
@@ -374,72 +375,9 @@ def _end_files(scene: Scene) -> None:
     files.end_all_but([])
 
 
-def _split_on_hosts(scene: Scene) -> Args:
-    """Each tablet has a replica on two hosts, and placement gives the new ones to the first host."""
-    args = _split(scene)
-    _replicate(scene)
-    return args
-
-
-def _merge_on_hosts(scene: Scene) -> Args:
-    """Each tablet has a replica on two hosts, which have all of its files."""
-    args = _merge(scene)
-    _replicate(scene)
-    return args
-
-
-def _replicate(scene: Scene) -> None:
-    """Two new hosts hold the named state of each tablet of the table."""
-    scene.tserver, _ = (scene.start_host(name) for name in ("h1", "h2"))
-    names = ("h1", "h2")
-    cells = {keys.replica_column(name): ReplicaCell(f"p-{name}", f"disk-{name}", VOTER).encode() for name in names}
-    section = keys.table_section(scene.world.config().table_named(NAME).table_id)
-    for row in list(scene.world.table.scan(*section, ("tablet",))):
-        scene.world.table.put([RowPut(row.key, cells)], 1)
-        view = tablet_view(row)
-        for host, name in zip(scene.hosts, names, strict=True):
-            placement = ReplicaPlacement(name, f"p-{name}", f"disk-{name}")
-            state = view.flush_rank
-            host.holds.append(
-                HeldReplicaInfo(
-                    view.extent, view.directory, placement, "LIVE", 1, None, False, state, (state,), files=2, bytes=2
-                )
-            )
-
-
-def _finish_on_hosts(scene: Scene) -> None:
-    """Go on until the split or merge has ended; while it waits for placement, the first host gets all tablets."""
-    assert scene.tserver is not None
-    while any(not running.ended for running in scene.master.fate.pending()):
-        if any(running.step == "place" and not running.ended for running in scene.master.fate.pending()):
-            table_id = scene.world.config().table_named(NAME).table_id
-            for row in scene.world.table.scan(*keys.table_section(table_id), ("tablet", "location")):
-                if keys.is_tablet(row) and tablet_view(row).session is None:
-                    scene.world.locate(row.key, scene.tserver.session, scene.master.reign.next_rank())
-        scene.world.clock.jump(LATE_MS)
-        scene.master.fate.step_once()
-
-
-def _on_hosts(kind: str, prepare: Callable[[Scene], Args]) -> Play:
-    def run(scene: Scene, args: Args) -> None:
-        running = scene.master.fate.submit(kind, args)
-        _finish_on_hosts(scene)
-        assert running.error is None
-
-    return Play(prepare, run, _finish_on_hosts)
-
-
-VARIANTS: Mapping[str, Play] = {
-    "add_splits on hosts": _on_hosts(SPLIT_KIND, _split_on_hosts),
-    "merge_tablets on hosts": _on_hosts(MERGE_KIND, _merge_on_hosts),
-    "change_store to the Volume": _on_hosts(STORE_KIND, _to_volume),
-}
-"""Other ways of some kinds."""
-
 SCENES: Mapping[str, Play] = {
-    **{kind: _executed(kind, prepare) for kind, prepare in PREPARE.items()},
-    STORE_KIND: _on_hosts(STORE_KIND, _to_hosts),
-    replicate_file.KIND: Play(lambda scene: {"file": scene.file}, _ship_file, _end_files),
+    **{kind: executed(kind, prepare) for kind, prepare in PREPARE.items()},
+    replicate_file.KIND: Play(replicate_file.KIND, lambda scene: {"file": scene.file}, _ship_file, _end_files),
 }
 
 
@@ -466,11 +404,15 @@ def end_state(scene: Scene) -> EndState:
         text = raw.decode(errors="backslashreplace") if isinstance(raw, bytes) else str(raw)
         for directory in (world.settings.directory.as_posix(), quote(world.settings.directory.as_posix(), safe="")):
             text = text.replace(directory, "DIR")
+        for number, host in enumerate(scene.hosts, 1):
+            text = text.replace(host.session, f"HOST {number}")
         if scene.tserver is not None:
             text = text.replace(scene.tserver.session, "TSERVER")
         for table_id, name in names.items():
             text = text.replace(f"tables/{table_id}/", f"tables/{name}/")
         text = re.sub(r"(?<=imported)-[0-9a-f]{32}", "", text)  # so are the copies of an import
+        text = re.sub(r"(?<![0-9a-f])[0-9a-f]{16}(?=-)", "TXID", text)
+        text = re.sub(r'"placement":"p[0-9a-f]+"', '"placement":"NEW"', text)  # named for the rank of its write
         text = re.sub(r"x[0-9a-f]{8}-(?=\d{6}\.parquet)", "", text)  # files of an export are named for an attempt
         return text.replace(world.settings.instance.instance_id, "SELF")
 
@@ -494,8 +436,9 @@ def end_state(scene: Scene) -> EndState:
         value = names.get(raw, raw) if path.startswith("/names/") else json.dumps(tidy(json.loads(raw)), sort_keys=True)
         state.configuration["/".join(parts)] = same(value)
     files = sorted(path.as_posix() for path in world.settings.tables_dir.glob("*/*"))
-    exported = sorted(path.read_bytes() for path in world.settings.directory.glob("exported/*.json"))
-    state.elsewhere = list(map(same, [*files, *exported, *scene.taken(), *scene.told()]))
+    exported = sorted(path.as_posix() for path in world.settings.directory.glob("exported/*"))
+    manifests = sorted(path.read_bytes() for path in world.settings.directory.glob("exported/*.json"))
+    state.elsewhere = list(map(same, [*files, *exported, *manifests, *scene.taken(), *scene.told()]))
     return state
 
 

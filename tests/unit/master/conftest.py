@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.standalone.directory import init_cluster
 from tests.support.master_faults import forget_everything
-from tests.support.master_world import World
+from tests.support.master_world import UNHURRIED, World
+from tests.support.masters import LocalMaster
+from tests.support.operation_plays import Outcomes
+from tests.support.operation_scenes import Scene, scene_at
 
 
 @pytest.fixture
@@ -19,3 +23,26 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.create_table("1")
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMaster]:
+    """The peer of a module's scenes, with the table ``remote``: each cluster has its own identity."""
+    home: Path = tmp_path_factory.mktemp("peer")
+    with LocalMaster(init_cluster(home / "peer", "peer", overrides=UNHURRIED)) as made:
+        made.calls.create_table("remote", [], [], {})
+        yield made
+        made.leadership.stop()
+
+
+@pytest.fixture
+def scene(tmp_path: Path, peer: LocalMaster) -> Iterator[Scene]:
+    """A cluster with one master."""
+    with scene_at(tmp_path / "west", peer) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory, peer: LocalMaster) -> Outcomes:
+    """What operations come to."""
+    return Outcomes(tmp_path_factory.mktemp("uncut"), peer)

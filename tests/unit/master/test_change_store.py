@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from bookkeeper.config.table_properties import TableProperties
 from bookkeeper.errors import UnavailableError
 from bookkeeper.master.index.snapshot import tablet_view
@@ -15,27 +10,10 @@ from bookkeeper.master.replicas.store_plan import tables_elsewhere
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import FlushState
-from bookkeeper.standalone.directory import init_cluster
 from tests.support.faults import fault
-from tests.support.master_world import LATE_MS, UNHURRIED
-from tests.support.masters import LocalMaster
-from tests.support.operation_scenes import NAME, SCENES, VARIANTS, Scene, scene_at
-
-
-@pytest.fixture(scope="module")
-def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMaster]:
-    """The scenes need one."""
-    home: Path = tmp_path_factory.mktemp("peer")
-    with LocalMaster(init_cluster(home / "peer", "peer", overrides=UNHURRIED)) as made:
-        yield made
-        made.leadership.stop()
-
-
-@pytest.fixture
-def scene(tmp_path: Path, peer: LocalMaster) -> Iterator[Scene]:
-    """A cluster."""
-    with scene_at(tmp_path / "west", peer) as made:
-        yield made
+from tests.support.hosted_scenes import HOSTED, TO_HOSTS, TO_VOLUME
+from tests.support.master_world import LATE_MS
+from tests.support.operation_scenes import NAME, Scene
 
 
 def rows(scene: Scene) -> list[bytes]:
@@ -61,7 +39,7 @@ def step_until(scene: Scene, step: str, steps: int = 40) -> None:
 
 def to_hosts_with_one_copy(scene: Scene) -> None:
     """h2 and h3 can't copy; each tablet is to have two replicas, which need two copies."""
-    args = SCENES[STORE_KIND].prepare(scene)
+    args = HOSTED[TO_HOSTS].prepare(scene)
     for host in scene.hosts[1:]:
         host.trouble["take_replica"] = UnavailableError("the disk is full")
     scene.master.fate.submit(STORE_KIND, args)
@@ -72,7 +50,7 @@ def test_n3_a_tablet_is_placed_on_hosts_only_when_enough_of_them_have_its_files(
     step_until(scene, "take")
     for host in scene.hosts:
         host.trouble.clear()
-    SCENES[STORE_KIND].go_on(scene)
+    HOSTED[TO_HOSTS].go_on(scene)
     assert replicas(scene) == [2, 2]
 
 
@@ -85,7 +63,7 @@ def test_n3_red_a_tablet_is_placed_on_hosts_with_too_few_copies(scene: Scene) ->
 
 def to_volume_without_files(scene: Scene) -> None:
     """No host can publish the files."""
-    args = VARIANTS["change_store to the Volume"].prepare(scene)
+    args = HOSTED[TO_VOLUME].prepare(scene)
     for host in scene.hosts:
         host.trouble["publish_replica"] = UnavailableError("the Volume is full")
     scene.master.fate.submit(STORE_KIND, args)
@@ -97,7 +75,7 @@ def test_replicas_stay_until_the_volume_has_the_files(scene: Scene) -> None:
     assert replicas(scene) == [2, 2]
     for host in scene.hosts:
         host.trouble.clear()
-    VARIANTS["change_store to the Volume"].go_on(scene)
+    HOSTED[TO_VOLUME].go_on(scene)
     assert replicas(scene) == [0, 0]
 
 
@@ -109,7 +87,7 @@ def test_red_replicas_go_although_the_volume_lacks_the_files(scene: Scene) -> No
 
 
 def test_n1_a_late_name_of_an_earlier_leader_is_hidden_after_a_move(scene: Scene) -> None:
-    play = VARIANTS["change_store to the Volume"]
+    play = HOSTED[TO_VOLUME]
     args = play.prepare(scene)
     row = rows(scene)[0]
     before = scene.world.table.get(row, ("tablet", "segment"))
@@ -129,7 +107,7 @@ def test_n1_a_late_name_of_an_earlier_leader_is_hidden_after_a_move(scene: Scene
 
 
 def test_tables_move_when_their_tablets_are_elsewhere_and_enough_hosts_live(scene: Scene) -> None:
-    SCENES[STORE_KIND].prepare(scene)
+    HOSTED[TO_HOSTS].prepare(scene)
     table_id = scene.world.config().table_named(NAME).table_id
     found = [scene.world.table.get(row, ("tablet", "location", keys.REPLICA_FAMILY)) for row in rows(scene)]
     views = [tablet_view(row) for row in found if row is not None]

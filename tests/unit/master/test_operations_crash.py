@@ -8,7 +8,7 @@ writes and the record of the next step.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,6 @@ import pytest
 from bookkeeper.errors import UnavailableError
 from bookkeeper.master.cycle import replicate_file
 from bookkeeper.master.fate.engine import FAILED_RETENTION_NS, Args
-from bookkeeper.master.operations.hosts.replica_moves import MOVE_KIND
 from bookkeeper.master.operations.split_merge import (
     MERGE_KIND,
     SPLIT_KIND,
@@ -30,50 +29,28 @@ from bookkeeper.master.operations.table_lifecycle import create_table_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import JOINING, VOTER, ReplicaCell
-from bookkeeper.standalone.directory import init_cluster
-from tests.support import move_scenes
 from tests.support.cuts import Crash, cut_at
 from tests.support.faults import fault
-from tests.support.master_world import LATE_MS, UNHURRIED
+from tests.support.hosted_scenes import HOSTED, MERGE, SPLIT
+from tests.support.master_world import LATE_MS
 from tests.support.masters import LocalMaster
-from tests.support.operation_scenes import NAME, SCENES, VARIANTS, EndState, Play, Scene, end_state, scene_at
+from tests.support.operation_plays import OPERATIONS, PLAYS, Outcomes
+from tests.support.operation_scenes import NAME, Scene, end_state, scene_at
 
 
-@pytest.fixture(scope="module")
-def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMaster]:
-    """Shared by all: each cluster has its own identity."""
-    home: Path = tmp_path_factory.mktemp("peer")
-    with LocalMaster(init_cluster(home / "peer", "peer", overrides=UNHURRIED)) as made:
-        made.calls.create_table("remote", [], [], {})
-        yield made
-        made.leadership.stop()
-
-
-PLAYS = {**SCENES, **VARIANTS, MOVE_KIND: Play(move_scenes.prepare, move_scenes.run, move_scenes.finish)}
-
-
-def test_every_kind_of_operation_is_cut(tmp_path: Path, peer: LocalMaster) -> None:
-    with scene_at(tmp_path / "west", peer) as scene:
-        assert {*SCENES, MOVE_KIND} == {*scene.master.fate.kinds, replicate_file.KIND}, "an operation without a scene"
-
-
-def uncut(kind: str, directory: Path, peer: LocalMaster) -> tuple[EndState, EndState]:
-    """The state before an operation, and after it."""
-    with scene_at(directory / "west", peer) as scene:
-        args = PLAYS[kind].prepare(scene)
-        before = end_state(scene)
-        PLAYS[kind].run(scene, args)
-        return before, end_state(scene)
+def test_every_kind_of_operation_is_cut(scene: Scene) -> None:
+    played = {play.kind for play in OPERATIONS.values()}
+    assert played == {*scene.master.fate.kinds, replicate_file.KIND}, "an operation without a scene"
 
 
 @pytest.mark.parametrize("behind", [False, True], ids=["before it", "behind it"])
-@pytest.mark.parametrize("kind", PLAYS)
+@pytest.mark.parametrize("name", PLAYS)
 def test_the_next_master_finishes_an_interrupted_operation(
-    kind: str, behind: bool, tmp_path: Path, peer: LocalMaster
+    name: str, behind: bool, tmp_path: Path, peer: LocalMaster, outcomes: Outcomes
 ) -> None:
-    play = PLAYS[kind]
-    before, after = uncut(kind, tmp_path / "uncut", peer)
-    assert (before != after) is (kind != replicate_file.KIND)
+    play = PLAYS[name]
+    before, after = outcomes.of(name)
+    assert (before != after) is (name != replicate_file.KIND)
     for write in itertools.count():
         with scene_at(tmp_path / str(write) / "west", peer) as scene:
             args = play.prepare(scene)
@@ -82,11 +59,14 @@ def test_the_next_master_finishes_an_interrupted_operation(
                     play.run(scene, args)
                 cut = has_died()
             scene.master = scene.world.depose(scene.master)
-            play.go_on(scene)
+            if play.is_repeated:
+                play.run(scene, args)
+            else:
+                play.go_on(scene)
             assert [running.error for running in scene.master.fate.pending() if running.error is not None] == [], (
                 "a step that was done is done again"
             )
-            unknown = write == 0 and not behind
+            unknown = write == 0 and not behind and not play.is_repeated
             assert end_state(scene) == (before if unknown else after), f"cut at write {write}"
         if not cut:
             assert write > 2
@@ -95,7 +75,7 @@ def test_the_next_master_finishes_an_interrupted_operation(
 
 def test_a_split_waits_until_enough_voters_have_linked_the_files(tmp_path: Path, peer: LocalMaster) -> None:
     with scene_at(tmp_path / "west", peer) as scene:
-        play = VARIANTS["add_splits on hosts"]
+        play = HOSTED[SPLIT]
         args = play.prepare(scene)
         scene.start_host("h3")
         joining = ReplicaCell("p-h3", "disk-h3", JOINING).encode()
@@ -117,7 +97,7 @@ def test_a_merge_waits_until_its_tablets_are_on_the_same_hosts_and_enough_of_the
     tmp_path: Path, peer: LocalMaster
 ) -> None:
     with scene_at(tmp_path / "west", peer) as scene:
-        play = VARIANTS["merge_tablets on hosts"]
+        play = HOSTED[MERGE]
         args = play.prepare(scene)
         table_id = scene.world.config().table_named(NAME).table_id
         row, column = keys.tablet_row(table_id, b"t"), keys.replica_column("h2")
@@ -147,7 +127,7 @@ def test_a_merge_begins_again_when_a_host_has_lost_data_while_the_tablets_were_l
     tmp_path: Path, peer: LocalMaster
 ) -> None:
     with scene_at(tmp_path / "west", peer) as scene:
-        play = VARIANTS["merge_tablets on hosts"]
+        play = HOSTED[MERGE]
         args = play.prepare(scene)
         table_id = scene.world.config().table_named(NAME).table_id
         held = scene.hosts[1].holds[2]
@@ -174,9 +154,11 @@ def steps_of(scene: Scene) -> None:
         scene.master.fate.step_once()
 
 
-def test_without_its_record_the_next_master_repeats_a_step(tmp_path: Path, peer: LocalMaster) -> None:
+def test_without_its_record_the_next_master_repeats_a_step(
+    tmp_path: Path, peer: LocalMaster, outcomes: Outcomes
+) -> None:
     with fault("operations-begin-anew"), pytest.raises(AssertionError, match="a step that was done is done again"):
-        test_the_next_master_finishes_an_interrupted_operation("create_table", True, tmp_path, peer)
+        test_the_next_master_finishes_an_interrupted_operation("create_table", True, tmp_path, peer, outcomes)
 
 
 # ---- failures

@@ -1,5 +1,5 @@
-"""The put of an operation's record gets no answer: the error for its user, and the end of the operation. The answer is
-lost, or the put is lost, or the put arrives long after the end of its master.
+"""Writes of operations get no answer: the error for their user, and the end of the operations. The answer is lost, or
+the write is lost, or the put of a record arrives long after the end of its master.
 """
 
 from __future__ import annotations
@@ -12,36 +12,25 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import BookkeeperError, InvalidInputError, UnavailableError
-from bookkeeper.master.cycle import replicate_file
+from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.fate.fate_store import FateStore
 from bookkeeper.master.operations.table_lifecycle import create_table_args
 from bookkeeper.master.reign.leader import campaign
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Row, RowPut
-from bookkeeper.standalone.directory import init_cluster
-from tests.support.cuts import Crash, cut_at
+from tests.support.cuts import Crash, cut_at, unanswered_once
 from tests.support.faults import fault
-from tests.support.master_world import UNHURRIED
 from tests.support.masters import LocalMaster
-from tests.support.operation_scenes import NAME, SCENES, EndState, Scene, end_state, scene_at
+from tests.support.operation_plays import OPERATIONS, PLAYS, REQUESTS, Outcomes
+from tests.support.operation_scenes import NAME, Play, Scene, end_state, scene_at
 
-KINDS = [kind for kind in SCENES if kind != replicate_file.KIND]
+ASKED = [name for name in OPERATIONS if name in REQUESTS]
 """Operations that a user requests."""
 
 DELETES = "delete_table"
 CREATES = create_table_args(NAME, [b"m"], [], {})
 
 Begun = Callable[[], None]
-
-
-@pytest.fixture(scope="module")
-def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMaster]:
-    """Shared by all: each cluster has its own identity."""
-    home: Path = tmp_path_factory.mktemp("peer")
-    with LocalMaster(init_cluster(home / "peer", "peer", overrides=UNHURRIED)) as made:
-        made.calls.create_table("remote", [], [], {})
-        yield made
-        made.leadership.stop()
 
 
 def is_beginning(rows: Sequence[RowPut]) -> bool:
@@ -77,70 +66,89 @@ def is_idle(scene: Scene) -> bool:
     return scene.master.fate.pending() == [] and records(scene) == []
 
 
-def states(kind: str, directory: Path, peer: LocalMaster) -> tuple[EndState, EndState]:
-    """The state before an operation, and after it."""
-    with scene_at(directory / "west", peer) as scene:
-        args = SCENES[kind].prepare(scene)
-        before = end_state(scene)
-        SCENES[kind].run(scene, args)
-        return before, end_state(scene)
-
-
-def check_doubt(directory: Path, peer: LocalMaster, kind: str, landed: bool) -> None:
+def check_doubt(directory: Path, peer: LocalMaster, outcomes: Outcomes, name: str, landed: bool) -> None:
     """The user gets an error of a doubtful beginning; this master continues the operation, with or without the put."""
-    _, after = states(kind, directory / "sure", peer)
+    play, (_, after) = OPERATIONS[name], outcomes.of(name)
     with scene_at(directory / "west", peer) as scene:
-        args = SCENES[kind].prepare(scene)
+        args = play.prepare(scene)
         with in_doubt(scene, landed):
             for _ in range(2):  # a second request joins it
                 with pytest.raises(BookkeeperError) as raised:
-                    scene.master.fate.submit(kind, args)
+                    scene.master.fate.submit(play.kind, args)
                 assert isinstance(raised.value, UnavailableError), "its user gets a failure"
                 assert raised.match("in doubt whether")
             (running,) = scene.master.fate.pending()
             scene.world.clock.jump(60_000)
             assert scene.master.fate.step_once()
             assert (running.started, running.note) == (False, "no answer")
-        SCENES[kind].go_on(scene)
+        play.go_on(scene)
         assert running.error is None
         assert is_idle(scene)
         assert end_state(scene) == after
 
 
 @pytest.mark.parametrize("landed", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ASKED)
 def test_an_operation_whose_beginning_is_in_doubt_goes_on(
-    kind: str, landed: bool, tmp_path: Path, peer: LocalMaster
+    name: str, landed: bool, tmp_path: Path, peer: LocalMaster, outcomes: Outcomes
 ) -> None:
-    check_doubt(tmp_path, peer, kind, landed)
+    check_doubt(tmp_path, peer, outcomes, name, landed)
 
 
-def test_red_a_user_gets_a_failure_of_an_operation_that_is_done(tmp_path: Path, peer: LocalMaster) -> None:
+def test_red_a_user_gets_a_failure_of_an_operation_that_is_done(
+    tmp_path: Path, peer: LocalMaster, outcomes: Outcomes
+) -> None:
     with fault("a-doubt-is-a-failure"), pytest.raises(AssertionError, match="its user gets a failure"):
-        check_doubt(tmp_path, peer, "create_table", True)
+        check_doubt(tmp_path, peer, outcomes, "create_table", True)
 
 
 @pytest.mark.parametrize("landed", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_next_master_executes_only_records_that_landed_in_time(
-    kind: str, landed: bool, tmp_path: Path, peer: LocalMaster
+@pytest.mark.parametrize("name", REQUESTS)
+def test_an_operation_goes_on_when_each_of_its_writes_is_in_doubt(
+    name: str, landed: bool, tmp_path: Path, peer: LocalMaster, outcomes: Outcomes
 ) -> None:
-    before, after = states(kind, tmp_path / "sure", peer)
+    """The same master repeats each write that got no answer."""
+    play, (_, after) = PLAYS[name], outcomes.of(name)
     with scene_at(tmp_path / "west", peer) as scene:
-        args = SCENES[kind].prepare(scene)
+        args = play.prepare(scene)
+        with unanswered_once(scene.world, landed) as doubted:
+            while not is_done(play, scene, args):
+                continue  # each time with one doubt more, at least
+        assert len(doubted) > 2
+        assert is_idle(scene)
+        assert end_state(scene) == after
+
+
+@pytest.mark.parametrize("landed", [False, True])
+@pytest.mark.parametrize("name", ASKED)
+def test_the_next_master_executes_only_records_that_landed_in_time(
+    name: str, landed: bool, tmp_path: Path, peer: LocalMaster, outcomes: Outcomes
+) -> None:
+    play, (before, after) = OPERATIONS[name], outcomes.of(name)
+    with scene_at(tmp_path / "west", peer) as scene:
+        args = play.prepare(scene)
         with in_doubt(scene, landed) as land, pytest.raises(UnavailableError, match="in doubt whether"):
-            scene.master.fate.submit(kind, args)
+            scene.master.fate.submit(play.kind, args)
         scene.master = scene.world.depose(scene.master)
-        SCENES[kind].go_on(scene)
+        play.go_on(scene)
         assert is_idle(scene)
         expected = after if landed else before
         assert end_state(scene) == expected
         land()
         for _ in range(2):
             scene.master = scene.world.depose(scene.master)
-            SCENES[kind].go_on(scene)
+            play.go_on(scene)
             assert is_idle(scene)
             assert end_state(scene) == expected
+
+
+def is_done(play: Play, scene: Scene, args: Args) -> bool:
+    """Ask for an operation, and whether it ends with an answer."""
+    try:
+        play.run(scene, args)
+    except UnavailableError:
+        return False
+    return True
 
 
 # ---- late records
@@ -204,12 +212,12 @@ def dies_as_it_takes_over(scene: Scene, write: int, behind: bool) -> bool:
 
 @pytest.mark.parametrize("behind", [False, True], ids=["before it", "behind it"])
 def test_an_operation_survives_any_number_of_masters_that_die_as_they_take_over(
-    behind: bool, tmp_path: Path, peer: LocalMaster
+    behind: bool, tmp_path: Path, peer: LocalMaster, outcomes: Outcomes
 ) -> None:
-    _, after = states("create_table", tmp_path / "sure", peer)
+    _, after = outcomes.of("create_table")
     for write in itertools.count():
         with scene_at(tmp_path / str(write) / "west", peer) as scene:
-            args = SCENES["create_table"].prepare(scene)
+            args = OPERATIONS["create_table"].prepare(scene)
             scene.master.fate.submit("create_table", args)
             scene.master.fate.step_once()
             scene.master.session.close()

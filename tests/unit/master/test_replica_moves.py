@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pytest
 
@@ -26,12 +24,10 @@ from bookkeeper.master.splits.split_rules import shares_files
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import JOINING, VOTER, FateOp, ReplicaCell, ReplicaRole
 from bookkeeper.model import Extent
-from bookkeeper.standalone.directory import init_cluster
 from tests.support import move_scenes
 from tests.support.border_world import held_row, hold
-from tests.support.master_world import LATE_MS, UNHURRIED
-from tests.support.masters import LocalMaster
-from tests.support.operation_scenes import NAME, Scene, scene_at
+from tests.support.master_world import LATE_MS
+from tests.support.operation_scenes import NAME, Scene
 
 CHOSEN = ("h3", "h4")
 EVERY_HOST = ("h1", "h2", "h3", "h4", "h5")
@@ -95,20 +91,6 @@ def test_the_repair_gets_the_hosts_only_when_the_tablet_has_files_of_its_own() -
     rows = [keys.tablet_row("1", b"m"), keys.tablet_row("1", None)]
     assert (found.chosen, found.are_prepared) == (dict.fromkeys(rows, frozenset(CHOSEN)), False)
     assert moves_under_way([Pending(op, "failed")]).chosen == {}
-
-
-@pytest.fixture(scope="module")
-def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMaster]:
-    home: Path = tmp_path_factory.mktemp("peer")
-    with LocalMaster(init_cluster(home / "peer", "peer", overrides=UNHURRIED)) as made:
-        yield made
-        made.leadership.stop()
-
-
-@pytest.fixture
-def scene(tmp_path: Path, peer: LocalMaster) -> Iterator[Scene]:
-    with scene_at(tmp_path / "west", peer) as made:
-        yield made
 
 
 def steps(scene: Scene, count: int = 6, pause_ms: int = LATE_MS) -> None:
