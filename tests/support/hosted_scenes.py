@@ -4,6 +4,7 @@ placement; each host holds what the books name.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -145,6 +146,21 @@ def _export(scene: Scene) -> Args:
     return copy_args(CopyRequest("2" * 32, NAME, str(scene.world.settings.directory / "exported")))
 
 
+def _export_again(scene: Scene) -> Args:
+    """No host has one of the files until a leader flushes its tablet again."""
+    args, lost, flushes = _export(scene), max(scene.hosts[0].contents), Counter[str]()
+    contents = [host.contents.pop(lost) for host in scene.hosts]
+
+    def look(method: str) -> None:
+        flushes[method] += 1
+        if flushes["flush_tablet"] > 1:
+            for host, content in zip(scene.hosts, contents, strict=True):
+                host.contents[lost] = content
+
+    scene.hosts[0].look = look
+    return args
+
+
 def _import(scene: Scene) -> Args:
     """Each of two hosts leads one tablet."""
     args = import_from_files(scene)
@@ -191,6 +207,7 @@ def _on_hosts(kind: str, prepare: Callable[[Scene], Args]) -> Play:
 
 TO_HOSTS, TO_VOLUME = f"{STORE_KIND} to hosts", f"{STORE_KIND} to the Volume"
 SPLIT, MERGE = f"{SPLIT_KIND} on hosts", f"{MERGE_KIND} on hosts"
+EXPORT_AGAIN = "export_table on hosts, twice"
 
 HOSTED: Mapping[str, Play] = {
     "create_table on hosts": _on_hosts("create_table", _create),
@@ -200,6 +217,7 @@ HOSTED: Mapping[str, Play] = {
     TO_HOSTS: _on_hosts(STORE_KIND, _to_hosts),
     TO_VOLUME: _on_hosts(STORE_KIND, _to_volume),
     "export_table on hosts": _on_hosts("export_table", _export),
+    EXPORT_AGAIN: _on_hosts("export_table", _export_again),
     "import_directory on hosts": _on_hosts("import_directory", _import),
     "import_table on hosts": _on_hosts("import_table", _import_table),
     "forget_host on hosts": _on_hosts(FORGET_HOST_KIND, _forget),

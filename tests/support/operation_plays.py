@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bookkeeper.bulk.exported_table import Exported
+from bookkeeper.bulk.manifest import NAME
 from bookkeeper.master.cycle import replicate_file
 from bookkeeper.master.fate.engine import FAILED_RETENTION_NS, Args
 from bookkeeper.metadata import keys
@@ -13,6 +15,7 @@ from tests.support.hosted_scenes import HOSTED
 from tests.support.masters import LocalMaster
 from tests.support.operation_scenes import SCENES, EndState, Play, Scene, end_state, scene_at
 from tests.support.repair_scenes import COMMANDS
+from tests.support.volumes import MACHINE, name_at
 
 OPERATIONS: Mapping[str, Play] = {**SCENES, **HOSTED}
 """Plays of one operation each."""
@@ -56,8 +59,11 @@ def run_again(name: str, scene: Scene, args: Args) -> None:
 
 
 def left_behind(scene: Scene) -> list[str]:
-    """Operations, holds and receipts in the books, and the files of an export that is over."""
-    own = scene.world.settings.instance.instance_id
+    """Operations, holds and receipts in the books, and the files of an export that its manifest does not name."""
+    own, settings = scene.world.settings.instance.instance_id, scene.world.settings
     sections = (keys.section(keys.FATE_PREFIX), keys.section(keys.HOLD_PREFIX), keys.recv_section(own))
     rows = [repr(row.key) for section in sections for row in scene.world.table.scan(*section)]
-    return [*rows, *(path.name for path in scene.world.settings.tables_dir.glob("*/export-*"))]
+    pins = [path.name for path in settings.tables_dir.glob("*/export-*")]
+    exported = sorted(path.name for path in (settings.directory / "exported").glob("*"))
+    named = Exported.read(MACHINE, name_at(settings.directory / "exported")).checksums if exported else {}
+    return [*rows, *pins, *(name for name in exported if name not in (NAME, *named))]

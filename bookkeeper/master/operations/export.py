@@ -4,7 +4,7 @@ An export is the table's segments and a manifest, which the operation writes las
 acknowledged before it began, because the operation flushes the tablets first. Then it *pins* the segments that the
 books name, by rows in the books (``holds``), so that no collector deletes one that a compaction replaces meanwhile. The
 segments of a table with replicas lie on hosts, which send them (``calls.hosted_files``); a segment that no live host
-has any more makes the export begin again.
+has any more makes the export begin again, and its end deletes the copies of the earlier attempts.
 
 Each tablet is exported as of one moment, and a row lies in one tablet. Writes can change other tablets between these
 moments; make the table read-only to prevent this. A client that repeats a request gets the receipt (``requests``).
@@ -13,6 +13,7 @@ moments; make the table read-only to prevent this. A client that repeats a reque
 from __future__ import annotations
 
 import logging
+import re
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -83,6 +84,7 @@ AGAIN_MS = 200
 TAIL_BYTES_MIN = 16 << 20
 TAIL_PARTS = 8
 """Index, filter and footer of an exported file: at most this part of the file, or ``TAIL_BYTES_MIN``."""
+_COPY = re.compile(rf"x[0-9a-f]{{8}}-[0-9]{{6,}}{re.escape(ENDING)}")
 UNCOPIED_PROPERTIES = ("table.read_only", *REPLICA_PROPERTIES)
 """Properties that a copy of a table does not get. The segments of a copy lie on the Volume, so it has one replica."""
 
@@ -164,7 +166,7 @@ class ExportTable:
         if facts is None:
             return Wait("compactions replace segments; the export reads the tablets again", AGAIN_MS)
         names = {
-            segment: f"x{attempt[:8]}-{index:06d}{ENDING}"
+            segment: copy_name(attempt, index)
             for index, segment in enumerate(sorted({name for found in facts for name in found.segments}))
         }
         try:
@@ -213,11 +215,25 @@ class ExportTable:
         return Next("end", {**call.state, "records": pinned.records})
 
     def end(self, call: Call) -> Outcome:
-        """Release the segments, delete their list and close the request."""
+        """Release the segments, delete their list and the copies of earlier attempts, and close the request."""
         release_holds(self.context.stores, call.txid)
+        self._remove_other_copies(Path(text(call.args, "directory")))
         remove_files(self._volume, self._pins(text(call.state, "table_id"), call))
         close_request(self.context, self._stream(call))
         return Done(number(call.state, "records"))
+
+    def _remove_other_copies(self, directory: Path) -> None:
+        """Delete the copies that the manifest does not name. A deposed master deletes the same ones, because nobody
+        replaces a manifest. An error is logged: the export is complete.
+        """
+        try:
+            with self.context.settings.files.opened(directory) as opened:
+                exported = Exported.decode((opened / NAME).read_bytes())
+                for path in opened.iterdir():
+                    if _COPY.fullmatch(path.name) and path.name not in exported.checksums:
+                        path.unlink(missing_ok=True)
+        except (OSError, PermanentError) as error:
+            LOG.warning("%s may have files that its manifest does not name: %s", directory, error)
 
     def _why_unnamed(self, table_id: str) -> str:
         if replicas_wanted(self.context.config().table(table_id).properties) == 1:
@@ -251,6 +267,11 @@ class ExportTable:
 
     def _stream(self, call: Call) -> StreamKey:
         return request_stream(self.context, "export", text(call.args, "request_id"))
+
+
+def copy_name(attempt: str, index: int) -> str:
+    """The name of an exported file: no other attempt has it."""
+    return f"x{attempt[:8]}-{index:06d}{ENDING}"
 
 
 def exported_tablet(facts: TabletFacts, names: Mapping[str, str]) -> ExportedTablet:

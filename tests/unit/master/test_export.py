@@ -20,7 +20,9 @@ from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.rpc.contract.messages import CopyRequest
 from tests.support.exports import BATCH, GROUPS, make_export
 from tests.support.faults import fault
+from tests.support.hosted_scenes import EXPORT_AGAIN, HOSTED
 from tests.support.master_world import Master, World
+from tests.support.operation_scenes import Scene
 from tests.support.scripted_tserver import scripted
 from tests.support.volumes import MACHINE, name_at
 
@@ -89,6 +91,31 @@ def test_an_imported_table_can_be_exported_again(world: World, master: Master, t
     assert entries[0] == entries[1]
     assert [(t.rows, t.last_seq) for t in again.tablets] == [(t.rows, t.last_seq) for t in exported.tablets]
     assert not list((world.settings.tables_dir / table_id).glob("export-*"))
+
+
+def test_an_export_that_began_again_has_no_file_of_the_attempt_before(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    play = HOSTED[EXPORT_AGAIN]
+    args = play.prepare(scene)
+    play.run(scene, args)
+    assert "begins again: no host holds" in caplog.text
+    exported = scene.world.settings.directory / "exported"
+    named = Exported.read(MACHINE, name_at(exported)).checksums
+    assert len(named) == 4
+    assert {path.name for path in exported.iterdir()} == {"manifest.json", *named}, "files that no manifest names"
+
+
+def test_an_export_ends_although_its_directory_is_gone(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    play = HOSTED[EXPORT_AGAIN]
+    running = scene.master.fate.submit("export_table", play.prepare(scene))
+    while running.step != "end":
+        scene.wait()
+        scene.master.fate.step_once()
+    (exported := scene.world.settings.directory / "exported").rename(exported.with_name("taken"))
+    play.go_on(scene)
+    assert (running.ended, running.error) == (True, None)
+    assert "exported may have files that its manifest does not name" in caplog.text
 
 
 def test_an_export_needs_a_directory_of_its_own(master: Master, tmp_path: Path) -> None:
