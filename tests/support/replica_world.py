@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -49,6 +50,9 @@ ROW = keys.tablet_row(EXTENT.table_id, EXTENT.end_row)
 LIMITS = ReceiveLimits(transfers_max=3, reserve_bytes=0, idle_timeout_ms=10_000)
 STATE = FlushState(1, {}, 0, 0, {}, ())
 CHUNK_BYTES = 40
+
+FILE = KEY.prefix + "1.parquet"
+"""The file of the segment that :func:`started` offers."""
 
 
 def died(reason: str) -> None:
@@ -277,3 +281,33 @@ def reply_of(offer: SegmentOffer, answer: SegmentAnswer) -> Reply:
     if answer.state == REFUSED:
         return Decline(segment_id, placement, Reason(answer.reason), answer.root)
     return Accept(segment_id, placement, tuple(need.name for need in answer.need))
+
+
+# ---- a transfer to begin with
+
+
+def offered(world: ReplicaWorld, target: str = "host2") -> SegmentOffer:
+    """The leader's next offer."""
+    offer = world.next_offer("host1", target)
+    assert offer is not None
+    return offer
+
+
+def started(world: ReplicaWorld, content: bytes | None = None) -> SegmentOffer:
+    """host2 has the start of the term, and the leader offers it a segment with one file."""
+    assert world.replicate("host1", "host2") == ["acked"]
+    world.flush("host1", "1.parquet", os.urandom(100) if content is None else content)
+    return offered(world)
+
+
+def content_of(host: Host, name: str = FILE) -> bytes:
+    """The bytes of a file on a host."""
+    found = host.disk.store.volume.read(name, 1 << 20)
+    assert found is not None
+    return found
+
+
+def files_below(host: Host) -> set[str]:
+    """All files on a host but lock, incarnation and manifests."""
+    names = host.disk.store.volume.list_names("")
+    return {name for name in names if name.startswith(("tables/", "incoming/"))}

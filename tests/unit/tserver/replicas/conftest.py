@@ -1,0 +1,18 @@
+"""Fixtures of the tests of replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.replica_world import ReplicaWorld, replica_world
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[ReplicaWorld]:
+    """host1 leads, host2 and host3 follow."""
+    found = replica_world(tmp_path, "host1", "host2", "host3")
+    yield found
+    found.close()
