@@ -9,7 +9,6 @@ import psutil
 
 from bookkeeper.errors import BookkeeperError
 from tests.soak.faults import InvariantError
-from tests.soak.fuzz import FUZZ_TABLES
 from tests.soak.fuzz_round import run_fuzz
 from tests.soak.hosts.host_rounds import AFTERWARDS, HostRounds
 
@@ -27,8 +26,9 @@ def run_host_fuzz(rounds: HostRounds, seed: int) -> None:
             with trios.load():
                 run_fuzz(cluster, seed, ATTACKS, rounds.trace, others)
                 trios.wait_written(AFTERWARDS)
-            for table in FUZZ_TABLES:
-                cluster.client.tables.delete(table)
+            for table in cluster.client.tables.list():
+                if table.name not in trios.tables:
+                    cluster.client.tables.delete(table.name)
         rounds.check()
     except (BookkeeperError, AssertionError, psutil.Error) as error:
         raise InvariantError(f"fuzz seed {seed}: {type(error).__name__}: {error}") from error
