@@ -17,7 +17,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import AWAY_HOST, HostAwayError, NotFoundError, RefusedError, TransientError, UnavailableError
 from bookkeeper.metadata.values import LogHome
-from bookkeeper.rpc.contract.log_messages import LOG_CONTENT_BYTES_MAX, LogPart
+from bookkeeper.rpc.contract.log_messages import LOG_CONTENT_BYTES_MAX, LOG_DROPS_MAX, LogPart
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.storage.wal import Seal
 
@@ -154,6 +154,10 @@ class HostLogs:
 
     def delete(self, names: Sequence[str]) -> None:
         """See :class:`Volume`."""
+        for at in range(0, len(names), LOG_DROPS_MAX):
+            self._drop(names[at : at + LOG_DROPS_MAX])
+
+    def _drop(self, names: Sequence[str]) -> None:
         self._try(names[0], lambda host: host.drop_logs(self.home.incarnation, list(names)))
 
     def _listed(self, prefix: str, after: str) -> Sequence[str]:
@@ -194,7 +198,7 @@ class HostLogs:
 
     def _call(self, name: str, address: str, call: Callable[[TServer], T]) -> T:
         """The host's answer. Raises UnavailableError that says in words why there is none, and each permanent error of
-        the host except a refusal: it has another disk by now.
+        the host except a refusal: it has another disk by now, or the books say otherwise since.
         """
         try:
             return call(self.hosts.tserver(address))

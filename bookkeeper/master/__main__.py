@@ -22,6 +22,7 @@ from bookkeeper.master.process import MasterProcess
 from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.metadata.owner import ROUND_NAME
 from bookkeeper.monitor.web_server import Monitor
+from bookkeeper.runtime.log_lines import begin_log
 from bookkeeper.runtime.process_exit import EXIT_CODE
 from bookkeeper.security.private_files import keep_private
 from bookkeeper.security.tls import tls_files
@@ -38,7 +39,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--monitor-port", type=int, help="another port for its pages; with --port: any free one")
     options = parser.parse_args(arguments)
     keep_private()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    begin_log()
     log = logging.getLogger("bookkeeper.master")
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

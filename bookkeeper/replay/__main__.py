@@ -16,6 +16,7 @@ from bookkeeper.config import load_settings
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.replay.process import serve
 from bookkeeper.replay.service import EXIT_BROKEN
+from bookkeeper.runtime.log_lines import begin_log
 from bookkeeper.security.private_files import keep_private
 
 EXIT_FAILED = 1
@@ -28,7 +29,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m bookkeeper.replay DIR", file=sys.stderr)
         return EXIT_USAGE
     keep_private()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    begin_log()
     logging.getLogger("py4j").setLevel(logging.WARNING)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -315,7 +315,7 @@ def _replicas(env: Environment, host: HostStore, hosts: HostCalls) -> ReplicaPar
     collector = ReplicaCollector(held, books, clock, env.die)
     stands = settings.replicas.election == "coordination"
     candidacies = Candidacies(held, env.stores.coordination, env.session, clock, env.die) if stands else None
-    logs = ServedLogs(host)
+    logs = ServedLogs(host, env.session.session_id, books.marked)
     logs.prune()
     repair = FileRepair(held, incoming, hosts.find, limits.reserve_bytes, clock, env.die)
     check = CheckLimits(settings.replicas.check_interval_ms, settings.replicas.check_bytes_max)

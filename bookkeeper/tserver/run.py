@@ -19,6 +19,7 @@ from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.metadata.owner import ROUND_NAME
+from bookkeeper.runtime.log_lines import begin_log
 from bookkeeper.security.private_files import keep_private
 from bookkeeper.tserver.process import TServerProcess
 
@@ -38,7 +39,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m bookkeeper.tserver DIR", file=sys.stderr)
         return EXIT_USAGE
     keep_private()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    begin_log()
     use_retaining_allocator()
     pa.array([b""])  # pyarrow loads pandas with the first list it converts: now, not in a user's first write
     stop = threading.Event()

@@ -20,8 +20,10 @@ from bookkeeper.errors import (
     is_away,
     unavailable,
 )
-from bookkeeper.log_homes import LogVolume
+from bookkeeper.log_homes import LogVolume, host_logs
 from bookkeeper.log_homes.host_logs import WINDOW_BYTES
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.storage.volume import LocalVolume
 from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.wal import delete_log
@@ -49,6 +51,10 @@ class Far:
         assert info.host is not None
         self.incarnation = info.host.incarnation
         self.node.process._homes.put("tserver-9-0a", self.node.process._session_logs.home)  # type: ignore[arg-type]
+
+    def mark(self, name: str) -> None:
+        """Nothing needs a log: the collector notes it."""
+        self.west.metadata.put([RowPut(keys.del_row(name), {keys.DEL: values.EMPTY})], keys.ONCE_RANK)
 
     def away(self) -> None:
         """The process of the host ends."""
@@ -100,8 +106,67 @@ def test_a_log_goes_with_the_files_beside_it_and_no_other(far: Far) -> None:
     for name in (OLD, OLD + ".seal", OLD + ".fence", other):
         far.disk.create(name, [b""]).close()
     assert far.volume.is_fenced(OLD)
+    far.mark(OLD)
     delete_log(far.volume, OLD)
     assert far.disk.list_names("wal/tserver-9-0a/") == [other]
+
+
+def test_a_deletion_of_many_files_is_one_call_for_each_part(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [OLD, *(f"{OLD}.{number}.copy" for number in range(4))]
+    for name in names:
+        far.disk.create(name, [b""]).close()
+    far.mark(OLD)
+    for module in (served_logs, host_logs):
+        monkeypatch.setattr(module, "LOG_DROPS_MAX", 2)
+    with must_raise(InvalidInputError, "a list of any length is read", match="at most 2 in one call"):
+        far.west.tserver(far.node).drop_logs(far.incarnation, names)
+    delete_log(far.volume, OLD)
+    assert far.disk.list_names("wal/tserver-9-0a/") == []
+
+
+def test_r17_a_host_deletes_only_logs_that_the_books_mark(far: Far) -> None:
+    for name in (OLD, OLD + ".seal"):
+        far.disk.create(name, [b""]).close()
+    (own,) = far.disk.list_names(f"{log_directory(far.node.session_id)}/")
+    tserver = far.west.tserver(far.node)
+    far.mark("wal/tserver-9-0a/000002.wal")
+    for name in (OLD, OLD + ".seal", own):
+        with must_raise(RefusedError, f"{name} is deleted, and a tablet may need it", match="no mark"):
+            tserver.drop_logs(far.incarnation, ["wal/tserver-9-0a/000002.wal", name])
+    far.mark(OLD)
+    tserver.drop_logs(far.incarnation, [OLD, OLD + ".seal"])
+    tserver.drop_logs(far.incarnation, [OLD])
+    assert not far.disk.exists(OLD)
+    assert far.disk.exists(own)
+
+
+def test_the_red_twin_of_logs_without_a_mark(far: Far) -> None:
+    with fault("unmarked-logs-go"), pytest.raises(AssertionError, match="is deleted, and a tablet may need it"):
+        test_r17_a_host_deletes_only_logs_that_the_books_mark(far)
+
+
+def test_r15_the_log_of_a_session_that_runs_gets_no_seal(far: Far) -> None:
+    (own,) = far.disk.list_names(f"{log_directory(far.node.session_id)}/")
+    tserver = far.west.tserver(far.node)
+    with must_raise(RefusedError, "the log of a living session is sealed", match="is alive and writes its logs itself"):
+        tserver.seal_log(far.incarnation, own, False, 0)
+    assert far.disk.list_names(f"{log_directory(far.node.session_id)}/") == [own], "it is fenced, and its session ends"
+
+
+def test_the_red_twin_of_a_living_session(far: Far) -> None:
+    far.node.may_die = True  # it finds the fence
+    with fault("living-logs-are-sealed"), pytest.raises(AssertionError, match="the log of a living session is sealed"):
+        test_r15_the_log_of_a_session_that_runs_gets_no_seal(far)
+
+
+def test_nothing_is_made_for_a_log_that_is_not_there(far: Far) -> None:
+    far.disk.create(OLD + ".seal", [b""]).close()
+    tserver = far.west.tserver(far.node)
+    with must_raise(NotFoundError, "a fence is made for any name", match="there is no log"):
+        tserver.seal_log(far.incarnation, OLD, False, 0)
+    with must_raise(InvalidInputError, "a file beside a log is sealed", match="lies beside one"):
+        tserver.seal_log(far.incarnation, OLD + ".seal", False, 0)
+    assert far.disk.list_names("wal/tserver-9-0a/") == [OLD + ".seal"]
 
 
 def test_a_listing_is_complete_however_long(far: Far) -> None:

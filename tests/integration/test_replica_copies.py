@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,17 +12,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from bookkeeper.client import Client, Mutation
+from bookkeeper.master.gc.gc_rules import IMPORT_KIND
+from tests.soak.hosts.host_files import compare, named_tablets
+from tests.support.books import books_of
 from tests.support.cluster import Cluster
+from tests.support.hosted_cluster import HOSTS, REPLICAS, HostedCluster, role_of
 
 pytestmark = pytest.mark.integration
 
 ROWS = [b"r%05d" % row for row in range(5_000)]
+SETTINGS: Mapping[str, object] = {"standalone.hosts": 3, "coordination.session_lease_ms": 120_000}
+"""A host that stands still keeps its lease; one that is killed counts as dead at once."""
 SPLITS = [b"r01000", b"r03000"]
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(tmp_path / "own", "own", tservers=1, overrides={"standalone.hosts": 3}) as made:
+    with Cluster(tmp_path / "own", "own", tservers=1, overrides=SETTINGS) as made:
         yield made
 
 
@@ -39,24 +46,63 @@ def cells(client: Client, table: str) -> dict[bytes, bytes]:
     return {cell.row: cell.value for cell in client.scan(table).cells()}
 
 
-@pytest.mark.parametrize("killed", [(), ("tserver1",), ("master", "host2.tserver1")], ids=["none", "leader", "others"])
-def test_an_import_is_there_once_and_outlives_a_host(killed: tuple[str, ...], cluster: Cluster, tmp_path: Path) -> None:
+def test_an_import_is_there_once_and_outlives_a_host(cluster: Cluster, tmp_path: Path) -> None:
     client, expected = cluster.client, given(tmp_path / "given")
     client.tables.create("t", SPLITS, properties={"table.replicas": "3"})
-    found: list[int] = []
-    asking = threading.Thread(target=lambda: found.append(client.tables.import_directory("t", tmp_path / "given")))
-    asking.start()
-    for role in killed:
-        cluster.kill9(role)
-    asking.join(90)
-    assert found == [len(expected)]
-    assert cells(client, "t") == expected
-    client.tables.compact("t")
-    assert cells(client, "t") == expected
-    (usage,) = client.tables.disk_usage("t")
-    assert usage.records == len(expected), "an import counts twice"
+    assert client.tables.import_directory("t", tmp_path / "given") == len(expected)
+    check_once(cluster, expected)
     cluster.kill9("host3.tserver1")
     assert cells(client, "t") == expected, "imported cells are lost with a host"
+
+
+def check_once(cluster: Cluster, expected: Mapping[bytes, bytes]) -> None:
+    """The table has these cells and each of them once, also after a compaction."""
+    assert cells(cluster.client, "t") == expected
+    cluster.client.tables.compact("t")
+    assert cells(cluster.client, "t") == expected
+    (usage,) = cluster.client.tables.disk_usage("t")
+    assert usage.records == len(expected), "an import counts twice"
+
+
+@pytest.mark.parametrize("killed", ["master", "leader"])
+def test_an_import_that_is_killed_between_its_states_is_there_once_on_every_host(
+    killed: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    client, expected = cluster.client, given(tmp_path / "given")
+    client.tables.create("t", properties={"table.replicas": "3"})
+    hosted = HostedCluster(cluster, ("t",), None)
+    leader = hosted.leader()
+    cluster.wait_until(lambda: is_named(hosted), "a first state with a name")
+    found: list[int] = []
+    asking = threading.Thread(target=lambda: found.append(client.tables.import_directory("t", tmp_path / "given")))
+
+    def is_taken_by_the_leader_alone() -> bool:
+        steps = [one.step for one in client.operations() if one.kind == IMPORT_KIND]
+        return steps == ["adopt"] and bool(files_on(hosted, leader))
+
+    with hosted.halted(*set(HOSTS) - {leader}):  # the import can't end before they go on
+        asking.start()
+        cluster.wait_until(is_taken_by_the_leader_alone, "an import that has begun")
+        assert not found
+        assert not any(files_on(hosted, host) for host in set(HOSTS) - {leader})
+        cluster.kill9("master" if killed == "master" else role_of(leader))
+    asking.join(90)
+    assert found == [len(expected)]
+    check_once(cluster, expected)
+    cluster.wait_until(lambda: not hosted.lacking(), "hosts with all of the table")
+    with closing(books_of(cluster.settings)) as table:
+        looked = compare(named_tablets(table.scan()), hosted.homes())
+    assert not looked.problems
+
+
+def is_named(hosted: HostedCluster) -> bool:
+    """Whether the books name a state of each tablet, and each replica has it: a tablet takes an import then."""
+    return all(tablet.named for tablet in hosted.replicas()) and not hosted.lacking()
+
+
+def files_on(hosted: HostedCluster, host: str) -> list[Path]:
+    """The segment files on a host's own disk."""
+    return [*(hosted.home(host) / REPLICAS / "tables").rglob("*.parquet")]
 
 
 @pytest.mark.parametrize("killed", ["", "tserver1", "master"])

@@ -15,6 +15,7 @@ from bookkeeper.errors import (
     ConflictError,
     CorruptionError,
     InvalidInputError,
+    NotFoundError,
     NotLeaderError,
     NotServingError,
     RefusedError,
@@ -23,7 +24,7 @@ from bookkeeper.errors import (
 from bookkeeper.master.books import wal_closer
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, RowPut
-from bookkeeper.model import StreamKey
+from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.contract.messages import TabletAssignment, WriteBatch
 from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.storage.wal import Block, encode_batch, file_summary, read_seal, recover
@@ -260,6 +261,22 @@ def test_r4_a_use_that_came_after_its_log_was_collected_is_passed_over(west: Gro
     except CorruptionError as error:
         raise AssertionError(f"the tablet is not served for a log that nobody needs: {error}") from error
     assert west.tserver(node).tablets().extents == (extent,)
+    node.stop()
+
+
+def test_orders_for_tablets_that_nobody_has_take_no_memory(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    node = west.local()
+    west.assign(node, extent)
+    for number in range(5):
+        strange = Extent(f"{number}", None, b"row of nobody")
+        west.tserver(node).unload_tablet(strange, 1, False)
+        with pytest.raises((NotFoundError, RefusedError)):
+            west.tserver(node).load_tablet(TabletAssignment(strange, "", 1))
+    loader = node.process.parts.tablets.loader
+    assert not loader._busy, "a tserver remembers each tablet that it was ever asked about"
+    with loader.only_one(extent):
+        assert loader._busy
     node.stop()
 
 

@@ -3,8 +3,9 @@
 First random schedules of three simulated clusters (``--schedules N``). Then rounds with two real clusters of three
 hosts each (``--rounds N``), in turns of :data:`~tests.support.host_turns.HOST_TURN` rounds, which differ in where logs
 lie and who elects leaders. Then rounds with two real clusters of one host each
-(``--pair-rounds N``): their books are in SQLite and in HBase in turns of :data:`TURN` rounds, and at the end of a turn
-a client and a peer with valid secrets send any bytes (``fuzz_round``). Each turn has clusters of its own.
+(``--pair-rounds N``): their books are in SQLite and in HBase in turns of :data:`TURN` rounds. At the end of a turn a
+client and a peer with valid secrets send any bytes (``fuzz_round``), and on hosts a process of the cluster, too. Each
+turn has clusters of its own.
 
 Without ``--seed`` the seed is random. Exit codes: 0 when every round passed; 1 when one failed, with the seed, the
 trace and the directory of the clusters (kept, with all logs); 130 when the run was ended from outside.
@@ -26,6 +27,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.errors import BookkeeperError
 from tests.soak.faults import InvariantError
 from tests.soak.fuzz_round import run_fuzz_round
+from tests.soak.hosts.host_fuzz import run_host_fuzz
 from tests.soak.hosts.host_rounds import HostRounds
 from tests.soak.rounds import run_rounds
 from tests.soak.schedules import run_schedules
@@ -90,7 +92,9 @@ def run_host_turn(directory: Path, seed: int, rounds: range, trace: Trace) -> No
     with Trios(directory, seed, turn=turn) as trios:
         if trios.no_disk:
             trace.say(f"WITHOUT full disks: {trios.no_disk}")
-        HostRounds(trios, trace).run(seed, rounds)
+        host_rounds = HostRounds(trios, trace)
+        host_rounds.run(seed, rounds)
+        run_host_fuzz(host_rounds, seed + rounds[-1])
 
 
 def run_pair_turn(directory: Path, seed: int, rounds: range, trace: Trace) -> None:

@@ -1,4 +1,4 @@
-"""Calls of a hostile client and a hostile peer: calls of every method, most of them nearly right.
+"""Calls of a hostile client, peer or process of the cluster: calls of every method, most of them nearly right.
 
 The inputs are a seed and the names of a cluster; the outputs are frames (without their length), each with its change. A
 call follows the contract, with values that a server may know, huge numbers, strange Arrow; then one field of it is
@@ -24,8 +24,9 @@ from bookkeeper.rpc.contract.messages import ReplicateRequest, ScanRequest, Writ
 from bookkeeper.rpc.contract.offer_messages import OfferedSegment, SegmentPart, SegmentsOffer
 from bookkeeper.rpc.contract.schema import FieldSpec, TypeSpec, WireType, load_contract
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec, read_start
-from bookkeeper.rpc.trust.rights import PEER_METHODS
+from bookkeeper.rpc.trust.rights import PEER_METHODS, PROCESS_METHODS
 from bookkeeper.storage.wal import decode_batch, encode_batch
+from tests.soak.fuzz_inside import CHECKED, LONG, POSING, Inside, hostile_end, numbers_of, poses, right_call, words_of
 from tests.support.ipc_forms import bomb, old_bomb
 from tests.support.tservers import records, source_block
 
@@ -82,13 +83,15 @@ NO_SEGMENT = b"PAR1" + bytes(range(192)) + b"PAR1"
 
 INTEGERS = (0, 1, -1, 2, 7, 255, 2**31 - 1, -(2**31), 2**32, 2**62, 2**63 - 1, -(2**63))
 WORDS = ("", "x", "a" * 300, "../..", "file:///etc/passwd", "\x00", "ü" * 50, "%s%n", "-1", "null")
+SMALL = 2_000
+"""Elements that are shorter in print fill a very long list."""
 BLOBS = (b"", b"\x00", b"\xff" * 40, b"m", b"zzz", b"\x00" * 70_000)
 
 
 @dataclass(slots=True)
 class Names:
     """The names of the cluster that the attacker knows. ``others``: names and ids of tables, clusters and instances
-    that are not the attacker's.
+    that are not the attacker's. ``inside``: what only processes of the cluster know.
     """
 
     own_ids: Sequence[str]
@@ -96,6 +99,7 @@ class Names:
     other_extents: Sequence[Extent]
     others: frozenset[str]
     tokens: list[tuple[str, StreamKey]] = field(default_factory=list)
+    inside: Inside | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,7 @@ class Attacker:
         self._may_harm = may_harm
         self._rng = random.Random(seed)
         self._names = names
+        self._inside = names.inside if rights is PROCESS_METHODS else None
         contract = load_contract()
         allowed = [(service, method) for service in ("Master", "TServer") for method in sorted(rights[service])]
         everything = [
@@ -200,7 +205,7 @@ class Attacker:
             return (ScanRequest(extent, None, None, (), (), None, 1000),)
         if service == "TServer" and method in PEER_METHODS["TServer"]:
             return self._right_of_peer(method, extent)
-        return None
+        return None if self._inside is None else right_call(rng, method, self._inside)
 
     def _right_of_peer(self, method: str, extent: Extent) -> tuple[Any, ...] | None:
         rng, names = self._rng, self._names
@@ -238,6 +243,9 @@ class Attacker:
             return spec.struct(**members)
         if spec.wire is WireType.LIST:
             assert spec.element is not None
+            if self._inside is not None and rng.random() < 0.02:
+                one = self._value(spec.element, name)
+                return (one,) * (LONG if len(repr(one)) < SMALL else 1)
             return tuple(self._value(spec.element, name) for _ in range(rng.choice((0, 1, 1, 3, 40))))
         if spec.wire is WireType.MAP:
             assert spec.key is not None
@@ -248,12 +256,18 @@ class Attacker:
             return rng.random() < 0.5
         if spec.wire is WireType.DOUBLE:
             return rng.choice((0.0, -1.0, 1e308, float("inf"), float("nan")))
+        known = [] if self._inside is None else numbers_of(self._inside, name)
+        if known and rng.random() < 0.5:
+            return rng.choice(known)
         bits = {WireType.BYTE: 8, WireType.I16: 16, WireType.I32: 32}.get(spec.wire, 64)
         return rng.choice([n for n in INTEGERS if -(1 << (bits - 1)) <= n < 1 << (bits - 1)])
 
     def _text(self, name: str) -> str:
         rng, names = self._rng, self._names
         known: list[str] = [*FUZZ_TABLES, *names.own_ids, *sorted(names.others)]
+        words = [] if self._inside is None else words_of(self._inside, name)
+        if words and rng.random() < 0.8:
+            return rng.choice(words) if rng.random() < 0.6 else hostile_end(rng, rng.choice(words))
         if name == "stream_session" and names.tokens:
             known = [token for token, _ in names.tokens]
         elif name in ("source_instance_id", "instance_id", "provenance", "route"):
@@ -289,8 +303,10 @@ def harms(attack: Attack, names: Names) -> bool:
         arguments = codec.read_call(memoryview(attack.message), start)
     except (BookkeeperError, struct.error, TypeError):
         return False
-    if start.method in READING:
+    if start.method in READING or start.method in CHECKED:
         return False
+    if start.method in POSING:
+        return names.inside is not None and poses(start.method, arguments, names.inside)
     if start.method in ADMINISTRATION:
         return True
     if start.method in ("write", "write_if", "replicate", "apply_replicated"):

@@ -1,5 +1,7 @@
 """Attacks on a cluster that is at work, by holders of valid secrets; others' tables notice nothing.
 
+On a cluster with hosts one of the holders is a process of the cluster: a host that was taken over.
+
 A round counts its attacks. It raises InvariantError with the seed when a process ended, failed with an undeclared
 error, took more memory than its budget, or a tablet of others has a problem. The caller checks the rows of others'
 tables.
@@ -10,14 +12,16 @@ from __future__ import annotations
 import itertools
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
 
+from bookkeeper.client import Mutation
 from bookkeeper.clock import SystemClock
-from bookkeeper.errors import BookkeeperError, CorruptionError
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.errors import BookkeeperError, CorruptionError, UnavailableError
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.channel import Channel
 from bookkeeper.rpc.contract.faults import INTERNAL_CODE
@@ -25,12 +29,14 @@ from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.frames.budget import limits_of
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec, read_start
 from bookkeeper.rpc.frames.wire import Buffers
-from bookkeeper.rpc.trust.rights import CLIENT_METHODS, PEER_METHODS
-from bookkeeper.security.access import Credentials
+from bookkeeper.rpc.rpc_pool import RpcPool
+from bookkeeper.rpc.trust.rights import CLIENT_METHODS, PEER_METHODS, PROCESS_METHODS
+from bookkeeper.security.access import Credentials, process_credentials
 from bookkeeper.security.secret import Secret
 from bookkeeper.security.secret_store import SecretStore
 from tests.soak.faults import InvariantError
 from tests.soak.fuzz import FUZZ_INSTANCE, FUZZ_TABLES, Attack, Attacker, Names
+from tests.soak.fuzz_inside import Inside
 from tests.soak.trace import Trace
 from tests.support.cluster import Cluster
 from tests.support.workloads_pair import Pair
@@ -41,6 +47,7 @@ ANSWER_MS = 30_000
 ATTACKS = 1_500
 """On each cluster of a pair."""
 AFTERWARDS = 5
+SERVED_S = 60.0
 SLACK_BYTES = 160 << 20
 """Memory of memtables, caches and the allocator of a busy process, beside the counted memory."""
 
@@ -86,7 +93,7 @@ def run_fuzz(cluster: Cluster, seed: int, count: int, trace: Trace, others: froz
     """Send so many attacks. ``others``: names of clusters and instances that are not the attacker's. Raises
     InvariantError.
     """
-    names = learn_names(cluster, others)
+    names = with_inside(cluster, learn_names(cluster, others))
     answers: Counter[str] = Counter()
     with watched(cluster, names), ExitStack() as closes:
         half_sent: deque[Line] = deque()
@@ -122,10 +129,13 @@ def run_fuzz_round(pair: Pair, seed: int, trace: Trace) -> None:
 def learn_names(cluster: Cluster, others: frozenset[str]) -> Names:
     """The attacker's tables, made when they are missing, and the tables of others."""
     client = cluster.client
+    properties = {"table.replicas": "2"} if has_hosts(cluster) else None
     there = {table.name: table.table_id for table in client.tables.list()}
     for name in FUZZ_TABLES:
         if name not in there:
-            there[name] = client.tables.create(name, [b"m"]).table_id
+            there[name] = client.tables.create(name, [b"m"], properties=properties).table_id
+            with client.writer(name) as writer:
+                writer.add(Mutation(b"a").put(b"f", b"q", b"v"))
     own_ids = [there[name] for name in FUZZ_TABLES]
     strange = {name: table_id for name, table_id in there.items() if name not in FUZZ_TABLES}
     extents = {i: [found.extent for found in client.tables.locate(i)] for i in (*own_ids, *strange.values())}
@@ -137,11 +147,45 @@ def learn_names(cluster: Cluster, others: frozenset[str]) -> Names:
     )
 
 
+def has_hosts(cluster: Cluster) -> bool:
+    """Whether the cluster has several hosts, and so tables with replicas."""
+    return cluster.settings.standalone.hosts > 1
+
+
+def with_inside(cluster: Cluster, names: Names) -> Names:
+    """The names with what a process of the cluster knows, on a cluster with hosts. Names of hosts and of logs there are
+    others'.
+    """
+    if not has_hosts(cluster):
+        return names
+    settings, own = cluster.settings, cluster.settings.instance
+    for table in cluster.client.tables.list():
+        cluster.client.tables.flush(table.name)  # so that hosts have files
+    coordination = open_coordination(settings)
+    hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "tserver")
+    with closing(coordination), closing(RpcPool(hello, settings.rpc, None, process_credentials(settings))) as pool:
+        leader = coordination.leader()
+        hosts = {info.host.name: info for info in coordination.sessions("tserver") if info.alive and info.host}
+        tservers = {name: pool.tserver(info.address) for name, info in hosts.items()}
+        disks = {name: info.host.incarnation for name, info in hosts.items() if info.host}
+        held = [one for tserver in tservers.values() for one in tserver.replicas("", True).replicas]
+        logs = [log for name, tserver in tservers.items() for log in tserver.list_logs(disks[name], "wal/", "")]
+    inside = Inside(disks, held, logs, 1 if leader is None else leader.epoch)
+    return replace(names, others=names.others | {*disks, *logs}, inside=inside)
+
+
 def holders_of(cluster: Cluster, seed: int, names: Names) -> list[Holder]:
-    """A client and a peer."""
+    """A client, a peer, and on a cluster with hosts a process of it."""
     store, own = SecretStore(cluster.directory), cluster.settings.instance
+    process = Holder(
+        "a process",
+        store.own("cluster"),
+        Hello(PROTOCOL_VERSION, own.instance_id, own.name, "tserver"),
+        iter(Attacker(f"{seed}:process", names, PROCESS_METHODS, may_harm=True)),
+    )
     peer = store.make_for_peer("fuzz", own.name, own.instance_id, FUZZ_INSTANCE, FUZZ_TABLES).secret
     return [
+        *([process] if names.inside is not None else ()),
         Holder(
             "a client",
             store.own("client"),
@@ -209,9 +253,9 @@ def stream_of(attack: Attack) -> StreamKey:
 
 def addresses_of(cluster: Cluster) -> Mapping[str, Sequence[str]]:
     """The addresses of each service."""
-    tables = cluster.client.tables
-    found = {place.address for table in tables.list() for place in tables.locate(table.table_id)}
-    return {"Master": [cluster.quorum], "TServer": sorted(address for address in found if address is not None)}
+    with closing(open_coordination(cluster.settings)) as coordination:
+        found = {info.address for info in coordination.sessions("tserver") if info.alive}
+    return {"Master": [cluster.quorum], "TServer": sorted(found)}
 
 
 def _close_all(holders: list[Holder], half_sent: deque[Line]) -> None:
@@ -227,15 +271,28 @@ def watched(cluster: Cluster, names: Names) -> Iterator[None]:
     """At the end all processes are those of the beginning, within their memory, and others' tablets have no problem."""
     before = memory_of(cluster)
     yield
-    tablets = {
-        found.extent: "no tserver serves it" if found.address is None else found.problem or found.warning or ""
-        for table_id in {extent.table_id for extent in names.other_extents}
-        for found in cluster.client.tables.locate(table_id)
-    }
     most = limits_of(cluster.settings.rpc).process_bytes + SLACK_BYTES
-    problems = [*process_problems(before, memory_of(cluster), most), *(f"{e}: {p}" for e, p in tablets.items() if p)]
-    if problems:
-        raise InvariantError("; ".join(problems))
+    problems = process_problems(before, memory_of(cluster), most)
+    tablets = tablet_problems(cluster, names)
+    if names.inside is not None:  # a process may stop serving any tablet, and the master lets it be served again
+        with suppress(UnavailableError):
+            cluster.wait_until(lambda: not tablet_problems(cluster, names), "tablets without problems", SERVED_S)
+        tablets = tablet_problems(cluster, names)
+    if problems or tablets:
+        raise InvariantError("; ".join([*problems, *tablets]))
+
+
+def tablet_problems(cluster: Cluster, names: Names) -> list[str]:
+    """Why others' tablets are not served as they should be."""
+    found = [
+        place
+        for table_id in sorted({extent.table_id for extent in names.other_extents})
+        for place in cluster.client.tables.locate(table_id)
+    ]
+    reasons = {
+        one.extent: "no tserver serves it" if one.address is None else one.problem or one.warning for one in found
+    }
+    return [f"{extent}: {reason}" for extent, reason in reasons.items() if reason]
 
 
 def process_problems(
@@ -253,7 +310,9 @@ def process_problems(
 
 def memory_of(cluster: Cluster) -> Mapping[tuple[str, int], int]:
     """The largest size that each process has had, by role and pid."""
-    roles = ["master", *(f"tserver{n}" for n in range(1, cluster.settings.standalone.tservers + 1))]
+    own = range(1, cluster.settings.standalone.tservers + 1)
+    others = range(2, cluster.settings.standalone.hosts + 1)
+    roles = ["master", *(f"tserver{n}" for n in own), *(f"host{n}.tserver1" for n in others)]
     return {(role, pid): _peak_bytes(pid) for role in roles for pid in [cluster.pid(role)] if psutil.pid_exists(pid)}
 
 

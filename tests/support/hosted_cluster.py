@@ -186,9 +186,21 @@ class HostedCluster:
             supervisor.resume()
         self.wait_live(set(HOSTS))
 
+    @contextmanager
+    def halted(self, *hosts: str) -> Iterator[None]:
+        """Tservers of hosts stand still while the block runs, which takes less than their lease, and then go on."""
+        victims = [self.process(host) for host in hosts]
+        try:
+            for victim in victims:
+                self._suspend(victim)
+            yield
+        finally:
+            for victim in victims:
+                victim.resume()
+
     def _suspend(self, victim: psutil.Process) -> None:
-        """Stop a process that has no lock of a store: with one it would stop the cluster, until its supervisor, which
-        stands still here, kills it.
+        """Stop a process that has no lock of a store: with one it would stop the cluster, until its supervisor kills
+        it.
         """
         settings = self.cluster.settings
         stores = (settings.directory / "metadata.db", settings.coordination_dir / "coordination.db")

@@ -16,6 +16,16 @@ LOG_HOME_FAULTS: dict[str, Fault] = {
         lambda incarnation, own: True,  # noqa: ARG005
         "P10: a replaced disk passes for the one with the logs",
     ),
+    "living-logs-are-sealed": Fault(
+        served_logs.is_written_here,
+        lambda name, session_id: False,  # noqa: ARG005
+        "R15: a log that is being written is sealed, and acknowledged records are lost",
+    ),
+    "unmarked-logs-go": Fault(
+        served_logs.needed,
+        lambda logs, marked: [],  # noqa: ARG005
+        "R17: a log that a tablet needs is deleted",
+    ),
     "homes-are-guessed": Fault(
         home_books.is_final,
         lambda home, had_shared_logs: True,  # noqa: ARG005

@@ -707,8 +707,8 @@ service TServer extends Node {
   // logs on this host's disk, of its present tserver and of earlier ones; refused when the disk has another incarnation
   LogPart read_log(1: string incarnation, 2: string name, 3: i64 position, 4: i64 length) throws (1: Fault fault)   // or a file beside a log; length 0 asks for the size
   list<string> list_logs(1: string incarnation, 2: string prefix, 3: string after) throws (1: Fault fault)   // names that begin so, in order, behind a name; empty = no more
-  LogSeal seal_log(1: string incarnation, 2: string name, 3: bool is_used, 4: i64 durable_offset) throws (1: Fault fault)   // fences and seals the log of a dead session; idempotent
-  void drop_logs(1: string incarnation, 2: list<string> names) throws (1: Fault fault)   // idempotent
+  LogSeal seal_log(1: string incarnation, 2: string name, 3: bool is_used, 4: i64 durable_offset) throws (1: Fault fault)   // fences and seals the log of a dead session; refused for the session that runs there; idempotent
+  void drop_logs(1: string incarnation, 2: list<string> names) throws (1: Fault fault)   // at most 1,000; refused unless the books have a ~del_ row for each log; idempotent
 
   // other clusters
   string open_stream(1: StreamKey stream) throws (1: Fault fault)                  // session token, expires when idle

@@ -13,6 +13,9 @@ LOG_CONTENT_BYTES_MAX = 1 << 20
 LOG_NAMES_MAX = 10_000
 """Most names in one answer to ``list_logs``."""
 
+LOG_DROPS_MAX = 1_000
+"""Most names in one call of ``drop_logs``."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogPart:

@@ -21,7 +21,7 @@ _PLAIN = re.compile(rf"(?:{_PART}/)*{_PART}")
 LOGS = "wal/"
 """Names of logs begin so, and then have their session."""
 
-_NUMBERED = re.compile(r"wal/([^/]+)/[0-9]{6,12}\.wal(?:\.[^/]*)?")
+_NUMBERED = re.compile(r"(wal/([^/]+)/[0-9]{6,12}\.wal)(?:\.[^/]*)?")
 
 LOG_SUFFIX = ".wal"
 """Names of logs end so."""
@@ -41,6 +41,12 @@ def session_of_numbered(name: str) -> str | None:
     """The session that a numbered log belongs to, also for the name of a file beside the log; None for any other name.
     The logs of imports and relay logs have no numbers.
     """
+    match = _NUMBERED.fullmatch(name)
+    return None if match is None else match[2]
+
+
+def numbered_log(name: str) -> str | None:
+    """The numbered log that has this name, or that a file of this name lies beside; None for any other name."""
     match = _NUMBERED.fullmatch(name)
     return None if match is None else match[1]
 

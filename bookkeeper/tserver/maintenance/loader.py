@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, NoSpaceError, NotLeaderError
@@ -38,6 +39,23 @@ wait so long together: when all hosts end at once, none of them can name a state
 """
 
 
+@dataclass(slots=True)
+class _Orders:
+    """The orders for one tablet that run or wait, whichever tablet a caller names. Used under the loader's lock."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    _count: int = 0
+
+    def enter(self) -> None:
+        """One more order."""
+        self._count += 1
+
+    def leave(self) -> bool:
+        """One less; returns whether it was the last one."""
+        self._count -= 1
+        return self._count == 0
+
+
 class Loader:
     """Executes assignments, one at a time for each tablet."""
 
@@ -59,7 +77,7 @@ class Loader:
         self._led = led
         self._clock = clock
         self._lock = threading.Lock()
-        self._busy: dict[bytes, threading.Lock] = {}
+        self._busy: dict[bytes, _Orders] = {}
         self._epoch = 0
 
     # ---- orders
@@ -104,7 +122,7 @@ class Loader:
     def settle(self) -> None:
         """Wait until each load and unload that runs now has ended or failed."""
         with self._lock:
-            busy = list(self._busy.values())
+            busy = [orders.lock for orders in self._busy.values()]
         for lock in busy:
             with lock:
                 pass
@@ -176,9 +194,15 @@ class Loader:
         """Orders for one tablet wait for each other."""
         row = keys.tablet_row(extent.table_id, extent.end_row)
         with self._lock:
-            lock = self._busy.setdefault(row, threading.Lock())
-        with lock:
-            yield row
+            orders = self._busy.setdefault(row, _Orders())
+            orders.enter()
+        try:
+            with orders.lock:
+                yield row
+        finally:
+            with self._lock:
+                if orders.leave():
+                    del self._busy[row]
 
 
 def is_deposed(epoch: int, latest: int) -> bool:

@@ -1,4 +1,4 @@
-"""The facts of the books about a tablet's replicas, read and parsed."""
+"""The facts of the books about a tablet's replicas and about unneeded logs, read and parsed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NamedState:
 
 
 class ReplicaBooks:
-    """Reads rows of tablets. Thread-safe."""
+    """Reads rows of tablets, and marks of the collector. Thread-safe."""
 
     def __init__(self, metadata: MetadataTable) -> None:
         self._metadata = metadata
@@ -75,6 +75,12 @@ class ReplicaBooks:
         start = keys.hold_row(f"{TABLES}{table_id}/")
         rows = self._metadata.scan(start, prefix_stop(start), keys.HOLD_FAMILIES)
         return frozenset(keys.parse_hold_row(row.key) for row in rows)
+
+    def marked(self, files: Collection[str]) -> frozenset[str]:
+        """The files among these ones that the collector has marked: nothing needs them (R17). Raises TransientError."""
+        by_key = {keys.del_row(file): file for file in files}
+        rows = chosen_rows(self._metadata, by_key, ("del",))
+        return frozenset(by_key[key] for key, row in rows.items() if keys.DEL in row.cells)
 
 
 def parse_replica_row(row: Row) -> ReplicaRow | None:

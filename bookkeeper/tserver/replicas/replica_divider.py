@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from bookkeeper.errors import unavailable
+from bookkeeper.errors import InvalidInputError, unavailable
 from bookkeeper.model import Extent
 from bookkeeper.replicas.values import Segment, term_of
 from bookkeeper.storage.replicas import HeldFile, ReplicaKey
@@ -21,6 +21,9 @@ from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_books import NamedState
 
 LOG = logging.getLogger(__name__)
+
+CHILDREN_MAX = 10_001
+"""Most tablets in one order: a split at 10,000 rows, the most of one command, makes so many of one tablet."""
 
 ReadNamed = Callable[[Extent], NamedState | None]
 """Reads the named state of a tablet with its row."""
@@ -57,8 +60,10 @@ class ReplicaDivider:
     def divide(self, source: str, children: Sequence[Extent]) -> list[Extent]:
         """Make the replicas of children of the tablet in the directory ``source``, and of those that the children's
         rows name as their parts. Returns those of which this host has each file of the named state. Raises
-        CorruptionError for a damaged replica, TransientError.
+        InvalidInputError for too many children, CorruptionError for a damaged replica, TransientError.
         """
+        if len(children) > CHILDREN_MAX:
+            raise InvalidInputError(f"{len(children)} tablets after a split: at most {CHILDREN_MAX} in one call")
         return [extent for extent in children if self._divide(source, extent)]
 
     def _divide(self, source: str, extent: Extent) -> bool:

@@ -2,8 +2,10 @@
 becomes 1.
 
 The order comes from the master while no process serves the tablet, after the books name its state, and may come again.
-A host believes the books alone: that the row names its disk, and which files the named state lists. Each copied file
-is durable and in the manifest before the next one begins, so an order that is repeated goes on.
+A host believes the books alone: that the row names its disk, and which files the named state lists. An order says
+where each file lies on the Volume: in its table, or where files from elsewhere came in, with the same last part of the
+name. So no other file of the Volume gets its name. Each copied file is durable and in the manifest before the next one
+begins, so an order that is repeated goes on.
 """
 
 from __future__ import annotations
@@ -13,16 +15,21 @@ import logging
 import threading
 from collections.abc import Mapping
 
-from bookkeeper.errors import CorruptionError, UnavailableError, unavailable
+from bookkeeper.bulk import INCOMING
+from bookkeeper.errors import CorruptionError, InvalidInputError, UnavailableError, unavailable
 from bookkeeper.model import Extent
 from bookkeeper.storage.replicas import HeldFile, copy_durable
 from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.names import TABLES, check_name
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_books import NamedState
 from bookkeeper.tserver.replicas.replica_divider import ReadNamed, first_state
 
 LOG = logging.getLogger(__name__)
+
+TAKEN_MAX = 65_536
+"""Most files in one order: more than a whole import has."""
 
 
 class ReplicaStores:
@@ -36,8 +43,13 @@ class ReplicaStores:
 
     def take(self, extent: Extent, files: Mapping[str, str]) -> bool:
         """Copy the files of the named state from the Volume; ``files``: each file's name here to its name there.
-        Returns whether this host has all of them. Raises CorruptionError for a damaged replica, UnavailableError.
+        Returns whether this host has all of them. Raises InvalidInputError for too many files and for another file of
+        the Volume, CorruptionError for a damaged replica, UnavailableError.
         """
+        if len(files) > TAKEN_MAX:
+            raise InvalidInputError(f"{len(files)} files of tablet {extent} to take: at most {TAKEN_MAX} in one call")
+        for name, source in files.items():
+            check_source(extent.table_id, name, source)
         with self._lock:
             named, held = self._own(extent)
             if named is None or held is None:
@@ -99,3 +111,12 @@ class ReplicaStores:
             return None, None
         row = named.row
         return named, self._replicas.open(row.key, extent, own.placement.id, own.stage, row.targets_of(host.name))
+
+
+def check_source(table_id: str, name: str, source: str) -> None:
+    """Raise InvalidInputError unless a file of the Volume may be the one that has this name on a host: the last part of
+    a name is unique in its table. Otherwise a caller could make a host take, and then send, any file of the cluster.
+    """
+    places = (f"{TABLES}{table_id}/", f"{INCOMING}/")
+    if not check_name(source).startswith(places) or source.rpartition("/")[2] != name.rpartition("/")[2]:
+        raise InvalidInputError(f"{source!r} is not the file {name!r} of table {table_id}: name the same file")

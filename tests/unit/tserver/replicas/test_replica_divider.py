@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.errors import UnavailableError
+from bookkeeper.errors import InvalidInputError, UnavailableError
+from bookkeeper.master.operations.table_lifecycle import SPLITS_MAX
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Extent
@@ -18,7 +19,8 @@ from bookkeeper.replicas.values import Placement, Stage, state_id
 from bookkeeper.storage.replicas import ReplicaKey, held_file
 from bookkeeper.tserver.replicas.offer_checks import ReplicaRow, RowReplica
 from bookkeeper.tserver.replicas.replica_books import NamedState
-from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
+from bookkeeper.tserver.replicas.replica_divider import CHILDREN_MAX, ReplicaDivider
+from tests.support.must_raise import must_raise
 from tests.support.replica_disks import EXTENT, KEY, Disk, PowerLostError, disk
 
 LOW, HIGH = replace(EXTENT, end_row=b"m"), replace(EXTENT, prev_row=b"m")
@@ -198,3 +200,13 @@ def test_only_what_the_books_name_on_this_disk_is_made(change: Callable[[Books],
     change(books)
     assert LOW not in divide(found, books)
     assert found.replicas.find(CHILD) is None
+
+
+def test_an_order_has_as_many_tablets_as_one_split_makes_at_most(tmp_path: Path) -> None:
+    assert CHILDREN_MAX == SPLITS_MAX + 1
+    found = host(tmp_path)
+    divider = ReplicaDivider(found.replicas, Books(found.store.identity.incarnation, rows={}).named)
+    many = [LOW] * CHILDREN_MAX
+    assert divider.divide(KEY.directory, many) == []
+    with must_raise(InvalidInputError, "an order of any length is read", match="at most 10001 in one call"):
+        divider.divide(KEY.directory, [*many, HIGH])

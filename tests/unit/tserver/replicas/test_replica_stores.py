@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.errors import CorruptionError, UnavailableError
+from bookkeeper.errors import CorruptionError, InvalidInputError, UnavailableError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Extent
 from bookkeeper.replicas.values import Placement, Stage
 from bookkeeper.storage.volume.local_volume import LocalVolume
+from bookkeeper.tserver.replicas import replica_stores
 from bookkeeper.tserver.replicas.offer_checks import ReplicaRow, RowReplica
 from bookkeeper.tserver.replicas.replica_books import NamedState
 from bookkeeper.tserver.replicas.replica_stores import ReplicaStores
+from tests.support.must_raise import must_raise
 from tests.support.replica_disks import EXTENT, KEY, Disk, PowerLostError, disk
 
 NAMES = (KEY.prefix + "1-a.parquet", KEY.prefix + "2-b.parquet")
@@ -143,3 +145,40 @@ def test_a_file_that_is_damaged_on_the_host_is_not_published(tmp_path: Path) -> 
     with pytest.raises(CorruptionError, match=r"2-b\.parquet on this host has not the bytes that it got"):
         made.stores.publish(EXTENT)
     assert NAMES[1] not in content_of(made.volume)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "secrets/2-b.parquet",
+        "tables/4b/t-0000/2-b.parquet",
+        "tables/3a/t-0000/1-a.parquet",
+        "tables/3a/../../secrets/2-b.parquet",
+        "/tables/3a/2-b.parquet",
+        "tables/3a/\0/2-b.parquet",
+    ],
+)
+def test_no_other_file_of_the_volume_gets_the_name_of_a_file(source: str, tmp_path: Path) -> None:
+    made = site(tmp_path)
+    secret = tmp_path / "volume" / "secrets"
+    secret.mkdir()
+    (secret / "2-b.parquet").write_bytes(b"secret")
+    with must_raise(InvalidInputError, f"a host takes {source!r}, and sends it to each holder of the secret"):
+        made.stores.take(EXTENT, {**THERE, NAMES[1]: source})
+    assert made.held() == {}
+
+
+def test_a_file_of_another_cluster_is_taken_from_where_it_came_in(tmp_path: Path) -> None:
+    made = site(tmp_path)
+    there = "tables/_incoming/tserver-1-0a/2-b.parquet"
+    made.volume.create(there, [CONTENT[NAMES[1]]]).close()
+    assert made.stores.take(EXTENT, {**THERE, NAMES[1]: there})
+    assert made.held() == CONTENT
+
+
+def test_an_order_to_take_files_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = site(tmp_path)
+    monkeypatch.setattr(replica_stores, "TAKEN_MAX", len(THERE))
+    with must_raise(InvalidInputError, "an order of any length is read", match="3 files .* at most 2 in one call"):
+        made.stores.take(EXTENT, {**THERE, KEY.prefix + "3-c.parquet": KEY.prefix + "3-c.parquet"})
+    assert made.stores.take(EXTENT, THERE)

@@ -1,0 +1,212 @@
+"""Facts and calls of a hostile process of the cluster: a host that was taken over has the cluster's own secret.
+
+Arrives: what such a process can ask other processes for. Leaves: calls that are right but for what an
+:class:`~tests.soak.fuzz.Attacker` changes in them, names with hostile ends, and a decision about calls that the product
+does not claim to withstand (docs/design/trust.md). Pure.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bookkeeper.rpc.contract.messages import TabletAssignment
+from bookkeeper.rpc.contract.replica_messages import (
+    FileRequest,
+    HeldReplicaInfo,
+    ReplicaFile,
+    ReplicaPlacement,
+    SegmentOffer,
+    SegmentRecord,
+    SegmentTransit,
+    StateConfirmation,
+)
+from bookkeeper.storage.volume.names import tablet_directory
+
+LONG = 1_500
+"""Elements of a very long list."""
+
+CHECKED = frozenset(
+    {
+        "tablets",
+        "flush_tablet",
+        "compact_tablet",
+        "split_point",
+        "confirm_config",
+        "wal_positions",
+        "work_reports",
+        "replicas",
+        "tablet_replica",
+        "divide_replica",
+        "read_replica",
+        "take_replica",
+        "publish_replica",
+        "segment_transit",
+        "replica_content",
+        "read_log",
+        "list_logs",
+        "seal_log",
+        "drop_logs",
+        "nudge",
+    }
+)
+"""Calls that lose nothing with any arguments: a process checks them, or they only ask."""
+
+SUFFIXES = ("/..", "/../../secrets/cluster.secret", "\x00", "/", ".seal", "x" * 300, "/x" * 600, "\n", "ü")
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What the processes of a cluster say to one of them. ``disks``: the incarnation of each host; ``held``: the
+    replicas of all hosts; ``epoch``: of the present master.
+    """
+
+    disks: Mapping[str, str]
+    held: Sequence[HeldReplicaInfo]
+    logs: Sequence[str]
+    epoch: int
+
+
+def words_of(inside: Inside, name: str) -> list[str]:
+    """Existing names for a field of this name; [] = it is none of the fields that only processes know."""
+    tablets = inside.held
+    found: Mapping[str, list[str]] = {
+        "incarnation": [*inside.disks.values()],
+        "host": [*inside.disks],
+        "leader": [*inside.disks],
+        "placement": [one.placement.placement for one in tablets],
+        "directory": [one.directory for one in tablets],
+        "source": [one.directory for one in tablets],
+        "table_id": [one.extent.table_id for one in tablets],
+        "prefix": ["wal/", "wal", "w", "", *(name.rpartition("/")[0] + "/" for name in inside.logs)],
+        "after": ["", *inside.logs],
+        "session_id": [log.split("/")[1] for log in inside.logs],
+    }
+    files = [*inside.logs, *(file for one in tablets for file in files_of(one))]
+    return files if name in ("name", "names", "file", "files", "retained") else found.get(name, [])
+
+
+def hostile_end(rng: random.Random, word: str) -> str:
+    """The name, with an end that leads elsewhere or is none."""
+    return word + rng.choice(SUFFIXES)
+
+
+def numbers_of(inside: Inside, name: str) -> list[int]:
+    """Numbers near those in force for a field of this name."""
+    terms = [one.term for one in inside.held]
+    states = [one.root for one in inside.held if one.root is not None]
+    if name == "epoch":
+        return [inside.epoch]
+    if name == "term":
+        return [*terms, *(term + 1 for term in terms)]
+    return [*states, *(state + 1 for state in states)] if name in ("segment_id", "state_id", "base", "included") else []
+
+
+def files_of(held: HeldReplicaInfo) -> tuple[str, ...]:
+    """The files of all states that a host knows."""
+    return tuple(file for one in held.segments for file in (*one.segment.retained, *one.segment.files))
+
+
+def right_call(rng: random.Random, method: str, inside: Inside) -> tuple[Any, ...] | None:
+    """Arguments as another process of the cluster would have them; None for other methods."""
+    if method in _OF_LOGS and inside.logs:
+        return _OF_LOGS[method](rng, rng.choice([*inside.disks.values()]), rng.choice(inside.logs))
+    if method in _OF_REPLICAS and inside.held:
+        held = rng.choice(inside.held)
+        file = rng.choice(files_of(held) or (tablet_directory(held.extent.table_id, held.directory) + "/x.parquet",))
+        return _OF_REPLICAS[method](rng, held, file, inside)
+    return None
+
+
+_OF_LOGS: Mapping[str, Callable[[random.Random, str, str], tuple[Any, ...]]] = {
+    "read_log": lambda rng, disk, log: (disk, log, rng.choice((0, 1, 1 << 40)), rng.choice((0, 100, 1 << 20))),
+    "list_logs": lambda _rng, disk, log: (disk, log.rpartition("/")[0] + "/", ""),
+    "seal_log": lambda rng, disk, log: (disk, log, rng.random() < 0.5, rng.choice((0, 5))),
+    "drop_logs": lambda rng, disk, log: (disk, (log, log + ".seal") * rng.choice((1, 1, 1, LONG))),
+}
+
+
+def _sender(rng: random.Random, held: HeldReplicaInfo, inside: Inside) -> ReplicaPlacement:
+    """A replica of the same tablet, if there is another one."""
+    same = [one.placement for one in inside.held if one.directory == held.directory and one is not held]
+    return rng.choice(same or [held.placement])
+
+
+def _offer(rng: random.Random, held: HeldReplicaInfo, file: str, inside: Inside) -> tuple[Any, ...]:
+    """An offer that is right but for its term or a placement."""
+    state = (held.root or held.term << 32) + 1
+    files = (file, *(one for one in files_of(held) if one != file))[:3]
+    record = SegmentRecord(state, held.root, rng.random() < 0.5, (), files[:1], files[1:], ())
+    offered = tuple(ReplicaFile(name, 100, 7, b'{"records":1}') for name in files)
+    sender, receiver, term = _sender(rng, held, inside), held.placement, held.term
+    wrong = rng.choice(("term", "sender", "receiver", "disk"))
+    if wrong == "term":
+        term -= rng.choice((1, 2))
+    elif wrong == "sender":
+        sender = replace(sender, placement=f"{sender.placement}-x")
+    elif wrong == "receiver":
+        receiver = replace(receiver, placement=sender.placement)
+    else:
+        sender = replace(sender, incarnation=receiver.incarnation)
+    offer = SegmentOffer(held.extent, held.directory, term, sender.host, sender, receiver, record, offered, b"{}", 1)
+    return (offer,)
+
+
+_OF_REPLICAS: Mapping[str, Callable[[random.Random, HeldReplicaInfo, str, Inside], tuple[Any, ...]]] = {
+    "load_tablet": lambda _rng, held, _file, inside: (TabletAssignment(held.extent, held.directory, inside.epoch),),
+    "unload_tablet": lambda _rng, held, _file, inside: (held.extent, inside.epoch, False),
+    "replicas": lambda rng, held, _file, _inside: (held.extent.table_id, rng.random() < 0.5),
+    "tablet_replica": lambda _rng, held, _file, _inside: (held.extent.table_id, held.directory),
+    "divide_replica": lambda rng, held, _file, _inside: (held.directory, (held.extent,) * rng.choice((1, 2, 2, LONG))),
+    "read_replica": lambda _rng, held, file, _inside: (held.extent.table_id, held.directory, file, 0),
+    "take_replica": lambda rng, held, file, _inside: (
+        held.extent,
+        {f"{file}{number or ''}": file for number in range(rng.choice((1, 1, 1, LONG)))},
+    ),
+    "publish_replica": lambda _rng, held, _file, _inside: (held.extent,),
+    "segment_offer": _offer,
+    "segment_transit": lambda rng, held, file, inside: (
+        SegmentTransit(
+            held.extent.table_id,
+            held.directory,
+            _sender(rng, held, inside),
+            held.placement,
+            (held.root or 0) + rng.choice((0, 1)),
+            file,
+            0,
+            b"PAR1" * rng.choice((1, 100_000)),
+        ),
+    ),
+    "replica_content": lambda rng, held, file, inside: (
+        FileRequest(held.extent.table_id, held.directory, _sender(rng, held, inside), file, 100, 7, 0),
+    ),
+    "confirm_states": lambda rng, held, _file, _inside: (
+        held.leader or "",
+        (_confirmation(held),) * rng.choice((1, 2, LONG)),
+    ),
+}
+
+
+def _confirmation(held: HeldReplicaInfo) -> StateConfirmation:
+    table_id = held.extent.table_id
+    return StateConfirmation(table_id, held.directory, held.placement, held.term, held.root or 0, 1)
+
+
+def poses(method: str, arguments: Sequence[Any], inside: Inside) -> bool:
+    """Whether a process that makes this call poses as the master or as a tablet's leader, and is believed."""
+    if method == "load_tablet":
+        return bool(arguments[0].epoch > inside.epoch)
+    if method == "unload_tablet":
+        return bool(arguments[1] > inside.epoch or arguments[2])
+    placements = {one.placement for one in inside.held}
+    if method == "segment_offer":
+        offer = arguments[0]
+        newest = min((one.term for one in inside.held if one.directory == offer.directory), default=0)
+        return offer.sender in placements and offer.receiver in placements and offer.term >= newest
+    return any(one.receiver in placements for one in arguments[1])
+
+
+POSING = frozenset({"load_tablet", "unload_tablet", "segment_offer", "confirm_states"})
+"""Calls of the master and of leaders: see :func:`poses`."""
