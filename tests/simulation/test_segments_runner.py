@@ -89,9 +89,10 @@ def test_an_id_that_a_leader_makes_is_no_word_of_the_input() -> None:
     assert len({one["id"] for one in out["replicas"]["a"]["segments"]}) == 4
 
 
-@pytest.mark.parametrize("schedule", [Schedule(5, length=120), FamilySchedule(5)], ids=["tablet", "families"])
+@pytest.mark.parametrize("schedule", [Schedule(8, length=120), FamilySchedule(9)], ids=["tablet", "families"])
 def test_the_runner_plays_a_random_schedule_again(schedule: Schedule | FamilySchedule) -> None:
     schedule.run()
+    assert {"damage", "check", "mend"} <= {step["step"] for step in schedule.steps}
     played = run(json.loads(json.dumps(schedule.as_input())))
     assert played["replicas"] == schedule.play.codec.write(schedule.play.world)
 

@@ -52,16 +52,19 @@ class DiskDeeds(ABC):
         world = self.play.world
         return {file for name in names for file in world.disks.sound(name, world.replicas[name].files)}
 
-    def _leaves_wrong(self, name: str) -> bool:
-        """Whether without a replica others would take wrong bytes for a copy of one of its files, and none is sound."""
-        replicas, others = self.play.world.replicas, self._others(name)
-        held = {file for one in others for file in replicas[one].files}
-        return not held & replicas[name].files <= self._sound(*others)
+    def _known(self, *names: str) -> set[str]:
+        """The files that a leader may take for held: it hears of damage later."""
+        replicas = self.play.world.replicas
+        return {file for name in names for file in replicas[name].files | replicas[name].damaged}
 
-    def _has_sole_wrong(self, name: str) -> bool:
-        """Whether no replica has a sound copy of some file of this one."""
-        replica = self.play.world.replicas[name]
-        return not replica.files | replica.damaged <= self._sound(name, *self._others(name))
+    def _leaves_wrong(self, name: str) -> bool:
+        """Whether without a replica some of its files would have copies on others, of which none is sound."""
+        others = self._others(name)
+        return not self._known(*others) & self._known(name) <= self._sound(*others)
+
+    def _has_wrong(self, name: str) -> bool:
+        """Whether some file of a replica has wrong bytes: it may be the only one with the tail of a log."""
+        return self._sound(name) != self._known(name)
 
     # ---- deeds
 
@@ -71,8 +74,7 @@ class DiskDeeds(ABC):
         if not files or books.given_up or books.is_gone:
             return
         file, others = self.rng.choice(files), self._others(name)
-        is_alone = not any(file in world.replicas[one].files for one in others)
-        is_free = is_alone and file not in self._named_files(world.tablets[name])
+        is_free = file not in self._known(*others) | self._named_files(world.tablets[name])
         if is_free or file in self._sound(*others):
             self.do("damage", replica=name, file=write_file(self.play.codec.ids, file))
 

@@ -292,7 +292,7 @@ class FamilySchedule(DiskDeeds):
         if log is None or log.writer not in self._names:
             return
         running = [name for name in self._running(tablet) if name != log.writer]
-        if running and not self._has_sole_wrong(log.writer):
+        if running and not self._has_wrong(log.writer):
             self.do("elect", leader=self.rng.choice(running), give_up=True)
 
     def _do_stop(self) -> None:

@@ -209,7 +209,7 @@ class Schedule(DiskDeeds):
         books = self.play.world.books["t"]
         log = books.logs.get(books.term)
         running = [name for name in self._running() if log is not None and name != log.writer]
-        if running and log is not None and log.writer in self._names and not self._has_sole_wrong(log.writer):
+        if running and log is not None and log.writer in self._names and not self._has_wrong(log.writer):
             self.do("elect", leader=self.rng.choice(running), give_up=True)
 
     def _do_stop(self) -> None:
