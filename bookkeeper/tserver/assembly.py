@@ -111,6 +111,11 @@ class SharedStores:
     coordination: Coordination
     metadata: MetadataTable
 
+    @property
+    def logs_are_apart(self) -> bool:
+        """Whether this session makes its logs on a disk that other hosts don't share."""
+        return self.own_logs is not self.volume
+
 
 @dataclass(frozen=True, slots=True)
 class Environment:
@@ -240,7 +245,11 @@ def _tablets(
         pace_of,
     )
     leading = _leading(env, writing, led, books, senders)
-    return TabletParts(registry, loader, flusher, compactor, sorter, leading, resolve)
+
+    def log_is_full() -> bool:
+        return env.stores.logs_are_apart and path.is_full
+
+    return TabletParts(registry, loader, flusher, compactor, sorter, leading, resolve, log_is_full)
 
 
 def _leading(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bookkeeper.coordination.coordination_protocol import Session
@@ -114,12 +114,16 @@ class TabletParts:
     leading: LeadingParts
     resolve: Resolve
     """Deals with damaged segments on this host."""
+    log_is_full: Callable[[], bool]
+    """Whether writes are refused for lack of disk that other hosts don't share."""
 
     def served(self) -> ServedTablets:
         """The tablets served here, with the problems of some of them."""
         tablets = self.registry.all()
         problems = [TabletProblem(t.extent, why) for t in tablets if (why := "; ".join(t.problems))]
-        without_room = [t.extent for t in tablets if t.lacks_room and self.leading.led.find(t) is not None]
+        led = [tablet for tablet in tablets if self.leading.led.find(tablet) is not None]
+        is_full = self.log_is_full()
+        without_room = [tablet.extent for tablet in led if is_full or tablet.lacks_room]
         return ServedTablets(tuple(tablet.extent for tablet in tablets), tuple(problems), tuple(without_room))
 
     def split_point(self, extent: Extent, row_bytes_max: int) -> SplitPoint:

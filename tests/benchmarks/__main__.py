@@ -20,7 +20,7 @@ from rich.table import Table
 from tests.benchmarks.figure import Figure, met
 
 BOOKS = ("master_cycle", "master_memory", "collector_memory", "master_cycle_hbase", "tablets_growth")
-REPLICAS = ("replicas", "replica_joins", "replica_growth")
+REPLICAS = ("replicas", "replica_joins", "replica_splits", "replica_growth")
 MODULES = ("rpc", "wal", "tablet", "ingest", "client", *BOOKS, "drain", "backlog", "lag", *REPLICAS)
 LONG = ("replica_rounds",)
 """Run only when they are named: they take the better part of an hour."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks import replica_growth, replica_joins, replica_rounds
+from tests.benchmarks import replica_growth, replica_joins, replica_rounds, replica_splits
 from tests.benchmarks.figure import met
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -24,6 +24,12 @@ def test_replicated_writes_and_scans_are_measured_beside_those_of_one_replica() 
     assert (writes["size"], quiet["size"]) == (4, 4)
     (reads,) = replica_growth.reads(rows=500, scans=1, readers=2)
     assert reads["value"] > 0
+
+
+def test_a_split_and_a_merge_in_place_send_nothing() -> None:
+    split, merge, *away = replica_splits.measure(rows=64, rounds=1, quiet_s=0.5)
+    assert [(one["value"], met(one)) for one in (split, merge)] == [(0, True)] * 2
+    assert all(one["value"] > 0 for one in away)
 
 
 def test_rounds_of_kills_and_wipes_lose_and_repeat_nothing() -> None:

@@ -242,9 +242,14 @@ class Hosts:
 
 
 @contextmanager
-def hosts(directory: Path, *names: str, settings: ReplicasSettings | None = None) -> Iterator[Hosts]:
+def hosts(
+    directory: Path,
+    *names: str,
+    settings: ReplicasSettings | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> Iterator[Hosts]:
     """A cluster whose hosts of these names run, ``host1`` with the directory of the cluster."""
-    made = Ground(directory / "west")
+    made = Ground(directory / "west", overrides=overrides)
     try:
         world = Hosts(made, directory, settings or ReplicasSettings())
         world.start(*names)

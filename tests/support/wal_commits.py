@@ -67,6 +67,8 @@ class JournalOps(FileOps):
         self.journal = journal
         self._gates: dict[str, threading.Event] = {}
         self.errors: dict[str, OSError] = {}
+        self.freed_by_cut: set[str] = set()
+        """Calls whose errors end when a file is cut."""
         self.write_bytes_max: int | None = None
 
     @contextmanager
@@ -100,6 +102,11 @@ class JournalOps(FileOps):
     def allocate(self, fd: int, position: int, length: int) -> None:
         self._fail("allocate")
         super().allocate(fd, position, length)
+
+    def truncate(self, fd: int, length: int) -> None:
+        super().truncate(fd, length)
+        for name in self.freed_by_cut:
+            self.errors.pop(name, None)
 
     def link(self, source: Path, target: Path) -> None:
         self._fail("link")

@@ -67,7 +67,7 @@ class TabletProblem:
 @dataclass(frozen=True, slots=True)
 class ServedTablets:
     """The tablets that a tserver serves, and the problems of some of them. ``without_room``: tablets with several
-    replicas whose next segment finds no room on the disk of this host.
+    replicas whose next segment or log record finds no room on the disk of this host.
     """
 
     extents: tuple[Extent, ...]

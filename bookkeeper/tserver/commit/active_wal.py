@@ -128,17 +128,26 @@ class ActiveWal:
             self.sync()
         if self.rolls_in_ms() <= 0:
             try:
-                self.roll()
+                self._roll()
             except NoSpaceError as error:
                 _log.warning("%s goes on, though it is due to end: %s", self._wal.name, error)
                 self._roll_from_ns = self._clock.boot_ns() + int(_ROLL_AGAIN_MS * 1e6)
 
     def roll(self) -> Seal | None:
-        """Make the next log, seal this one, go on there; None when it has no blocks. Raises NoSpaceError: then this
-        one goes on.
+        """Make the next log, seal this one, go on there; None when it has no blocks. On a full disk both may take what
+        is reserved for this log: somebody waits for its seal. Raises NoSpaceError: then this one goes on.
         """
         if not self._wal.offset:
             return None
+        try:
+            return self._roll()
+        except NoSpaceError as error:
+            _log.warning("%s gives its reserved disk to its seal and the next log: %s", self._wal.name, error)
+            with self._fatal("the log can't be cut"):
+                self._wal.free_reserved()
+            return self._roll()
+
+    def _roll(self) -> Seal:
         if self._next is None:
             with self._fatal("no new log can be made"):
                 self._next = self._open_wal()

@@ -120,6 +120,11 @@ class GroupCommitter:
         """
         return self._queue.put(submission, begins_group=begins_group)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the last group that needed disk found no room. Any thread."""
+        return self._is_full
+
     def roll(self, timeout_ms: float = 60_000.0) -> Seal | None:
         """Seal the current log and go on with a new one; returns when both are done. None: the log had no blocks.
 

@@ -74,7 +74,7 @@ class FileChecker:
         for held in self._replicas.all():
             for name in sorted(held.replica.files):
                 file = held.manifest.sound.get(name)
-                if file is not None:
+                if file is not None and self._replicas.find(held.manifest.key) is held:  # else it is removed meanwhile
                     yield from self._file(file)
 
     def _file(self, file: HeldFile) -> Iterator[int]:

@@ -37,6 +37,11 @@ class CommitPath:
         """The log that the next group goes to."""
         return self._committer.wal_name
 
+    @property
+    def is_full(self) -> bool:
+        """Whether writes are refused for lack of disk."""
+        return self._committer.is_full
+
     def judge(self, submission: Submission, request: str = "a conditional write") -> object:
         """Commit a submission that reads before it writes: when it is prepared, all earlier submissions are applied."""
         return wait_for(self._committer.submit(submission, begins_group=True), self._timeout_ms, request)

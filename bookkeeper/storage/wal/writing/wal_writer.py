@@ -46,6 +46,9 @@ _NO_PAYLOAD = pa.py_buffer(b"")
 RESERVED_BYTES = 1 << 20
 """Disk is reserved in steps of about this size: small beside a log, and hundreds of groups cost one call."""
 
+ENDING_BYTES = 64 << 10
+"""Disk that stays reserved behind the last block: on a full disk it is enough for a seal and for the next log."""
+
 UNCACHED_BYTES = 1 << 20
 """Memory of the page cache is freed in steps of at least this size."""
 
@@ -127,10 +130,10 @@ class WalWriter:
         return cls(volume, name, appender, complete, len(frame), salt_of(frame), keep_free_bytes)
 
     def reserve(self, length: int) -> None:
-        """Reserve disk for ``length`` more bytes, so that writing them can't fail for lack of space. Raises
-        NoSpaceError, after which the writer is as it was, and UnavailableError.
+        """Reserve disk for ``length`` more bytes, so that writing them can't fail for lack of space, and for the end of
+        the log behind them. Raises NoSpaceError, after which the writer is as it was, and UnavailableError.
         """
-        end = self.position + length
+        end = self.position + length + ENDING_BYTES
         if end <= self._reserved:
             return
         with self._io("extended") as appender:
@@ -234,8 +237,15 @@ class WalWriter:
             raise LeaseLostError(f"{self.name} was sealed by another process at {seal}, its owner wrote up to {own}")
         return own
 
+    def free_reserved(self) -> None:
+        """Free the disk that is reserved behind the last block: a seal and the next log may take it. Raises
+        UnavailableError.
+        """
+        with self._io("cut") as appender:
+            self._free_reserved(appender)
+
     def _free_reserved(self, appender: Appender) -> None:
-        """Free the disk that is reserved behind the last block; every byte of the file stays."""
+        """Every byte of the file stays."""
         if self._reserved > self.position:
             appender.truncate(self.position)
             self._reserved = self.position

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bookkeeper.errors import LeaseLostError, NoSpaceError
 from bookkeeper.storage.wal import BlockHeader, FileHeader, WalWriter, encode_batch, read_blocks, read_seal
 from bookkeeper.storage.wal.blocks.frame import frame_bytes
+from bookkeeper.storage.wal.writing.wal_writer import ENDING_BYTES
 from bookkeeper.tserver.commit.commit_limits import CommitLimits, disk_bytes
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
@@ -115,6 +116,37 @@ def check_roll(directory: Path, call: str) -> None:
 @pytest.mark.parametrize("call", ["writev", "link"])
 def test_a_log_goes_on_when_its_seal_or_the_next_one_finds_no_room(tmp_path: Path, call: str) -> None:
     check_roll(tmp_path, call)
+
+
+@pytest.mark.parametrize("call", ["writev", "link"])
+def test_a_seal_that_somebody_waits_for_takes_the_disk_that_is_reserved(tmp_path: Path, call: str) -> None:
+    with bench(tmp_path) as b:
+        result(b.committer.submit(b.write(b"a")))
+        name = b.committer.wal_name
+        b.ops.errors[call], b.ops.freed_by_cut = FULL, {call}
+        seal = b.committer.roll()
+        assert seal is not None
+        assert seal == read_seal(MACHINE, name)
+        assert not b.deaths
+
+
+def test_a_log_keeps_disk_for_its_end_when_writes_get_no_more(tmp_path: Path) -> None:
+    ops = JournalOps(Journal())
+    writer = WalWriter.create(rooted(ops), name_at(tmp_path / "1.wal"), HEADER)
+    writer.reserve(1)
+    ops.errors["allocate"] = FULL
+    length = 0
+    while True:
+        try:
+            writer.reserve(length + 1024)
+        except NoSpaceError:
+            break
+        length += 1024
+    before = (tmp_path / "1.wal").stat().st_blocks * 512
+    assert before - length >= ENDING_BYTES
+    writer.free_reserved()
+    assert (tmp_path / "1.wal").stat().st_blocks * 512 < ENDING_BYTES
+    writer.abandon()
 
 
 def test_else_a_full_disk_would_end_the_server(tmp_path: Path) -> None:

@@ -81,3 +81,16 @@ def test_a_changed_a_cut_and_a_missing_file_are_suspected(host: Host) -> None:
     missing.unlink()
     host.tick(14)
     assert host.suspected == [f"{KEY.prefix}{number}.parquet" for number in (3, 5, 7)]
+
+
+def test_files_of_a_replica_that_is_removed_meanwhile_are_not_checked(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    host.tick(4)
+    checked = host.checked
+    held = host.disk.replicas.find(KEY)
+    assert held is not None
+    host.disk.replicas.remove(KEY, held.placement)
+    host.tick(20)
+    assert host.checked <= checked + 1, "one of them was being read"
+    assert len(caplog.messages) <= 1
