@@ -15,4 +15,8 @@ Content is opaque. In the order in which a segment passes them:
 * ``placements``: role and targets from a tablet's row, joins; ``progress``;
 * ``splitting``: a replica of a tablet that a split in place has made;
 * ``machine``: ``decide``, the entrance.
+
+The stages LOADING, UNLOAD and UNLOAD_FINAL, targets with a key range, and the rules P6, P7 and P14 belong to the split
+to other hosts, which the schedules of the simulation alone play. A tserver splits in place: its replicas are LIVE or
+JOINING.
 """

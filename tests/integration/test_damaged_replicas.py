@@ -179,6 +179,29 @@ def test_the_quiet_check_finds_damage_that_nobody_reads(tmp_path: Path) -> None:
         wait_until(lambda: world.files("host2", extent).get(name) == content, "host2 finds that it is gone")
 
 
+@pytest.mark.parametrize("next_leader", ["host1", "host2"])
+def test_the_next_term_has_the_rows_of_a_damaged_file_that_only_the_leader_had(world: Hosts, next_leader: str) -> None:
+    extent = filled(world)
+    (first,) = world.files("host1", extent)
+    world.kill("host2")
+    world.kill("host3")
+    assert world.ground.write(world.node("host1"), extent, records([(row, b"2") for row in ROWS])) == ()
+    world.ground.tserver(world.node("host1")).flush_tablet(extent)
+    (name,) = world.files("host1", extent).keys() - {first}
+    (world.settings("host1").replicas_dir / name).write_bytes(b"wrong")
+    assert repair(world, "host1").suspect(name)
+    world.start("host2")
+    with pytest.raises(TransientError, match="another host is asked for it"):
+        values(world, "host1", extent)
+    world.kill("host1")
+    world.start("host1")
+    world.lead(extent, next_leader)
+    assert values(world, next_leader, extent) == dict.fromkeys(ROWS, b"2")
+    world.ground.tserver(world.node(next_leader)).flush_tablet(extent)
+    world.wait_same(extent, "host1", "host2")
+    world.wait_named(extent, next_leader)
+
+
 def test_damage_outlives_the_process(world: Hosts) -> None:
     extent = filled(world)
     name, content = flip(world, "host3", extent)

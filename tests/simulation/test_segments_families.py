@@ -76,6 +76,7 @@ ACCIDENTS = {
     "a follower is away, and comes back": [step("stop", "b/u")],
     "a disk is lost": [step("wipe", "c/u")],
     "a process dies": [step("crash", "b/u")],
+    "the bytes of a disk go wrong": [step("damage", "b/u")],
     "the network is cut": [step("partition", sides=[["a/t", "a/u"], ["b/t", "b/u", "c/t", "c/u"]])],
 }
 

@@ -63,6 +63,8 @@ def test_an_example_of_the_page_gives_its_output(name: str) -> None:
         ),
         ({"rules": [], "replicas": {}, "steps": []}, "rules must be a string"),
         ({"replicas": {"a": {}}, "steps": [{"step": "deliver", "message": 7}]}, "there is no message 7"),
+        ({"replicas": {"a": {"damaged": ["A"]}}, "steps": []}, "replica a has no damaged file A"),
+        ({"replicas": {"a": {"wrong": {}}}, "steps": []}, "wrong of replica a must be a list"),
     ],
 )
 def test_wrong_input_is_one_line_and_an_exit_code(given: Any, says: str) -> None:
@@ -73,9 +75,10 @@ def test_wrong_input_is_one_line_and_an_exit_code(given: Any, says: str) -> None
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_output_is_an_input() -> None:
-    given = json.loads(EXAMPLES["wipe"][0])
-    again = run({"rules": "literal", "replicas": run(given)["replicas"], "steps": []})
+@pytest.mark.parametrize("name", ["wipe", "damage", "check"])
+def test_an_output_is_an_input(name: str) -> None:
+    given = json.loads(EXAMPLES[name][0])
+    again = run({"rules": given["rules"], "replicas": run(given)["replicas"], "steps": []})
     assert again["replicas"] == run(given)["replicas"]
 
 
@@ -86,9 +89,10 @@ def test_an_id_that_a_leader_makes_is_no_word_of_the_input() -> None:
     assert len({one["id"] for one in out["replicas"]["a"]["segments"]}) == 4
 
 
-@pytest.mark.parametrize("schedule", [Schedule(5, length=120), FamilySchedule(5)], ids=["tablet", "families"])
+@pytest.mark.parametrize("schedule", [Schedule(8, length=120), FamilySchedule(9)], ids=["tablet", "families"])
 def test_the_runner_plays_a_random_schedule_again(schedule: Schedule | FamilySchedule) -> None:
     schedule.run()
+    assert {"damage", "check", "mend"} <= {step["step"] for step in schedule.steps}
     played = run(json.loads(json.dumps(schedule.as_input())))
     assert played["replicas"] == schedule.play.codec.write(schedule.play.world)
 

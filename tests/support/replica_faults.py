@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from bookkeeper.replicas import damage, machine, receiving
+from bookkeeper.replicas import collecting, damage, machine, receiving
 from bookkeeper.replicas.chain import files_of
 from bookkeeper.replicas.events import Collect, ContentArrived
-from bookkeeper.replicas.instructions import Decision
+from bookkeeper.replicas.instructions import Decision, Delete
 from bookkeeper.replicas.messages import Reason
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.values import Replica
@@ -25,6 +25,16 @@ _content_arrived = receiving.content_arrived
 def content_arrived_without_question(replica: Replica, event: ContentArrived, rules: Rules) -> tuple[Replica, Decision]:
     """A segment that was accepted counts, whatever came meanwhile."""
     return _content_arrived(replica, event, replace(rules, p5_ask_again=False))
+
+
+_collect = collecting.collect
+
+
+def collect_with_damaged(replica: Replica, event: Collect, rules: Rules) -> tuple[Replica, Decision]:
+    """A file whose bytes are wrong goes at once."""
+    gone = tuple(sorted(replica.damaged))
+    after, decision = _collect(replace(replica, damaged=frozenset()), event, rules)
+    return after, (*decision, Delete(gone)) if gone else decision
 
 
 def read_row_for_any_disk(held: HeldReplica | None, offer: SegmentOffer) -> bool:
@@ -113,6 +123,11 @@ REPLICA_FAULTS: dict[str, Fault] = {
         receiving.here,
         lambda replica, segment: Reason.SEGMENT_EXISTS,  # noqa: ARG005
         "N3: a host acknowledges a state of which a file is damaged on its disk",
+    ),
+    "damaged-file-is-deleted": Fault(
+        Binding(machine, collecting.collect),
+        collect_with_damaged,
+        "N4: a host deletes a damaged file that the books list, and never asks for a sound copy",
     ),
     "incarnation-ignored": Fault(
         replica_receiver.must_read_row,

@@ -26,6 +26,8 @@ class Checker:
 
     def after_step(self) -> None:
         """All laws that hold at any time. Raises BrokenError."""
+        if self.world.disks.lies:
+            raise BrokenError(self.world.disks.lies[0])
         for tablet, books in self.world.books.items():
             if books.named is not self.named.get(tablet) and not books.is_gone:
                 self._judge_name(tablet, books)
@@ -43,10 +45,7 @@ class Checker:
             return
         if before is not None and now.state_id <= before.state_id:
             raise BrokenError(f"the named id falls from {before.state_id} to {now.state_id}")
-        copies = self.world.copies.get((tablet, now.state_id))
-        if copies is None:
-            voters = [one.host for one in books.row.replicas]
-            copies = sum(self.world.replicas[one].files.issuperset(now.files) for one in voters)
+        copies = self.world.copies[tablet, now.state_id]
         if copies < books.copies_min:
             raise BrokenError(f"named state {now.state_id} had {copies} copies when its leader named it")
         rows = self._rows_of(tablet, now.files)
@@ -55,11 +54,13 @@ class Checker:
             raise BrokenError(f"row {min(twice)} counts twice in named state {now.state_id}")
 
     def _rows_of(self, tablet: str, files: tuple[str, ...]) -> list[str]:
-        """The rows of files, each from any replica that holds it."""
+        """The rows of files, each from any replica whose copy is sound."""
         found: list[str] = []
+        rows, wrong = self.world.rows, self.world.disks.wrong
         holders = [name for name, its in self.world.tablets.items() if its == tablet]
         for file in files:
-            held = next((rows for name in holders if (rows := self.world.rows.get((name, file))) is not None), None)
+            places = ((name, file) for name in holders)
+            held = next((rows[place] for place in places if place in rows and place not in wrong), None)
             if held is None:
                 raise BrokenError(f"no host holds file {file}, which the books name")
             found += held
@@ -109,8 +110,9 @@ class Checker:
         self.judged_of_peer = len(peer.rows)
 
     def _files_are_there(self, name: str, replica: Replica) -> None:
-        """A replica has each file of its root's list."""
-        lacking = [file for file in files_of(replica, replica.root, self.world.rules) if file not in replica.files]
+        """A replica has each file of its root's list, or knows that it is damaged and waits for a copy."""
+        known = replica.files | replica.damaged
+        lacking = [file for file in files_of(replica, replica.root, self.world.rules) if file not in known]
         if lacking:
             raise BrokenError(f"{name} lacks file {lacking[0]} of its root's list")
 
@@ -158,6 +160,9 @@ class Checker:
 
     def _rests(self, name: str, named: Name) -> None:
         replica = self.world.replicas[name]
+        wrong = sorted(file for owner, file in self.world.disks.wrong if owner == name)
+        if wrong:
+            raise BrokenError(f"{name} has the damaged file {wrong[0]} for ever")
         if replica.files != set(named.files):
             raise BrokenError(f"{name} holds files {sorted(replica.files ^ set(named.files))} that the list lacks")
         if replica.has_memory or replica.incoming:

@@ -33,7 +33,7 @@ RULE_SETS = {"literal": LITERAL, "corrected": CORRECTED}
 REPLICA_KEYS = frozenset(
     {
         *("tablet", "placement", "stage", "root", "leader", "term", "segments", "memory"),
-        *("incoming", "incoming_limit", "targets", "stopped", "files"),
+        *("incoming", "incoming_limit", "targets", "stopped", "files", "damaged", "wrong"),
     }
 )
 SEGMENT_KEYS = frozenset(["id", "base", "major", "included", "rows", "acks", "retained", "logs"])
@@ -196,6 +196,7 @@ class Codec:
         ]
         for file, rows in need(given.get("files", {}), dict, f"files of {what}").items():
             world.rows[name, read_file(self.ids, file, what)] = tuple(read_rows(rows, f"file {file} of {what}"))
+        damaged = self._read_damage(world, name, given)
         memory = read_rows(given.get("memory", []), f"memory of {what}")
         leader = given.get("leader")
         term = need(given.get("term", FIRST_TERM), int, f"term of {what}")
@@ -211,7 +212,8 @@ class Codec:
             stage=Stage[stage],
             root=root,
             entries=tuple(entries),
-            files=frozenset(file for (owner, file) in world.rows if owner == name),
+            files=frozenset(file for (owner, file) in world.rows if owner == name) - damaged,
+            damaged=damaged,
             leader=None if leader is None else need(leader, str, f"leader of {what}"),
             term=term,
             led=term,
@@ -223,6 +225,20 @@ class Codec:
         world.memory[name], world.read[name] = memory, set()
         if need(given.get("stopped", False), bool, f"stopped of {what}"):
             world.stopped.add(name)
+
+    def _read_damage(self, world: World, name: str, given: dict[str, Any]) -> frozenset[str]:
+        """The files that the replica knows to be damaged; others have wrong bytes, too."""
+        found: dict[str, frozenset[str]] = {}
+        for key in ("damaged", "wrong"):
+            files = need(given.get(key, []), list, f"{key} of replica {name}")
+            found[key] = frozenset(read_file(self.ids, file, f"a {key} file of replica {name}") for file in files)
+            for file in sorted(found[key]):
+                if (name, file) not in world.rows:
+                    raise InputError(f"replica {name} has no {key} file {write_file(self.ids, file)}: list it, too")
+                world.disks.wrong.add((name, file))
+        for file in found["damaged"]:
+            world.disks.find(name, file)
+        return found["damaged"]
 
     def _read_segment(self, given: dict[str, Any], what: str) -> Segment:
         only(given, SEGMENT_KEYS, f"a segment of {what}")
@@ -342,12 +358,18 @@ class Codec:
         } | self._write_files(world, name)
 
     def _write_files(self, world: World, name: str) -> dict[str, Any]:
-        """The files on the disk that no listed segment brings."""
+        """The files on the disk that no listed segment brings, and those with wrong bytes."""
         replica = world.replicas[name]
         shown = {file for entry in replica.entries for file in entry.segment.files}
-        hidden = sorted(replica.files - shown)
+        hidden = sorted((replica.files | replica.damaged) - shown)
         files = {str(write_file(self.ids, file)): list(world.rows.get((name, file), ())) for file in hidden}
-        return {"files": files} if files else {}
+        wrong = sorted(file for file in replica.files if (name, file) in world.disks.wrong)
+        written = {
+            "files": files,
+            "damaged": [write_file(self.ids, file) for file in sorted(replica.damaged)],
+            "wrong": [write_file(self.ids, file) for file in wrong],
+        }
+        return {key: value for key, value in written.items() if value}
 
     def _write_entry(self, world: World, name: str, entry: Entry) -> dict[str, Any]:
         segment = entry.segment

@@ -9,12 +9,12 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.placements import Phase, Role
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from tests.support.segment_simulation.books import Books
 from tests.support.segment_simulation.checker import BrokenError, Checker
 from tests.support.segment_simulation.codec import Codec, InputError
+from tests.support.segment_simulation.disk_deeds import DISK_WEIGHTS, DiskDeeds
 from tests.support.segment_simulation.play import Play
 from tests.support.segment_simulation.schedules import switches_of
 from tests.support.segment_simulation.steps import take
@@ -63,6 +63,7 @@ WEIGHTS = {
     "merge": 8,
     "adopt": 4,
     "ship": 6,
+    **DISK_WEIGHTS,
 }
 DEEDS = tuple(WEIGHTS)
 CUMULATIVE = [sum(list(WEIGHTS.values())[: i + 1]) for i in range(len(WEIGHTS))]
@@ -76,7 +77,7 @@ def start_of_world(logs_on_hosts: bool) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class FamilySchedule:
+class FamilySchedule(DiskDeeds):
     """One random schedule."""
 
     seed: int
@@ -125,14 +126,6 @@ class FamilySchedule:
         return start | {"switches": switches_of(self.rules), "steps": self.steps}
 
     # ---- choices
-
-    @property
-    def _names(self) -> list[str]:
-        return list(self.play.world.replicas)
-
-    def _running(self, tablet: str | None = None) -> list[str]:
-        world = self.play.world
-        return [one for one in self._names if one not in world.stopped and tablet in (None, world.tablets[one])]
 
     def _living(self) -> list[str]:
         return [tablet for tablet, books in self.play.world.books.items() if not books.is_gone]
@@ -299,7 +292,7 @@ class FamilySchedule:
         if log is None or log.writer not in self._names:
             return
         running = [name for name in self._running(tablet) if name != log.writer]
-        if running:
+        if running and not self._has_wrong(log.writer):
             self.do("elect", leader=self.rng.choice(running), give_up=True)
 
     def _do_stop(self) -> None:
@@ -313,22 +306,14 @@ class FamilySchedule:
     def _do_crash(self) -> None:
         self.do("crash", replica=self.rng.choice(self._names))
 
-    def _named_files(self, tablet: str) -> set[str]:
-        """The files of the named state, and of states whose name is still in flight."""
-        world = self.play.world
-        bodies = [one.body for one in world.messages.values() if one.target == tablet]
-        names = [body for body in bodies if isinstance(body, Name)]
-        named = world.books[tablet].named
-        return {file for one in [*names, *([named] if named is not None else [])] for file in one.files}
-
     def _may_lose(self, name: str, copies: int) -> bool:
         """Whether a replica may be lost: so many others hold each named file, and no given-up tail is only there."""
         books = self._books(name)
         if books.is_gone:
             return True
         voters = [one.host for one in books.row.replicas if one.role is Role.VOTER and one.host != name]
-        others = [self.play.world.replicas[one].files for one in voters]
-        if books.given_up or not others:
+        others = [self._sound(one) for one in voters]
+        if books.given_up or not others or self._leaves_wrong(name):
             return False
         return all(sum(file in held for held in others) >= copies for file in self._named_files(self._tablet(name)))
 
@@ -446,6 +431,7 @@ class FamilySchedule:
             self.do("drop", message=number)
         for name in self._names:
             self.do("read", replica=name, end=True)
+        self._check_all()
         for _ in range(ROUNDS):
             for tablet in list(world.books):
                 self._one_turn(tablet)
@@ -454,6 +440,7 @@ class FamilySchedule:
 
     def _one_turn(self, tablet: str) -> None:
         books = self.play.world.books[tablet]
+        self._mend_all(tablet)
         if books.is_gone or books.row.phase is Phase.SPLIT:
             for name in self._running(tablet):
                 if not books.is_gone:
@@ -483,8 +470,9 @@ class FamilySchedule:
     def _led_by(self, tablet: str, books: Books) -> str:
         world = self.play.world
         leader = books.row.leader
-        if leader in world.replicas and world.replicas[leader].is_leader and world.may_write(leader):
-            return leader
+        replica = world.replicas.get(str(leader))
+        if replica is not None and replica.is_leader and not replica.damaged and world.may_write(replica.host):
+            return replica.host
         for name in [one.host for one in books.row.replicas]:
             if self.do("elect", leader=name)["outcome"] == "done":
                 return name

@@ -55,6 +55,10 @@ def said(play: Play, turn: Turn) -> Reply:
         reply["merged"] = [ids.write(one) for one in turn.merged]
     if turn.deleted:
         reply["deleted"] = [write_file(ids, one) for one in turn.deleted]
+    if turn.damaged:
+        reply["damaged"] = [write_file(ids, one) for one in turn.damaged]
+    if turn.mended:
+        reply["mended"] = [write_file(ids, one) for one in turn.mended]
     if turn.queued:
         reply["messages"] = turn.queued
     if turn.named is not None:

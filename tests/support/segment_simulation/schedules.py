@@ -9,11 +9,11 @@ import random
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.placements import Role
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from tests.support.segment_simulation.checker import BrokenError, Checker
 from tests.support.segment_simulation.codec import Codec, InputError
+from tests.support.segment_simulation.disk_deeds import DISK_WEIGHTS, DiskDeeds
 from tests.support.segment_simulation.play import Play
 from tests.support.segment_simulation.steps import take
 
@@ -48,6 +48,7 @@ WEIGHTS = {
     "join_finalize": 4,
     "leave": 1,
     "read": 2,
+    **DISK_WEIGHTS,
 }
 DEEDS = tuple(WEIGHTS)
 CUMULATIVE = [sum(list(WEIGHTS.values())[: i + 1]) for i in range(len(WEIGHTS))]
@@ -59,7 +60,7 @@ def start_of_world() -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class Schedule:
+class Schedule(DiskDeeds):
     """One random schedule."""
 
     seed: int
@@ -104,15 +105,8 @@ class Schedule:
 
     # ---- choices
 
-    @property
-    def _names(self) -> list[str]:
-        return list(self.play.world.replicas)
-
     def _any(self) -> str:
         return self.rng.choice(self._names)
-
-    def _running(self) -> list[str]:
-        return [name for name in self._names if name not in self.play.world.stopped]
 
     def _leader(self) -> str | None:
         """A running replica that takes itself for the leader: mostly there is one, at times there are two."""
@@ -215,7 +209,7 @@ class Schedule:
         books = self.play.world.books["t"]
         log = books.logs.get(books.term)
         running = [name for name in self._running() if log is not None and name != log.writer]
-        if running and log is not None and log.writer in self._names:
+        if running and log is not None and log.writer in self._names and not self._has_wrong(log.writer):
             self.do("elect", leader=self.rng.choice(running), give_up=True)
 
     def _do_stop(self) -> None:
@@ -229,24 +223,18 @@ class Schedule:
     def _do_crash(self) -> None:
         self.do("crash", replica=self._any())
 
-    def _named_files(self) -> set[str]:
-        """The files of the named state, and of states whose name is still in flight."""
-        world = self.play.world
-        names = [message.body for message in world.messages.values() if isinstance(message.body, Name)]
-        named = world.books["t"].named
-        return {file for one in [*names, *([named] if named is not None else [])] for file in one.files}
-
     def _may_lose(self, name: str) -> bool:
         """Whether a disk may be lost: others hold each named file, and no given-up tail is only there."""
         world = self.play.world
         books = world.books["t"]
         if any(log.writer == name for term, log in books.logs.items() if term in books.given_up):
             return False
-        named = self._named_files()
+        named = self._named_files("t")
         voters = [one.host for one in books.row.replicas if one.role is Role.VOTER]
-        others = [world.replicas[one].files for one in voters if one != name]
+        others = [self._sound(one) for one in voters if one != name]
         pending = books.given_up and world.replicas[name].entries
-        return not pending and all(any(file in files for files in others) for file in named)
+        copied = all(any(file in files for files in others) for file in named)
+        return not pending and copied and not self._leaves_wrong(name)
 
     def _do_wipe(self) -> None:
         name = self._any()
@@ -270,8 +258,9 @@ class Schedule:
         name = self._any()
         world = self.play.world
         voters = sum(one.role is Role.VOTER for one in world.books["t"].row.replicas)
-        others = [world.replicas[one.host].files for one in world.books["t"].row.replicas if one.host != name]
-        copied = all(sum(file in files for files in others) >= 2 for file in self._named_files())
+        others = [self._sound(one.host) for one in world.books["t"].row.replicas if one.host != name]
+        copied = all(sum(file in files for files in others) >= 2 for file in self._named_files("t"))
+        copied &= not self._leaves_wrong(name)
         if voters > 2 and copied and not world.books["t"].given_up and not world.replicas[name].is_leader:
             self.do("leave", replica=name)
 
@@ -287,14 +276,18 @@ class Schedule:
             self.do("drop", message=number)
         for name in self._names:
             self.do("read", replica=name, end=True)
+        self._check_all()
+        self._mend_all("t")
         self._elect_one()
         for _ in range(ROUNDS):
             self._one_round()
         self.checker.at_rest()
 
     def _elect_one(self) -> None:
+        """A leader whose file nobody has sound ends its term: the next one has the rows from the log."""
         books = self.play.world.books["t"]
-        if books.row.leader in self._names and self.play.world.replicas[str(books.row.leader)].is_leader:
+        leader = self.play.world.replicas.get(str(books.row.leader))
+        if leader is not None and leader.is_leader and not leader.damaged:
             return
         by_root = sorted(self._names, key=lambda name: self.play.world.replicas[name].root or 0, reverse=True)
         if not any(self.do("elect", leader=name)["outcome"] == "done" for name in by_root):

@@ -18,7 +18,7 @@ from bookkeeper.replicas.events import (
     ReplicateTo,
     Restarted,
 )
-from bookkeeper.replicas.instructions import Name, Send, Transit
+from bookkeeper.replicas.instructions import Merge, Name, Send, Transit
 from bookkeeper.replicas.machine import decide
 from bookkeeper.replicas.making import next_id
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Failed
@@ -26,7 +26,9 @@ from bookkeeper.replicas.naming import settled
 from bookkeeper.replicas.placements import Phase, may_lead, start_of, voters_of
 from bookkeeper.replicas.values import Placement, ProtocolError, Replica, Stage, has_positions
 from tests.support.segment_simulation.books import Books, Import
-from tests.support.segment_simulation.codec import InputError, need, only, read_rows
+from tests.support.segment_simulation.codec import InputError, need, only, read_rows, write_file
+from tests.support.segment_simulation.damage import Ask, Copy, Refusal
+from tests.support.segment_simulation.damage_steps import step_check, step_damage, step_mend
 from tests.support.segment_simulation.play import Args, Play, Reply, is_queued, said, targets_anew
 from tests.support.segment_simulation.tablet_steps import (
     step_join,
@@ -101,11 +103,14 @@ def step_compact(play: Play, args: Args) -> Reply:
     files = [file for segment in reversed(folded) for file in segment.files]
     if folded and folded[-1].is_major:
         files[:0] = folded[-1].retained
-    rows = world.content_of(name, tuple(files))
+    turn = Turn()
+    if world.suspect(name, files, turn):
+        return said(play, turn) | {"outcome": "damaged"}
+    rows = [row for file in files for row in world.read_file(name, file)]
     content = tuple(rows) if world.rules.terms else tuple(sorted(set(rows)))
     replica, _ = decide(replica, Compacted(inputs, (str(made),), made), world.rules)
     world.replicas[name] = replica
-    world.rows[name, str(made)] = content
+    world.keep(name, str(made), content)
     return {"outcome": "done", "segment": ids.write(made)}
 
 
@@ -160,12 +165,19 @@ def step_follower_run(play: Play, args: Args) -> Reply:
     return said(play, turn)
 
 
+def _may_merge(world: World, name: str, turn: Turn) -> bool:
+    """Whether a leader can read the segments that it has to merge."""
+    _, decision = decide(world.replicas[name], LeaderRun(), world.rules)
+    segments = [one.segment for one in decision if isinstance(one, Merge)]
+    return not world.suspect(name, {file for segment in segments for file in segment.list}, turn)
+
+
 def step_leader_gc(play: Play, args: Args) -> Reply:
     """The leader merges what is unreferenced, and deletes what it may."""
     name = play.name(args)
     play.running(name)
     turn = Turn()
-    if play.world.may_write(name):
+    if play.world.may_write(name) and _may_merge(play.world, name, turn):
         play.world.happen(name, LeaderRun(), turn)
     _collect(play, name, turn)
     return said(play, turn)
@@ -300,6 +312,7 @@ def step_wipe(play: Play, args: Args) -> Reply:
 def _wipe(world: World, name: str) -> None:
     before = world.replicas[name]
     world.rows = {place: rows for place, rows in world.rows.items() if place[0] != name}
+    world.disks.forget(name)
     world.memory[name], world.read[name] = [], set()
     placement = Placement(before.placement.id, str(int(before.placement.incarnation) + 1))
     leader = None if world.rules.terms and before.is_leader else before.leader
@@ -391,7 +404,7 @@ def step_adopt(play: Play, args: Args) -> Reply:
     world.imports.setdefault(number, Import(rows))
     if after is replica:
         return {"outcome": "has it"}
-    world.rows[name, str(made)] = rows
+    world.keep(name, str(made), rows)
     return {"outcome": "done", "segment": play.codec.ids.write(made)}
 
 
@@ -431,8 +444,11 @@ def step_read(play: Play, args: Args) -> Reply:
     replica = world.replicas[name]
     if need(args.get("end", False), bool, "end"):
         world.read[name].clear()
-    else:
-        world.read[name].update(files_of(replica, replica.root, world.rules))
+        return {"outcome": "done"}
+    files, turn = files_of(replica, replica.root, world.rules), Turn()
+    if world.suspect(name, files, turn):
+        return said(play, turn) | {"outcome": "damaged"}
+    world.read[name].update(files)
     return {"outcome": "done"}
 
 
@@ -455,6 +471,12 @@ def describe(play: Play, message: Message) -> Reply:
             told |= {"kind": "ERROR", "segment": ids.write(segment_id)}
         case Name(state_id=state_id):
             told |= {"kind": "NAME", "segment": ids.write(state_id)}
+        case Ask(file=file):
+            told |= {"kind": "FILE_REQUEST", "file": write_file(ids, file)}
+        case Copy(file=file):
+            told |= {"kind": "FILE_CONTENT", "file": write_file(ids, file)}
+        case Refusal(file=file):
+            told |= {"kind": "FILE_REFUSED", "file": write_file(ids, file)}
     return told
 
 
@@ -491,6 +513,9 @@ STEPS: dict[str, tuple[Callable[[Play, Args], Reply], frozenset[str]]] = {
     "drop": (step_drop, frozenset({"message"})),
     "duplicate": (step_duplicate, frozenset({"message"})),
     "read": (step_read, frozenset({"replica", "end"})),
+    "damage": (step_damage, frozenset({"replica", "file"})),
+    "check": (step_check, frozenset({"replica"})),
+    "mend": (step_mend, frozenset({"replica", "from", "queued"})),
 }
 """Each step with the arguments that it takes."""
 

@@ -9,6 +9,7 @@ from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.naming import holders_of, settled
 from bookkeeper.replicas.placements import (
     Phase,
+    Role,
     RowReplica,
     TabletRow,
     join,
@@ -97,6 +98,7 @@ def step_leave(play: Play, args: Args) -> Reply:
 def _delete(world: World, name: str) -> None:
     del world.replicas[name], world.tablets[name], world.memory[name], world.read[name]
     world.rows = {place: rows for place, rows in world.rows.items() if place[0] != name}
+    world.disks.forget(name)
     world.stopped.discard(name)
 
 
@@ -279,6 +281,7 @@ def _succeed(
     term = max(books.term for books in before)
     made = Books(row, term, named, copies_min=before[0].copies_min, table=before[0].table)
     world.books[row.tablet], world.acknowledged[row.tablet] = made, []
+    copies = 0
     for one in row.replicas:
         old = [
             (books, held.host)
@@ -286,6 +289,7 @@ def _succeed(
             for held in books.row.replicas
             if host_of(held.host) == host_of(one.host)
         ]
+        copies += one.role is Role.VOTER and all(_is_copy(world, books, name) for books, name in old)
         files: set[str] = set()
         for books, name in old:
             for file in world.replicas[name].files:
@@ -294,12 +298,21 @@ def _succeed(
                     files.add(link)
                     rows = world.rows[name, file]
                     world.rows[one.host, link] = tuple(key for key in rows if row.key_range.has(key_of(key)))
+                    if (name, file) in world.disks.wrong:
+                        world.disks.wrong.add((one.host, link))
         held = tuple(world.replicas[name] for _, name in old)
         world.replicas[one.host] = successor_replica(held, row, one.host, frozenset(files), world.rules)
         world.tablets[one.host], world.memory[one.host], world.read[one.host] = row.tablet, [], set()
         if old[0][1] in world.stopped:
             world.stopped.add(one.host)
+    world.copies[row.tablet, named.state_id] = copies
     targets_anew(world, row.tablet)
+
+
+def _is_copy(world: World, books: Books, name: str) -> bool:
+    """Whether the leader that closed a tablet may count a replica as a copy of its last state."""
+    files = books.named.files if books.named is not None else ()
+    return world.disks.counts(str(books.row.leader), world.replicas[name], files)
 
 
 def _end(world: World, books: Books) -> None:

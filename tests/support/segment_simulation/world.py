@@ -6,6 +6,7 @@ A message is delivered at once, or it waits under a number until a step delivers
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,7 +16,10 @@ from bookkeeper.replicas.collecting import may_delete_log
 from bookkeeper.replicas.events import (
     ContentArrived,
     ContentFailed,
+    CopyDamaged,
     Event,
+    FilesDamaged,
+    FilesMended,
     Flushed,
     OfferArrived,
     ReplyArrived,
@@ -49,6 +53,7 @@ from bookkeeper.replicas.values import (
     term_of,
 )
 from tests.support.segment_simulation.books import Books, Import, Log, LogFile, Peer
+from tests.support.segment_simulation.damage import WRONG, Ask, Copy, Disks, FileMessage, Refusal, is_intact
 from tests.support.segment_simulation.splitting import travels
 from tests.support.segment_simulation.unloading import Unloading, begun, may_go_on, unload_on
 
@@ -72,7 +77,7 @@ class Message:
 
     sender: str
     target: str
-    body: Send | Transit | Name | Reply
+    body: Send | Transit | Name | Reply | FileMessage
     purpose: Purpose = Purpose.ONE
     content: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -88,6 +93,9 @@ class Turn:
     deleted: list[str] = field(default_factory=list)
     queued: list[int] = field(default_factory=list)
     named: int | None = None
+    damaged: list[str] = field(default_factory=list)
+    """Files that a reader found damaged."""
+    mended: list[str] = field(default_factory=list)
 
 
 class World:
@@ -99,7 +107,9 @@ class World:
         self.tablets: dict[str, str] = {}
         self.books: dict[str, Books] = {}
         self.rows: dict[tuple[str, str], tuple[str, ...]] = {}
-        """By replica and file: the rows of the file."""
+        """By replica and file: the rows of the file, whatever its bytes are now."""
+        self.disks = Disks()
+        self.is_intact: Callable[[bool], bool] = is_intact
         self.memory: dict[str, list[str]] = {}
         self.read: dict[str, set[str]] = {}
         """By replica: files that a page reads."""
@@ -195,11 +205,13 @@ class World:
         before = self.replicas[name]
         replica, instructions = decide(before, event, self.rules)
         self.replicas[name] = replica
+        if isinstance(event, ReplyArrived):
+            self.disks.heard(before, event.reply)
         unloading = self.unloading.get(name)
         if unloading is not None and isinstance(event, ReplyArrived) and may_go_on(replica, event, self.rules):
             instructions = (*instructions, *self._unload_on(name, unloading, turn))
         for file in replica.files - before.files:
-            self.rows[name, file] = content.get(file, ())
+            self.keep(name, file, content.get(file, ()))
         for instruction in instructions:
             self._follow(name, instruction, turn, purpose, queued, content)
 
@@ -230,12 +242,17 @@ class World:
             case Send():
                 self._send_offer(name, instruction, turn, queued)
             case Transit(target=target, segment=segment, need=need, purpose=purpose_of_offer):
-                rows = self._content_for(name, target, need)
-                step_rows = rows | self._content_for(name, target, segment.files)
-                self._post(Message(name, target, instruction, purpose_of_offer, step_rows), turn, queued)
+                beside = self.disks.sound(name, segment.files)
+                rows = self._content_for(name, target, (*need, *sorted(beside)))
+                message = Message(name, target, instruction, purpose_of_offer, rows)
+                if self.suspect(name, need, turn):
+                    self.lose(message, turn, queued)
+                else:
+                    self._post(message, turn, queued)
             case Abandon(target=target, segment_id=segment_id):
                 self._give_up_transfer(target, name, segment_id)
             case Answer(target=target, reply=reply):
+                self.disks.said(self.replicas[name], reply)
                 self._post(Message(name, target, reply, purpose), turn, queued)
             case Merge():
                 self._merge(name, instruction, content, turn)
@@ -245,6 +262,7 @@ class World:
                 turn.deleted += files
                 for file in files:
                     self.rows.pop((name, file), None)
+                    self.disks.gone(name, file)
             case Name(state_id=state_id, files=files):
                 self.copies[self.tablets[name], state_id] = self._copies_of(name, files)
                 self._post(Message(name, self.tablets[name], instruction), turn, queued)
@@ -259,7 +277,7 @@ class World:
 
     def _copies_of(self, name: str, files: tuple[str, ...]) -> int:
         voters = [one.host for one in self.books_of(name).row.replicas if one.role is Role.VOTER]
-        return sum(host in self.replicas and self.replicas[host].files.issuperset(files) for host in voters)
+        return sum(host in self.replicas and self.disks.counts(name, self.replicas[host], files) for host in voters)
 
     def _range_for(self, name: str, target: str) -> KeyRange | None:
         return next((one.key_range for one in self.replicas[name].targets if one.host == target), None)
@@ -267,7 +285,7 @@ class World:
     def _content_for(self, name: str, target: str, files: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         """The rows that travel; for the child of a split, those in its range (E-60)."""
         key_range = self._range_for(name, target)
-        found = {file: self.rows.get((name, file), ()) for file in files}
+        found = {file: self.read_file(name, file) for file in files}
         if key_range is None:
             return found
         return {file: tuple(row for row in rows if key_range.has(key_of(row))) for file, rows in found.items()}
@@ -305,6 +323,8 @@ class World:
             self.lose(message, turn, queued)
             return
         match body:
+            case Ask() | Copy() | Refusal():
+                self._take_file_message(message, body, turn, queued)
             case Send(offer=offer):
                 self._decide(target, OfferArrived(offer), turn, message.purpose, queued, {})
             case Transit(segment=segment):
@@ -355,6 +375,8 @@ class World:
         """
         target, sender = message.target, message.sender
         coming = [one for one in self.replicas[target].incoming if (one.segment.id, one.sender) == (segment.id, sender)]
+        if coming and coming[0].step is Step.MERGE:
+            self.suspect(target, set(segment.list) - message.content.keys(), turn)
         lacks = not self.replicas[target].files.issuperset(set(segment.list) - message.content.keys())
         if coming and (lacks or (coming[0].step is Step.MERGE and not self.may_write(target))):
             self.lose(message, turn, queued)
@@ -379,6 +401,51 @@ class World:
             for number, one in self.imports.items():
                 if not books.is_gone and books.row.key_range.has(key_of(one.rows[0])):
                     one.is_named |= has_import(books.row, books.named, number)
+
+    # ---- files
+
+    def keep(self, name: str, file: str, rows: tuple[str, ...]) -> None:
+        """A host has a file on its disk, complete."""
+        self.rows[name, file] = rows
+        self.disks.written(name, file, rows)
+
+    def read_file(self, name: str, file: str) -> tuple[str, ...]:
+        """The rows that a reader of a file gets."""
+        return WRONG if (name, file) in self.disks.wrong else self.rows.get((name, file), ())
+
+    def suspect(self, name: str, files: Iterable[str], turn: Turn) -> list[str]:
+        """A host reads files and compares them with their checksums; those that differ count as not held from now on.
+        Returns those that nobody may read.
+        """
+        wrong = sorted(file for file in files if not self.is_intact((name, file) in self.disks.wrong))
+        turn.damaged += [file for file in wrong if file in self.replicas[name].files]
+        for file in wrong:
+            self.disks.find(name, file)
+        if wrong:
+            self._decide(name, FilesDamaged(tuple(wrong)), turn, Purpose.ONE, False, {})
+        return wrong
+
+    def ask(self, name: str, target: str, file: str, turn: Turn, queued: bool) -> None:
+        """Ask a host for a file whose copy here is damaged."""
+        self._post(Message(name, target, Ask(file, self.replicas[name].placement)), turn, queued)
+        self._deliver_now(turn)
+
+    def _take_file_message(self, message: Message, body: FileMessage, turn: Turn, queued: bool) -> None:
+        target = message.target
+        match body:
+            case Ask(file=file, placement=placement):
+                if self.replicas[target].is_leader:
+                    self.disks.told.add((target, placement, file))
+                    self._decide(target, CopyDamaged(placement, file), turn, Purpose.ONE, queued, {})
+                lacks = self.suspect(target, [file], turn) or file not in self.replicas[target].files
+                answer = Refusal(file) if lacks else Copy(file, self.read_file(target, file))
+                self._post(Message(target, message.sender, answer), turn, queued)
+            case Copy(file=file, rows=rows):
+                if file in self.replicas[target].damaged:
+                    self._decide(target, FilesMended((file,)), turn, Purpose.ONE, queued, {file: rows})
+                    turn.mended.append(file)
+            case Refusal():
+                pass
 
     # ---- rows
 
@@ -428,7 +495,8 @@ class World:
     def _merge(self, name: str, merge: Merge, content: dict[str, tuple[str, ...]], turn: Turn) -> None:
         """Write the rows of a segment to memory, and say so to the books when it ends a given-up log."""
         segment = merge.segment
-        rows = [row for file in segment.list for row in content.get(file, self.rows.get((name, file), ()))]
+        found = {file: content[file] if file in content else self.read_file(name, file) for file in segment.list}
+        rows = [row for file in segment.list for row in found[file]]
         if not merge.has_imports:
             taken = {row for one in self.imports.values() for row in one.rows}
             rows = [row for row in rows if row not in taken]
