@@ -384,6 +384,7 @@ def _split_on_hosts(scene: Scene) -> Args:
 def _merge_on_hosts(scene: Scene) -> Args:
     """Each tablet has a replica on two hosts, which have all of its files."""
     args = _merge(scene)
+    set_table_properties(scene.world.coordination, _table_id(scene), {"table.replicas": "2"})
     _replicate(scene)
     return args
 

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping
 
 from bookkeeper.errors import CorruptionError, UnavailableError, unavailable
-from bookkeeper.model import Extent
+from bookkeeper.model import Extent, HostIdentity
 from bookkeeper.storage.replicas import HeldFile, copy_durable
 from bookkeeper.storage.volume import Volume
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
@@ -79,7 +79,8 @@ class ReplicaStores:
         try:
             if self._volume.exists(file.name) and self._volume.size(file.name) == file.size_bytes:
                 return  # the name of a segment file is unique for ever: it was published before
-            scratch = self._volume.scratch(file.name)
+            writer = writer_on(self._replicas.host)
+            scratch = self._volume.scratch(file.name, writer)
             size_bytes, crc32c = copy_durable(self._replicas.store.volume, file.name, scratch.path, scratch.ops)
             if (size_bytes, crc32c) != (file.size_bytes, file.crc32c):
                 raise CorruptionError(
@@ -87,7 +88,7 @@ class ReplicaStores:
                     "the tablet may have it whole",
                     {"file": file.name},
                 )
-            self._volume.publish([file.name])
+            self._volume.publish([file.name], writer)
         except OSError as error:
             raise unavailable(f"{file.name} can't be copied to the Volume", error) from error
 
@@ -99,3 +100,10 @@ class ReplicaStores:
             return None, None
         row = named.row
         return named, self._replicas.open(row.key, extent, own.placement.id, own.stage, row.targets_of(host.name))
+
+
+def writer_on(host: HostIdentity) -> str:
+    """The name of a host's own scratch files on the Volume. A master whose call takes too long asks the next host, and
+    both copy the same file for a while.
+    """
+    return host.name
