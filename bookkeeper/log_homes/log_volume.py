@@ -140,14 +140,14 @@ class LogVolume:
         """See :class:`Volume`."""
         self._here(name).fence(name)
 
-    def scratch(self, name: str) -> Scratch:
+    def scratch(self, name: str, writer: str = "") -> Scratch:
         """See :class:`Volume`."""
-        return self._here(name).scratch(name)
+        return self._here(name).scratch(name, writer)
 
-    def publish(self, names: Sequence[str]) -> None:
+    def publish(self, names: Sequence[str], writer: str = "") -> None:
         """See :class:`Volume`."""
         for part in _in_runs(names):
-            self._here(part[0]).publish(part)
+            self._here(part[0]).publish(part, writer)
 
     def discard(self, names: Sequence[str]) -> None:
         """See :class:`Volume`."""

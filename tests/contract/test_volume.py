@@ -220,6 +220,18 @@ def test_several_files_are_published_together(volume: Volume) -> None:
     assert [content(volume, name) for name in names] == [name.encode() for name in names]
 
 
+def test_two_writers_of_a_file_do_not_meet(volume: Volume) -> None:
+    for writer in ("h1", "h2"):
+        volume.scratch(SEGMENT, writer).path.write_bytes(b"content")
+    volume.scratch(SEGMENT, "h2").path.write_bytes(b"con")
+    volume.publish([SEGMENT], "h1")
+    assert content(volume, SEGMENT) == b"content", "one writer publishes what the other has not finished"
+    volume.scratch(SEGMENT, "h2").path.write_bytes(b"content")
+    volume.publish([SEGMENT], "h2")
+    assert content(volume, SEGMENT) == b"content"
+    assert volume.list_names("") == [SEGMENT], "a scratch file is left"
+
+
 def test_what_is_discarded_is_gone_published_or_not(volume: Volume) -> None:
     build(volume, SEGMENT, b"content")
     volume.discard([SEGMENT])

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.simulation.hosted import Hosted
-from tests.support.simulation.world import World, simulation
+from tests.support.faults import fault
+from tests.support.simulation.hosted import PROPERTIES, Hosted
+from tests.support.simulation.kernel import StuckError
+from tests.support.simulation.world import LawBrokenError, World, simulation
 
 LONG = {"replicas.repair_after_ms": 3_600_000}
 """No host is replaced while a schedule runs."""
@@ -109,6 +111,23 @@ def hosts_die_while_a_half_moves(world: World) -> None:
     assert sorted(hosted.tablet.cells) == chosen, "the half is not on the chosen hosts"
 
 
+def a_disk_is_lost_in_a_split(world: World) -> None:
+    """Each of two hosts is to link the files; the disk of one of them is destroyed before."""
+    hosted = Hosted(world, properties={**PROPERTIES, "table.replicas": "2"}, settings=LONG)
+    values = hosted.put(b"a", b"m", b"z")
+    hosted.flush()
+    hosted.until_same()
+    lost = hosted.followers[0]
+    with world.held("rpc-divide_replica", process=lost.process):
+        world.ask(hosted.west, "add_splits", "t", [b"m"], [])
+        world.until_at("rpc-divide_replica", process=lost.process)
+        lost.wipe()
+    lost.start()
+    world.until(lambda: lost.serves and hosted.west.is_served(), "both halves are served")
+    values += hosted.put(b"a", b"z")
+    hosted.rest_with(values)
+
+
 SCHEDULES = (
     a_tablet_is_split,
     a_host_sleeps_through_a_split,
@@ -116,6 +135,7 @@ SCHEDULES = (
     halves_lose_their_leaders,
     a_half_moves_to_chosen_hosts,
     hosts_die_while_a_half_moves,
+    a_disk_is_lost_in_a_split,
 )
 
 
@@ -124,4 +144,19 @@ def test_no_record_is_lost_or_twice_and_each_half_has_its_replicas(
     tmp_path: Path, schedule: Callable[[World], None]
 ) -> None:
     with simulation(tmp_path / "world") as world:
+        schedule(world)
+
+
+RED: Sequence[tuple[str, Callable[[World], None], str]] = (
+    ("destroyed-disks-are-waited-for", a_disk_is_lost_in_a_split, "never: both halves are served"),
+)
+"""Switches, the schedules that show them, and the laws that break."""
+
+
+@pytest.mark.parametrize(("switch", "schedule", "law"), RED, ids=[switch for switch, _, _ in RED])
+def test_without_the_rule_a_law_breaks(
+    tmp_path: Path, switch: str, schedule: Callable[[World], None], law: str
+) -> None:
+    red = pytest.raises((LawBrokenError, StuckError), match=law)
+    with fault(switch), simulation(tmp_path / "world") as world, red:
         schedule(world)

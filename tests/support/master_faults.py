@@ -23,7 +23,7 @@ from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Report, Shipment, Shipments
-from bookkeeper.master.operations import clusters, export, streams, table_lifecycle
+from bookkeeper.master.operations import clusters, export, split_merge, streams, table_lifecycle
 from bookkeeper.master.operations.hosts import change_store
 from bookkeeper.master.placement import placement, tablet_balance
 from bookkeeper.master.placement.load_retries import LoadRetries
@@ -166,6 +166,26 @@ MASTER_FAULTS: dict[str, Fault] = {
         change_store.may_switch,
         lambda problems: True,  # noqa: ARG005
         "N3: a tablet moves between the Volume and hosts although its files are not there",
+    ),
+    "names-go-before-copies": Fault(
+        change_store.before_copies,
+        lambda change: change,
+        "N3: a file on the Volume goes before hosts have copied it",
+    ),
+    "destroyed-disks-stay-placed": Fault(
+        change_store.replaceable,
+        lambda replicas, sessions: [],  # noqa: ARG005
+        "a tablet on its way to hosts waits for ever for a copy on a disk that is gone",
+    ),
+    "destroyed-disks-are-waited-for": Fault(
+        split_merge.within_reach,
+        lambda needed, copies, silent: needed,  # noqa: ARG005
+        "a tablet that is split is served by nobody as long as a disk is gone",
+    ),
+    "moving-tablets-merge": Fault(
+        split_merge.tablets_to_move,
+        lambda tablets, replicas: [],  # noqa: ARG005
+        "a merge waits for a repair that leaves its tablets to a move, and the move waits for the merge",
     ),
     "leaders-move-at-any-time": Fault(
         leader_balance.may_move,

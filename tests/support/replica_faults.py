@@ -14,7 +14,7 @@ from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.values import Replica
 from bookkeeper.rpc.contract.replica_messages import SegmentOffer
 from bookkeeper.storage.replicas import HostStore, Manifest, file_checks, incoming_files
-from bookkeeper.tserver.replicas import replica_collector, replica_receiver
+from bookkeeper.tserver.replicas import replica_collector, replica_receiver, replica_stores
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.offer_checks import is_known
 from tests.support.replacement import Binding, Fault
@@ -128,6 +128,11 @@ REPLICA_FAULTS: dict[str, Fault] = {
         Binding(machine, collecting.collect),
         collect_with_damaged,
         "N4: a host deletes a damaged file that the books list, and never asks for a sound copy",
+    ),
+    "hosts-share-a-scratch-file": Fault(
+        replica_stores.writer_on,
+        lambda host: "",  # noqa: ARG005
+        "L7: a host publishes a file on the Volume while another one begins it anew",
     ),
     "incarnation-ignored": Fault(
         replica_receiver.must_read_row,

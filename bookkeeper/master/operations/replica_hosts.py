@@ -6,7 +6,7 @@ A host is chosen once, and the choice is part of the operation's state: a repeat
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import cast
 
 from bookkeeper.config.table_properties import TableProperties, parse_properties
@@ -16,7 +16,7 @@ from bookkeeper.errors import RefusedError
 from bookkeeper.master.calls.hosted_files import live_hosts_of
 from bookkeeper.master.fate.engine import State
 from bookkeeper.master.index.snapshot import TabletView
-from bookkeeper.master.index.tablet_replicas import replicas_of
+from bookkeeper.master.index.tablet_replicas import TabletReplica, replicas_of
 from bookkeeper.master.operations.context import Context
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Row, RowPut
@@ -48,6 +48,13 @@ def hosts_for(context: Context, replicas: int) -> list[HostIdentity]:
 def live_hosts(sessions: Iterable[SessionInfo]) -> dict[str, HostIdentity]:
     """The hosts of live sessions, by name."""
     return {info.host.name: info.host for info in sessions if info.alive and info.host is not None}
+
+
+def destroyed(replicas: Iterable[TabletReplica], sessions: Collection[SessionInfo]) -> list[TabletReplica]:
+    """The replicas on disks that are gone for ever: their hosts live, and with other disks."""
+    live = {(info.host.name, info.host.incarnation) for info in sessions if info.alive and info.host is not None}
+    names = {name for name, _ in live}
+    return [one for one in replicas if one.host in names and (one.host, one.cell.incarnation) not in live]
 
 
 def replica_counts(rows: Iterable[Row]) -> Counter[str]:
@@ -110,6 +117,11 @@ def decode_hosts(state: State) -> list[HostIdentity]:
 def replicas_wanted(properties: Mapping[str, str]) -> int:
     """How many replicas each tablet of a table is to have."""
     return parse_properties(properties).replicas
+
+
+def is_elsewhere(view: TabletView, replicas: int) -> bool:
+    """Whether a tablet lies on the Volume although its table has several replicas, or on hosts although it has one."""
+    return bool(view.replicas) != (replicas > 1)
 
 
 def newest_states(context: Context, table_id: str) -> dict[str, int]:

@@ -6,7 +6,7 @@ No tserver serves the tablets while they change; clients and peers locate them a
 =======  ============================================================================================================
 find     choose the tablets to change next: some to split, or all to merge
 gather   with replicas on hosts: wait until the repair has brought the tablets to merge to the same hosts, and enough of
-         these hold the data of all
+         these hold the data of all; tablets on their way between hosts and the Volume do not merge
 serve    flush each tablet with records that are in no segment, while its tserver still serves it; so the tablet is
          away only shortly afterwards
 hold     *claim* the tablets (placement leaves them alone), park them in the books, make every live tserver flush and
@@ -35,7 +35,7 @@ from bookkeeper.config.table_properties import copies_needed, parse_properties
 from bookkeeper.errors import CorruptionError, InvalidInputError, RefusedError, TransientError
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, State, Step, Wait
 from bookkeeper.master.index.snapshot import BrokenChainError, TabletView, tablet_view
-from bookkeeper.master.index.tablet_replicas import voters
+from bookkeeper.master.index.tablet_replicas import TabletReplica, voters
 from bookkeeper.master.operations.context import (
     Context,
     decode_bytes,
@@ -45,6 +45,7 @@ from bookkeeper.master.operations.context import (
     text,
     texts,
 )
+from bookkeeper.master.operations.replica_hosts import destroyed, is_elsewhere, replicas_wanted
 from bookkeeper.master.operations.table_lifecycle import chained_tablets, check_splits, wait_for_tservers
 from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.merge_places import hosts_with_all, why_apart
@@ -225,7 +226,17 @@ class MergeTablets(_TabletChange):
         return Next("gather", {"rows": encode_bytes(rows_of_all), "ends": encode_bytes(rows_of_all[-1:])})
 
     def gather(self, call: Call) -> Outcome:
-        """Wait until the tablets are together; those on the Volume are."""
+        """Wait until the tablets are together; those on the Volume are. Raises RefusedError while they are not where
+        their table has them: the operation that moves them waits for this one to end.
+        """
+        tablets = [tablet_view(row) for row in read_rows(self.context, call)]
+        table = self.context.config().table(tablets[0].extent.table_id)
+        moving = tablets_to_move(tablets, replicas_wanted(table.properties))
+        if moving:
+            raise RefusedError(
+                f"table.replicas of table {table.name} has changed and {len(moving)} of these tablets are not where it "
+                f"wants them, first {moving[0].extent}: merge them when they have moved"
+            )
         problem = self._why_not_together(call)
         if problem:
             self.context.hooks.repair()
@@ -283,6 +294,11 @@ class MergeTablets(_TabletChange):
         gone = split_rules.replicas_of_remnants(read_rows(self.context, call))
         self.context.stores.table.delete(gone, self.context.stores.reign.next_rank())
         return Next("divide", state)
+
+
+def tablets_to_move(tablets: Iterable[TabletView], replicas: int) -> list[TabletView]:
+    """The tablets that have to move between the Volume and hosts before others may join them."""
+    return [tablet for tablet in tablets if is_elsewhere(tablet, replicas)]
 
 
 # ---- steps of both
@@ -422,8 +438,9 @@ def place_replicas(context: Context, change: Change) -> None:
 
 
 def divide(context: Context, call: Call) -> Outcome:
-    """Make the hosts of the new tablets link their files, until so many have all of them as the table asks for copies.
-    A host that is away gets them later, from the leaders of the new tablets.
+    """Make the hosts of the new tablets link their files, until so many have all of them as the table asks for copies,
+    or as can have them (:func:`within_reach`). A host that is away gets them later, from the leaders of the new
+    tablets.
     """
     rows = [tablet_view(row) for row in read_rows(context, call) if keys.is_tablet(row)]
     table_id, ends = rows[0].extent.table_id, set(decode_bytes(texts(call.state, "ends")))
@@ -448,12 +465,13 @@ def divide(context: Context, call: Call) -> Outcome:
 
 def divide_tablet(context: Context, source: str, children: Sequence[TabletView], copies_min: int) -> list[str]:
     """Make all live hosts of a divided tablet link its files; one line for each child that has too few copies then."""
-    extents = [child.extent for child in children]
+    extents, sessions = [child.extent for child in children], context.tservers.sessions()
     voting = {child.extent: {one.host for one in voters(child.replicas)} for child in children}
+    silent = {child.extent: voting[child.extent] - _hosts(destroyed(child.replicas, sessions)) for child in children}
     placed = {one.host for child in children for one in child.replicas}
     copies: Counter[Extent] = Counter()
     reasons = []
-    for info in context.tservers.sessions():
+    for info in sessions:
         if not info.alive or info.host is None or info.host.name not in placed:
             continue
         try:
@@ -462,12 +480,29 @@ def divide_tablet(context: Context, source: str, children: Sequence[TabletView],
             reasons.append(f"{info.host.name}: {error.message}")
         else:
             copies.update(extent for extent in made if info.host.name in voting[extent])
-    wanted = {extent: copies_needed(copies_min, len(hosts)) for extent, hosts in voting.items()}
+            for hosts in silent.values():
+                hosts.discard(info.host.name)
+    wanted = {
+        extent: within_reach(copies_needed(copies_min, len(hosts)), copies[extent], len(silent[extent]))
+        for extent, hosts in voting.items()
+    }
     return [
         f"{extent} has {copies[extent]} of {count}, start its hosts ({'; '.join(reasons) or 'the others are away'})"
         for extent, count in wanted.items()
         if copies[extent] < count
     ]
+
+
+def within_reach(needed: int, copies: int, silent: int) -> int:
+    """How many copies a divided tablet waits for: those that it needs, but none that can't come. A host whose disk was
+    destroyed, or that lacks a file, gets the files from the leader, and one complete copy may lead. ``silent``: the
+    voters that did not answer.
+    """
+    return max(1, min(needed, copies + silent))
+
+
+def _hosts(replicas: Iterable[TabletReplica]) -> set[str]:
+    return {one.host for one in replicas}
 
 
 def execute(context: Context, change: Change) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from bookkeeper.config.table_properties import TableProperties
 from bookkeeper.master.index.snapshot import TabletView
-from bookkeeper.master.operations.hosts.change_store import is_elsewhere
+from bookkeeper.master.operations.replica_hosts import is_elsewhere
 
 
 def tables_elsewhere(

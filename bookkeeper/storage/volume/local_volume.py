@@ -143,24 +143,24 @@ class LocalVolume:
         finally:
             self._ops.close(fd)
 
-    def scratch(self, name: str) -> Scratch:
+    def scratch(self, name: str, writer: str = "") -> Scratch:
         """See :class:`Volume`: beside the file, because a rename stays on one filesystem."""
         path = self._path(name)
         make_directory(path.parent, self._ops)
-        return Scratch(beside(path, SCRATCH_SUFFIX), self._ops)
+        return Scratch(scratch_path(path, writer), self._ops)
 
-    def publish(self, names: Sequence[str]) -> None:
+    def publish(self, names: Sequence[str], writer: str = "") -> None:
         """See :class:`Volume`."""
         paths = [self._path(name) for name in names]
         for path in paths:
-            self._ops.rename(beside(path, SCRATCH_SUFFIX), path)
+            self._ops.rename(scratch_path(path, writer), path)
         for directory in {path.parent: None for path in paths}:
             sync_directory(directory, self._ops)
 
     def discard(self, names: Sequence[str]) -> None:
         """See :class:`Volume`."""
         for path in map(self._path, names):
-            beside(path, SCRATCH_SUFFIX).unlink(missing_ok=True)
+            scratch_path(path).unlink(missing_ok=True)
             path.unlink(missing_ok=True)
 
     def link(self, names: Mapping[str, str]) -> None:
@@ -260,3 +260,8 @@ class LocalVolume:
 def raise_fence(path: Path) -> None:
     """Make the fence of a file; idempotent."""
     beside(path, FENCE_SUFFIX).touch(exist_ok=True)
+
+
+def scratch_path(path: Path, writer: str = "") -> Path:
+    """The scratch file of one writer; its name begins and ends like that of the file, which the collector knows."""
+    return beside(path.with_name(f"{path.stem}~{writer}{path.suffix}") if writer else path, SCRATCH_SUFFIX)

@@ -106,12 +106,14 @@ class Volume(ReadableVolume, Protocol):
         OSError where the Volume can't read so.
         """
 
-    def scratch(self, name: str) -> Scratch:
-        """A place for the file that :meth:`publish` will give this name, one never used before. Raises OSError."""
+    def scratch(self, name: str, writer: str = "") -> Scratch:
+        """A place for the file that :meth:`publish` will give this name, one never used before. ``writer``: a name of
+        its own for each process that may build this file, when several do; all build the same bytes. Raises OSError.
+        """
 
-    def publish(self, names: Sequence[str]) -> None:
-        """Give complete and synced scratch files their names, durable on return. Raises OSError with some of them
-        published, perhaps.
+    def publish(self, names: Sequence[str], writer: str = "") -> None:
+        """Give complete and synced scratch files of this writer their names, durable on return. Raises OSError with
+        some of them published, perhaps.
         """
 
     def discard(self, names: Sequence[str]) -> None:

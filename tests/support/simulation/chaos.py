@@ -36,7 +36,7 @@ class Chaos:
     def __init__(self, world: World, seed: int, climate: Climate | None = None, stage: type[Stage] = Stage) -> None:
         self.happenings = {**HAPPENINGS, **{name: MORE[name] for name in stage.more}}
         seldom = tuple(name for name in (*SELDOM, *stage.more) if name not in stage.without)
-        self.climate = climate or drawn(seed, tuple(DAILY), seldom, ROWS, stage.threads)
+        self.climate = climate or drawn(seed, tuple(DAILY), seldom, ROWS, stage.threads, stage.frequent)
         self.world = world
         self.kernel = world.kernel
         self.kernel.note(f"seed {seed}: {self.climate}")

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
+from types import MappingProxyType
 
 from tests.support.simulation.kernel import Task
 
@@ -65,16 +66,22 @@ class Climate:
 
 
 def drawn(
-    seed: int, daily: Sequence[str], accidents: Sequence[str], rows: Sequence[bytes], threads: Sequence[str] = ()
+    seed: int,
+    daily: Sequence[str],
+    accidents: Sequence[str],
+    rows: Sequence[bytes],
+    threads: Sequence[str] = (),
+    frequent: Mapping[str, int] = MappingProxyType({}),
 ) -> Climate:
-    """The climate of a seed. ``daily`` things have half of all events at least; ``threads`` may be slow, too."""
+    """The climate of a seed. ``daily`` things have half of all events at least; ``threads`` may be slow, too;
+    ``frequent`` are the least weights of some accidents.
+    """
     rng = Random(f"climate {seed}")
     weights = {name: rng.choice(SHARES) for name in accidents}
     for name in rng.sample(accidents, rng.randint(1, EMPHASISED_MAX)):
         weights[name] = EMPHASIS
-    weights["relief"] = max(weights["relief"], 2)
-    weights["ambush"] = max(weights["ambush"], 3)
-    weights["kill_tserver"] = max(weights["kill_tserver"], 2)
+    for name, least in {"relief": 2, "ambush": 3, "kill_tserver": 2, **frequent}.items():
+        weights[name] = max(weights[name], least)
     share = 2 * sum(weights.values()) / len(daily)
     weights |= {name: round(share * rng.choice((0, 0.3, 1, 2))) for name in daily}
     weights["write"] = max(weights["write"], round(share))

@@ -24,6 +24,7 @@ from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX
 from bookkeeper.tserver.process import TServerProcess
 from tests.support.simulation.cells import SimTable
 from tests.support.simulation.disk import lose_power
+from tests.support.simulation.host_disk import HostDisks
 from tests.support.simulation.hosts import Host
 from tests.support.simulation.kernel import Process
 from tests.support.simulation.primitives import SimClock
@@ -117,6 +118,7 @@ class Cluster:
                 "host": self.settings.host.model_copy(update=joined),
             }
         )
+        HostDisks.beside.add(self.settings.directory.absolute())
         self.hosts.append(Host(self, name, settings))
         return self.hosts[-1]
 
@@ -325,10 +327,11 @@ class Cluster:
 
     def unrest(self) -> list[str]:
         """Outstanding things that must go before the cluster is at rest, as text."""
-        return [*self.work_left(), *map(str, self.marks()), *(f"{e} is not served" for e in self.unserved())]
+        later = [*map(str, self.marks()), *(f"the Volume has {name}" for name in self.replicas.unnamed_files())]
+        return [*self.work_left(), *later, *(f"{e} is not served" for e in self.unserved())]
 
     def work_left(self) -> list[str]:
-        """The same without marks of files and tablets that are not served."""
+        """The same without marks of files, unnamed files and tablets that are not served."""
         return [*self.books(), *self.old_logs(), *self.high_waters(), *self.replicas.unrest()]
 
     def marks(self) -> list[bytes]:

@@ -15,6 +15,7 @@ DURABILITIES = ("sync", "sync", "sync", "log", "flush", "none")
 FAMILIES = ((PLAIN,), (PLAIN,), (PLAIN, *GOLD.families), GOLD.families)
 GROUPS: tuple[tuple[str, ...], ...] = ((), (), (GOLD.name,), ("default",))
 SPLITS: tuple[list[bytes], ...] = ([], [b"g"], [b"h", b"p"])
+REPLICAS = ("1", "1", "2", "3")
 BORDERS = (b"c", b"g", b"h", b"j", b"k", b"m", b"p", b"s", b"w")
 """Rows at which tablets are split and merged: between rows of data, and at them."""
 
@@ -148,6 +149,24 @@ def merge(stage: Stage, rng: Random) -> None:
     stage.command(stage.cluster(rng), "merge_tablets", rng.choice(("t", "t", "u")), rows)
 
 
+def merge_two(stage: Stage, rng: Random) -> None:
+    """An operator merges two neighbours of a table in west, or splits it while it has one tablet."""
+    table = rng.choice(TABLES)
+    tablets = stage.west.extents(stage.west.table_id(table))
+    if len(tablets) < 2:
+        stage.command(stage.west, "add_splits", table, [rng.choice(BORDERS)], stage.hosts_for(stage.west, rng))
+        return
+    first = rng.randrange(len(tablets) - 1)
+    rows = RowRange(tablets[first].prev_row, tablets[first + 1].end_row)
+    stage.command(stage.west, "merge_tablets", table, rows)
+
+
+def change_replicas(stage: Stage, rng: Random) -> None:
+    """An operator changes how many replicas a table of west has; one lies on the Volume."""
+    properties = {"table.replicas": rng.choice(REPLICAS), "table.copies_min": "0"}
+    stage.command(stage.west, "change_properties", rng.choice(TABLES), properties, [])
+
+
 Deed = Callable[[Stage, Random], None]
 DAILY: dict[str, Deed] = {"write": write, "write_two": write_two, "write_here": write, "roll": roll, "flush": flush}
 SELDOM: dict[str, Deed] = {
@@ -165,4 +184,4 @@ SELDOM: dict[str, Deed] = {
     "split": split,
     "merge": merge,
 }
-MORE: dict[str, Deed] = {"import_files": import_files}
+MORE: dict[str, Deed] = {"import_files": import_files, "merge_two": merge_two, "change_replicas": change_replicas}

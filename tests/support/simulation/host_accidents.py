@@ -25,14 +25,13 @@ def wipe(stage: Stage, rng: Random) -> None:
 
 
 def may_be_wiped(host: Host) -> bool:
-    """Whether another voter of each tablet has the named state, so that it may lead."""
+    """Whether another voter of each tablet has the named state, so that it may lead, or the Volume has it."""
     laws = host.cluster.replicas
-    for tablet in laws.tablets():
-        held = laws.held(tablet)
-        others = [name for name in tablet.voters if name != host.name and name in held]
-        if tablet.named_id and not any(held[name].replica.entry(tablet.named_id) for name in others):
-            return False
-    return True
+    return all(
+        laws.is_on_volume(tablet) or any(laws.has_named(name, tablet) for name in tablet.voters if name != host.name)
+        for tablet in laws.tablets()
+        if tablet.named_id
+    )
 
 
 ACCIDENTS: dict[str, Callable[[Stage, Random], None]] = {"away": away, "wipe": wipe}

@@ -1,4 +1,5 @@
-"""The disk of a simulated host: real files, and a power failure that forgets bytes and names that were not synced.
+"""The disk of a simulated host: real files, and a power failure that forgets bytes and names that were not synced. The
+Volume of a cluster with hosts has real files, too, which no power failure takes.
 
 Each write to a manifest, to a segment file or to a file under way is a step, and so is each new name. A log on a host's
 disk takes the steps of any log. The lock of a host's directory goes with the process that has it.
@@ -19,11 +20,12 @@ from bookkeeper.storage.replicas.host_store import INCOMING, LOCK, MANIFESTS
 from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.storage.volume.local_volume import LocalVolume
-from bookkeeper.storage.volume.names import LOG_SUFFIX, LOGS
+from bookkeeper.storage.volume.names import LOG_SUFFIX, LOGS, TABLES
 from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX
 from tests.support.page_cache import path_of_descriptor, write_position
 from tests.support.simulation.disk import Disk, SimFileOps
 from tests.support.simulation.primitives import kernel
+from tests.support.volumes import root_of
 
 REPLICAS = "replicas"
 """The directory of a host's disk."""
@@ -34,22 +36,25 @@ STEPS = tuple(f"/{directory}/" for directory in (MANIFESTS, INCOMING, "tables", 
 
 class HostDisks:
     """Writes that a power failure would undo, and listeners; for one world. ``incarnations``: how many disks there
-    were. ``saved``: of a manifest; ``deleting``: of a host's directory and the names of files that go; ``removing``: of
+    were. ``beside``: the roots of the Volumes of clusters with hosts. ``saved``: of a manifest; ``published``: of a
+    segment on such a Volume; ``deleting``: of a host's directory and the names of files that go; ``removing``: of
     a host's directory and a replica.
     """
 
     unsynced: dict[Path, list[tuple[Path, Callable[[], object]]]] = {}  # noqa: RUF012
     written: set[str] = set()  # noqa: RUF012
     incarnations: int = 0
+    beside: set[Path] = set()  # noqa: RUF012
     saved: Callable[[Path], None] = lambda _manifest: None
+    published: Callable[[Path], None] = lambda _segment: None
     deleting: Callable[[Path, Sequence[str]], None] = lambda _root, _names: None
     removing: Callable[[Path, ReplicaKey], None] = lambda _root, _key: None
 
     @classmethod
     def clear(cls) -> None:
         """A new world."""
-        cls.unsynced, cls.written, cls.incarnations = {}, set(), 0
-        cls.saved, cls.deleting, cls.removing = nothing, nothing, nothing
+        cls.unsynced, cls.written, cls.incarnations, cls.beside = {}, set(), 0, set()
+        cls.saved, cls.published, cls.deleting, cls.removing = nothing, nothing, nothing, nothing
 
     @classmethod
     def named(cls, path: Path, undo: Callable[[], object]) -> None:
@@ -144,7 +149,12 @@ class SimHostOps(SimFileOps):
 
     def rename(self, source: Path, target: Path) -> None:
         if not is_on_host(str(target)):
+            if not is_shared_segment(target):
+                super().rename(source, target)
+                return
+            kernel().pause(f"publish {target.parent.name}/{target.name}")
             super().rename(source, target)
+            HostDisks.published(target)
             return
         step(f"rename {short(str(target))}", str(target))
         before = target.read_bytes() if target.exists() else None
@@ -165,6 +175,11 @@ def opened(fd: int) -> str:
 def is_on_host(path: str) -> bool:
     """Whether a path lies on the disk of a host."""
     return f"/{REPLICAS}/" in path or path.endswith(f"/{REPLICAS}")
+
+
+def is_shared_segment(path: Path) -> bool:
+    """Whether a path is that of a segment on a Volume beside hosts."""
+    return any(path.is_relative_to(root / TABLES) for root in HostDisks.beside)
 
 
 def is_log(path: str) -> bool:
@@ -194,6 +209,11 @@ def judged_delete(
 def is_of_host(volume: Volume) -> bool:
     """Whether a Volume is the disk of a host."""
     return isinstance(volume, LocalVolume) and volume._root.name == REPLICAS
+
+
+def has_files(volume: Volume) -> bool:
+    """Whether segments on a Volume are real files, as on a host: other processes copy them."""
+    return is_of_host(volume) or root_of(volume) in HostDisks.beside
 
 
 def judged_remove(remove: Callable[[HostStore, ReplicaKey], None]) -> Callable[[HostStore, ReplicaKey], None]:

@@ -169,7 +169,8 @@ def node_of(host: Host) -> Node:
 class HostedStage(Stage):
     """West runs on four hosts, and each tablet of its tables has three replicas; east is its peer, without hosts."""
 
-    more: Sequence[str] = ("away", "wipe", "import_files")
+    more: Sequence[str] = ("away", "wipe", "import_files", "merge_two", "change_replicas")
+    frequent: Mapping[str, int] = {"merge_two": 5, "change_replicas": 5}
     threads: Sequence[str] = (
         "compactor",
         "namer",
@@ -177,9 +178,19 @@ class HostedStage(Stage):
         "rpc-segment_",
         "rpc-divide_replica",
         "rpc-adopt_segments",
+        "rpc-take_replica",
+        "rpc-publish_replica",
         "replica-collector",
     )
-    repeated: Sequence[str] = ("segment_offer", "segment_transit", "replicas", "divide_replica", "adopt_segments")
+    repeated: Sequence[str] = (
+        "segment_offer",
+        "segment_transit",
+        "replicas",
+        "divide_replica",
+        "adopt_segments",
+        "take_replica",
+        "publish_replica",
+    )
     without: Sequence[str] = ("move", "take_all", "create_table", "delete_table")
     takes: Mapping[str, object] = {}
 
@@ -208,7 +219,7 @@ class HostedStage(Stage):
 class HostLogsStage(HostedStage):
     """The same with the logs of west on its hosts' own disks, none of which is destroyed: nobody gives up a log."""
 
-    more: Sequence[str] = ("away", "import_files")
+    more: Sequence[str] = tuple(name for name in HostedStage.more if name != "wipe")
     threads: Sequence[str] = (*HostedStage.threads, "rpc-read_log", "rpc-list_logs", "rpc-seal_log", "rpc-drop_logs")
     repeated: Sequence[str] = (*HostedStage.repeated, "read_log", "list_logs", "seal_log", "drop_logs")
 

@@ -45,7 +45,7 @@ from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.runtime import session_retries, threads
 from bookkeeper.runtime.process_exit import end_process
 from bookkeeper.security.access import Entrance, entrance_of
-from bookkeeper.storage.replicas import HostStore, host_store
+from bookkeeper.storage.replicas import HostStore, host_store, incoming_files
 from bookkeeper.storage.tablet.compaction import due_merges
 from bookkeeper.storage.tablet.tablet_data import TabletData
 from bookkeeper.storage.volume import local_volume
@@ -193,6 +193,7 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(replica_collector, "SELDOM_MS"), 3_000),
     (Binding(replica_receiver, "PARTS_KEPT_S"), -1e12),
     (Binding(replica_receiver, _Transfer), SimTransfer),
+    (Binding(incoming_files, "WINDOW_BYTES"), 100),
     (Binding(tablet_opener, TabletData), SimTabletData),
     (Binding(tablet_opener, read_headers), with_pause("read", read_headers)),
     (Binding(tablet_opener, read_seal), with_pause("read the seal of", read_seal)),

@@ -1,7 +1,9 @@
 """Replicas of tablets in a simulated cluster, as the books and the disks of hosts have them, and the laws about them.
 
-Arrives: rows of tablets as they are written, manifests as they are saved, files as hosts delete them. Leaves: broken
-laws, in words. Independent of the product's decisions: a file is durable where the modelled disk has all its bytes.
+Arrives: rows of tablets as they are written, manifests as they are saved, files as hosts and the collector delete them.
+Leaves: broken laws, in words. Independent of the product's decisions: a file is durable where the modelled disk has all
+its bytes. A tablet comes from the Volume and goes back to it when its table changes; on the way the Volume has files of
+a tablet with replicas.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bookkeeper.bulk import segment_ref
+from bookkeeper.bulk.adoption import IMPORT_PREFIX
 from bookkeeper.config.table_properties import TableProperties, parse_properties
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.lost_logs import lost_cells
@@ -21,10 +24,12 @@ from bookkeeper.replicas.values import Placement
 from bookkeeper.storage.replicas import Manifest, ReplicaKey
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.storage.volume.local_volume import LocalVolume
+from bookkeeper.storage.volume.names import TABLES
 from tests.support.simulation.host_disk import HostDisks
 from tests.support.simulation.hosts import read_manifest
 from tests.support.simulation.ledger import LoggedBlock
 from tests.support.simulation.tablets import Entry, entries_in
+from tests.support.volumes import name_at
 
 if TYPE_CHECKING:
     from tests.support.simulation.cluster import Cluster
@@ -62,6 +67,11 @@ class ReplicatedTablet:
 
     def __str__(self) -> str:
         return f"tablet {self.row.key!r}"
+
+
+def names_in(row: Row) -> set[str]:
+    """The files that a row names."""
+    return {keys.parse_file(qualifier) for qualifier in row.family("segment")}
 
 
 def tablet_of(row: Row | None) -> ReplicatedTablet | None:
@@ -125,6 +135,17 @@ class ReplicaLaws:
             and manifest.replica.placement == Placement(cell.placement, cell.incarnation)
         }
 
+    def has_named(self, name: str, tablet: ReplicatedTablet) -> bool:
+        """Whether a host has each file of a tablet's named state, so that it may lead."""
+        manifest = self.held(tablet).get(name)
+        if manifest is None or manifest.replica.entry(tablet.named_id) is None:
+            return False
+        return all(self.host(name).has(manifest, file) for file in tablet.files)
+
+    def is_on_volume(self, tablet: ReplicatedTablet) -> bool:
+        """Whether the Volume has each file of a tablet's named state, under a name in its row."""
+        return all(self._on_volume(tablet, name) for name in tablet.files)
+
     def host(self, name: str) -> Host:
         """A host by its name."""
         return next(host for host in self.cluster.hosts if host.name == name)
@@ -148,12 +169,21 @@ class ReplicaLaws:
         self._named[key] = tablet.named_id
         wanted = self._properties(tablet).copies_needed
         for name in tablet.files:
-            copies = [h for h, cell in tablet.voters.items() if self._had(h, cell.incarnation, tablet, name)]
-            if len(copies) < wanted:
+            copies = self._copies(tablet, name)
+            if len(copies) < wanted and not self._on_volume(tablet, name):
                 self._break(
                     f"N3: {tablet} is named state {tablet.named_id}, and {name} is durable on {copies} "
                     f"of {sorted(tablet.voters)}: want {wanted}"
                 )
+
+    def _copies(self, tablet: ReplicatedTablet, name: str) -> list[str]:
+        """The voters on whose disks a file was durable."""
+        return [host for host, cell in tablet.voters.items() if self._had(host, cell.incarnation, tablet, name)]
+
+    def _on_volume(self, tablet: ReplicatedTablet, name: str) -> str:
+        """The name of a file on the Volume, for a tablet on its way from there or to there; empty = none."""
+        names = sorted(other for other in names_in(tablet.row) if last_part(other) == last_part(name))
+        return next(filter(self.cluster.volume.exists, names), "")
 
     def _had(self, host: str, incarnation: str, tablet: ReplicatedTablet, name: str) -> bool:
         """Whether a file was durable on a disk. A split names files of its tablets that hosts link later, from those of
@@ -177,6 +207,10 @@ class ReplicaLaws:
 
     def deleting(self, host: Host, names: Collection[str]) -> None:
         """A host deletes files."""
+        for row in self._rows_on_volume():
+            for name in sorted(set(names) & names_in(row)):
+                if not self.cluster.volume.exists(name):
+                    self._break(f"deleted early: {host.name} deletes {name} of tablet {row.key!r}, the Volume lacks it")
         for tablet in self.tablets():
             held = self.held(tablet).get(host.name)
             if held is None:
@@ -191,6 +225,38 @@ class ReplicaLaws:
         for tablet in self.tablets():
             if (tablet.table_id, tablet.directory) == (key.table_id, key.directory) and host.name in self.held(tablet):
                 self._break(f"removed: {host.name} removes its replica of {tablet}, which the books have")
+
+    # ---- at the Volume
+
+    def published(self, path: Path) -> None:
+        """A segment has its name on the Volume: it has the bytes that a host has under this name."""
+        name = name_at(path, self.cluster.settings.directory)
+        for copy in (host.settings.replicas_dir / name for host in self.cluster.hosts):
+            if copy.exists() and copy.read_bytes() != path.read_bytes():
+                self._break(f"L7: {name} is published on the Volume, and {copy.parents[4].name} has other bytes of it")
+
+    def shared_file_goes(self, file: str) -> None:
+        """A segment goes from the Volume: no tablet there names it, and enough hosts have it for other tablets (N3)."""
+        for row in self._rows_on_volume():
+            if file in names_in(row):
+                self._break(f"deleted early: {file} goes and is of tablet {row.key!r}")
+        for tablet in self.tablets():
+            for name in (name for name in tablet.files if last_part(name) == last_part(file)):
+                copies, wanted = self._copies(tablet, name), self._properties(tablet).copies_needed
+                if file.startswith(f"tables/{tablet.table_id}/") and len(copies) < wanted:
+                    self._break(f"N3: {file} goes and {tablet} has it on {copies}: want {wanted}")
+
+    def unnamed_files(self) -> list[str]:
+        """Segments on the Volume that no tablet names, but for those of imports."""
+        if not self.cluster.hosts:
+            return []
+        named = {name for row in self.cluster.table.rows(b"", ("segment",)) for name in names_in(row)}
+        found = self.cluster.volume.list_names(TABLES)
+        return [name for name in found if name not in named and f"/{IMPORT_PREFIX}" not in name]
+
+    def _rows_on_volume(self) -> list[Row]:
+        rows = self.cluster.table.rows(b"", ("segment", keys.REPLICA_FAMILY))
+        return [row for row in rows if not row.family(keys.REPLICA_FAMILY)]
 
     # ---- at the logs
 
@@ -213,10 +279,14 @@ class ReplicaLaws:
         return {entry.value for entry in self.named_entries(tablet)}
 
     def named_entries(self, tablet: ReplicatedTablet) -> list[Entry]:
-        """The records of the named state, from the disks of the voters."""
+        """The records of the named state, from the disks of the voters, or from the Volume while the tablet moves."""
         found: list[Entry] = []
         for ref in map(tablet.ref, tablet.files):
-            found += next((some for host in self._voting(tablet) if (some := entries_on(host, ref)) is not None), [])
+            here = (some for host in self._voting(tablet) if (some := entries_on(host, ref)) is not None)
+            entries = next(here, None)
+            if entries is None and (name := self._on_volume(tablet, ref.name)):
+                entries = entries_in(self.cluster.volume, replace(ref, name=name))
+            found += entries or []
         return found
 
     def _voting(self, tablet: ReplicatedTablet) -> list[Host]:
@@ -229,16 +299,18 @@ class ReplicaLaws:
     # ---- at rest
 
     def unrest(self) -> list[str]:
-        """Outstanding things that must go before the replicas are at rest: each voter has the named state as its root,
-        each disk has the files of its roots and no others.
+        """Outstanding things that must go before the replicas are at rest: each tablet is where its table has it; each
+        voter has the named state as its root, each disk has the files of its roots and no others.
         """
-        left, listed = [], {host.name: set[str]() for host in self.cluster.hosts}
+        left, listed = self._to_hosts(), {host.name: set[str]() for host in self.cluster.hosts}
         replicas = {host.name: 0 for host in self.cluster.hosts}
         for tablet in self.tablets():
             held = self.held(tablet)
             left += [f"{tablet} goes on without {log}" for log in lost_cells(tablet.row)]
             wanted = self._properties(tablet).replicas
-            if len(tablet.cells) != wanted or len(tablet.voters) != wanted:
+            if wanted == 1:
+                left.append(f"{tablet} has replicas {tablet.cells}: its table has one")
+            elif len(tablet.cells) != wanted or len(tablet.voters) != wanted:
                 left.append(f"{tablet} has replicas {tablet.cells}: want {wanted} voters")
             for name, cell in tablet.cells.items():
                 manifest = held.get(name)
@@ -259,6 +331,18 @@ class ReplicaLaws:
             if len(host.manifests()) != replicas[host.name]:
                 left.append(f"{host.name} has {len(host.manifests())} replicas: want {replicas[host.name]}")
         return left
+
+    def _to_hosts(self) -> list[str]:
+        """Tablets on the Volume whose tables have replicas."""
+        tables = self.cluster.config().tables if self.cluster.hosts else {}
+        several = {id_ for id_, table in tables.items() if parse_properties(table.properties).replicas > 1}
+        rows = self.cluster.table.rows() if several else []
+        return [
+            f"tablet {row.key!r} is on the Volume: its table has replicas"
+            for row in rows
+            if row.key < keys.TABLETS_STOP and keys.is_tablet(row) and not row.family(keys.REPLICA_FAMILY)
+            if keys.parse_tablet_row(row.key)[0] in several
+        ]
 
 
 def root_files(manifest: Manifest) -> set[str]:

@@ -53,6 +53,9 @@ class Stage:
     more: Sequence[str] = ()
     """Deeds that happen here and nowhere else: a new one changes what every seed means."""
 
+    frequent: Mapping[str, int] = {}
+    """The least weights of some of these."""
+
     threads: Sequence[str] = ()
     """Further threads of tservers that may be slow, and in whose middle something may happen."""
 

@@ -9,13 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from bookkeeper.bulk import segment_ref
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_table import Row
+from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import BlockCache, Merge, SegmentRef, TabletResources
 from bookkeeper.storage.tablet.segments.middle_row import Middle, SegmentGroups, find_middle
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.volume import Volume
-from tests.support.simulation.host_disk import is_of_host
+from tests.support.simulation.host_disk import has_files, is_of_host
 from tests.support.simulation.primitives import kernel
 
 MAGIC = b"PAR1"
@@ -47,8 +51,8 @@ class Frozen:
 
 
 class Segments:
-    """Segment files on Volumes: written whole or not at all. Those on hosts are real files. ``parsed``: contents that
-    imports have made.
+    """Segments on Volumes: written whole or not at all. Those on hosts, and on the Volumes beside these, are real
+    files. ``parsed``: contents that imports have made.
     """
 
     files: dict[str, list[Entry]] = {}  # noqa: RUF012 - one world at a time
@@ -180,6 +184,8 @@ class SimTabletData:
         if is_of_host(self.volume):
             self.volume.create(name, [pickle.dumps(entries)]).close()
         else:
+            if has_files(self.volume):
+                publish_whole(self.volume, name, pickle.dumps(entries))
             Segments.files[name] = list(entries)
         rows = [entry.row for entry in entries]
         seqs = [entry.seq for entry in entries]
@@ -193,6 +199,12 @@ class SimTabletData:
         self.frozen = None
 
 
+def publish_whole(volume: Volume, name: str, content: bytes) -> None:
+    """A new file of a Volume, with one step before it has its name."""
+    volume.scratch(name).path.write_bytes(content)
+    volume.publish([name])
+
+
 def entries_in(volume: Volume, ref: SegmentRef) -> list[Entry]:
     """The records of a segment, numbered as in the tablet that has this reference."""
     known = None if is_of_host(volume) else Segments.files.get(ref.name)
@@ -201,6 +213,16 @@ def entries_in(volume: Volume, ref: SegmentRef) -> list[Entry]:
         if not is_of_host(volume):
             Segments.files[ref.name] = known
     return [replace(entry, seq=entry.seq + ref.shift) for entry in known] if ref.shift else known
+
+
+def shared_entries(volume: Volume, row: Row) -> list[Entry]:
+    """The records of a tablet's segments on the Volume, all rows of these files included."""
+    found: list[Entry] = []
+    for column, cell in row.cells.items():
+        name = keys.parse_file(column.qualifier) if column.family == "segment" else ""
+        if name and (name in Segments.files or volume.exists(name)):
+            found += entries_in(volume, segment_ref(name, SegmentEntry.decode(cell.value)))
+    return found
 
 
 def read_entries(volume: Volume, ref: SegmentRef) -> list[Entry]:

@@ -15,9 +15,11 @@ from pathlib import Path
 from random import Random
 
 from bookkeeper.config import new_settings
+from bookkeeper.master.gc.orphan_files import SCAN_INTERVAL_MS
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column, Row
 from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.names import TABLES
 from tests.support.simulation.cells import SimTable
 from tests.support.simulation.cluster import Cluster
 from tests.support.simulation.disk import Disk
@@ -31,7 +33,7 @@ from tests.support.simulation.patches import FLIGHT_MS, simulated
 from tests.support.simulation.primitives import Running
 from tests.support.simulation.promises import Promises
 from tests.support.simulation.replicas import ReplicaLaws
-from tests.support.simulation.tablets import Segments
+from tests.support.simulation.tablets import Segments, shared_entries
 from tests.support.simulation.tree import SimCoordination
 from tests.support.simulation.users import Users, Write
 from tests.support.simulation.wal import Watch
@@ -232,15 +234,19 @@ class World(Users):
         return all(c.leader() is not None and c.is_served() for c in self.clusters.values())
 
     def _is_at_rest(self) -> bool:
-        """All but marks go within a moment; marks outlive their files for a while, which needs no check."""
+        """All but marks and unnamed files go within a moment. Marks outlive their files for a while, and the collector
+        looks for unnamed files seldom.
+        """
         self.caretaker()
         for cluster in self.clusters.values():
             self._return_hosts(cluster)
         if any(cluster.is_busy() for cluster in self.clusters.values()):
             return False
-        if any(cluster.marks() for cluster in self.clusters.values()):
+        unnamed = any(cluster.replicas.unnamed_files() for cluster in self.clusters.values())
+        if unnamed or any(cluster.marks() for cluster in self.clusters.values()):
             if self.kernel.now_ns > self._marks_due_ns:
-                self.kernel.advance(self.kernel.now_ns + FLIGHT_MS * 1_000_000)
+                late_ms = SCAN_INTERVAL_MS if unnamed else FLIGHT_MS
+                self.kernel.advance(self.kernel.now_ns + late_ms * 1_000_000)
                 self._marks_due_ns = self.kernel.now_ns + MARKS_DUE_NS
             return False
         return True
@@ -267,10 +273,8 @@ class World(Users):
     def judge_deletion(self, volume: Volume, file: str) -> None:
         """A log or a segment goes now."""
         cluster = self.cluster_at(root_of(volume))
-        if Segments.files.pop(file, None) is not None:
-            for row in cluster.table.rows(b"", ("segment",)):
-                if keys.segment_column(file) in row.cells:
-                    self.ledger.break_law(f"deleted early: {file} goes and is of tablet {row.key!r}")
+        if Segments.files.pop(file, None) is not None or (cluster.hosts and file.startswith(TABLES)):
+            cluster.replicas.shared_file_goes(file)
         if not cluster.has(file):
             return
         self.ledger.deleting(file, cluster.targets())
@@ -294,8 +298,7 @@ class World(Users):
         records after it names nothing, nor do rows that are in another tablet since.
         """
         file = self.ledger.files.get(log)
-        named = (segment.decode() for segment in row.family("segment"))
-        stored = {entry.value for segment in named for entry in Segments.files.get(segment, ())}
+        stored = {entry.value for entry in shared_entries(cluster.volume, row)}
         return [
             entry.value
             for block in ([] if file is None else file.blocks)
@@ -354,6 +357,7 @@ def simulation(directory: Path, seed: int = 0) -> Iterator[World]:
     Disk.clear()
     HostDisks.clear()
     HostDisks.saved = lambda path: world.of_host(path, lambda laws, host: laws.saved(host, path))
+    HostDisks.published = lambda path: world.cluster_at(path).replicas.published(path)
     HostDisks.deleting = lambda root, names: world.of_host(root, lambda laws, host: laws.deleting(host, names))
     HostDisks.removing = lambda root, key: world.of_host(root, lambda laws, host: laws.removing(host, key))
     Disk.synced = world._synced

@@ -10,7 +10,8 @@ serve    flush them, as for a split (:mod:`bookkeeper.master.operations.split_me
 hold     claim, park and unload them: no log has records of them, and the books name all that they have
 write    to hosts: the replicas, then each file under a name in the tablet's own directory; to the Volume: a host that
          holds the named state copies each file to the Volume under the same name, then the replicas go
-take     to hosts: each copies the files from the Volume, until so many hold all of them as the table asks for (N3)
+take     to hosts: each copies the files from the Volume, until so many hold all of them as the table asks for (N3); a
+         host whose disk was destroyed meanwhile copies them to its present one
 place    wait until the tablets have a tserver, then find
 =======  ============================================================================================================
 
@@ -22,22 +23,32 @@ a file of the Volume that no tablet names. Rules: R1, R4, R7, N3 and N4.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from bookkeeper.config.table_properties import copies_needed, parse_properties
+from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import CorruptionError, RefusedError, TransientError
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, State, Step, Wait
 from bookkeeper.master.index.snapshot import TabletView, tablet_view
-from bookkeeper.master.index.tablet_replicas import voters
+from bookkeeper.master.index.tablet_replicas import TabletReplica, voters
 from bookkeeper.master.operations import split_merge
 from bookkeeper.master.operations.context import Context, encode_bytes, number, online_table, text
-from bookkeeper.master.operations.replica_hosts import decode_hosts, encode_hosts, first_replicas, hosts_for
+from bookkeeper.master.operations.replica_hosts import (
+    decode_hosts,
+    destroyed,
+    encode_hosts,
+    first_replicas,
+    hosts_for,
+    is_elsewhere,
+    live_hosts,
+)
 from bookkeeper.master.operations.table_lifecycle import wait_for_tservers
 from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.split_rules import Change, TabletFacts
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.metadata_table import CellKey
+from bookkeeper.metadata.metadata_table import CellKey, RowPut
+from bookkeeper.metadata.values import ReplicaCell
 from bookkeeper.storage.volume.names import tablet_directory
 
 LOG = logging.getLogger(__name__)
@@ -114,7 +125,7 @@ class ChangeStore:
             if not may_switch(problems):
                 return Wait(f"{len(problems)} tablets are not on the Volume: {problems[0]}", COPY_AGAIN_MS)
         for change in changes:
-            split_merge.execute(self.context, replace(change, deletes=()))
+            split_merge.execute(self.context, before_copies(change))
         if is_to_hosts(call.state):
             return Next("take", call.state)
         self._remove_replicas(views)
@@ -122,6 +133,7 @@ class ChangeStore:
 
     def take(self, call: Call) -> Outcome:
         """Make the hosts copy the files from the Volume."""
+        self._replace_disks(self._views(call).values())
         facts, views = split_merge.stored_facts(call), self._views(call)
         problems = [problem for found in facts if (problem := self._take(found, views[found.row]))]
         if not may_switch(problems):
@@ -157,6 +169,18 @@ class ChangeStore:
         reign.check()
         puts = first_replicas(rows, decode_hosts(call.state), number(call.state, "replicas"), operation)
         self.context.stores.table.put(puts, reign.next_rank())
+
+    def _replace_disks(self, views: Iterable[TabletView]) -> None:
+        """A replica whose disk was destroyed begins anew on the present disk of its host: the Volume has the files."""
+        reign, sessions = self.context.stores.reign, self.context.tservers.sessions()
+        live = live_hosts(sessions)
+        for view in views:
+            for one in replaceable(view.replicas, sessions):
+                LOG.info("tablet %s: host %s begins anew, its disk was destroyed", view.extent, one.host)
+                reign.check()
+                rank = reign.next_rank()
+                cell = ReplicaCell(f"p{rank:x}", live[one.host].incarnation, one.cell.role)
+                self.context.stores.table.put([RowPut(view.row, {keys.replica_column(one.host): cell.encode()})], rank)
 
     def _remove_replicas(self, views: Mapping[bytes, TabletView]) -> None:
         """In one call for all cells: no row ever has some of its replicas."""
@@ -205,14 +229,19 @@ class ChangeStore:
         }
 
 
-def is_elsewhere(view: TabletView, replicas: int) -> bool:
-    """Whether a tablet lies on the Volume although its table has several replicas, or on hosts although it has one."""
-    return bool(view.replicas) != (replicas > 1)
-
-
 def may_switch(problems: Collection[str]) -> bool:
     """Whether tablets may be served in their new place: none lacks a copy there (N3)."""
     return not problems
+
+
+def replaceable(replicas: Iterable[TabletReplica], sessions: Collection[SessionInfo]) -> list[TabletReplica]:
+    """The replicas of a tablet on its way to hosts that another disk may take over."""
+    return destroyed(replicas, sessions)
+
+
+def before_copies(change: Change) -> Change:
+    """The part of a change that comes before the copies: the row still has the names of the files to copy."""
+    return replace(change, deletes=())
 
 
 def is_to_hosts(state: State) -> bool:
