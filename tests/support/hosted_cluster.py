@@ -256,6 +256,12 @@ class HostedCluster:
         live = [session.host for session in sessions if session.alive and session.host is not None]
         return {host.name: host.incarnation for host in live}
 
+    def reign(self) -> int:
+        """The epoch of the leading master; 0 while none leads."""
+        with closing(open_coordination(self.cluster.settings)) as coordination:
+            leader = coordination.leader()
+        return 0 if leader is None else leader.epoch
+
     # ---- replicas
 
     def replicas(self) -> Sequence[TabletReplicas]:

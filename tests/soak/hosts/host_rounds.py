@@ -38,14 +38,16 @@ SETTLED_S = 420.0
 
 @dataclass(slots=True)
 class Patience:
-    """Lines that are right for a while only."""
+    """Lines that are right for a while only. A leading master that takes over waits anew, because it does not know
+    since when.
+    """
 
-    _since_ns: dict[str, int] = field(default_factory=dict)
+    _since_ns: dict[tuple[str, int], int] = field(default_factory=dict)
 
-    def overdue(self, lines: Iterable[str], now_ns: int) -> list[str]:
-        """Lines that were there in each call for longer than :data:`OVERDUE_S`."""
+    def overdue(self, lines: Iterable[tuple[str, int]], now_ns: int) -> list[str]:
+        """Lines that were there in each call for longer than :data:`OVERDUE_S`, in the same reign."""
         self._since_ns = {line: self._since_ns.get(line, now_ns) for line in lines}
-        return [line for line, since_ns in self._since_ns.items() if now_ns - since_ns > OVERDUE_S * 1e9]
+        return [line for (line, _), since_ns in self._since_ns.items() if now_ns - since_ns > OVERDUE_S * 1e9]
 
 
 @dataclass(slots=True)
@@ -95,7 +97,10 @@ class HostRounds:
         self.trios.check()
         self.trios.wait_none(self._unequal_files, "unequal files", QUIET_S)
         self.trios.wait_none(self._asked, "asked of an operator", QUIET_S)
-        overdue = self._patience.overdue(self._surplus(), self.trios.clock.boot_ns())
+        lines = [
+            (line, hosted.reign()) for name, hosted in self.trios.hosted.items() for line in self._surplus_of(name)
+        ]
+        overdue = self._patience.overdue(lines, self.trios.clock.boot_ns())
         assert not overdue, f"left for more than {OVERDUE_S:.0f} s:\n" + "\n".join(overdue)
         self.trace.say(f"{self.trios.written()}  both clusters and all their hosts hold what was written")
 
@@ -122,8 +127,11 @@ class HostRounds:
         return [f"{name}: {line}" for name, looked in self._files().items() for line in looked.problems]
 
     def _surplus(self) -> list[str]:
-        lines = [f"{name}: {line}" for name, looked in self._files().items() for line in looked.surplus]
-        return lines + [line for hosted in self.trios.hosted.values() for line in leftovers(hosted.look())]
+        return [line for name in self.trios.hosted for line in self._surplus_of(name)]
+
+    def _surplus_of(self, name: str) -> list[str]:
+        hosted = self.trios.hosted[name]
+        return [f"{name}: {line}" for line in _look(hosted).surplus] + leftovers(hosted.look())
 
     def _asked(self) -> list[str]:
         return [f"{name}: {line}" for name, hosted in self.trios.hosted.items() for line in hosted.asked_of_people()]

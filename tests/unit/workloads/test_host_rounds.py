@@ -150,6 +150,8 @@ def test_a_flipped_byte_is_seen_until_it_is_mended_or_the_file_is_gone(tmp_path:
 
 def test_a_line_is_overdue_when_each_look_has_it_for_too_long() -> None:
     patience, step_ns = Patience(), int(OVERDUE_S * 7e8)
-    assert patience.overdue(["a", "b"], 0) == []
-    assert patience.overdue(["b"], step_ns) == []
-    assert patience.overdue(["a", "b"], 2 * step_ns) == ["b"]
+    assert patience.overdue([("a", 1), ("b", 1)], 0) == []
+    assert patience.overdue([("b", 1)], step_ns) == []
+    assert patience.overdue([("a", 1), ("b", 1)], 2 * step_ns) == ["b"]
+    assert patience.overdue([("a", 1), ("b", 2)], 3 * step_ns) == [], "the next leader waits anew"
+    assert patience.overdue([("a", 1), ("b", 2)], 5 * step_ns) == ["a", "b"]
