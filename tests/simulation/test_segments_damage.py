@@ -265,40 +265,98 @@ def test_the_next_term_has_the_rows_of_a_file_that_only_its_leader_had() -> None
     schedule.rest()
 
 
-def test_e56_a_link_to_a_damaged_file_is_damaged_and_gets_its_copy_from_another_host_of_the_child() -> None:
-    schedule = FamilySchedule(0)
-    for step in (
-        {"kind": "elect", "leader": "a/t"},
-        {"kind": "write", "replica": "a/t", "rows": ["k1=1", "k6=1"]},
-        {"kind": "flush", "replica": "a/t"},
-        {"kind": "replicate_to", "replica": "a/t", "to": "b/t"},
-        {"kind": "replicate_to", "replica": "a/t", "to": "c/t"},
-        {"kind": "name", "replica": "a/t"},
-        {"kind": "damage", "replica": "b/t"},
-        {"kind": "split_in_place", "replica": "a/t", "at": "k4", "low": "t1", "high": "t2"},
+def test_e54_a_joiner_whose_copy_is_damaged_becomes_no_voter() -> None:
+    schedule = begun("b")
+    do(schedule, "join", replica="d", leader="a", placement="d1")
+    do(schedule, "replicate_to", replica="a", to="d")
+    spoil(schedule, "d", FIRST)
+    do(schedule, "mend", replica="d", queued=True)
+    do(schedule, "deliver", message=1)
+    refused = do(schedule, "join_finalize", replica="d", leader="a")["outcome"] == "refused"
+    assert refused, "N3: a joiner votes on the strength of a copy that it knows to be damaged"
+    do(schedule, "deliver", message=2)
+    do(schedule, "replicate_to", replica="a", to="d")
+    assert do(schedule, "join_finalize", replica="d", leader="a")["outcome"] == "done"
+    schedule.rest()
+
+
+def test_e54_red_a_joiner_with_a_damaged_copy_votes() -> None:
+    with (
+        fault("damaged-copy-stays-acknowledged"),
+        pytest.raises(AssertionError, match="a joiner votes on the strength of a copy"),
     ):
-        schedule.do(**step)
+        test_e54_a_joiner_whose_copy_is_damaged_becomes_no_voter()
+
+
+def family(*followers: str) -> FamilySchedule:
+    """Replica a of tablet t leads and has one file, which is named; followers have it, too."""
+    schedule = FamilySchedule(0)
+    schedule.do("elect", leader="a/t")
+    schedule.do("write", replica="a/t", rows=["k1=1", "k6=1"])
+    schedule.do("flush", replica="a/t")
+    for follower in followers:
+        schedule.do("replicate_to", replica="a/t", to=follower)
+    assert schedule.do("name", replica="a/t")["named"] == FIRST
+    schedule.checker.after_step()
+    return schedule
+
+
+def test_n3_a_tablet_splits_in_place_only_with_sound_copies() -> None:
+    schedule = family("b/t")
+    split = {"replica": "a/t", "at": "k4", "low": "t1", "high": "t2"}
+    schedule.do("damage", replica="b/t", file=FIRST)
+    schedule.do("check", replica="b/t")
+    schedule.do("mend", replica="b/t", queued=True)
+    schedule.do("deliver", message=1)
+    refused = schedule.do("split_in_place", **split)
+    schedule.checker.after_step()
+    assert refused["reason"] == "tablet t has 1 copies of its state: replicate first"
+    schedule.do("deliver", message=2)
+    schedule.do("replicate_to", replica="a/t", to="b/t")
+    assert schedule.do("split_in_place", **split)["outcome"] == "done"
+    schedule.rest()
+
+
+def test_n3_red_a_tablet_splits_with_a_damaged_copy() -> None:
+    with (
+        fault("damaged-copy-stays-acknowledged"),
+        pytest.raises(BrokenError, match="had 1 copies when its leader named it"),
+    ):
+        test_n3_a_tablet_splits_in_place_only_with_sound_copies()
+
+
+def test_e56_a_link_to_a_damaged_file_is_damaged_and_gets_its_copy_from_another_host_of_the_child() -> None:
+    schedule = family("b/t", "c/t")
+    schedule.do("damage", replica="b/t", file=FIRST)
+    schedule.do("split_in_place", replica="a/t", at="k4", low="t1", high="t2")
+    for child, row in (("b/t1", "k1=1"), ("b/t2", "k6=1")):
+        assert schedule.do("check", replica=child)["damaged"] == [FIRST]
+        refused = schedule.do("mend", replica=child, **{"from": "b/t"})
+        assert refused["reason"] == "b/t is a replica of another tablet: its files have other rows"
+        assert schedule.do("mend", replica=child)["mended"] == [FIRST]
+        assert schedule.play.world.rows[child, str(FIRST)] == (row,)
         schedule.checker.after_step()
-    assert schedule.do("check", replica="b/t1")["damaged"] == [FIRST]
-    assert schedule.do("mend", replica="b/t1")["mended"] == [FIRST]
-    assert schedule.play.world.rows["b/t1", str(FIRST)] == ("k1=1",)
+    schedule.rest()
+
+
+def test_e56_the_links_of_one_host_are_damaged_together_and_mended_one_by_one() -> None:
+    schedule = family("b/t", "c/t")
+    schedule.do("split_in_place", replica="a/t", at="k4", low="t1", high="t2")
+    schedule.do("damage", replica="b/t1", file=FIRST)
+    for child in ("b/t1", "b/t2"):
+        assert schedule.do("check", replica=child)["damaged"] == [FIRST]
+        assert schedule.do("mend", replica=child)["mended"] == [FIRST]
+        schedule.checker.after_step()
+    schedule.do("damage", replica="b/t1", file=FIRST)
+    assert schedule.do("check", replica="b/t2") == {"outcome": "done"}, "a mended file is no link any more"
     schedule.rest()
 
 
 def test_e65_a_replica_in_unload_gets_a_sound_copy_of_another_replica_of_its_tablet() -> None:
-    schedule = FamilySchedule(0)
+    schedule = family("b/t")
     children = {"low": {"tablet": "t1", "replicas": ["b/t1"]}, "high": {"tablet": "t2", "replicas": ["d/t2"]}}
-    for step in (
-        {"kind": "elect", "leader": "a/t"},
-        {"kind": "write", "replica": "a/t", "rows": ["k1=1", "k6=1"]},
-        {"kind": "flush", "replica": "a/t"},
-        {"kind": "replicate_to", "replica": "a/t", "to": "b/t"},
-        {"kind": "name", "replica": "a/t"},
-        {"kind": "split", "replica": "a/t", "at": "k4", "async": True, **children},
-        {"kind": "damage", "replica": "a/t", "file": FIRST},
-    ):
-        assert schedule.do(**step)["outcome"] in ("done", "acknowledged")
-        schedule.checker.after_step()
+    schedule.do("split", replica="a/t", at="k4", **{"async": True}, **children)
+    schedule.do("damage", replica="a/t", file=FIRST)
     assert schedule.do("unload", replica="a/t")["outcome"] == "waits"
     assert schedule.do("mend", replica="a/t")["mended"] == [FIRST]
     assert schedule.do("unload", replica="a/t")["outcome"] == "unloaded"

@@ -75,6 +75,9 @@ DEEP = (
     "offer_segments",
     "put_segment",
     "take_segments",
+    "segment_offer",
+    "segment_transit",
+    "segment_transit",
 )
 """Most code of a server reads the arguments of these calls, so they come more often."""
 
@@ -126,7 +129,7 @@ class Attacker:
         self._may_harm = may_harm
         self._rng = random.Random(seed)
         self._names = names
-        self._inside = names.inside if rights is PROCESS_METHODS else None
+        self._is_inside = rights is PROCESS_METHODS
         contract = load_contract()
         allowed = [(service, method) for service in ("Master", "TServer") for method in sorted(rights[service])]
         everything = [
@@ -134,6 +137,10 @@ class Attacker:
         ]
         deep = [("TServer", method) for method in DEEP if method in rights["TServer"]]
         self._methods = [call for call in allowed if call[1] != "hello"] * 3 + deep * 12 + everything
+
+    @property
+    def _inside(self) -> Inside | None:
+        return self._names.inside if self._is_inside else None
 
     def __iter__(self) -> Iterator[Attack]:
         while True:
@@ -306,7 +313,7 @@ def harms(attack: Attack, names: Names) -> bool:
     if start.method in READING or start.method in CHECKED:
         return False
     if start.method in POSING:
-        return names.inside is not None and poses(start.method, arguments, names.inside)
+        return names.inside is not None and poses(start.method, arguments, names.inside, names.others)
     if start.method in ADMINISTRATION:
         return True
     if start.method in ("write", "write_if", "replicate", "apply_replicated"):

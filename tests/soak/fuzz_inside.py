@@ -8,8 +8,8 @@ does not claim to withstand (docs/design/trust.md). Pure.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bookkeeper.rpc.contract.messages import TabletAssignment
@@ -23,6 +23,7 @@ from bookkeeper.rpc.contract.replica_messages import (
     SegmentTransit,
     StateConfirmation,
 )
+from bookkeeper.storage.replicas.file_checks import extended
 from bookkeeper.storage.volume.names import tablet_directory
 
 LONG = 1_500
@@ -54,19 +55,25 @@ CHECKED = frozenset(
 )
 """Calls that lose nothing with any arguments: a process checks them, or they only ask."""
 
+CONTENT = b"PAR1" + bytes(64) + b"PAR1"
+"""A file that is none, and arrives whole."""
+
+CHECKSUM = extended(0, CONTENT)
+
 SUFFIXES = ("/..", "/../../secrets/cluster.secret", "\x00", "/", ".seal", "x" * 300, "/x" * 600, "\n", "ü")
 
 
 @dataclass(frozen=True, slots=True)
 class Inside:
     """What the processes of a cluster say to one of them. ``disks``: the incarnation of each host; ``held``: the
-    replicas of all hosts; ``epoch``: of the present master.
+    replicas of all hosts; ``epoch``: of the present master; ``accepted``: the attacker's offers that wait for content.
     """
 
     disks: Mapping[str, str]
     held: Sequence[HeldReplicaInfo]
     logs: Sequence[str]
     epoch: int
+    accepted: list[SegmentOffer] = field(default_factory=list)
 
 
 def words_of(inside: Inside, name: str) -> list[str]:
@@ -134,24 +141,46 @@ def _sender(rng: random.Random, held: HeldReplicaInfo, inside: Inside) -> Replic
     return rng.choice(same or [held.placement])
 
 
+def _next_state(held: HeldReplicaInfo) -> int:
+    return (held.root or held.term << 32) + 1
+
+
+def _own_file(held: HeldReplicaInfo) -> str:
+    return f"{tablet_directory(held.extent.table_id, held.directory)}/{_next_state(held)}-fuzz.parquet"
+
+
 def _offer(rng: random.Random, held: HeldReplicaInfo, file: str, inside: Inside) -> tuple[Any, ...]:
-    """An offer that is right but for its term or a placement."""
-    state = (held.root or held.term << 32) + 1
-    files = (file, *(one for one in files_of(held) if one != file))[:3]
-    record = SegmentRecord(state, held.root, rng.random() < 0.5, (), files[:1], files[1:], ())
-    offered = tuple(ReplicaFile(name, 100, 7, b'{"records":1}') for name in files)
+    """An offer of a major whose file no leader has written; it is believed unless its term or a placement is wrong."""
+    state, name = _next_state(held), _own_file(held)
+    files = rng.choice(((name,), (name,), (name, file)))
+    record = SegmentRecord(state, held.root, True, (), files[:1], files[1:], ())
+    facts = {name: len(CONTENT), file: 100}
+    offered = tuple(ReplicaFile(one, facts[one], CHECKSUM, b'{"records":1}') for one in files)
     sender, receiver, term = _sender(rng, held, inside), held.placement, held.term
-    wrong = rng.choice(("term", "sender", "receiver", "disk"))
+    wrong = rng.choice(("term", "sender", "receiver", "disk", *("nothing",) * 6))
     if wrong == "term":
         term -= rng.choice((1, 2))
     elif wrong == "sender":
         sender = replace(sender, placement=f"{sender.placement}-x")
     elif wrong == "receiver":
         receiver = replace(receiver, placement=sender.placement)
-    else:
+    elif wrong == "disk":
         sender = replace(sender, incarnation=receiver.incarnation)
     offer = SegmentOffer(held.extent, held.directory, term, sender.host, sender, receiver, record, offered, b"{}", 1)
     return (offer,)
+
+
+def _transit(rng: random.Random, held: HeldReplicaInfo, file: str, inside: Inside) -> tuple[Any, ...]:
+    """Content of an offer that was accepted, if there is one."""
+    start, content = rng.choice((0, 0, 0, 7)), rng.choice((CONTENT, CONTENT, b"PAR1" * 100_000))
+    if inside.accepted and rng.random() < 0.7:
+        offer = rng.choice(inside.accepted[-3:])
+        name, state = rng.choice(offer.files).name, offer.segment.segment_id
+        tablet = offer.extent.table_id, offer.directory
+        return (SegmentTransit(*tablet, offer.sender, offer.receiver, state, name, start, content),)
+    name, sender = rng.choice((file, _own_file(held))), _sender(rng, held, inside)
+    tablet = held.extent.table_id, held.directory
+    return (SegmentTransit(*tablet, sender, held.placement, _next_state(held), name, start, content),)
 
 
 _OF_REPLICAS: Mapping[str, Callable[[random.Random, HeldReplicaInfo, str, Inside], tuple[Any, ...]]] = {
@@ -167,18 +196,7 @@ _OF_REPLICAS: Mapping[str, Callable[[random.Random, HeldReplicaInfo, str, Inside
     ),
     "publish_replica": lambda _rng, held, _file, _inside: (held.extent,),
     "segment_offer": _offer,
-    "segment_transit": lambda rng, held, file, inside: (
-        SegmentTransit(
-            held.extent.table_id,
-            held.directory,
-            _sender(rng, held, inside),
-            held.placement,
-            (held.root or 0) + rng.choice((0, 1)),
-            file,
-            0,
-            b"PAR1" * rng.choice((1, 100_000)),
-        ),
-    ),
+    "segment_transit": _transit,
     "replica_content": lambda rng, held, file, inside: (
         FileRequest(held.extent.table_id, held.directory, _sender(rng, held, inside), file, 100, 7, 0),
     ),
@@ -194,8 +212,10 @@ def _confirmation(held: HeldReplicaInfo) -> StateConfirmation:
     return StateConfirmation(table_id, held.directory, held.placement, held.term, held.root or 0, 1)
 
 
-def poses(method: str, arguments: Sequence[Any], inside: Inside) -> bool:
-    """Whether a process that makes this call poses as the master or as a tablet's leader, and is believed."""
+def poses(method: str, arguments: Sequence[Any], inside: Inside, others: Collection[str]) -> bool:
+    """Whether a process that makes this call poses as the master, or as the leader of others' tablet, and is believed.
+    ``others``: contains the ids of others' tables.
+    """
     if method == "load_tablet":
         return bool(arguments[0].epoch > inside.epoch)
     if method == "unload_tablet":
@@ -204,8 +224,9 @@ def poses(method: str, arguments: Sequence[Any], inside: Inside) -> bool:
     if method == "segment_offer":
         offer = arguments[0]
         newest = min((one.term for one in inside.held if one.directory == offer.directory), default=0)
-        return offer.sender in placements and offer.receiver in placements and offer.term >= newest
-    return any(one.receiver in placements for one in arguments[1])
+        is_known = offer.sender in placements and offer.receiver in placements
+        return offer.extent.table_id in others and is_known and offer.term >= newest
+    return any(one.table_id in others and one.receiver in placements for one in arguments[1])
 
 
 POSING = frozenset({"load_tablet", "unload_tablet", "segment_offer", "confirm_states"})

@@ -13,19 +13,20 @@ import itertools
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from bookkeeper.client import Mutation
 from bookkeeper.clock import SystemClock
 from bookkeeper.coordination.connect import open_coordination
-from bookkeeper.errors import BookkeeperError, CorruptionError, UnavailableError
-from bookkeeper.model import StreamKey
+from bookkeeper.errors import BookkeeperError, CorruptionError, TransientError, UnavailableError
 from bookkeeper.rpc.channel import Channel
 from bookkeeper.rpc.contract.faults import INTERNAL_CODE
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.contract.replica_messages import ACCEPTED
 from bookkeeper.rpc.frames.budget import limits_of
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec, read_start
 from bookkeeper.rpc.frames.wire import Buffers
@@ -48,6 +49,8 @@ ATTACKS = 1_500
 """On each cluster of a pair."""
 AFTERWARDS = 5
 SERVED_S = 60.0
+LEARN_EVERY = 100
+"""Attacks between two looks of a process: leaders, terms and states change meanwhile."""
 SLACK_BYTES = 160 << 20
 """Memory of memtables, caches and the allocator of a busy process, beside the counted memory."""
 
@@ -93,7 +96,11 @@ def run_fuzz(cluster: Cluster, seed: int, count: int, trace: Trace, others: froz
     """Send so many attacks. ``others``: names of clusters and instances that are not the attacker's. Raises
     InvariantError.
     """
-    names = with_inside(cluster, learn_names(cluster, others))
+    names = learn_names(cluster, others)
+    if has_hosts(cluster):
+        for table in cluster.client.tables.list():
+            cluster.client.tables.flush(table.name)  # so that hosts have files
+        learn_inside(cluster, names)
     answers: Counter[str] = Counter()
     with watched(cluster, names), ExitStack() as closes:
         half_sent: deque[Line] = deque()
@@ -101,6 +108,9 @@ def run_fuzz(cluster: Cluster, seed: int, count: int, trace: Trace, others: froz
         closes.callback(_close_all, holders, half_sent)
         addresses = addresses_of(cluster)
         for number in range(count):
+            if names.inside is not None and number % LEARN_EVERY == 0:
+                with suppress(TransientError):
+                    learn_inside(cluster, names)
             holder = holders[number % len(holders)]
             attack = next(holder.attacks)
             address = addresses[attack.service][number // 2 % len(addresses[attack.service])]
@@ -152,15 +162,11 @@ def has_hosts(cluster: Cluster) -> bool:
     return cluster.settings.standalone.hosts > 1
 
 
-def with_inside(cluster: Cluster, names: Names) -> Names:
-    """The names with what a process of the cluster knows, on a cluster with hosts. Names of hosts and of logs there are
-    others'.
+def learn_inside(cluster: Cluster, names: Names) -> None:
+    """Learn what a process of the cluster knows now, on a cluster with hosts; hosts and logs are others'. Raises
+    TransientError.
     """
-    if not has_hosts(cluster):
-        return names
     settings, own = cluster.settings, cluster.settings.instance
-    for table in cluster.client.tables.list():
-        cluster.client.tables.flush(table.name)  # so that hosts have files
     coordination = open_coordination(settings)
     hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "tserver")
     with closing(coordination), closing(RpcPool(hello, settings.rpc, None, process_credentials(settings))) as pool:
@@ -170,8 +176,9 @@ def with_inside(cluster: Cluster, names: Names) -> Names:
         disks = {name: info.host.incarnation for name, info in hosts.items() if info.host}
         held = [one for tserver in tservers.values() for one in tserver.replicas("", True).replicas]
         logs = [log for name, tserver in tservers.items() for log in tserver.list_logs(disks[name], "wal/", "")]
-    inside = Inside(disks, held, logs, 1 if leader is None else leader.epoch)
-    return replace(names, others=names.others | {*disks, *logs}, inside=inside)
+    accepted = [] if names.inside is None else names.inside.accepted
+    names.inside = Inside(disks, held, logs, 1 if leader is None else leader.epoch, accepted)
+    names.others |= {*disks, *logs}
 
 
 def holders_of(cluster: Cluster, seed: int, names: Names) -> list[Holder]:
@@ -235,20 +242,22 @@ def judge(attack: Attack, raw: bytes, names: Names) -> str:
         return "answered otherwise"  # the name or the number of the call was changed
     if answered.error is None:
         if attack.method == "open_stream" and attack.what == "as it is":
-            names.tokens.append((answered.result, stream_of(attack)))
+            names.tokens.append((answered.result, only_argument(attack)))
             del names.tokens[:-50]
+        if names.inside is not None and attack.method == "segment_offer" and answered.result.state == ACCEPTED:
+            names.inside.accepted.append(only_argument(attack))
+            return "accepted"
         return "answered"
     if answered.error.details.get("code") == INTERNAL_CODE:
         raise InvariantError(f"{attack.method} ({attack.what}) failed unexpectedly: {attack.message[:2000]!r}")
     return answered.error.code
 
 
-def stream_of(attack: Attack) -> StreamKey:
-    """Of an ``open_stream`` that is right."""
+def only_argument(attack: Attack) -> Any:
+    """The argument of a call that was understood."""
     frame = memoryview(attack.message)
-    (stream,) = method_codec(attack.service, attack.method).read_call(frame, read_start(frame))
-    assert isinstance(stream, StreamKey)
-    return stream
+    (argument,) = method_codec(attack.service, attack.method).read_call(frame, read_start(frame))
+    return argument
 
 
 def addresses_of(cluster: Cluster) -> Mapping[str, Sequence[str]]:

@@ -57,12 +57,29 @@ class Disks:
     """Those that the replica's host has found."""
     told: set[tuple[str, Placement, str]] = field(default_factory=set)
     """By leader: a placement whose copy of a file is damaged, as it said since it last acknowledged the file."""
+    links: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    """By replica and file: the first name of the same bytes on the host's disk."""
     lies: list[str] = field(default_factory=list)
     """Hosts that took wrong bytes for a file, or that acknowledged a file whose bytes they knew to be wrong."""
 
     def sound(self, name: str, files: Collection[str]) -> set[str]:
         """Those of a replica's files whose bytes are right."""
         return {file for file in files if (name, file) not in self.wrong}
+
+    def link(self, name: str, file: str, old: tuple[str, str]) -> None:
+        """The bytes of a file of one replica are those of another one on the same host, too."""
+        self.links[name, file] = self.links[old] = self.links.get(old, old)
+        if old in self.wrong:
+            self.wrong.add((name, file))
+
+    def spoil(self, name: str, file: str) -> None:
+        """The bytes of a file go wrong, under all its names."""
+        self.wrong.update(self.names_of(name, file))
+
+    def names_of(self, name: str, file: str) -> list[tuple[str, str]]:
+        """All names of the bytes of a file: by replica and file."""
+        first = self.links.get((name, file))
+        return [(name, file)] if first is None else [place for place, its in self.links.items() if its == first]
 
     def find(self, name: str, file: str) -> None:
         """The host of a replica finds that a file has wrong bytes."""
@@ -73,10 +90,11 @@ class Disks:
         """A file is deleted, or another one takes its place."""
         self.wrong.discard((name, file))
         self.found.discard((name, file))
+        self.links.pop((name, file), None)
 
     def forget(self, name: str) -> None:
         """All files of a replica are gone."""
-        for file in [file for owner, file in self.wrong if owner == name]:
+        for file in [file for owner, file in self.wrong | self.links.keys() if owner == name]:
             self.gone(name, file)
 
     def written(self, name: str, file: str, rows: Collection[str]) -> None:

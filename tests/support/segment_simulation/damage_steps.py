@@ -30,7 +30,7 @@ def step_damage(play: Play, args: Args) -> Reply:
     file = read_file(play.codec.ids, args["file"], "file")
     if file not in world.replicas[name].files:
         raise ProtocolError(f"{name} holds no file {args['file']}: name one that it holds")
-    world.disks.wrong.add((name, file))
+    world.disks.spoil(name, file)
     return {"outcome": "done"}
 
 
@@ -47,7 +47,11 @@ def step_mend(play: Play, args: Args) -> Reply:
     """A replica asks for each damaged file: the others until one sends it, the leader first, or only ``from``."""
     world, name = play.world, play.name(args)
     play.running(name)
-    targets = [play.name(args, "from")] if "from" in args else sources_of(world, name)
+    targets = sources_of(world, name)
+    if "from" in args:
+        targets = [play.name(args, "from")]
+        if world.tablets[targets[0]] != world.tablets[name]:
+            raise ProtocolError(f"{targets[0]} is a replica of another tablet: its files have other rows")
     turn = Turn()
     for file in sorted(world.replicas[name].damaged):
         for target in targets[:1] if is_queued(args) else targets:

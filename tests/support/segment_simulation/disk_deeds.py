@@ -69,14 +69,21 @@ class DiskDeeds(ABC):
     # ---- deeds
 
     def _do_damage(self) -> None:
-        world, name = self.play.world, self.rng.choice(self._names)
-        files, books = sorted(self._sound(name)), world.books_of(name)
-        if not files or books.given_up or books.is_gone:
-            return
-        file, others = self.rng.choice(files), self._others(name)
+        name = self.rng.choice(self._names)
+        files = sorted(self._sound(name))
+        if files:
+            file = self.rng.choice(files)
+            if all(self._may_spoil(*place) for place in self.play.world.disks.names_of(name, file)):
+                self.do("damage", replica=name, file=write_file(self.play.codec.ids, file))
+
+    def _may_spoil(self, name: str, file: str) -> bool:
+        """Whether a replica may lose a file: no log is given up, and a sound copy is left if others rely on one."""
+        world, others = self.play.world, self._others(name)
+        books = world.books_of(name)
+        if books.is_gone:
+            return True
         is_free = file not in self._known(*others) | self._named_files(world.tablets[name])
-        if is_free or file in self._sound(*others):
-            self.do("damage", replica=name, file=write_file(self.play.codec.ids, file))
+        return not books.given_up and (is_free or file in self._sound(*others))
 
     def _do_check(self) -> None:
         running = self._running()

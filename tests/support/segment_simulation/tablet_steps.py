@@ -298,8 +298,7 @@ def _succeed(
                     files.add(link)
                     rows = world.rows[name, file]
                     world.rows[one.host, link] = tuple(key for key in rows if row.key_range.has(key_of(key)))
-                    if (name, file) in world.disks.wrong:
-                        world.disks.wrong.add((one.host, link))
+                    world.disks.link(one.host, link, (name, file))
         held = tuple(world.replicas[name] for _, name in old)
         world.replicas[one.host] = successor_replica(held, row, one.host, frozenset(files), world.rules)
         world.tablets[one.host], world.memory[one.host], world.read[one.host] = row.tablet, [], set()
