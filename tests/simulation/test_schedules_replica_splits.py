@@ -13,6 +13,7 @@ import pytest
 from tests.support.faults import fault
 from tests.support.simulation.hosted import PROPERTIES, Hosted
 from tests.support.simulation.kernel import StuckError
+from tests.support.simulation.network import Net
 from tests.support.simulation.world import LawBrokenError, World, simulation
 
 LONG = {"replicas.repair_after_ms": 3_600_000}
@@ -128,6 +129,55 @@ def a_disk_is_lost_in_a_split(world: World) -> None:
     hosted.rest_with(values)
 
 
+def a_split_begins_before_a_name(world: World) -> None:
+    """The newest state has its copies and is slow to be named."""
+    hosted, values = filled(world)
+    values += hosted.put(b"a", b"z")
+    with world.held("namer", "tablet:flush"):
+        hosted.flush()
+        world.until_at("namer", "tablet:flush")
+        asked = world.ask(hosted.west, "add_splits", "t", [b"m"], [])
+        world.kernel.run_for(3)
+    world.until(lambda: asked.done and hosted.west.is_served(), "both halves are served")
+    hosted.rest_with(values)
+
+
+def one_host_links_and_loses_its_disk(world: World) -> None:
+    """The others begin late and hear nothing of the half meanwhile, and the disk of the first one is destroyed. All
+    rows of the only file are those of this half: the other one does not keep it.
+    """
+    hosted = Hosted(world, settings=LONG)
+    values = hosted.put(b"a")
+    hosted.flush()
+    hosted.until_same()
+    first, others = hosted.leader, [host.process for host in hosted.followers]
+    late = [world.hold("rpc-divide_replica", process=process) for process in others]
+    with world.held("rpc-segment_offer", "get b'1;m'"):
+        world.ask(hosted.west, "add_splits", "t", [b"m"], [])
+        for process in others:
+            world.until_at("rpc-divide_replica", process=process)
+        world.kernel.run_for(60)
+        first.wipe()
+    for number in late:
+        world.kernel.release(number)
+    first.start()
+    hosted.rest_with(values)
+
+
+def a_peer_sends_again_after_a_split(world: World) -> None:
+    """The tablet took a record of another cluster, whose sender got no answer and sends it to a half. Rule: R18."""
+    hosted = Hosted(world, settings=LONG)
+    east = hosted.replicate_to("east")
+    world.enable(east, "t", hosted.west)
+    Net.now.lose_answer = lambda _caller, method: method == "replicate"
+    values = [write.value for write in world.put(east, "t", b"a")]
+    world.until(lambda: bool(hosted.west.entries(hosted.extent.table_id)), "the record is here")
+    hosted.flush()
+    split(hosted)
+    Net.now.calm()
+    hosted.rest_with(values)
+
+
 SCHEDULES = (
     a_tablet_is_split,
     a_host_sleeps_through_a_split,
@@ -136,6 +186,9 @@ SCHEDULES = (
     a_half_moves_to_chosen_hosts,
     hosts_die_while_a_half_moves,
     a_disk_is_lost_in_a_split,
+    a_split_begins_before_a_name,
+    one_host_links_and_loses_its_disk,
+    a_peer_sends_again_after_a_split,
 )
 
 
@@ -149,6 +202,8 @@ def test_no_record_is_lost_or_twice_and_each_half_has_its_replicas(
 
 RED: Sequence[tuple[str, Callable[[World], None], str]] = (
     ("destroyed-disks-are-waited-for", a_disk_is_lost_in_a_split, "never: both halves are served"),
+    ("one-link-is-enough", one_host_links_and_loses_its_disk, "never: all is served"),
+    ("halves-forget-streams", a_peer_sends_again_after_a_split, "is applied again in tablet"),
 )
 """Switches, the schedules that show them, and the laws that break."""
 

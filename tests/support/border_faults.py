@@ -11,10 +11,12 @@ from bookkeeper.master.fate import fate_store
 from bookkeeper.master.fate.fate_store import FIRST_STEP, FateRecord
 from bookkeeper.master.fate.fate_store import parse_record as _parse_record
 from bookkeeper.master.splits import due_splits, split_rules
-from bookkeeper.master.splits.split_rules import Change, Write
+from bookkeeper.master.splits.split_rules import Change, TabletFacts, Write
 from bookkeeper.master.splits.split_rules import in_order as _in_order
+from bookkeeper.master.splits.split_rules import part_state as _part_state
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Row
+from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Extent
 from bookkeeper.tserver.maintenance import sealed_logs
 from bookkeeper.tserver.maintenance.sealed_logs import Positions
@@ -27,6 +29,10 @@ from tests.support.replacement import Fault
 def _at_its_first_step(row: Row) -> FateRecord | None:
     record = _parse_record(row)
     return None if record is None else replace(record, step=FIRST_STEP, state={})
+
+
+def _without_streams(facts: TabletFacts, extent: Extent, serial: int) -> FlushState:
+    return replace(_part_state(facts, extent, serial), high_water={}, partial_high_waters={}, origin_intervals={})
 
 
 def _backwards(change: Change) -> list[Write]:
@@ -62,6 +68,11 @@ BORDER_FAULTS: dict[str, Fault] = {
         split_rules.next_serial,
         lambda rows: 2,  # noqa: ARG005
         "R1: a write to a row that comes back stays hidden below an older delete",
+    ),
+    "halves-forget-streams": Fault(
+        split_rules.part_state,
+        _without_streams,
+        "R18: a new tablet applies a record again that the tablet before it has",
     ),
     "highest-of-merged-counts": Fault(
         split_rules.common_high_water,

@@ -182,6 +182,11 @@ MASTER_FAULTS: dict[str, Fault] = {
         lambda needed, copies, silent: needed,  # noqa: ARG005
         "a tablet that is split is served by nobody as long as a disk is gone",
     ),
+    "one-link-is-enough": Fault(
+        split_merge.within_reach,
+        lambda needed, copies, silent: min(needed, 1),  # noqa: ARG005
+        "N3: the only host that has linked the files of a new tablet is lost, and its rows with it",
+    ),
     "moving-tablets-merge": Fault(
         split_merge.tablets_to_move,
         lambda tablets, replicas: [],  # noqa: ARG005

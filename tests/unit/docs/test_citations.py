@@ -98,3 +98,11 @@ def test_a_citation_of_something_else_is_noticed(line: str) -> None:
 )
 def test_what_can_be_read_here_or_has_a_title_is_no_such_citation(line: str) -> None:
     assert not citations_in(line)
+
+
+MERGE_MARKER = re.compile(r"^(?:<{7}|>{7}|\|{7}) |^={7}$", re.MULTILINE)
+
+
+def test_no_file_has_a_mark_of_a_merge_that_was_not_finished() -> None:
+    assert MERGE_MARKER.search("a\n<<<<<<< HEAD\nb\n")
+    assert [path for path in texts() if MERGE_MARKER.search(path.read_text())] == []
