@@ -203,6 +203,7 @@ def test_no_record_is_lost_or_twice_and_each_half_has_its_replicas(
 RED: Sequence[tuple[str, Callable[[World], None], str]] = (
     ("destroyed-disks-are-waited-for", a_disk_is_lost_in_a_split, "never: both halves are served"),
     ("one-link-is-enough", one_host_links_and_loses_its_disk, "never: all is served"),
+    ("busy-tablets-split", a_split_begins_before_a_name, "deleted early: wal/"),
     ("halves-forget-streams", a_peer_sends_again_after_a_split, "is applied again in tablet"),
 )
 """Switches, the schedules that show them, and the laws that break."""

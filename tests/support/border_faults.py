@@ -69,6 +69,11 @@ BORDER_FAULTS: dict[str, Fault] = {
         lambda rows: 2,  # noqa: ARG005
         "R1: a write to a row that comes back stays hidden below an older delete",
     ),
+    "busy-tablets-split": Fault(
+        split_rules.is_quiet,
+        lambda row: True,  # noqa: ARG005
+        "N3: a new tablet begins without records that no named state has, and their log goes",
+    ),
     "halves-forget-streams": Fault(
         split_rules.part_state,
         _without_streams,
