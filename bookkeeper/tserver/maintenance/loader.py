@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, NoSpaceError, NotLeaderError
@@ -43,7 +43,7 @@ wait so long together: when all hosts end at once, none of them can name a state
 class _Orders:
     """The orders for one tablet that run or wait, whichever tablet a caller names. Used under the loader's lock."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Lock
     _count: int = 0
 
     def enter(self) -> None:
@@ -194,7 +194,7 @@ class Loader:
         """Orders for one tablet wait for each other."""
         row = keys.tablet_row(extent.table_id, extent.end_row)
         with self._lock:
-            orders = self._busy.setdefault(row, _Orders())
+            orders = self._busy.setdefault(row, _Orders(threading.Lock()))
             orders.enter()
         try:
             with orders.lock:
