@@ -107,9 +107,12 @@ class RpcServer:
         with self._idle:
             self._idle.wait_for(lambda: not self._busy, grace_ms / 1000)
         os.eventfd_write(self._wake, 1)
-        for thread in (*self._workers, self._janitor):
-            if thread is not threading.current_thread() and thread.is_alive():
+        others = [one for one in (*self._workers, self._janitor) if one is not threading.current_thread()]
+        for thread in others:
+            if thread.is_alive():
                 thread.join(grace_ms / 1000)
+        if not any(thread.is_alive() for thread in others):  # else one may still wait for it
+            os.close(self._wake)
         self._listener.close()
         for connection in list(self._connections.values()):
             self._close(connection)
