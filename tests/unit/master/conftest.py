@@ -44,5 +44,5 @@ def scene(tmp_path: Path, peer: LocalMaster) -> Iterator[Scene]:
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory, peer: LocalMaster) -> Outcomes:
-    """What operations come to."""
+    """The ends of operations that nothing interrupts."""
     return Outcomes(tmp_path_factory.mktemp("uncut"), peer)
