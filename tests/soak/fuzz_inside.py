@@ -65,7 +65,7 @@ SUFFIXES = ("/..", "/../../secrets/cluster.secret", "\x00", "/", ".seal", "x" * 
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """What the processes of a cluster say to one of them. ``disks``: the incarnation of each host; ``held``: the
+    """Facts that the processes of a cluster tell one of them. ``disks``: the incarnation of each host; ``held``: the
     replicas of all hosts; ``epoch``: of the present master; ``accepted``: the attacker's offers that wait for content.
     """
 

@@ -105,7 +105,7 @@ def _hosts(scene: Scene) -> dict[str, ScriptedTServer]:
 
 
 def _play_hosts(scene: Scene, answers: HeldStates) -> int:
-    """What hosts and placement do until the next cycle; returns how many tablets that changed."""
+    """Play hosts and placement until the next cycle; returns how many tablets that changed."""
     hosts = _hosts(scene)
     changed = sum(_place(scene, hosts, view) for view in views_of(scene))
     changed += sum(_rewrite(scene, extent) for host in scene.hosts for extent in host.compactions)

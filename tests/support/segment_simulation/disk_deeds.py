@@ -1,4 +1,4 @@
-"""What random schedules do to the files on disks: bytes go wrong, hosts notice it and ask others for sound copies."""
+"""Random damage of files on disks: bytes go wrong, hosts notice it and ask others for sound copies."""
 
 from __future__ import annotations
 
