@@ -15,6 +15,7 @@ import pytest
 
 from bookkeeper.origins import RootLog
 from tests.support.faults import fault
+from tests.support.simulation import laws
 from tests.support.simulation.chaos import run_schedule
 from tests.support.simulation.kernel import StuckError
 from tests.support.simulation.stage import Triangle
@@ -22,13 +23,16 @@ from tests.support.simulation.trio import Relays, Trio
 from tests.support.simulation.users import GOLD, PLAIN
 from tests.support.simulation.world import LawBrokenError, World, simulation
 
-SEEDS = (5002, 5088, 7035, 10015, *range(16))
+SEEDS = (5002, 5088, 7035, 10015, 22047, *range(16))
 """The first ones broke a law once."""
 
 FINDING = (16, 1)
 """Seeds that find what is broken."""
 
 LENGTH = 60
+
+AT = 5
+"""The timestamp of records that have the same, ms."""
 
 # ---- the schedules
 
@@ -122,18 +126,21 @@ def another_group(world: World) -> None:
 
 def off_for_a_while(world: World) -> None:
     """The straight path is disabled and enabled again; the records that it left out come by way of south, and later.
-    Each record has a cell of its own: in one, equal timestamps would come in the other order.
+    Those of one cell have equal timestamps, so the cell ends with the one that came last.
     """
     trio = Trio(world)
     trio.enable_all()
     slow = trio.hold_south()
     trio.until_there(world.put(trio.west, "t", b"a"))
     world.disable(trio.west, "t", trio.east)
-    world.put(trio.west, "t", b"a", column=b"q2")
+    left_out = world.put(trio.west, "t", b"a", timestamp=AT)
     world.enable(trio.west, "t", trio.east)
-    trio.until_there(world.put(trio.west, "t", b"a", column=b"q3"))
+    later = world.put(trio.west, "t", b"a", timestamp=AT)
+    trio.until_there(later)
     world.kernel.release(slow)
     trio.rest()
+    ended = sorted((entry for entry in trio.east.entries("2") if entry.timestamp == AT), key=lambda entry: entry.seq)
+    assert [entry.value for entry in ended] == [write.value for write in (*later, *left_out)]
 
 
 def receives_at_the_end(world: World) -> None:
@@ -225,6 +232,14 @@ def test_26_red_without_its_rule(name: str, switch: str, law: str, tmp_path: Pat
     broken = pytest.raises(LawBrokenError, match=law)
     with fault(switch), simulation(tmp_path / "world") as world, broken:
         SCHEDULES[name][0](world)
+
+
+def test_r24_only_a_record_that_a_path_left_out_may_come_after_later_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(laws, "left_out_of_paths", lambda *_: lambda *_values: False)
+    with simulation(tmp_path / "world") as world, pytest.raises(LawBrokenError, match="order: "):
+        off_for_a_while(world)
 
 
 # ---- the search
