@@ -138,12 +138,15 @@ class TableProperties(BaseModel):
     @property
     def copies_needed(self) -> int:
         """``copies_min``, 0 replaced by a majority of ``replicas``."""
-        return copies_needed(self.copies_min, self.replicas)
+        return copies_needed(self, 0)
 
 
-def copies_needed(copies_min: int, voters: int) -> int:
-    """How many voters have to hold a state before it is named (N3); ``copies_min`` 0 means a majority."""
-    return copies_min or voters // 2 + 1
+def copies_needed(properties: TableProperties, voters: int) -> int:
+    """How many of a tablet's voters have to hold a state before it is named (N3). Without ``copies_min`` it is a
+    majority of ``replicas``: a destroyed disk takes its voter out of the row, and the state waits for another copy.
+    While the row has more voters, because the table gets fewer replicas, it is a majority of them.
+    """
+    return properties.copies_min or max(properties.replicas, voters) // 2 + 1
 
 
 @dataclass(frozen=True, slots=True)

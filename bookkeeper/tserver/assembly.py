@@ -13,6 +13,7 @@ from functools import partial
 from bookkeeper.bulk import INCOMING
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
+from bookkeeper.config.table_properties import TableProperties
 from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
 from bookkeeper.metadata.flight import books_flight_ms
@@ -255,10 +256,10 @@ def _tablets(
 def _leading(
     env: Environment, writing: WriteParts, led: LedTablets, books: TabletBooks, senders: Senders
 ) -> LeadingParts:
-    def copies_min(table_id: str) -> int:
-        return writing.configuration.table(table_id).properties.copies_min
+    def properties(table_id: str) -> TableProperties:
+        return writing.configuration.table(table_id).properties
 
-    namer = Namer(led, books, copies_min, env.clock, env.die)
+    namer = Namer(led, books, properties, env.clock, env.die)
     tails = TailMerger(led, books, writing.path, env.stores.logs, env.clock, env.die)
     return LeadingParts(led, senders, namer, tails)
 

@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from bookkeeper.config.table_properties import DEFAULT_PROPERTIES
 from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import MetadataTable, Row
@@ -80,7 +81,7 @@ def namer(world: Hosts, extents: list[Extent], books: WatchedReads, clock: TestC
     """Has read each row once."""
     process = world.node("host1").process
     rows = TabletBooks(cast(MetadataTable, books), SessionRetries(process.session, clock, Random(1)))
-    made = Namer(process.parts.tablets.leading.led, rows, lambda _: 0, clock, pytest.fail)
+    made = Namer(process.parts.tablets.leading.led, rows, lambda _: DEFAULT_PROPERTIES, clock, pytest.fail)
     clock.jump(REFRESH_MS)
     made.run_once()
     assert len(books.reads) == 1 + len(extents)

@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from bookkeeper.clock import SystemClock
+from bookkeeper.config.table_properties import DEFAULT_PROPERTIES
 from bookkeeper.errors import CorruptionError, RefusedError
 from bookkeeper.model import Extent
 from bookkeeper.replicas.events import ReplyArrived
@@ -133,7 +134,7 @@ def test_n1_a_late_name_of_a_dead_leader_takes_no_record_away(world: Hosts) -> N
     flush(world, "host1", extent)
     world.wait_same(extent, "host1", "host2", "host3")
     chain = world.chain("host1", extent)
-    name = chain.due_name(0)
+    name = chain.due_name(DEFAULT_PROPERTIES)
     assert name is not None
     late = chain.name_put(name)
     logs = [log for _, used in chain._unnamed_logs for log in log_deletes(late.key, used)]
@@ -379,7 +380,7 @@ def test_a_tablet_whose_copies_are_late_says_so_and_takes_writes(world: Hosts) -
     parts, clock = world.node("host1").process.parts.tablets, TestClock()
     tablet = world.chain("host1", extent).tablet
     books = TabletBooks(world.ground.metadata, SessionRetries(world.node("host1").process.session, clock, Random(1)))
-    namer = Namer(parts.leading.led, books, lambda _: 0, clock, pytest.fail)
+    namer = Namer(parts.leading.led, books, lambda _: DEFAULT_PROPERTIES, clock, pytest.fail)
     namer.run_once()
     assert tablet.problems == []
     clock.jump(LATE_MS)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.faults import fault
-from tests.support.simulation.hosted import PROPERTIES, Hosted
+from tests.support.simulation.hosted import Hosted
 from tests.support.simulation.kernel import StuckError
 from tests.support.simulation.network import Net
 from tests.support.simulation.world import LawBrokenError, World, simulation
@@ -114,7 +114,7 @@ def hosts_die_while_a_half_moves(world: World) -> None:
 
 def a_disk_is_lost_in_a_split(world: World) -> None:
     """Each of two hosts is to link the files; the disk of one of them is destroyed before."""
-    hosted = Hosted(world, properties={**PROPERTIES, "table.replicas": "2"}, settings=LONG)
+    hosted = Hosted(world, properties={"table.replicas": "2"}, settings=LONG)
     values = hosted.put(b"a", b"m", b"z")
     hosted.flush()
     hosted.until_same()

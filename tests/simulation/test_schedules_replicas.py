@@ -170,6 +170,23 @@ def a_disk_is_wiped_while_nobody_writes(world: World) -> None:
     hosted.rest_with(values)
 
 
+def a_state_waits_for_the_copy_of_a_wiped_disk(world: World) -> None:
+    """One of two replicas loses its disk, and the row has one voter while it joins again. A majority of the table's
+    replicas is two.
+    """
+    hosted = Hosted(world, hosts=2, properties={"table.replicas": "2"})
+    values = hosted.put(b"a")
+    hosted.flush()
+    hosted.until_same()
+    wiped = hosted.followers[0]
+    wiped.wipe()
+    wiped.start()
+    for row in (b"b", b"c", b"d"):
+        values += hosted.put(row)
+        hosted.flush()
+    hosted.rest_with(values)
+
+
 def messages_are_lost_late_and_repeated(world: World) -> None:
     """Each offer and each part may be lost, come late or come twice."""
     hosted = Hosted(world)
@@ -279,6 +296,7 @@ SCHEDULES: Sequence[Callable[[World], None]] = (
     a_host_is_away_for_many_changes,
     a_disk_is_wiped,
     a_disk_is_wiped_while_nobody_writes,
+    a_state_waits_for_the_copy_of_a_wiped_disk,
     messages_are_lost_late_and_repeated,
     a_state_waits_for_its_copies,
     content_is_on_its_way_when_the_leader_changes,
@@ -304,6 +322,7 @@ def test_e19_leaders_that_are_elected_through_coordination_break_no_law(
 RED: Sequence[tuple[str, Callable[[World], None], str]] = (
     ("replay-is-not-remembered", a_name_comes_after_the_tablet_has_moved, "deleted early: .* lacks"),
     ("one-copy-is-enough", a_host_is_away_for_many_changes, "N3: .* is durable on"),
+    ("lost-voters-need-no-copy", a_state_waits_for_the_copy_of_a_wiped_disk, "N3: .* is durable on"),
     ("ack-at-accept", messages_are_lost_late_and_repeated, "N3: .* is durable on"),
     ("ack-before-sync", the_leader_dies, "not durable: the manifest of"),
     (

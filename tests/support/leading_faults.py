@@ -26,8 +26,13 @@ LEADING_FAULTS: dict[str, Fault] = {
     ),
     "one-copy-is-enough": Fault(
         Binding(leader_chain, copies_needed),
-        lambda copies_min, voters: 1,  # noqa: ARG005
+        lambda properties, voters: 1,  # noqa: ARG005
         "N3: the books name a state that only the leader has, and its disk is wiped",
+    ),
+    "lost-voters-need-no-copy": Fault(
+        Binding(leader_chain, copies_needed),
+        lambda properties, voters: properties.copies_min or voters // 2 + 1,
+        "N3: a disk is wiped, the only voter that is left names a state, and its disk is wiped too",
     ),
     "logs-go-with-the-flush": Fault(
         LeaderChain.logs_due,

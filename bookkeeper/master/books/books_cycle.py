@@ -126,7 +126,7 @@ class Books:
         if not sessions:
             return NO_LOGS_ON_HOSTS
         properties = {table_id: parse_properties(table.properties) for table_id, table in config.tables.items()}
-        return LogsOnHosts(sessions, {table_id: found.copies_min for table_id, found in properties.items()})
+        return LogsOnHosts(sessions, properties)
 
     def _read_once(self, rank: int, config: ClusterConfig, logs_on_hosts: LogsOnHosts) -> View:
         online = snapshot.online_tables(config)

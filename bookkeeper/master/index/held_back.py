@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bookkeeper.config.table_properties import copies_needed
+from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties, copies_needed
 from bookkeeper.master.index.tablet_replicas import TabletReplica, voters
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Row
@@ -35,18 +35,18 @@ class HeldBack:
 @dataclass(frozen=True, slots=True)
 class LogsOnHosts:
     """The input of the rule beside a row. ``sessions``: those with logs on hosts' disks, read before the row. A session
-    that began later has no record that an earlier read knew. ``copies_min``: of each table, by its id.
+    that began later has no record that an earlier read knew. ``properties``: of each table, by its id.
     """
 
     sessions: Collection[str] = ()
-    copies_min: Mapping[str, int] = field(default_factory=dict)
+    properties: Mapping[str, TableProperties] = field(default_factory=dict)
 
     def held_back_by(self, row: Row, replicas: Sequence[TabletReplica]) -> dict[bytes, HeldBack]:
         """The logs that the tablet of a row holds back; the row was read with the families ``tablet`` and ``log``.
         Raises CorruptionError.
         """
         table_id, _ = keys.parse_tablet_row(row.key)
-        if is_one_copy_enough(replicas, self.copies_min.get(table_id, 0)):
+        if is_one_copy_enough(replicas, self.properties.get(table_id, DEFAULT_PROPERTIES)):
             return {}
         logs = [column.qualifier for column in row.cells if column.family == "log"]
         on_hosts = [log for log in logs if session_of_numbered(log.decode()) in self.sessions]
@@ -61,6 +61,6 @@ class LogsOnHosts:
 NO_LOGS_ON_HOSTS = LogsOnHosts()
 
 
-def is_one_copy_enough(replicas: Sequence[TabletReplica], copies_min: int) -> bool:
-    """Whether a record on one disk is as durable as the table asks. ``copies_min`` 0 = a majority of the voters."""
-    return not replicas or copies_needed(copies_min, len(voters(replicas))) <= 1
+def is_one_copy_enough(replicas: Sequence[TabletReplica], properties: TableProperties) -> bool:
+    """Whether a record on one disk is as durable as the table asks."""
+    return not replicas or copies_needed(properties, len(voters(replicas))) <= 1

@@ -31,7 +31,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from bookkeeper.config.table_properties import copies_needed, parse_properties
+from bookkeeper.config.table_properties import TableProperties, copies_needed, parse_properties
 from bookkeeper.errors import CorruptionError, InvalidInputError, RefusedError, TransientError
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, State, Step, Wait
 from bookkeeper.master.index.snapshot import BrokenChainError, TabletView, tablet_view
@@ -273,7 +273,7 @@ class MergeTablets(_TabletChange):
                     reasons.append(f"{info.host.name}: {error.message}")
         found = hosts_with_all(tablets, held)
         properties = parse_properties(self.context.config().table(table_id).properties)
-        wanted = copies_needed(properties.copies_min, len(placed))
+        wanted = copies_needed(properties, len(placed))
         if len(found) >= wanted:
             return ""
         return (
@@ -444,13 +444,13 @@ def divide(context: Context, call: Call) -> Outcome:
     """
     rows = [tablet_view(row) for row in read_rows(context, call) if keys.is_tablet(row)]
     table_id, ends = rows[0].extent.table_id, set(decode_bytes(texts(call.state, "ends")))
-    copies_min = parse_properties(context.config().table(table_id).properties).copies_min
+    properties = parse_properties(context.config().table(table_id).properties)
     problems: list[str] = []
     children: list[TabletView] = []
     for view in rows:
         children.append(view)
         if view.row in ends:
-            problems += divide_tablet(context, view.directory, children, copies_min)
+            problems += divide_tablet(context, view.directory, children, properties)
             children = []
     if problems:
         return Wait(f"{len(problems)} tablets have too few copies: {problems[0]}", DIVIDE_AGAIN_MS)
@@ -463,7 +463,9 @@ def divide(context: Context, call: Call) -> Outcome:
     return Next("place", call.state)
 
 
-def divide_tablet(context: Context, source: str, children: Sequence[TabletView], copies_min: int) -> list[str]:
+def divide_tablet(
+    context: Context, source: str, children: Sequence[TabletView], properties: TableProperties
+) -> list[str]:
     """Make all live hosts of a divided tablet link its files; one line for each child that has too few copies then."""
     extents, sessions = [child.extent for child in children], context.tservers.sessions()
     voting = {child.extent: {one.host for one in voters(child.replicas)} for child in children}
@@ -483,7 +485,7 @@ def divide_tablet(context: Context, source: str, children: Sequence[TabletView],
             for hosts in silent.values():
                 hosts.discard(info.host.name)
     wanted = {
-        extent: within_reach(copies_needed(copies_min, len(hosts)), copies[extent], len(silent[extent]))
+        extent: within_reach(copies_needed(properties, len(hosts)), copies[extent], len(silent[extent]))
         for extent, hosts in voting.items()
     }
     return [

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from bookkeeper.bulk import segment_entry
-from bookkeeper.config.table_properties import copies_needed
+from bookkeeper.config.table_properties import TableProperties, copies_needed
 from bookkeeper.errors import UnavailableError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column, RowPut
@@ -257,10 +257,12 @@ class LeaderChain:
 
     # ---- names
 
-    def due_name(self, copies_min: int) -> Name | None:
-        """The state to name now, by what this leader knows of the row (N1, N3); None for none."""
+    def due_name(self, properties: TableProperties) -> Name | None:
+        """The state to name now, by what this leader knows of the row (N1, N3); None for none. ``properties``: of the
+        tablet's table.
+        """
         voters = voters_in(self._replicas)
-        event = NameDue(voters, copies_needed(copies_min, len(voters)), self._named_id)
+        event = NameDue(voters, copies_needed(properties, len(voters)), self._named_id)
         for one in self.apply(event):
             if isinstance(one, Name):
                 return one

@@ -1,10 +1,10 @@
 """Names states in the books: ``tablet:flush`` and cells of new files in one row put, then ``log:`` cells go.
 
-A state is named when ``copies_min`` of today's voters hold each file of its list (N3), and it has what the term has
-replayed (N1). The row is read again right before the put, because the voters may have changed. A tablet with too few
-copies retains its logs and says so; it takes writes until its memory or a disk is full. A crash between put and deletes
-leaves cells of logs of which the named state has everything: the next load drops them. A tablet whose newest state is
-named costs a look, and its part of one read of all rows every few seconds. Rules: R1, N1 and N3.
+A state is named when enough of today's voters hold each file of its list (N3), and it has what the term has replayed
+(N1). The row is read again right before the put, because the voters may have changed. A tablet with too few copies
+retains its logs and says so; it takes writes until its memory or a disk is full. A crash between put and deletes leaves
+cells of logs of which the named state has everything: the next load drops them. A tablet whose newest state is named
+costs a look, and its part of one read of all rows every few seconds. Rules: R1, N1 and N3.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from bookkeeper.clock import Clock
-from bookkeeper.config.table_properties import copies_needed
+from bookkeeper.config.table_properties import TableProperties, copies_needed
 from bookkeeper.errors import BookkeeperError, LeaseLostError, TransientError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_limits import check_puts
@@ -44,7 +44,7 @@ LATE_MS = 30_000
 NAMING = "copies of the newest data"
 
 
-def late_reason(replica: Replica, replicas: Sequence[RowReplica], copies_min: int) -> str:
+def late_reason(replica: Replica, replicas: Sequence[RowReplica], properties: TableProperties) -> str:
     """Why the newest state of a tablet is not named, and what to do."""
     voters = voters_in(replicas)
     entry = replica.entry(replica.root)
@@ -56,10 +56,11 @@ def late_reason(replica: Replica, replicas: Sequence[RowReplica], copies_min: in
         and one.placement != replica.placement
         and (entry is None or one.placement not in entry.acked)
     )
-    return (
-        f"the newest state has {copies} of {copies_needed(copies_min, len(voters))} copies, so its logs are retained; "
-        f"without it: {', '.join(lacking) or 'no host'}; start these hosts, or give the tablet other replicas"
-    )
+    needed = copies_needed(properties, len(voters))
+    said = f"the newest state has {copies} of {needed} copies, so its logs are retained; "
+    if not lacking:
+        return f"{said}each voter has it: the tablet needs another replica, so add a host, or start those that are away"
+    return f"{said}without it: {', '.join(lacking)}; start these hosts, or give the tablet other replicas"
 
 
 @dataclass(slots=True)
@@ -88,12 +89,12 @@ class Namer:
     """Names the states of led tablets, in a thread of its own."""
 
     def __init__(
-        self, led: LedTablets, books: TabletBooks, copies_min: Callable[[str], int], clock: Clock, die: Die
+        self, led: LedTablets, books: TabletBooks, properties: Callable[[str], TableProperties], clock: Clock, die: Die
     ) -> None:
-        """``copies_min``: of a table, by its id; 0 = a majority of the voters."""
+        """``properties``: of a table, by its id."""
         self._led = led
         self._books = books
-        self._copies_min = copies_min
+        self._properties = properties
         self._clock = clock
         self._thread = BackgroundThread("namer", clock, die)
         self._watches: dict[LeaderChain, _Watch] = {}
@@ -170,8 +171,8 @@ class Namer:
             watch.named_id, watch.since_ns = chain.named_id, now_ns
             chain.tablet.work_succeeded(NAMING)
         elif now_ns - watch.since_ns >= LATE_MS * 1_000_000:
-            copies_min = self._copies_min(chain.tablet.extent.table_id)
-            chain.tablet.work_failed(NAMING, late_reason(chain.replica, chain.replicas, copies_min))
+            properties = self._properties(chain.tablet.extent.table_id)
+            chain.tablet.work_failed(NAMING, late_reason(chain.replica, chain.replicas, properties))
 
     def _refresh(self, chain: LeaderChain) -> None:
         row = self._books.get(chain.tablet.row, ("replica",))
@@ -180,10 +181,10 @@ class Namer:
             self._led.changed()
 
     def _name(self, chain: LeaderChain) -> None:
-        copies_min = self._copies_min(chain.tablet.extent.table_id)
-        if chain.due_name(copies_min) is not None:
+        properties = self._properties(chain.tablet.extent.table_id)
+        if chain.due_name(properties) is not None:
             self._refresh(chain)
-            name = chain.due_name(copies_min)
+            name = chain.due_name(properties)
             if name is not None:
                 self._put(chain, name)
         self._let_logs_go(chain)

@@ -139,7 +139,8 @@ def split(stage: Stage, rng: Random) -> None:
     """An operator splits a table."""
     rows = rng.sample(BORDERS, rng.randint(1, 2))
     cluster = stage.cluster(rng)
-    stage.command(cluster, "add_splits", rng.choice(("t", "t", "u")), rows, stage.hosts_for(cluster, rng))
+    table = rng.choice(("t", "t", "u"))
+    stage.command(cluster, "add_splits", table, rows, stage.hosts_for(cluster, table, rng))
 
 
 def merge(stage: Stage, rng: Random) -> None:
@@ -154,7 +155,7 @@ def merge_two(stage: Stage, rng: Random) -> None:
     table = rng.choice(TABLES)
     tablets = stage.west.extents(stage.west.table_id(table))
     if len(tablets) < 2:
-        stage.command(stage.west, "add_splits", table, [rng.choice(BORDERS)], stage.hosts_for(stage.west, rng))
+        stage.command(stage.west, "add_splits", table, [rng.choice(BORDERS)], stage.hosts_for(stage.west, table, rng))
         return
     first = rng.randrange(len(tablets) - 1)
     rows = RowRange(tablets[first].prev_row, tablets[first + 1].end_row)

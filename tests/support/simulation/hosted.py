@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
+from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent
 from bookkeeper.replicas.values import Replica
@@ -167,7 +168,9 @@ def node_of(host: Host) -> Node:
 
 
 class HostedStage(Stage):
-    """West runs on four hosts, and each tablet of its tables has three replicas; east is its peer, without hosts."""
+    """West runs on four hosts; each tablet of its table t has three replicas, and of u two. East is its peer, without
+    hosts.
+    """
 
     more: Sequence[str] = ("away", "wipe", "import_files", "merge_two", "change_replicas")
     frequent: Mapping[str, int] = {"merge_two": 5, "change_replicas": 5}
@@ -201,17 +204,20 @@ class HostedStage(Stage):
         self.east.create_table("t", "2", [b"g", b"t"], [GOLD])
         self.east.create_table("u", "4", [b"k"])
 
-    def hosts_for(self, cluster: Cluster, rng: Random) -> list[str]:
-        """Every other split on hosts moves its tablets to chosen ones."""
+    def hosts_for(self, cluster: Cluster, table: str, rng: Random) -> list[str]:
+        """Every other split on hosts moves its tablets to chosen ones, as many as the table has replicas."""
         names = [host.name for host in cluster.hosts]
-        return sorted(rng.sample(names, 3)) if names and rng.random() < 0.5 else []
+        if not names or rng.random() >= 0.5:
+            return []
+        properties = cluster.config().table_named(table).properties
+        return sorted(rng.sample(names, parse_properties(properties).replicas))
 
     def _join(self) -> None:
         self.west.define(self.east)
         self.east.define(self.west)
         self.world.boot(self.east, masters=2)
         self.world.command(self.west, "create_table", "t", [b"m"], [GOLD], PROPERTIES)
-        self.world.command(self.west, "create_table", "u", [], [], PROPERTIES)
+        self.world.command(self.west, "create_table", "u", [], [], {"table.replicas": "2"})
         self.world.until(self.west.is_served, "the tables are served")
         self.world.enable(self.west, "t", self.east)
 

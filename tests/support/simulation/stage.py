@@ -113,9 +113,9 @@ class Stage:
         """One more process may be started."""
         return len(nodes) < PROCESSES_MAX
 
-    def hosts_for(self, cluster: Cluster, rng: Random) -> list[str]:
+    def hosts_for(self, cluster: Cluster, table: str, rng: Random) -> list[str]:
         """The hosts to which a split moves its tablets; none in a cluster without hosts."""
-        del cluster, rng
+        del cluster, table, rng
         return []
 
     def command(self, cluster: Cluster, method: str, *arguments: object) -> Task | None:

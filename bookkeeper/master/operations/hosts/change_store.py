@@ -197,7 +197,7 @@ class ChangeStore:
         files = {split_rules.own_name(name, directory): name for name in facts.segments}
         wanted = {one.host for one in voters(view.replicas)}
         properties = parse_properties(self.context.config().table(facts.extent.table_id).properties)
-        needed, copies, reasons = copies_needed(properties.copies_min, len(wanted)), 0, []
+        needed, copies, reasons = copies_needed(properties, len(wanted)), 0, []
         for host, address in self._live(wanted).items():
             try:
                 copies += self.context.tservers.at(address).take_replica(facts.extent, files)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.errors import CorruptionError
 from bookkeeper.master.index.file_entry import FileEntry, parse_cell
 from bookkeeper.master.index.held_back import UNLIMITED, HeldBack, LogsOnHosts, is_one_copy_enough
@@ -16,7 +17,9 @@ from bookkeeper.metadata.values import JOINING, VOTER, FlushState, ReplicaCell
 from tests.support.master_values import EAST, name, scopes, status_value, tablet_row
 
 LOG, OTHER = name("s1"), name("s2")
-ON_HOSTS = LogsOnHosts({"s1"}, {"1": 2})
+TWO_OF_THREE = parse_properties({"table.replicas": "3", "table.copies_min": "2"})
+ONE_OF_THREE = parse_properties({"table.replicas": "3", "table.copies_min": "1"})
+ON_HOSTS = LogsOnHosts({"s1"}, {"1": TWO_OF_THREE})
 
 
 def row_with(
@@ -49,22 +52,24 @@ def test_a_log_on_a_host_is_held_back_from_what_the_named_state_lacks() -> None:
 
 def test_a_table_that_asks_for_one_copy_holds_nothing_back() -> None:
     row = row_with(None, LOG)
-    assert held(row, LogsOnHosts({"s1"}, {"1": 1})) == {}
-    assert LogsOnHosts({"s1"}, {"1": 2}).held_back_by(row, NO_REPLICAS) == {}
-    assert held(row, LogsOnHosts({"s1"}, {})) != {}, "an unknown property is a majority"
+    assert held(row, LogsOnHosts({"s1"}, {"1": ONE_OF_THREE})) == {}
+    assert ON_HOSTS.held_back_by(row, NO_REPLICAS) == {}
+    assert held(row, LogsOnHosts({"s1"}, {})) != {}, "a table without properties asks for a majority of the voters"
 
 
 @pytest.mark.parametrize(
-    ("voters", "copies_min", "expected"), [(1, 0, True), (2, 0, False), (3, 1, True), (1, 2, False)]
+    ("voters", "replicas", "copies_min", "expected"),
+    [(1, 1, 0, True), (2, 2, 0, False), (2, 1, 0, False), (1, 2, 0, False), (3, 3, 1, True), (1, 3, 2, False)],
 )
-def test_copies_that_a_table_asks_for(voters: int, copies_min: int, expected: bool) -> None:
+def test_copies_that_a_table_asks_for(voters: int, replicas: int, copies_min: int, expected: bool) -> None:
+    properties = parse_properties({"table.replicas": str(replicas), "table.copies_min": str(copies_min)})
     row = row_with(None)
     roles = [VOTER] * voters + [JOINING] * (3 - voters)
     cells = {
         keys.replica_column(f"h{number}"): Cell(1, ReplicaCell(f"p{number}", "disk", role).encode())
         for number, role in enumerate(roles, 1)
     }
-    assert is_one_copy_enough(replicas_of(Row(row.key, {**row.cells, **cells})), copies_min) is expected
+    assert is_one_copy_enough(replicas_of(Row(row.key, {**row.cells, **cells})), properties) is expected
 
 
 def test_a_state_that_does_not_parse_is_no_reason_to_ship() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bookkeeper.config.table_properties import copies_needed
+from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, copies_needed, parse_properties
 from bookkeeper.errors import RefusedError
 from bookkeeper.model import Extent, HostIdentity
 from bookkeeper.replicas.placements import Role, RowReplica
@@ -28,11 +28,15 @@ def test_a_joining_replica_is_a_target_and_no_copy() -> None:
     assert targets_on(REPLICAS, EXTENT, "a") == (Target("b", B), Target("c", C))
 
 
-@pytest.mark.parametrize(("copies_min", "voters", "needed"), [(0, 1, 1), (0, 2, 2), (0, 3, 2), (0, 5, 3), (1, 3, 1)])
-def test_without_a_number_a_majority_of_the_voters_holds_a_named_state(
-    copies_min: int, voters: int, needed: int
+@pytest.mark.parametrize(
+    ("replicas", "copies_min", "voters", "needed"),
+    [(1, 0, 1, 1), (2, 0, 2, 2), (3, 0, 3, 2), (5, 0, 5, 3), (3, 1, 3, 1), (2, 0, 1, 2), (3, 0, 1, 2), (1, 0, 3, 2)],
+)
+def test_without_a_number_a_majority_of_replicas_holds_a_named_state_and_of_voters_if_they_are_more(
+    replicas: int, copies_min: int, voters: int, needed: int
 ) -> None:
-    assert copies_needed(copies_min, voters) == needed
+    properties = parse_properties({"table.replicas": str(replicas), "table.copies_min": str(copies_min)})
+    assert copies_needed(properties, voters) == needed
 
 
 def test_a_voter_with_the_same_disk_may_lead() -> None:
@@ -68,8 +72,18 @@ def test_p17_a_target_counts_by_the_newest_term_that_it_has_taken() -> None:
 def test_a_tablet_with_too_few_copies_names_the_hosts() -> None:
     entry = Entry(Segment(state_id(1, 0), None))
     replica = Replica("a", A, root=state_id(1, 0), entries=(entry,), leader="a")
-    reason = late_reason(replica, REPLICAS, 0)
+    reason = late_reason(replica, REPLICAS, DEFAULT_PROPERTIES)
     assert reason == (
         "the newest state has 1 of 2 copies, so its logs are retained; without it: b; start these hosts, or give the "
         "tablet other replicas"
+    )
+
+
+def test_a_tablet_that_lost_a_voter_asks_for_another_replica() -> None:
+    entry = Entry(Segment(state_id(1, 0), None))
+    replica = Replica("a", A, root=state_id(1, 0), entries=(entry,), leader="a")
+    reason = late_reason(replica, REPLICAS[:1], parse_properties({"table.replicas": "2"}))
+    assert reason == (
+        "the newest state has 1 of 2 copies, so its logs are retained; each voter has it: the tablet needs another "
+        "replica, so add a host, or start those that are away"
     )
