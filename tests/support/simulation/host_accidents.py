@@ -25,12 +25,14 @@ def wipe(stage: Stage, rng: Random) -> None:
 
 
 def may_be_wiped(host: Host) -> bool:
-    """Whether another voter of each tablet has the named state, so that it may lead, or the Volume has it."""
+    """Whether another voter of each tablet has the files of the named state, so that it may lead, or the Volume has
+    them.
+    """
     laws = host.cluster.replicas
     return all(
-        laws.is_on_volume(tablet) or any(laws.has_named(name, tablet) for name in tablet.voters if name != host.name)
+        any(laws.may_lead(name, tablet) for name in tablet.voters if name != host.name)
+        or (tablet.files and laws.is_on_volume(tablet))
         for tablet in laws.tablets()
-        if tablet.named_id
     )
 
 

@@ -135,8 +135,10 @@ class ReplicaLaws:
             and manifest.replica.placement == Placement(cell.placement, cell.incarnation)
         }
 
-    def has_named(self, name: str, tablet: ReplicatedTablet) -> bool:
-        """Whether a host has each file of a tablet's named state, so that it may lead."""
+    def may_lead(self, name: str, tablet: ReplicatedTablet) -> bool:
+        """Whether a host has the disk in a tablet's row, with each file of the named state if it has any."""
+        if not tablet.files:
+            return self.host(name).incarnation == tablet.cells[name].incarnation
         manifest = self.held(tablet).get(name)
         if manifest is None or manifest.replica.entry(tablet.named_id) is None:
             return False
