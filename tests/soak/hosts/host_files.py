@@ -24,12 +24,14 @@ from tests.support.hosted_cluster import REPLICAS
 
 @dataclass(frozen=True, slots=True)
 class NamedTablet:
-    """A tablet with replicas: the files that the books name, the hosts that vote, and those that join or leave."""
+    """A tablet with replicas: the files that the books name, the hosts that vote, and the hosts and placements of those
+    that join or leave.
+    """
 
     row: bytes
     files: frozenset[str]
     voters: frozenset[str]
-    others: frozenset[str]
+    others: frozenset[tuple[str, str]]
 
 
 def named_tablets(rows: Iterable[Row]) -> list[NamedTablet]:
@@ -46,7 +48,8 @@ def named_tablets(rows: Iterable[Row]) -> list[NamedTablet]:
         flush = row.cells.get(keys.FLUSH)
         files = values.FlushState.decode(flush.value).segments if flush is not None else ()
         voters = frozenset(host for host, cell in cells.items() if cell.role == "voter")
-        found.append(NamedTablet(row.key, frozenset(files), voters, frozenset(cells) - voters))
+        others = frozenset((host, cell.placement) for host, cell in cells.items() if host not in voters)
+        found.append(NamedTablet(row.key, frozenset(files), voters, others))
     return found
 
 
@@ -87,13 +90,13 @@ def compare(tablets: Iterable[NamedTablet], homes: Mapping[str, Path]) -> HostFi
     looked = HostFiles()
     wanted: dict[str, set[str]] = {host: set() for host in homes}
     for tablet in tablets:
-        looked.surplus += [f"{host} is not to keep {tablet.row!r}" for host in sorted(tablet.others)]
+        looked.surplus += [f"{host} is not to keep {tablet.row!r} as {name}" for host, name in sorted(tablet.others)]
         for name in sorted(tablet.files):
             found = {host: _digest(homes[host] / REPLICAS / name) for host in sorted(tablet.voters)}
             looked.problems += [f"{host} lacks {name}" for host, digest in found.items() if digest is None]
             if len(set(found.values()) - {None}) > 1:
                 looked.problems.append(f"{name} differs between {', '.join(found)}")
-        for host in tablet.voters:
+        for host in (*tablet.voters, *(host for host, _ in tablet.others)):
             wanted[host] |= tablet.files
     for host, home in homes.items():
         there = {path.relative_to(home / REPLICAS).as_posix() for path in (home / REPLICAS / TABLES).rglob("*.parquet")}

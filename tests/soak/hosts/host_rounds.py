@@ -57,6 +57,7 @@ class HostRounds:
     trios: Trios
     trace: Trace
     _patience: Patience = field(default_factory=Patience)
+    """Of the looks since nothing was left behind."""
 
     def run(self, seed: int, rounds: range) -> None:
         """Run them in order; afterwards nothing is left behind. Raises InvariantError, with its cause, when one goes
@@ -107,6 +108,7 @@ class HostRounds:
     def wait_settled(self) -> None:
         """Return when nothing is left behind on any disk or in the books; raises AssertionError naming what is."""
         self.trios.wait_none(self._settled_lines, "left behind", SETTLED_S)
+        self._patience = Patience()
         self.trace.say("nothing is left behind")
 
     def _settled_lines(self) -> list[str]:
