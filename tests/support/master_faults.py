@@ -262,6 +262,11 @@ MASTER_FAULTS: dict[str, Fault] = {
         lambda found, wanted: False,  # noqa: ARG005
         "L7: a damaged file of an export becomes part of a table",
     ),
+    "exports-share-a-directory": Fault(
+        export.claim,
+        lambda directory, request_id: True,  # noqa: ARG005
+        "L1: two exports report success, and the directory has the manifest of one",
+    ),
     "imports-under-way-are-over": Fault(
         gc_runner.living,
         lambda sessions, operations: frozenset(sessions),  # noqa: ARG005

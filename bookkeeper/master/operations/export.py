@@ -84,6 +84,8 @@ AGAIN_MS = 200
 TAIL_BYTES_MIN = 16 << 20
 TAIL_PARTS = 8
 """Index, filter and footer of an exported file: at most this part of the file, or ``TAIL_BYTES_MIN``."""
+CLAIM = "export.request"
+"""The file with the id of the request that writes into a directory."""
 _COPY = re.compile(rf"x[0-9a-f]{{8}}-[0-9]{{6,}}{re.escape(ENDING)}")
 UNCOPIED_PROPERTIES = ("table.read_only", *REPLICA_PROPERTIES)
 """Properties that a copy of a table does not get. The segments of a copy lie on the Volume, so it has one replica."""
@@ -134,8 +136,8 @@ class ExportTable:
         with refuse_unwritable(directory):
             self.context.settings.files.resolve(directory).mkdir(parents=True, exist_ok=True)
             with self.context.settings.files.opened(directory) as opened:
-                if any(opened.iterdir()):
-                    raise ExistsError(f"{directory} is not empty; export into a directory of its own")
+                if not claim(opened, text(call.args, "request_id")):
+                    raise ExistsError(f"{directory} {why_taken(opened)}; export into a directory of its own")
         open_request(self.context, stream)
         return Next("flush", {"table_id": table.table_id})
 
@@ -223,14 +225,15 @@ class ExportTable:
         return Done(number(call.state, "records"))
 
     def _remove_other_copies(self, directory: Path) -> None:
-        """Delete the copies that the manifest does not name. A deposed master deletes the same ones, because nobody
-        replaces a manifest. An error is logged: the export is complete.
+        """Delete the claim, and the copies that the manifest does not name. A deposed master deletes the same ones,
+        because nobody replaces a manifest. An error is logged: the export is complete.
         """
         try:
             with self.context.settings.files.opened(directory) as opened:
                 exported = Exported.decode((opened / NAME).read_bytes())
                 for path in opened.iterdir():
-                    if _COPY.fullmatch(path.name) and path.name not in exported.checksums:
+                    is_copy = _COPY.fullmatch(path.name) and path.name not in exported.checksums
+                    if is_copy or path.name.startswith(CLAIM):
                         path.unlink(missing_ok=True)
         except (OSError, PermanentError) as error:
             LOG.warning("%s may have files that its manifest does not name: %s", directory, error)
@@ -267,6 +270,25 @@ class ExportTable:
 
     def _stream(self, call: Call) -> StreamKey:
         return request_stream(self.context, "export", text(call.args, "request_id"))
+
+
+def claim(directory: Path, request_id: str) -> bool:
+    """Claim an empty directory for an export, so that no other one writes there; whether this request has it now. The
+    claim of one that fails for good stays, beside its copies. A crash may leave the beginning of a claim. Raises
+    OSError.
+    """
+    path = directory / CLAIM
+    if not path.exists() and any(not found.name.startswith(CLAIM) for found in directory.iterdir()):
+        return False
+    write_once(path, request_id.encode())
+    return path.read_bytes() == request_id.encode()
+
+
+def why_taken(directory: Path) -> str:
+    """Why a directory can't be claimed, in words."""
+    if (directory / CLAIM).exists():
+        return "is taken: another export writes there, or has failed"
+    return "is not empty"
 
 
 def copy_name(attempt: str, index: int) -> str:

@@ -13,7 +13,7 @@ from bookkeeper.bulk.exported_table import Exported
 from bookkeeper.config.sections import FilesSettings
 from bookkeeper.errors import CorruptionError, ExistsError, InvalidInputError, NotFoundError, RefusedError
 from bookkeeper.master.fate.engine import Args
-from bookkeeper.master.operations.export import copy_args
+from bookkeeper.master.operations.export import CLAIM, claim, copy_args, copy_name
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import MUTATION_SCHEMA
@@ -127,6 +127,38 @@ def test_an_export_needs_a_directory_of_its_own(master: Master, tmp_path: Path) 
     with pytest.raises(NotFoundError):
         _run(master, "export_table", _args("nosuch", tmp_path / "e"))
     assert not (tmp_path / "e").exists()
+
+
+def test_one_of_two_exports_gets_a_directory(master: Master, tmp_path: Path) -> None:
+    """The second one begins while the first one flushes, and has written no segment."""
+    make_export(tmp_path / "e")
+    _run(master, "import_table", _args("copy", tmp_path / "e"))
+    master.fate.submit("export_table", _args("copy", tmp_path / "both"))
+    master.run_fate()
+    second = master.fate.submit("export_table", _args("table-1", tmp_path / "both"))
+    master.run_fate()
+    assert second.error is not None, "two exports write into one directory"
+    assert "is taken: another export writes there, or has failed" in second.error.message
+
+
+def test_without_a_claim_two_exports_get_a_directory(master: Master, tmp_path: Path) -> None:
+    with fault("exports-share-a-directory"), pytest.raises(AssertionError, match="two exports write"):
+        test_one_of_two_exports_gets_a_directory(master, tmp_path)
+
+
+def test_an_export_that_is_asked_for_again_goes_on_in_its_directory(
+    world: World, master: Master, tmp_path: Path
+) -> None:
+    """The first time it failed for good, and left a copy; a crash left the beginning of a claim."""
+    args, directory = _args("table-1", tmp_path / "e"), tmp_path / "e"
+    with scripted(world) as tserver:
+        world.locate(keys.tablet_row("1", None), tserver.session)
+        directory.mkdir()
+        (directory / f"{CLAIM}.0.tmp").touch()
+        claim(directory, str(args["request_id"]))
+        (directory / copy_name("0" * 32, 1)).write_bytes(b"left")
+        assert _run(master, "export_table", args) == 0
+    assert [path.name for path in directory.iterdir()] == ["manifest.json"]
 
 
 def test_files_that_differ_from_the_manifest_make_no_table(world: World, master: Master, tmp_path: Path) -> None:

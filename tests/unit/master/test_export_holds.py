@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -138,7 +139,7 @@ def test_an_export_that_fails_leaves_no_hold(exports: Exports, tmp_path: Path) -
     directory = tmp_path / "e"
     running = exports.begin(directory, "c" * 32)
     until(exports, lambda: bool(exports.held()))
-    directory.rmdir()
+    shutil.rmtree(directory)
     directory.touch()
     compact_all(exports)
     exports.settle()
