@@ -319,6 +319,26 @@ def test_e19_leaders_that_are_elected_through_coordination_break_no_law(
         schedule(world, ELECTED)
 
 
+@pytest.mark.parametrize("is_flushed", [False, True])
+def test_a_table_can_be_deleted_when_all_its_disks_are_destroyed(tmp_path: Path, is_flushed: bool) -> None:
+    with simulation(tmp_path / "world") as world:
+        hosted = Hosted(world, properties={"table.replicas": "2"})
+        hosted.put(b"a")
+        if is_flushed:
+            hosted.flush()
+            hosted.until_same()
+        lost = [hosted.leader, *hosted.followers]
+        for host in lost:
+            host.wipe()
+        for host in lost:
+            host.start()
+        world.until(lambda: all(host.serves for host in hosted.west.hosts), "all hosts are back")
+        assert not hosted.west.is_served()
+        world.command(hosted.west, "delete_table", "t")
+        world.rest(60.0)
+        assert hosted.west.unrest() == []
+
+
 RED: Sequence[tuple[str, Callable[[World], None], str]] = (
     ("replay-is-not-remembered", a_name_comes_after_the_tablet_has_moved, "deleted early: .* lacks"),
     ("one-copy-is-enough", a_host_is_away_for_many_changes, "N3: .* is durable on"),
