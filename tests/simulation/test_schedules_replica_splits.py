@@ -129,6 +129,41 @@ def a_disk_is_lost_in_a_split(world: World) -> None:
     hosted.rest_with(values)
 
 
+def a_host_is_dead_before_a_split(world: World) -> None:
+    """One of two hosts is dead, and its session is not yet: the tablet is served until the third host has a copy."""
+    hosted = Hosted(world, properties={"table.replicas": "2"})
+    values = hosted.put(b"a", b"m", b"z")
+    hosted.flush()
+    hosted.until_same()
+    hosted.followers[0].kill(power=True)
+    asked = world.ask(hosted.west, "add_splits", "t", [b"m"], [])
+    for _ in range(5):
+        world.kernel.run_for(0.5)
+        if not hosted.west.is_served():
+            raise LawBrokenError("nobody serves the tablet while the split waits for a host")
+    values += hosted.put(b"a", b"z")
+    world.until(lambda: asked.done and hosted.west.is_served(), "both halves are served")
+    values += hosted.put(b"a", b"z")
+    hosted.rest_with(values)
+
+
+def a_host_dies_in_a_split(world: World) -> None:
+    """One of two hosts dies when it is to link the files, and stays away."""
+    hosted = Hosted(world, properties={"table.replicas": "2"})
+    values = hosted.put(b"a", b"m", b"z")
+    hosted.flush()
+    hosted.until_same()
+    dead = hosted.followers[0]
+    with world.held("rpc-divide_replica", process=dead.process):
+        world.ask(hosted.west, "add_splits", "t", [b"m"], [])
+        world.until_at("rpc-divide_replica", process=dead.process)
+        dead.kill(power=True)
+    world.until(lambda: len(hosted.extents) == 2 and hosted.west.is_served(), "both halves are served")
+    assert not dead.serves, "the halves waited for the host"
+    values += hosted.put(b"a", b"z")
+    hosted.rest_with(values)
+
+
 def a_split_begins_before_a_name(world: World) -> None:
     """The newest state has its copies and is slow to be named."""
     hosted, values = filled(world)
@@ -186,6 +221,8 @@ SCHEDULES = (
     a_half_moves_to_chosen_hosts,
     hosts_die_while_a_half_moves,
     a_disk_is_lost_in_a_split,
+    a_host_is_dead_before_a_split,
+    a_host_dies_in_a_split,
     a_split_begins_before_a_name,
     one_host_links_and_loses_its_disk,
     a_peer_sends_again_after_a_split,
@@ -202,6 +239,8 @@ def test_no_record_is_lost_or_twice_and_each_half_has_its_replicas(
 
 RED: Sequence[tuple[str, Callable[[World], None], str]] = (
     ("destroyed-disks-are-waited-for", a_disk_is_lost_in_a_split, "never: both halves are served"),
+    ("splits-begin-without-hosts", a_host_is_dead_before_a_split, "nobody serves the tablet while the split waits"),
+    ("absent-hosts-are-waited-for", a_host_dies_in_a_split, "never: both halves are served"),
     ("one-link-is-enough", one_host_links_and_loses_its_disk, "never: all is served"),
     ("busy-tablets-split", a_split_begins_before_a_name, "deleted early: wal/"),
     ("halves-forget-streams", a_peer_sends_again_after_a_split, "is applied again in tablet"),

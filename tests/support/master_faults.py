@@ -25,6 +25,7 @@ from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Report, Shipment, Shipments
 from bookkeeper.master.operations import clusters, export, split_merge, streams, table_lifecycle
 from bookkeeper.master.operations.hosts import change_store
+from bookkeeper.master.operations.replica_hosts import destroyed
 from bookkeeper.master.placement import placement, tablet_balance
 from bookkeeper.master.placement.load_retries import LoadRetries
 from bookkeeper.master.placement.placement import Placement
@@ -181,6 +182,16 @@ MASTER_FAULTS: dict[str, Fault] = {
         split_merge.within_reach,
         lambda needed, copies, silent: needed,  # noqa: ARG005
         "a tablet that is split is served by nobody as long as a disk is gone",
+    ),
+    "splits-begin-without-hosts": Fault(
+        split_merge.why_few,
+        lambda context, groups: ["" for _ in groups],  # noqa: ARG005
+        "a tablet that is split is served by nobody, because one of its hosts was dead before",
+    ),
+    "absent-hosts-are-waited-for": Fault(
+        split_merge.without_hope,
+        lambda replicas, sessions, is_late: destroyed(replicas, sessions),  # noqa: ARG005
+        "a tablet that is split is served by nobody as long as a host is away",
     ),
     "one-link-is-enough": Fault(
         split_merge.within_reach,

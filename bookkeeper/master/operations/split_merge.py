@@ -8,7 +8,8 @@ find     choose the tablets to change next: some to split, or all to merge
 gather   with replicas on hosts: wait until the repair has brought the tablets to merge to the same hosts, and enough of
          these hold the data of all; tablets on their way between hosts and the Volume do not merge
 serve    flush each tablet with records that are in no segment, while its tserver still serves it; so the tablet is
-         away only shortly afterwards
+         away only shortly afterwards. A split with replicas on hosts waits here until enough hosts answer and hold the
+         data, and fails when that takes too long
 hold     *claim* the tablets (placement leaves them alone), park them in the books, make every live tserver flush and
          drop them, and store a serial and the facts of their rows
 write    write the puts and deletes in the order of ``split_rules.Change``
@@ -18,9 +19,10 @@ place    wait until these tablets have a tserver again; then find, if there are 
 =======  ============================================================================================================
 
 A tserver that dies in a flush leaves `log:` cells: the operation returns to *serve*, and the next tserver replays the
-logs. A merge returns to *gather* when a host has died meanwhile. The operation parks a tablet before it makes tservers
-drop it: a tserver reads the location before it loads a tablet, so it ignores an older order to load. Rules: R1, R7,
-R15, R16 and N3.
+logs. A split returns to *serve*, and a merge to *gather*, when a host has died meanwhile. When one dies in *divide*,
+the tablets wait for it as long as the repair does. The operation parks a tablet before it makes tservers drop it: a
+tserver reads the location before it loads a tablet, so it ignores an older order to load. Rules: R1, R7, R15, R16 and
+N3.
 """
 
 from __future__ import annotations
@@ -28,12 +30,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from bookkeeper.config.table_properties import TableProperties, copies_needed, parse_properties
-from bookkeeper.errors import CorruptionError, InvalidInputError, RefusedError, TransientError
-from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, State, Step, Wait
+from bookkeeper.coordination.coordination_protocol import SessionInfo
+from bookkeeper.errors import CorruptionError, InvalidInputError, RefusedError, TransientError, UnavailableError
+from bookkeeper.master.fate.engine import Args, Call, Done, Failed, Next, Outcome, State, Step, Wait
 from bookkeeper.master.index.snapshot import BrokenChainError, TabletView, tablet_view
 from bookkeeper.master.index.tablet_replicas import TabletReplica, voters
 from bookkeeper.master.operations.context import (
@@ -45,7 +48,8 @@ from bookkeeper.master.operations.context import (
     text,
     texts,
 )
-from bookkeeper.master.operations.replica_hosts import destroyed, is_elsewhere, replicas_wanted
+from bookkeeper.master.operations.host_waits import HostWaits
+from bookkeeper.master.operations.replica_hosts import destroyed, is_elsewhere, live_hosts, replicas_wanted
 from bookkeeper.master.operations.table_lifecycle import chained_tablets, check_splits, wait_for_tservers
 from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.merge_places import hosts_with_all, why_apart
@@ -64,6 +68,8 @@ AGAIN_MS = 20
 DIVIDE_AGAIN_MS = 200
 GATHER_AGAIN_MS = 500
 SERVE_AGAIN_MS = 500
+COPIES_WAIT_MS = 30_000
+"""A split waits so long for hosts that hold its tablets: a lost lease, a restart and a late name take less."""
 
 SPLIT_KIND, MERGE_KIND, STORE_KIND = "add_splits", "merge_tablets", "change_store"
 
@@ -134,10 +140,19 @@ class _TabletChange:
 
     context: Context
     first: str = "find"
+    waits: HostWaits = field(default_factory=HostWaits)
 
     def locks(self, args: Args) -> Collection[str]:
         """One change of a table at a time."""
         return (f"table {text(args, 'name')}",)
+
+    def divide(self, call: Call) -> Outcome:
+        """See :func:`divide`."""
+        waited_ms = self.waits.waited_ms(call.txid, self.context.clock)
+        outcome = divide(self.context, call, is_late=waited_ms > self.context.settings.repair_after_ms)
+        if not isinstance(outcome, Wait):
+            self.waits.end(call.txid)
+        return outcome
 
     def after_placement(self, state: State) -> Outcome:
         """The next step once the tablets of a change have tservers."""
@@ -154,7 +169,7 @@ class _TabletChange:
             "serve": lambda call: serve(self.context, call),
             "hold": lambda call: hold(self.context, call),
             "write": write,
-            "divide": lambda call: divide(self.context, call),
+            "divide": self.divide,
             "place": self.place,
         }
 
@@ -168,7 +183,7 @@ class AddSplits(_TabletChange):
     @property
     def steps(self) -> Mapping[str, Step]:
         """See :meth:`steps_around`."""
-        return self.steps_around(self.find, self.write)
+        return {**self.steps_around(self.find, self.write), "serve": self.serve, "hold": self.hold}
 
     def find(self, call: Call) -> Outcome:
         """The next tablets to split. Raises NotFoundError."""
@@ -183,6 +198,34 @@ class AddSplits(_TabletChange):
         changed = [row for new, end in zip(made, ends, strict=True) for row in (*new, end)]
         state: State = {"changes": call.state.get("changes", 0), "handled": handled + plan.handled}
         return Next("serve", {**state, "rows": encode_bytes(changed), "ends": encode_bytes(ends)})
+
+    def serve(self, call: Call) -> Outcome:
+        """See :func:`serve`; before, wait while too few hosts answer and hold the named state of a tablet. Fails when
+        that takes longer than :data:`COPIES_WAIT_MS`: the operation keeps others from the table.
+        """
+        problem = self._why_few(call)
+        if not problem:
+            self.waits.end(call.txid)
+            return serve(self.context, call)
+        if self.waits.waited_ms(call.txid, self.context.clock) <= COPIES_WAIT_MS:
+            return Wait(problem, GATHER_AGAIN_MS)
+        self.waits.end(call.txid)
+        return Failed(UnavailableError(f"{problem}: start these hosts, or repeat the split when others have copies"))
+
+    def hold(self, call: Call) -> Outcome:
+        """See :func:`hold`; back to serve if too few hosts are left, because nobody serves the tablets meanwhile."""
+        held = hold(self.context, call)
+        problem = self._why_few(call) if isinstance(held, Next) and held.step == "write" else ""
+        if problem:
+            LOG.info("a split of table %s begins again: %s", text(call.args, "name"), problem)
+            report_changes(self.context, call.state)
+            return Next("serve", call.state)
+        return held
+
+    def _why_few(self, call: Call) -> str:
+        """Why too few hosts hold a tablet to split; empty = enough do, or they are on the Volume."""
+        tablets = [tablet_view(row) for row in read_rows(self.context, call) if keys.is_tablet(row)]
+        return next(filter(None, why_few(self.context, [[one] for one in tablets if one.replicas])), "")
 
     def write(self, call: Call) -> Outcome:
         """Split the tablets. The new directories have names of this operation only."""
@@ -260,26 +303,7 @@ class MergeTablets(_TabletChange):
         tablets = [tablet_view(row) for row in read_rows(self.context, call)]
         if not tablets[0].replicas and not tablets[-1].replicas:
             return ""
-        problem = why_apart(tablets)
-        if problem:
-            return problem
-        table_id, placed = tablets[0].extent.table_id, {one.host for one in voters(tablets[0].replicas)}
-        held, reasons = {}, []
-        for info in self.context.tservers.sessions():
-            if info.alive and info.host is not None and info.host.name in placed:
-                try:
-                    held[info.host.name] = self.context.tservers.at(info.address).replicas(table_id, False).replicas
-                except TransientError as error:
-                    reasons.append(f"{info.host.name}: {error.message}")
-        found = hosts_with_all(tablets, held)
-        properties = parse_properties(self.context.config().table(table_id).properties)
-        wanted = copies_needed(properties, len(placed))
-        if len(found) >= wanted:
-            return ""
-        return (
-            f"{len(found)} of {wanted} hosts hold the data of all {len(tablets)} tablets "
-            f"({', '.join(found) or 'none'}{'; ' if reasons else ''}{'; '.join(reasons)})"
-        )
+        return why_apart(tablets) or next(iter(why_few(self.context, [tablets])))
 
     def write(self, call: Call) -> Outcome:
         """Merge the tablets. The new directory on hosts has a name of this operation only."""
@@ -437,10 +461,36 @@ def place_replicas(context: Context, change: Change) -> None:
         context.stores.table.put(change.replicas, context.stores.reign.next_rank())
 
 
-def divide(context: Context, call: Call) -> Outcome:
+def why_few(context: Context, groups: Sequence[Sequence[TabletView]]) -> list[str]:
+    """For each group of tablets of a table on the same hosts: why fewer hosts than the table asks for copies answer now
+    and hold the named states of the whole group; empty = enough do.
+    """
+    if not groups:
+        return []
+    table_id = groups[0][0].extent.table_id
+    placed = {one.host for tablets in groups for one in voters(tablets[0].replicas)}
+    held, reasons = {}, []
+    for info in context.tservers.sessions():
+        if info.alive and info.host is not None and info.host.name in placed:
+            try:
+                held[info.host.name] = context.tservers.at(info.address).replicas(table_id, False).replicas
+            except TransientError as error:
+                reasons.append(f"{info.host.name}: {error.message}")
+    properties = parse_properties(context.config().table(table_id).properties)
+    problems = []
+    for tablets in groups:
+        found, wanted = hosts_with_all(tablets, held), copies_needed(properties, len(voters(tablets[0].replicas)))
+        what = f"all {len(tablets)} tablets" if len(tablets) > 1 else f"tablet {tablets[0].extent}"
+        who = "; ".join([", ".join(found) or "none", *reasons])
+        said = f"{len(found)} of {wanted} hosts hold the data of {what} ({who})"
+        problems.append("" if len(found) >= wanted else said)
+    return problems
+
+
+def divide(context: Context, call: Call, *, is_late: bool) -> Outcome:
     """Make the hosts of the new tablets link their files, until so many have all of them as the table asks for copies,
     or as can have them (:func:`within_reach`). A host that is away gets them later, from the leaders of the new
-    tablets.
+    tablets. ``is_late``: no host that is away now is waited for, as for the repair.
     """
     rows = [tablet_view(row) for row in read_rows(context, call) if keys.is_tablet(row)]
     table_id, ends = rows[0].extent.table_id, set(decode_bytes(texts(call.state, "ends")))
@@ -450,7 +500,7 @@ def divide(context: Context, call: Call) -> Outcome:
     for view in rows:
         children.append(view)
         if view.row in ends:
-            problems += divide_tablet(context, view.directory, children, properties)
+            problems += divide_tablet(context, view.directory, children, properties, is_late=is_late)
             children = []
     if problems:
         return Wait(f"{len(problems)} tablets have too few copies: {problems[0]}", DIVIDE_AGAIN_MS)
@@ -464,12 +514,15 @@ def divide(context: Context, call: Call) -> Outcome:
 
 
 def divide_tablet(
-    context: Context, source: str, children: Sequence[TabletView], properties: TableProperties
+    context: Context, source: str, children: Sequence[TabletView], properties: TableProperties, *, is_late: bool
 ) -> list[str]:
     """Make all live hosts of a divided tablet link its files; one line for each child that has too few copies then."""
     extents, sessions = [child.extent for child in children], context.tservers.sessions()
     voting = {child.extent: {one.host for one in voters(child.replicas)} for child in children}
-    silent = {child.extent: voting[child.extent] - _hosts(destroyed(child.replicas, sessions)) for child in children}
+    silent = {
+        child.extent: voting[child.extent] - _hosts(without_hope(child.replicas, sessions, is_late))
+        for child in children
+    }
     placed = {one.host for child in children for one in child.replicas}
     copies: Counter[Extent] = Counter()
     reasons = []
@@ -497,10 +550,19 @@ def divide_tablet(
 
 def within_reach(needed: int, copies: int, silent: int) -> int:
     """How many copies a divided tablet waits for: those that it needs, but none that can't come. A host whose disk was
-    destroyed, or that lacks a file, gets the files from the leader, and one complete copy may lead. ``silent``: the
-    voters that did not answer.
+    destroyed, that lacks a file, or that stays away, gets the files from the leader, and one complete copy may lead.
+    ``silent``: the voters that did not answer and may still.
     """
     return max(1, min(needed, copies + silent))
+
+
+def without_hope(
+    replicas: Sequence[TabletReplica], sessions: Collection[SessionInfo], is_late: bool
+) -> list[TabletReplica]:
+    """The replicas for which nobody waits: their disks are destroyed, or it ``is_late`` and their hosts are away."""
+    live = live_hosts(sessions)
+    away = [one for one in replicas if one.host not in live] if is_late else []
+    return [*destroyed(replicas, sessions), *away]
 
 
 def _hosts(replicas: Iterable[TabletReplica]) -> set[str]:
