@@ -237,6 +237,24 @@ def test_no_record_is_lost_or_twice_and_each_half_has_its_replicas(
         schedule(world)
 
 
+def test_a_split_ends_when_no_host_can_take_the_copies_of_a_dead_one(tmp_path: Path) -> None:
+    """It would keep all other operations from the table."""
+    with simulation(tmp_path / "world") as world:
+        hosted = Hosted(world, hosts=2, properties={"table.replicas": "2"})
+        hosted.put(b"a", b"z")
+        hosted.flush()
+        hosted.until_same()
+        hosted.followers[0].kill(power=True)
+        asked = world.ask(hosted.west, "add_splits", "t", [b"m"], [])
+        world.until(lambda: asked.done, "the split ends")
+        (said,) = [line for line in world.kernel.trace if "add_splits: unavailable: " in line]
+        assert "1 of 2 hosts hold the data of tablet" in said
+        assert "start these hosts, or repeat the split when others have copies" in said
+        assert len(hosted.extents) == 1
+        assert hosted.west.is_served()
+        world.command(hosted.west, "delete_table", "t")
+
+
 RED: Sequence[tuple[str, Callable[[World], None], str]] = (
     ("destroyed-disks-are-waited-for", a_disk_is_lost_in_a_split, "never: both halves are served"),
     ("splits-begin-without-hosts", a_host_is_dead_before_a_split, "nobody serves the tablet while the split waits"),

@@ -68,7 +68,7 @@ AGAIN_MS = 20
 DIVIDE_AGAIN_MS = 200
 GATHER_AGAIN_MS = 500
 SERVE_AGAIN_MS = 500
-COPIES_WAIT_MS = 30_000
+COPIES_WAIT_MS = 15_000
 """A split waits so long for hosts that hold its tablets: a lost lease, a restart and a late name take less."""
 
 SPLIT_KIND, MERGE_KIND, STORE_KIND = "add_splits", "merge_tablets", "change_store"
