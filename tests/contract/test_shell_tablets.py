@@ -15,6 +15,10 @@ def test_tablets_are_split_and_merged(west: Cluster) -> None:
     shell, table = Shell(west), "bordered"
     shell.good("createtable", table, "--splits", "g,p")
     assert shell.good("getsplits", table).out.splitlines() == ["SPLIT", "g", "p"]
+    served = ["served"] * 3  # the command returns when each tablet has a tserver, which still loads it
+    west.wait_until(
+        lambda: [row["state"] for row in shell.good("tablets", table, "--json").json] == served, "three served tablets"
+    )
     listed = shell.good("tablets", table, "--json").json
     assert [(row["after"], row["through"], row["state"], row["problem"]) for row in listed] == [
         (None, "g", "served", None),
