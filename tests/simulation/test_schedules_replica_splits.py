@@ -29,6 +29,15 @@ def filled(world: World, hosts: int = 3) -> tuple[Hosted, list[bytes]]:
     return hosted, values
 
 
+def on_two_hosts(world: World) -> tuple[Hosted, list[bytes]]:
+    """The same on two hosts of three; a host that stays away is replaced."""
+    hosted = Hosted(world, properties={"table.replicas": "2"})
+    values = hosted.put(b"a", b"m", b"z")
+    hosted.flush()
+    hosted.until_same()
+    return hosted, values
+
+
 def split(hosted: Hosted, onto: Sequence[str] = ()) -> None:
     """An operator splits the tablet at m."""
     hosted.world.command(hosted.west, "add_splits", "t", [b"m"], list(onto))
@@ -131,10 +140,7 @@ def a_disk_is_lost_in_a_split(world: World) -> None:
 
 def a_host_is_dead_before_a_split(world: World) -> None:
     """One of two hosts is dead, and its session is not yet: the tablet is served until the third host has a copy."""
-    hosted = Hosted(world, properties={"table.replicas": "2"})
-    values = hosted.put(b"a", b"m", b"z")
-    hosted.flush()
-    hosted.until_same()
+    hosted, values = on_two_hosts(world)
     hosted.followers[0].kill(power=True)
     asked = world.ask(hosted.west, "add_splits", "t", [b"m"], [])
     for _ in range(5):
@@ -149,10 +155,7 @@ def a_host_is_dead_before_a_split(world: World) -> None:
 
 def a_host_dies_in_a_split(world: World) -> None:
     """One of two hosts dies when it is to link the files, and stays away."""
-    hosted = Hosted(world, properties={"table.replicas": "2"})
-    values = hosted.put(b"a", b"m", b"z")
-    hosted.flush()
-    hosted.until_same()
+    hosted, values = on_two_hosts(world)
     dead = hosted.followers[0]
     with world.held("rpc-divide_replica", process=dead.process):
         world.ask(hosted.west, "add_splits", "t", [b"m"], [])

@@ -1,4 +1,4 @@
-"""The hosts of a new table's replicas, what leaders have made and the books do not name yet, and a refusal.
+"""The hosts of a new table's replicas, what leaders have made and the books do not name yet, a refusal, and waits.
 
 A host is chosen once, and the choice is part of the operation's state: a repeated step writes the same replicas.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import cast
 
+from bookkeeper.clock import Clock
 from bookkeeper.config.table_properties import TableProperties, parse_properties
 from bookkeeper.coordination.config_tree import TableConfig
 from bookkeeper.coordination.coordination_protocol import SessionInfo
@@ -24,6 +26,22 @@ from bookkeeper.metadata.values import VOTER, Json, ReplicaCell
 from bookkeeper.model import HostIdentity
 
 REPLICA_PROPERTIES = ("table.replicas", "table.copies_min")
+
+
+@dataclass(frozen=True, slots=True)
+class HostWaits:
+    """For how long operations of one kind have waited for hosts, by the boot clock. A new master begins anew."""
+
+    _since_ns: dict[str, int] = field(default_factory=dict)
+
+    def waited_ms(self, txid: str, clock: Clock) -> float:
+        """For how long an operation has waited; it begins to wait with the first call."""
+        now_ns = clock.boot_ns()
+        return (now_ns - self._since_ns.setdefault(txid, now_ns)) / 1e6
+
+    def end(self, txid: str) -> None:
+        """The operation waits no longer."""
+        self._since_ns.pop(txid, None)
 
 
 def hosts_for(context: Context, replicas: int) -> list[HostIdentity]:

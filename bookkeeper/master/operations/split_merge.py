@@ -48,8 +48,7 @@ from bookkeeper.master.operations.context import (
     text,
     texts,
 )
-from bookkeeper.master.operations.host_waits import HostWaits
-from bookkeeper.master.operations.replica_hosts import destroyed, is_elsewhere, live_hosts, replicas_wanted
+from bookkeeper.master.operations.replica_hosts import HostWaits, destroyed, is_elsewhere, live_hosts, replicas_wanted
 from bookkeeper.master.operations.table_lifecycle import chained_tablets, check_splits, wait_for_tservers
 from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.merge_places import hosts_with_all, why_apart
