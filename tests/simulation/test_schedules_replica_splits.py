@@ -5,7 +5,7 @@ Each schedule is a function of a world. Rules: R1, R16, N3 and N4; requirements 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,9 +29,9 @@ def filled(world: World, hosts: int = 3) -> tuple[Hosted, list[bytes]]:
     return hosted, values
 
 
-def on_two_hosts(world: World) -> tuple[Hosted, list[bytes]]:
-    """The same on two hosts of three; a host that stays away is replaced."""
-    hosted = Hosted(world, properties={"table.replicas": "2"})
+def on_two_hosts(world: World, settings: Mapping[str, object] | None = None) -> tuple[Hosted, list[bytes]]:
+    """The same on two hosts of three; without ``settings`` a host that stays away is replaced."""
+    hosted = Hosted(world, properties={"table.replicas": "2"}, settings=settings)
     values = hosted.put(b"a", b"m", b"z")
     hosted.flush()
     hosted.until_same()
@@ -123,10 +123,7 @@ def hosts_die_while_a_half_moves(world: World) -> None:
 
 def a_disk_is_lost_in_a_split(world: World) -> None:
     """Each of two hosts is to link the files; the disk of one of them is destroyed before."""
-    hosted = Hosted(world, properties={"table.replicas": "2"}, settings=LONG)
-    values = hosted.put(b"a", b"m", b"z")
-    hosted.flush()
-    hosted.until_same()
+    hosted, values = on_two_hosts(world, LONG)
     lost = hosted.followers[0]
     with world.held("rpc-divide_replica", process=lost.process):
         world.ask(hosted.west, "add_splits", "t", [b"m"], [])

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
@@ -145,6 +145,18 @@ class _TabletChange:
         """One change of a table at a time."""
         return (f"table {text(args, 'name')}",)
 
+    def hold_unless(self, call: Call, why_not: Callable[[Call], str], kind: str, back: str) -> Outcome:
+        """See :func:`hold`; when ``why_not`` then finds a reason, the tablets are served again, and the step ``back``
+        follows.
+        """
+        held = hold(self.context, call)
+        problem = why_not(call) if isinstance(held, Next) and held.step == "write" else ""
+        if not problem:
+            return held
+        LOG.info("a %s of table %s begins again: %s", kind, text(call.args, "name"), problem)
+        report_changes(self.context, call.state)
+        return Next(back, call.state)
+
     def divide(self, call: Call) -> Outcome:
         """See :func:`divide`."""
         waited_ms = self.waits.waited_ms(call.txid, self.context.clock)
@@ -213,13 +225,7 @@ class AddSplits(_TabletChange):
 
     def hold(self, call: Call) -> Outcome:
         """See :func:`hold`; back to serve if too few hosts are left, because nobody serves the tablets meanwhile."""
-        held = hold(self.context, call)
-        problem = self._why_few(call) if isinstance(held, Next) and held.step == "write" else ""
-        if problem:
-            LOG.info("a split of table %s begins again: %s", text(call.args, "name"), problem)
-            report_changes(self.context, call.state)
-            return Next("serve", call.state)
-        return held
+        return self.hold_unless(call, self._why_few, "split", "serve")
 
     def _why_few(self, call: Call) -> str:
         """Why too few hosts hold a tablet to split; empty = enough do, or they are on the Volume."""
@@ -287,13 +293,7 @@ class MergeTablets(_TabletChange):
 
     def hold(self, call: Call) -> Outcome:
         """See :func:`hold`; back to gather if the tablets are no longer together."""
-        held = hold(self.context, call)
-        problem = self._why_not_together(call) if isinstance(held, Next) and held.step == "write" else ""
-        if problem:
-            LOG.info("a merge of table %s begins again: %s", text(call.args, "name"), problem)
-            report_changes(self.context, call.state)
-            return Next("gather", call.state)
-        return held
+        return self.hold_unless(call, self._why_not_together, "merge", "gather")
 
     def _why_not_together(self, call: Call) -> str:
         """Why the tablets can't merge now: on other hosts, or too few of these hold all of their named states; empty =
