@@ -43,7 +43,6 @@ from bookkeeper.model import TargetKey
 from bookkeeper.storage.volume import open_volume
 from bookkeeper.storage.volume.names import log_directory
 from tests.benchmarks.figure import Figure
-from tests.benchmarks.master_cycle import LONG_LEASES
 from tests.benchmarks.master_memory import BYTES_MAX, forget_peak, resident_bytes
 from tests.support.jumping_clock import TestClock
 from tests.support.tservers import Ground
@@ -206,7 +205,7 @@ def _measured(case: Case) -> float:
 
 def measure(case: Case, directory: Path) -> float:
     """Two runs without files, then three with them; bytes a file at the peak."""
-    ground = Ground(directory, overrides=LONG_LEASES)
+    ground = Ground(directory)
     ground.create_table("1", [])
     reign = campaign(ground.coordination, ground.coordination.open_session("master", "localhost:2"))
     assert isinstance(reign, Reign)

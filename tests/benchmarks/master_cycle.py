@@ -40,7 +40,6 @@ SESSION = "tserver-1-0badcafe"
 ROUNDS = 5
 BATCH_ROWS = 4_000
 NONE: Mapping[str, object] = {}
-LONG_LEASES: dict[str, object] = {"coordination.session_lease_ms": 600_000, "coordination.session_renew_ms": 1_000}
 CYCLE_RATIO_MAX = 1.5
 QUICK_MS_MAX = 10.0
 
@@ -140,7 +139,7 @@ def measure(
     """CPU seconds of a bare scan, of a reign's first cycle and of a later one; milliseconds of a quick one.
     ``overrides``: settings of the cluster.
     """
-    ground = Ground(directory, overrides={**LONG_LEASES, **overrides})
+    ground = Ground(directory, overrides=overrides)
     extents = ground.create_table("1", [b"%02d" % n for n in range(1, TABLETS)])
     define_cluster(ground.coordination, PeerCluster("east", "localhost:1", "east-instance", "east"))
     target = ground.enable("1")

@@ -41,7 +41,7 @@ from bookkeeper.metadata.sqlite.sqlite_cells import PART_CELLS
 from bookkeeper.model import TargetKey, TargetShare
 from bookkeeper.storage.volume import open_volume
 from tests.benchmarks.figure import Figure
-from tests.benchmarks.master_cycle import LONG_LEASES, full_look
+from tests.benchmarks.master_cycle import full_look
 from tests.support.tservers import Ground
 
 FILES = (50_000, 200_000)
@@ -260,7 +260,7 @@ def _measured(case: Case) -> Found:
 
 def measure(case: Case, directory: Path) -> Found:
     """Two full cycles without files, two with them, and one that removes them, of one reign in this process."""
-    ground = Ground(directory, overrides=LONG_LEASES)
+    ground = Ground(directory)
     ground.create_table("1", [])
     define_cluster(ground.coordination, PeerCluster("east", "localhost:1", "east-instance", "east"))
     target = ground.enable("1")

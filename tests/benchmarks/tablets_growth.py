@@ -18,7 +18,6 @@ from bookkeeper.client import Client
 from bookkeeper.errors import UnavailableError
 from bookkeeper.metadata import keys
 from tests.benchmarks.figure import Figure
-from tests.benchmarks.master_cycle import LONG_LEASES
 from tests.support.masters import MasterNode
 from tests.support.tservers import Ground, Node, wait_until
 
@@ -71,7 +70,7 @@ def measure(directory: Path, tablets: int) -> dict[str, float]:
     """CPU seconds of the master for one new table and for one split of a table of so many tablets, and of a bare scan;
     seconds of an ``addsplits`` of many rows, and of a new table that has them from its beginning.
     """
-    ground = Ground(directory, overrides={**LONG_LEASES, **SELDOM})
+    ground = Ground(directory, overrides=SELDOM)
     tserver = ground.process()
     master = MasterNode(ground.settings, directory / "master.log")
     try:

@@ -20,6 +20,7 @@ from bookkeeper.standalone.ports import free_ports
 from bookkeeper.storage.wal import decode_batch, encode_batch
 from tests.support.local_replay import LocalReplay
 from tests.support.masters import MasterNode, eventually
+from tests.support.standstill import stand_still
 from tests.support.tservers import Ground, ProcessNode, cells_of, records, wait_until
 
 pytestmark = pytest.mark.integration
@@ -31,6 +32,7 @@ QUICK: dict[str, object] = {
     "tserver.stream_idle_timeout_ms": 1_000,
     "coordination.session_lease_ms": 3_000,
     "coordination.session_renew_ms": 500,
+    "coordination.session_margin_ms": 200,
 }
 """Files and streams go within seconds; leases outlive a busy machine."""
 
@@ -182,7 +184,7 @@ def test_a_master_ends_cleanly_when_it_is_told_to_and_another_leads_at_once(west
 def test_a_leader_that_was_stopped_for_longer_than_its_lease_ends(west: Cluster) -> None:
     first, second = west.master(), west.master(free_ports(1)[0])
     west.calls.create_table("t", [], [], {})
-    first.signal(signal.SIGSTOP)
+    stand_still(first.process.pid, west.ground.settings)
     wait_until(lambda: west.leading() == second.address, "the other master leads")
     west.calls.create_table("u", [], [], {})
     first.signal(signal.SIGCONT)
@@ -195,7 +197,7 @@ def test_an_operation_that_outlives_its_master_is_finished_by_the_next(west: Clu
     first = west.master()
     (held,) = west.tservers(1)
     west.calls.create_table("t", [], [], {})
-    held.signal(signal.SIGSTOP)
+    stand_still(held.process.pid, west.ground.settings)
     failed: list[BookkeeperError] = []
     asking: list[threading.Thread] = []
 

@@ -156,6 +156,7 @@ def test_the_order_may_come_again_and_late(made: int, world: Hosts) -> None:
     world.lead(whole, "host1")
     write(world, "host1", whole, b"w")
     world.wait_named(whole, "host1")
+    world.wait_same(whole, *HOSTS)
     roots = [world.root(name, whole) for name in HOSTS]
     for name in HOSTS:
         world.divide(name, key, whole)

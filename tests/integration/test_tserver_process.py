@@ -15,7 +15,9 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.contract.messages import SourceBlock
 from bookkeeper.storage.wal import read_seal, stream_from_pb
+from tests.support.standstill import stand_still
 from tests.support.tservers import (
+    SHORT_LEASES,
     Ground,
     ProcessNode,
     ground,
@@ -31,11 +33,19 @@ STREAM = StreamKey("east-instance", "their/1.wal", "7", "1", 1)
 EXIT_MUST_NOT_GO_ON = 70
 
 
+SMALL_FILES: dict[str, object] = {"tserver.memtable_flush_bytes": 1 << 16, "tserver.wal_roll_bytes": 1 << 18}
+
+
 @pytest.fixture
 def west(tmp_path: Path) -> Iterator[Ground]:
-    with ground(
-        tmp_path / "west", {"tserver.memtable_flush_bytes": 1 << 16, "tserver.wal_roll_bytes": 1 << 18}
-    ) as made:
+    with ground(tmp_path / "west", SMALL_FILES) as made:
+        yield made
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[Ground]:
+    """A process that is stopped soon counts as dead."""
+    with ground(tmp_path / "west", {**SMALL_FILES, **SHORT_LEASES}) as made:
         yield made
 
 
@@ -145,13 +155,14 @@ def test_the_books_of_a_killed_tserver_name_every_log_with_records_for_targets(w
                 assert values.decode_status(cell.value).replication_needed_offset <= seal.offset
 
 
-def test_a_tserver_that_was_stopped_beyond_its_lease_acknowledges_nothing_and_ends(west: Ground) -> None:
+def test_a_tserver_that_was_stopped_beyond_its_lease_acknowledges_nothing_and_ends(impatient: Ground) -> None:
+    west = impatient
     extents = west.create_table("1", [b"m"])
     node = west.process()
     west.assign(node, *extents)
     load = Load(west, node, extents)
     load.wait_for(500)
-    node.signal(signal.SIGSTOP)
+    stand_still(node.process.pid, west.settings)
     wait_until(lambda: not west.is_alive(node), "the end of the session")
     west.recover_logs(node)
     other = west.process()

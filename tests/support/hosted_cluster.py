@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from bookkeeper.standalone.joining import join_cluster, local_directory
 from tests.soak.takeover import has_ended
 from tests.support.cluster import Cluster
 from tests.support.small_disk import SmallDisk
+from tests.support.standstill import stand_still
 from tests.support.workloads_books import ClusterView, look
 from tests.support.workloads_clusters import READY_S
 
@@ -41,8 +41,6 @@ REPLICAS = "replicas"
 """The directory of a host's own disk in its directory."""
 ROOM_LEFT_BYTES = 8 << 10
 """Less than a segment. A host that tries to write one frees as much again and again."""
-LOCKED_S = 2.0
-"""A running process has a lock of a store for less."""
 
 
 @dataclass(slots=True)
@@ -176,7 +174,7 @@ class HostedCluster:
         assert supervisor is not None
         supervisor.suspend()
         try:
-            self._suspend(victim)
+            stand_still(victim.pid, self.cluster.settings)
             self.wait_live(set(HOSTS) - {host})
             yield
             victim.resume()
@@ -192,26 +190,11 @@ class HostedCluster:
         victims = [self.process(host) for host in hosts]
         try:
             for victim in victims:
-                self._suspend(victim)
+                stand_still(victim.pid, self.cluster.settings)
             yield
         finally:
             for victim in victims:
                 victim.resume()
-
-    def _suspend(self, victim: psutil.Process) -> None:
-        """Stop a process that has no lock of a store: with one it would stop the cluster, until its supervisor kills
-        it.
-        """
-        settings = self.cluster.settings
-        stores = (settings.directory / "metadata.db", settings.coordination_dir / "coordination.db")
-        self._stop(victim)
-        while not all(map(_takes_writes, stores)):
-            victim.resume()
-            self._stop(victim)
-
-    def _stop(self, victim: psutil.Process) -> None:
-        victim.suspend()
-        self.cluster.wait_until(lambda: _stands_still(victim.pid), "a process whose threads have stopped")
 
     @contextmanager
     def full(self) -> Iterator[None]:
@@ -314,22 +297,6 @@ class HostedCluster:
         for table in self.tables:
             lines += [f"in quarantine: {found}" for found in client.replication.quarantine(table)]
         return lines
-
-
-def _stands_still(pid: int) -> bool:
-    """Whether each thread of a process has stopped: one that is in the kernel yet may take a lock."""
-    states = [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return set(states) == {"T"}
-
-
-def _takes_writes(store: Path) -> bool:
-    with closing(sqlite3.connect(store, timeout=LOCKED_S)) as database:
-        try:
-            database.execute("BEGIN IMMEDIATE")
-            database.rollback()
-        except sqlite3.OperationalError:
-            return False
-    return True
 
 
 def role_of(host: str) -> str:

@@ -26,6 +26,7 @@ from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
 from bookkeeper.security.access import process_credentials
 from bookkeeper.standalone.parent_death import ended_with_parent
 from tests.support.books import books_of
+from tests.support.time_limit import TimeLimit
 from tests.support.trust import trust_everybody
 
 LIMIT_S = 60.0
@@ -34,15 +35,14 @@ T = TypeVar("T")
 
 def eventually(what: Callable[[], T], limit_s: float = LIMIT_S) -> T:
     """Call until it does not fail for now any more; the last error when it does for long."""
-    clock, never = SystemClock(), threading.Event()
-    deadline_ns = clock.boot_ns() + int(limit_s * 1e9)
+    limit = TimeLimit(limit_s)
     while True:
         try:
             return what()
         except (NotLeaderError, NotServingError, UnavailableError, TransientError):
-            if clock.boot_ns() > deadline_ns:
+            if limit.is_over():
                 raise
-            clock.wait(never, 20)
+        limit.pause()
 
 
 class LocalMaster:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Self
 
 import psutil
 
-from bookkeeper.clock import SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.replay.ranges import (
@@ -31,6 +29,7 @@ from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import process_credentials
 from bookkeeper.security.secret_store import SecretStore
+from tests.support.time_limit import TimeLimit
 
 START_S = 240.0
 """A Spark session on a busy machine takes its time."""
@@ -38,12 +37,11 @@ START_S = 240.0
 
 def wait_until(condition: Callable[[], bool], limit_s: float) -> bool:
     """Poll until the condition holds or the limit has passed; tells which."""
-    clock, never = SystemClock(), threading.Event()
-    deadline_ns = clock.boot_ns() + int(limit_s * 1e9)
+    limit = TimeLimit(limit_s)
     while not condition():
-        if clock.boot_ns() > deadline_ns:
+        if limit.is_over():
             return False
-        clock.wait(never, 20)
+        limit.pause()
     return True
 
 

@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,29 +53,38 @@ from bookkeeper.storage.wal import Block, decode_batch, encode_batch, read_heade
 from bookkeeper.tserver.process import TServerProcess
 from combiners import OPEN, ReplicationStatus
 from tests.support.books import books_of
+from tests.support.time_limit import TimeLimit
 from tests.support.trust import trust_everybody
 from tests.support.volumes import MACHINE, path_of
 
 LIMIT_S = 60.0
-POLL_MS = 20
 Cells = dict[tuple[bytes, bytes, bytes], bytes]
 
-FAST: dict[str, object] = {
+LONG_LEASES: dict[str, object] = {"coordination.session_lease_ms": 600_000}
+"""No session ends because the machine is busy. The session of a process that is killed is over at once."""
+SHORT_LEASES: dict[str, object] = {
     "coordination.session_lease_ms": 1_500,
     "coordination.session_renew_ms": 200,
     "coordination.session_margin_ms": 200,
 }
-"""Leases short enough to wait for."""
+"""Leases short enough to wait for when a process was stopped."""
 
 
 def wait_until(condition: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
-    """Poll until ``condition`` holds; fails the test when it does not in time."""
-    clock, never = SystemClock(), threading.Event()
-    deadline_ns = clock.boot_ns() + int(limit_s * 1e9)
-    while not condition():
-        if clock.boot_ns() > deadline_ns:
-            raise AssertionError(f"not within {limit_s} s: {what}")
-        clock.wait(never, POLL_MS)
+    """Poll until ``condition`` holds; fails the test when it does not in time. A condition that can't be told for now
+    does not hold yet.
+    """
+    limit = TimeLimit(limit_s)
+    while True:
+        failed: TransientError | None = None
+        try:
+            if condition():
+                return
+        except TransientError as error:
+            failed = error
+        if limit.is_over():
+            raise AssertionError(f"not within {limit_s} s: {what}") from failed
+        limit.pause()
 
 
 def records(
@@ -219,12 +227,8 @@ class ProcessNode:
         return found[0]
 
     def _answers(self, ground: Ground) -> bool:
-        try:
-            ground.tserver(self).status()
-        except TransientError:
-            if self.process.poll() is not None:
-                raise
-            return False
+        assert self.process.poll() is None, self.log_text()
+        ground.tserver(self).status()
         return True
 
     def log_text(self) -> str:
@@ -267,7 +271,7 @@ class Ground:
         metadata_url: str | None = None,
     ) -> None:
         """``metadata_url``: where its books are, None = in a SQLite file of its own."""
-        merged = {**FAST, **(overrides or {})}
+        merged = {**LONG_LEASES, **(overrides or {})}
         self.settings: Settings = init_cluster(directory, name, metadata_url=metadata_url, overrides=merged)
         trust_everybody(self.settings)
         self.settings.logs_dir.mkdir(exist_ok=True)
