@@ -22,6 +22,6 @@ class TestClock(SystemClock):
         """See the protocol."""
         return super().boot_ns() + self._ahead_ns
 
-    def jump(self, ms: int) -> None:
+    def jump(self, ms: float) -> None:
         """Let time pass."""
-        self._ahead_ns += ms * 1_000_000
+        self._ahead_ns += int(ms * 1_000_000)

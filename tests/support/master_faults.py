@@ -168,6 +168,11 @@ MASTER_FAULTS: dict[str, Fault] = {
         lambda problems: True,  # noqa: ARG005
         "N3: a tablet moves between the Volume and hosts although its files are not there",
     ),
+    "moves-never-turn-back": Fault(
+        change_store.turns_back,
+        lambda waited_ms, limit_ms: False,  # noqa: ARG005
+        "a tablet on its way to hosts is served by nobody as long as a chosen host is away",
+    ),
     "names-go-before-copies": Fault(
         change_store.before_copies,
         lambda change: change,

@@ -74,6 +74,8 @@ class Scene:
     tserver: ScriptedTServer | None = None
     hosts: list[ScriptedTServer] = field(default_factory=list)
     waits: int = 0
+    late_ms: float = LATE_MS
+    """How much time passes while something waits."""
 
     @property
     def file(self) -> str:
@@ -97,7 +99,7 @@ class Scene:
         self.waits += 1
         ends = ", ".join(f"{one.op.type} at {one.step}" for one in self.master.fate.pending() if not one.ended)
         assert self.waits < WAITS_MAX, f"something does not end: {ends or 'the repair'}"
-        self.world.clock.jump(LATE_MS)
+        self.world.clock.jump(self.late_ms)
 
     def create_table(self, *splits: bytes) -> str:
         """The table :data:`NAME`; its id."""

@@ -28,20 +28,45 @@ from bookkeeper.model import HostIdentity
 REPLICA_PROPERTIES = ("table.replicas", "table.copies_min")
 
 
+COPIES_WAIT_MS = 15_000
+"""An operation waits so long for hosts that are away: a lost lease, a restart and a late name take less."""
+
+
 @dataclass(frozen=True, slots=True)
 class HostWaits:
     """For how long operations of one kind have waited for hosts, by the boot clock. A new master begins anew."""
 
-    _since_ns: dict[str, int] = field(default_factory=dict)
+    _since: dict[str, tuple[str, int]] = field(default_factory=dict)
 
-    def waited_ms(self, txid: str, clock: Clock) -> float:
-        """For how long an operation has waited; it begins to wait with the first call."""
+    def waited_ms(self, txid: str, clock: Clock, reason: str = "") -> float:
+        """For how long an operation has waited for this reason; with another one it begins to wait anew."""
         now_ns = clock.boot_ns()
-        return (now_ns - self._since_ns.setdefault(txid, now_ns)) / 1e6
+        known, since_ns = self._since.get(txid, (reason, now_ns))
+        if known != reason:
+            since_ns = now_ns
+        self._since[txid] = reason, since_ns
+        return (now_ns - since_ns) / 1e6
 
     def end(self, txid: str) -> None:
         """The operation waits no longer."""
-        self._since_ns.pop(txid, None)
+        self._since.pop(txid, None)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedHosts:
+    """Live hosts that could not do their part lately, by the boot clock. A new master forgets them."""
+
+    _until_ns: dict[str, int] = field(default_factory=dict)
+
+    def add(self, hosts: Iterable[str], clock: Clock, period_ms: float) -> None:
+        """Remember these hosts for a while."""
+        until_ns = clock.boot_ns() + int(period_ms * 1e6)
+        self._until_ns.update(dict.fromkeys(hosts, until_ns))
+
+    def names(self, clock: Clock) -> set[str]:
+        """The hosts that are remembered."""
+        now_ns = clock.boot_ns()
+        return {host for host, until_ns in self._until_ns.items() if now_ns < until_ns}
 
 
 def hosts_for(context: Context, replicas: int) -> list[HostIdentity]:

@@ -6,7 +6,8 @@ No tserver serves the tablets while they change; clients and peers locate them a
 =======  ============================================================================================================
 find     choose the tablets to change next: some to split, or all to merge
 gather   with replicas on hosts: wait until the repair has brought the tablets to merge to the same hosts, and enough of
-         these hold the data of all; tablets on their way between hosts and the Volume do not merge
+         these hold the data of all; fail when nothing changes for too long. Tablets on their way between hosts and the
+         Volume do not merge
 serve    flush each tablet with records that are in no segment, while its tserver still serves it; so the tablet is
          away only shortly afterwards. A split with replicas on hosts waits here until enough hosts answer and hold the
          data, and fails when that takes too long
@@ -48,7 +49,14 @@ from bookkeeper.master.operations.context import (
     text,
     texts,
 )
-from bookkeeper.master.operations.replica_hosts import HostWaits, destroyed, is_elsewhere, live_hosts, replicas_wanted
+from bookkeeper.master.operations.replica_hosts import (
+    COPIES_WAIT_MS,
+    HostWaits,
+    destroyed,
+    is_elsewhere,
+    live_hosts,
+    replicas_wanted,
+)
 from bookkeeper.master.operations.table_lifecycle import chained_tablets, check_splits, wait_for_tservers
 from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.merge_places import hosts_with_all, why_apart
@@ -67,13 +75,11 @@ AGAIN_MS = 20
 DIVIDE_AGAIN_MS = 200
 GATHER_AGAIN_MS = 500
 SERVE_AGAIN_MS = 500
-COPIES_WAIT_MS = 15_000
-"""A split waits so long for hosts that hold its tablets: a lost lease, a restart and a late name take less."""
 
 SPLIT_KIND, MERGE_KIND, STORE_KIND = "add_splits", "merge_tablets", "change_store"
 
 CLAIMING_KINDS = (SPLIT_KIND, MERGE_KIND, STORE_KIND)
-CLAIMING_STEPS = ("hold", "write", "divide", "take")
+CLAIMING_STEPS = ("hold", "write", "divide", "take", "back", "switch")
 """While an operation is at one of these, placement leaves its tablets alone."""
 
 MERGING_STEPS = ("gather", "serve", *CLAIMING_STEPS)
@@ -274,8 +280,10 @@ class MergeTablets(_TabletChange):
         return Next("gather", {"rows": encode_bytes(rows_of_all), "ends": encode_bytes(rows_of_all[-1:])})
 
     def gather(self, call: Call) -> Outcome:
-        """Wait until the tablets are together; those on the Volume are. Raises RefusedError while they are not where
-        their table has them: the operation that moves them waits for this one to end.
+        """Wait until the tablets are together; those on the Volume are. Fails when the repair takes no step for as long
+        as it waits for a host that is away, and a little more: the operation keeps others from the table. Raises
+        RefusedError while they are not where their table has them: the operation that moves them waits for this one to
+        end.
         """
         tablets = [tablet_view(row) for row in read_rows(self.context, call)]
         table = self.context.config().table(tablets[0].extent.table_id)
@@ -286,10 +294,15 @@ class MergeTablets(_TabletChange):
                 f"wants them, first {moving[0].extent}: merge them when they have moved"
             )
         problem = self._why_not_together(call)
-        if problem:
+        if not problem:
+            self.waits.end(call.txid)
+            return Next("serve", call.state)
+        limit_ms = self.context.settings.repair_after_ms + COPIES_WAIT_MS
+        if self.waits.waited_ms(call.txid, self.context.clock, problem) <= limit_ms:
             self.context.hooks.repair()
             return Wait(problem, GATHER_AGAIN_MS)
-        return Next("serve", call.state)
+        self.waits.end(call.txid)
+        return Failed(UnavailableError(f"{problem}: start these hosts, or repeat the merge when others have copies"))
 
     def hold(self, call: Call) -> Outcome:
         """See :func:`hold`; back to gather if the tablets are no longer together."""

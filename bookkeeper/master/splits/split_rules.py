@@ -305,6 +305,14 @@ def store_change(facts: TabletFacts, serial: int, directory: str | None) -> Chan
     )
 
 
+def store_change_back(facts: TabletFacts, serial: int, directory: str) -> Change:
+    """Name the files under their names of before again, after a :func:`store_change` with ``directory`` whose deletes
+    have not been made. The names in that directory go.
+    """
+    tried = (own_name(name, directory) for name in facts.segments)
+    return store_change(replace(facts, dead=(*facts.dead, *tried)), serial, None)
+
+
 def own_name(name: str, directory: str) -> str:
     """The name of a file in a tablet's own directory. The last part of a file's name is unique in its table."""
     return f"{directory}/{name.rpartition('/')[2]}"

@@ -18,6 +18,7 @@ import pytest
 from bookkeeper.errors import UnavailableError
 from bookkeeper.master.cycle import replicate_file
 from bookkeeper.master.fate.engine import FAILED_RETENTION_NS, Args
+from bookkeeper.master.operations.replica_hosts import COPIES_WAIT_MS
 from bookkeeper.master.operations.split_merge import (
     MERGE_KIND,
     SPLIT_KIND,
@@ -31,11 +32,13 @@ from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import JOINING, VOTER, ReplicaCell
 from tests.support.cuts import Crash, cut_at
 from tests.support.faults import fault
-from tests.support.hosted_scenes import HOSTED, MERGE, SPLIT
-from tests.support.master_world import LATE_MS
+from tests.support.hosted_scenes import HOSTED, MERGE, SPLIT, views_of
 from tests.support.masters import LocalMaster
 from tests.support.operation_plays import OPERATIONS, PLAYS, Outcomes
 from tests.support.operation_scenes import NAME, Scene, end_state, scene_at
+
+SOON_MS = 1_000
+"""Less than operations wait for hosts, and more than they wait until they look again."""
 
 
 def test_every_kind_of_operation_is_cut(scene: Scene) -> None:
@@ -99,6 +102,7 @@ def test_a_merge_waits_until_its_tablets_are_on_the_same_hosts_and_enough_of_the
     with scene_at(tmp_path / "west", peer) as scene:
         play = HOSTED[MERGE]
         args = play.prepare(scene)
+        scene.late_ms = SOON_MS
         table_id = scene.world.config().table_named(NAME).table_id
         row, column = keys.tablet_row(table_id, b"t"), keys.replica_column("h2")
         scene.world.table.put([RowPut(row, {column: ReplicaCell("p-h2", "disk-h2", JOINING).encode()})], 2)
@@ -129,6 +133,7 @@ def test_a_merge_begins_again_when_a_host_has_lost_data_while_the_tablets_were_l
     with scene_at(tmp_path / "west", peer) as scene:
         play = HOSTED[MERGE]
         args = play.prepare(scene)
+        scene.late_ms = SOON_MS
         table_id = scene.world.config().table_named(NAME).table_id
         held = scene.hosts[1].holds[2]
 
@@ -147,10 +152,36 @@ def test_a_merge_begins_again_when_a_host_has_lost_data_while_the_tablets_were_l
         assert running.error is None
 
 
+def test_a_merge_ends_when_its_tablets_do_not_come_together(tmp_path: Path, peer: LocalMaster) -> None:
+    """It would keep all other operations from the table. It waits anew whenever something changes."""
+    with scene_at(tmp_path / "west", peer) as scene:
+        play = HOSTED[MERGE]
+        args = play.prepare(scene)
+        scene.late_ms = SOON_MS
+        held = scene.hosts[1].holds[2:4]
+        scene.hosts[1].holds[2:4] = [replace(one, complete=()) for one in held]
+        running = scene.master.fate.submit(MERGE_KIND, args)
+        for changes in range(3):
+            scene.hosts[1].trouble["replicas"] = UnavailableError(f"it does not answer {changes}")
+            steps_of(scene)
+            scene.world.clock.jump(scene.world.settings.replicas.repair_after_ms)
+            scene.master.fate.step_once()
+            assert (running.step, running.ended) == ("gather", False)
+        scene.world.clock.jump(COPIES_WAIT_MS)
+        steps_of(scene)
+        assert isinstance(running.error, UnavailableError)
+        assert "1 of 2 hosts hold the data of all 3 tablets (h1; h2: it does not answer 2)" in running.error.message
+        assert "start these hosts, or repeat the merge when others have copies" in running.error.message
+        scene.hosts[1].trouble.clear()
+        scene.hosts[1].holds[2:4] = held
+        play.run(scene, args)
+        assert len(views_of(scene)) == 2
+
+
 def steps_of(scene: Scene) -> None:
     """Go on, and wait where an operation waits."""
     for _ in range(8):
-        scene.world.clock.jump(LATE_MS)
+        scene.world.clock.jump(scene.late_ms)
         scene.master.fate.step_once()
 
 

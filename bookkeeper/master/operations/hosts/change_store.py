@@ -6,12 +6,16 @@ repeats the step with the same values.
 
 =======  ============================================================================================================
 find     choose the next tablets that are not where the table has them, and hosts for their replicas
-serve    flush them, as for a split (:mod:`bookkeeper.master.operations.split_merge`)
+serve    to the Volume: a host that holds the named state copies each file to the Volume under the same name, and when
+         none can, the operation ends; flush them, as for a split (:mod:`bookkeeper.master.operations.split_merge`)
 hold     claim, park and unload them: no log has records of them, and the books name all that they have
-write    to hosts: the replicas, then each file under a name in the tablet's own directory; to the Volume: a host that
-         holds the named state copies each file to the Volume under the same name, then the replicas go
+write    to hosts: the replicas, then each file under a name in the tablet's own directory; to the Volume: a host copies
+         the files that are new since *serve*; when none can, the tablets stay where they are
 take     to hosts: each copies the files from the Volume, until so many hold all of them as the table asks for (N3); a
          host whose disk was destroyed meanwhile copies them to its present one
+back     when too few of these hosts can: the books name the files on the Volume again, and the replicas go; the next
+         *find* chooses other hosts, or leaves the tablets on the Volume while there are too few
+switch   to hosts: the names on the Volume go; to the Volume: the books name the state again, then the replicas go
 place    wait until the tablets have a tserver, then find
 =======  ============================================================================================================
 
@@ -24,7 +28,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from bookkeeper.config.table_properties import copies_needed, parse_properties
 from bookkeeper.coordination.coordination_protocol import SessionInfo
@@ -35,6 +39,9 @@ from bookkeeper.master.index.tablet_replicas import TabletReplica, voters
 from bookkeeper.master.operations import split_merge
 from bookkeeper.master.operations.context import Context, encode_bytes, number, online_table, text
 from bookkeeper.master.operations.replica_hosts import (
+    COPIES_WAIT_MS,
+    FailedHosts,
+    HostWaits,
     decode_hosts,
     destroyed,
     encode_hosts,
@@ -49,6 +56,7 @@ from bookkeeper.master.splits.split_rules import Change, TabletFacts
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.metadata.values import ReplicaCell
+from bookkeeper.model import HostIdentity
 from bookkeeper.storage.volume.names import tablet_directory
 
 LOG = logging.getLogger(__name__)
@@ -70,6 +78,9 @@ class ChangeStore:
 
     context: Context
     first: str = "find"
+    waits: HostWaits = field(default_factory=HostWaits)
+    failed: FailedHosts = field(default_factory=FailedHosts)
+    """Live hosts that could not take copies."""
 
     def locks(self, args: Args) -> Collection[str]:
         """One change of a table at a time."""
@@ -77,13 +88,15 @@ class ChangeStore:
 
     @property
     def steps(self) -> Mapping[str, Step]:
-        """find, serve, hold, write, take, place."""
+        """find, serve, hold, write, take, back, switch, place."""
         return {
             "find": self.find,
-            "serve": lambda call: split_merge.serve(self.context, call),
+            "serve": self.serve,
             "hold": lambda call: split_merge.hold(self.context, call),
             "write": self.write,
             "take": self.take,
+            "back": self.back,
+            "switch": self.switch,
             "place": self.place,
         }
 
@@ -98,7 +111,7 @@ class ChangeStore:
         if not elsewhere:
             return Done()
         try:
-            hosts = encode_hosts(hosts_for(self.context, replicas)) if replicas > 1 else []
+            hosts = encode_hosts(self._hosts(replicas)) if replicas > 1 else []
         except RefusedError as error:
             LOG.info("the tablets of table %s stay on the Volume for now: %s", table.name, error.message)
             return Done()
@@ -114,33 +127,72 @@ class ChangeStore:
             },
         )
 
+    def serve(self, call: Call) -> Outcome:
+        """Flush the tablets; to the Volume, make hosts copy the files first: what comes later is little."""
+        if not is_to_hosts(call.state):
+            problem = self._publish_all(self._views(call))
+            if problem and not self._gives_up(call):
+                return Wait(problem, COPY_AGAIN_MS)
+            self.waits.end(call.txid)
+            if problem:
+                LOG.info("the tablets of table %s stay on hosts for now: %s", text(call.args, "name"), problem)
+                return Done()
+        return split_merge.serve(self.context, call)
+
     def write(self, call: Call) -> Outcome:
-        """Let the books have the tablets in the other place."""
+        """To hosts, let the books have the tablets there; to the Volume, make hosts copy the last files."""
         facts, views = split_merge.stored_facts(call), self._views(call)
+        if not is_to_hosts(call.state):
+            problem = self._publish_all(views)
+            if problem and not self._gives_up(call):
+                return Wait(problem, COPY_AGAIN_MS)
+            self.waits.end(call.txid)
+            return self._moved(call) if problem else Next("switch", call.state)
         changes = [self._change(found, views[found.row], call) for found in facts]
-        if is_to_hosts(call.state):
-            self._place_replicas(call)
-        else:
-            problems = [problem for found in facts if (problem := self._publish(views[found.row]))]
-            if not may_switch(problems):
-                return Wait(f"{len(problems)} tablets are not on the Volume: {problems[0]}", COPY_AGAIN_MS)
+        self._place_replicas(call)
         for change in changes:
             split_merge.execute(self.context, before_copies(change))
-        if is_to_hosts(call.state):
-            return Next("take", call.state)
-        self._remove_replicas(views)
-        return self._moved(call)
+        return Next("take", call.state)
 
     def take(self, call: Call) -> Outcome:
         """Make the hosts copy the files from the Volume."""
         self._replace_disks(self._views(call).values())
         facts, views = split_merge.stored_facts(call), self._views(call)
-        problems = [problem for found in facts if (problem := self._take(found, views[found.row]))]
-        if not may_switch(problems):
-            return Wait(f"{len(problems)} tablets have too few copies: {problems[0]}", COPY_AGAIN_MS)
-        for found in facts:
+        lacking = [copies for found in facts if (copies := self._take(found, views[found.row])).problem]
+        if may_switch([copies.problem for copies in lacking]):
+            self.waits.end(call.txid)
+            return Next("switch", call.state)
+        can_come = all(copies.can_come for copies in lacking)
+        limit_ms = self.context.settings.repair_after_ms if can_come else COPIES_WAIT_MS
+        reason = "for copies" if can_come else "for hosts"
+        if not turns_back(self.waits.waited_ms(call.txid, self.context.clock, reason), limit_ms):
+            return Wait(f"{len(lacking)} tablets have too few copies: {lacking[0].problem}", COPY_AGAIN_MS)
+        LOG.warning("%d tablets stay on the Volume for now: %s", len(facts), lacking[0].problem)
+        self.waits.end(call.txid)
+        for copies in lacking:
+            self.failed.add(copies.failed, self.context.clock, self.context.settings.repair_after_ms)
+        serial = split_rules.next_serial(split_merge.read_rows(self.context, call))
+        return Next("back", {**call.state, "serial": serial})
+
+    def back(self, call: Call) -> Outcome:
+        """Let the books have the tablets on the Volume, as before."""
+        views = self._views(call)
+        for found in split_merge.stored_facts(call):
+            own = tablet_directory(found.extent.table_id, views[found.row].directory)
+            change = split_rules.store_change_back(found, number(call.state, "serial"), own)
+            split_merge.execute(self.context, change)
+        self._remove_replicas(views)
+        return self._moved(call)
+
+    def switch(self, call: Call) -> Outcome:
+        """The other place has all files: let the books have the tablets there alone."""
+        views = self._views(call)
+        for found in split_merge.stored_facts(call):
             change = self._change(found, views[found.row], call)
-            split_merge.execute(self.context, replace(change, rows=(), first=()))
+            rest = replace(change, rows=(), first=()) if is_to_hosts(call.state) else before_copies(change)
+            split_merge.execute(self.context, rest)
+        if not is_to_hosts(call.state):
+            self._remove_replicas(views)
         return self._moved(call)
 
     def place(self, call: Call) -> Outcome:
@@ -154,6 +206,26 @@ class ChangeStore:
         split_merge.report_changes(self.context, call.state)
         self.context.hooks.wake()  # a cycle asks the hosts what they hold now, and elections need the answer
         return Next("place", {**call.state, "facts": []})
+
+    def _hosts(self, replicas: int) -> list[HostIdentity]:
+        """Hosts for the replicas. Raises RefusedError when there are too few that live and did not fail lately."""
+        hosts, failed = hosts_for(self.context, replicas), self.failed.names(self.context.clock)
+        able = [host for host in hosts if host.name not in failed]
+        if len(able) < replicas:
+            raise RefusedError(
+                f"table.replicas is {replicas}, and {', '.join(sorted(failed))} could not copy files lately: the log "
+                "of the master says why"
+            )
+        return able
+
+    def _publish_all(self, views: Mapping[bytes, TabletView]) -> str:
+        """Make hosts copy the files of tablets to the Volume; returns why some are not there, empty when all are."""
+        problems = [problem for view in views.values() if (problem := self._publish(view))]
+        return "" if may_switch(problems) else f"{len(problems)} tablets are not on the Volume: {problems[0]}"
+
+    def _gives_up(self, call: Call) -> bool:
+        """Whether the operation has waited for the Volume for too long."""
+        return turns_back(self.waits.waited_ms(call.txid, self.context.clock), COPIES_WAIT_MS)
 
     def _views(self, call: Call) -> dict[bytes, TabletView]:
         rows = split_merge.read_rows(self.context, call)
@@ -191,22 +263,23 @@ class ChangeStore:
             if cells:
                 self.context.stores.table.delete(cells, reign.next_rank())
 
-    def _take(self, facts: TabletFacts, view: TabletView) -> str:
-        """Make the voters of a tablet copy its files; returns why too few have all of them, empty if enough have."""
+    def _take(self, facts: TabletFacts, view: TabletView) -> Copies:
+        """Make the voters of a tablet copy its files."""
         directory = tablet_directory(facts.extent.table_id, view.directory)
         files = {split_rules.own_name(name, directory): name for name in facts.segments}
         wanted = {one.host for one in voters(view.replicas)}
         properties = parse_properties(self.context.config().table(facts.extent.table_id).properties)
-        needed, copies, reasons = copies_needed(properties, len(wanted)), 0, []
-        for host, address in self._live(wanted).items():
+        needed, live, reasons = copies_needed(properties, len(wanted)), self._live(wanted), []
+        failed = set(live)
+        for host, address in live.items():
             try:
-                copies += self.context.tservers.at(address).take_replica(facts.extent, files)
+                if self.context.tservers.at(address).take_replica(facts.extent, files):
+                    failed.discard(host)
             except (TransientError, CorruptionError) as error:
                 reasons.append(f"{host}: {error.message}")
-        if copies >= needed:
-            return ""
-        why = "; ".join(reasons) or "the others are away"
-        return f"{facts.extent} has {copies} of {needed}, start its hosts ({why})"
+        copies, why = len(live) - len(failed), "; ".join(reasons) or "the others are away"
+        problem = "" if copies >= needed else f"{facts.extent} has {copies} of {needed}, start its hosts ({why})"
+        return Copies(problem, frozenset(failed), can_come=len(live) >= needed)
 
     def _publish(self, view: TabletView) -> str:
         """Make one host copy the files of a tablet to the Volume; returns why none has, empty when one has."""
@@ -227,6 +300,22 @@ class ChangeStore:
             for info in self.context.tservers.sessions()
             if info.alive and info.host is not None and info.host.name in hosts
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The copies of a tablet on hosts. ``problem``: why there are too few, empty if there are enough; ``failed``: live
+    hosts without all files; ``can_come``: whether enough hosts live.
+    """
+
+    problem: str
+    failed: frozenset[str]
+    can_come: bool
+
+
+def turns_back(waited_ms: float, limit_ms: float) -> bool:
+    """Whether tablets that nobody serves stay where they were, because copies do not come."""
+    return waited_ms > limit_ms
 
 
 def may_switch(problems: Collection[str]) -> bool:
