@@ -14,7 +14,7 @@ from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.values import Replica
 from bookkeeper.rpc.contract.replica_messages import SegmentOffer
 from bookkeeper.storage.replicas import HostStore, Manifest, file_checks, incoming_files
-from bookkeeper.tserver.replicas import replica_collector, replica_receiver, replica_stores
+from bookkeeper.tserver.replicas import held_replica, replica_collector, replica_receiver, replica_stores
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.offer_checks import is_known
 from tests.support.replacement import Binding, Fault
@@ -68,6 +68,11 @@ REPLICA_FAULTS: dict[str, Fault] = {
         incoming_files.make_durable,
         lambda fd, ops: None,  # noqa: ARG005
         "P5: a power failure behind the acknowledgement takes the file",
+    ),
+    "transfers-end-on-the-disk": Fault(
+        held_replica.has_durable_change,
+        lambda before, after: True,  # noqa: ARG005
+        "a file stays on a host for ever, because its disk was full when a transfer ended",
     ),
     "manifest-before-files": Fault(
         HostStore.save,

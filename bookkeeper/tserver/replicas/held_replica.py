@@ -149,7 +149,7 @@ class HeldReplica:
         with self._lock:
             known = self._manifest
             manifest = replace(known, extent=extent, replica=change(self._replica_here()))
-            if self._is_unsure or manifest != known:
+            if manifest != known:
                 self._save(manifest)
 
     def mend(self, name: str, publish: Callable[[], None]) -> bool:
@@ -225,7 +225,7 @@ class HeldReplica:
         publish: Callable[[], None] | None = None,
     ) -> Decision:
         replica, decision = decide(self._replica_here(), event, self._rules)
-        if replica is self._manifest.replica and not (files or states or publish or self._is_unsure):
+        if replica is self._manifest.replica and not (files or states or publish):
             return decision
         known = {**self._manifest.files, **{file.name: file for file in files}}
         states = {**self._manifest.states, **states}
@@ -233,17 +233,28 @@ class HeldReplica:
         return decision
 
     def _save(self, manifest: Manifest, publish: Callable[[], None] | None = None) -> None:
-        """``publish`` None: there is nothing that has to be durable before."""
+        """``publish`` None: there is nothing that has to be durable before. What is not durable needs no disk: a full
+        one must not keep a transfer from its end.
+        """
         manifest = manifest.pruned()
-        if self._is_unsure or publish is not None or _durable(manifest) != _durable(self._manifest):
-            self._is_unsure = True
-            self._store.save(manifest, publish)
-            self._is_unsure = False
+        if publish is not None or has_durable_change(self._manifest, manifest):
+            self._write(manifest, publish)
         self._manifest = manifest
+
+    def _write(self, manifest: Manifest, publish: Callable[[], None] | None = None) -> None:
+        self._is_unsure = True
+        self._store.save(manifest, publish)
+        self._is_unsure = False
 
     def _settle(self) -> None:
         """After a save that failed the disk may have that manifest: make it this one, before a file goes."""
-        self._save(self._manifest)
+        if self._is_unsure:
+            self._write(self._manifest)
+
+
+def has_durable_change(before: Manifest, after: Manifest) -> bool:
+    """Whether a change has to be on the disk; segments under way are in memory alone."""
+    return _durable(after) != _durable(before)
 
 
 def _durable(manifest: Manifest) -> Manifest:

@@ -203,9 +203,14 @@ class ReplicaReceiver:
                 if is_confirmation(held.replica, offer, reply.reason) and offer.as_of_ms is not None:
                     held.confirm(offer.segment.segment_id, offer.as_of_ms)
                 return declined(own_placement(held.replica), reply.root, reply.reason)
-            problem = self._no_room(held, slot.is_free, files, _need_of(reply))
+            failed = ContentFailed(offer.segment.segment_id, offer.sender.host)
+            try:
+                problem = self._no_room(held, slot.is_free, files, _need_of(reply))
+            except BaseException:
+                held.apply(failed)
+                raise
             if problem:
-                held.apply(ContentFailed(offer.segment.segment_id, offer.sender.host))
+                held.apply(failed)
                 return declined(own_placement(held.replica), held.replica.root, Reason.OVERLOADED, problem)
             return self._begin(held, offer, files, _need_of(reply))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.errors import InvalidInputError, NoSpaceError, StreamExpiredError
+from bookkeeper.errors import InvalidInputError, NoSpaceError, StreamExpiredError, UnavailableError
 from bookkeeper.model import Extent
 from bookkeeper.replicas.events import Restarted, Wrote
 from bookkeeper.replicas.messages import Reason
@@ -272,6 +272,27 @@ def test_a_disk_that_gets_full_is_transient_and_leaves_nothing_behind(world: Rep
     assert host.held.replica.incoming == ()
     host.disk.ops.fail.clear()
     assert world.send(offer).state == "acked"
+
+
+def test_a_disk_that_is_full_at_the_end_of_a_segment_leaves_no_transfer(world: ReplicaWorld) -> None:
+    """The files of a segment under way stay, so a transfer that nobody ends would keep them for ever."""
+    offer = started(world)
+    host = world.host("host2")
+    *before, last = world.transits(offer, host.receiver.offer(offer))
+    for transit in before:
+        host.receiver.transit(transit)
+    host.disk.ops.fail["rename"] = OSError(errno.ENOSPC, "full")
+    with pytest.raises(UnavailableError, match="no space is left"):
+        host.receiver.transit(last)
+    assert host.held.replica.incoming == (), "a segment is under way that nobody sends"
+    assert host.receiver.offer(offer).state == "accepted"
+    host.disk.ops.fail.clear()
+    assert world.send(offer).state == "acked"
+
+
+def test_red_a_transfer_that_ends_on_a_full_disk_stays(world: ReplicaWorld) -> None:
+    with fault("transfers-end-on-the-disk"), pytest.raises(AssertionError, match="a segment is under way that nobody"):
+        test_a_disk_that_is_full_at_the_end_of_a_segment_leaves_no_transfer(world)
 
 
 def test_a_leader_takes_no_segment_of_others(world: ReplicaWorld) -> None:
