@@ -1,9 +1,8 @@
 """Random events in a cluster whose tablets have replicas on hosts: the laws of replicas hold beside L1 to L8.
 
 West runs on four hosts, three of which hold each tablet; east is its peer. Besides all other accidents, hosts are away,
-lose their power, and lose their disks. A third of the schedules elects leaders through coordination.
-``BOOKKEEPER_SIMULATION_EXAMPLES=2000 BOOKKEEPER_SIMULATION_SEED=7`` searches
-on.
+lose their power, have no room on their disks, and lose them. A third of the schedules elects leaders through
+coordination. ``BOOKKEEPER_SIMULATION_EXAMPLES=2000 BOOKKEEPER_SIMULATION_SEED=7`` searches on.
 """
 
 from __future__ import annotations

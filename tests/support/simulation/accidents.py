@@ -182,6 +182,7 @@ def relief(stage: Stage, _rng: Random) -> None:
         cluster.coordination.unreadable = False
         cluster.table.refuse = nobody
         for host in cluster.hosts:
+            host.make_room()
             if not host.is_up:
                 host.start()
     for hold in stage.slow:

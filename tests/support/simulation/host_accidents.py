@@ -1,4 +1,4 @@
-"""Accidents of hosts: one that is away for a while, one whose disk is destroyed."""
+"""Accidents of hosts: one that is away for a while, one whose disk is destroyed, one whose disk is full."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ def wipe(stage: Stage, rng: Random) -> None:
         host.start()
 
 
+def full(stage: Stage, rng: Random) -> None:
+    """The disk of a host has no room until relief."""
+    rng.choice(stage.west.hosts).fill()
+
+
 def may_be_wiped(host: Host) -> bool:
     """Whether another voter of each tablet has the files of the named state, so that it may lead, or the Volume has
     them.
@@ -36,4 +41,4 @@ def may_be_wiped(host: Host) -> bool:
     )
 
 
-ACCIDENTS: dict[str, Callable[[Stage, Random], None]] = {"away": away, "wipe": wipe}
+ACCIDENTS: dict[str, Callable[[Stage, Random], None]] = {"away": away, "wipe": wipe, "full": full}

@@ -7,6 +7,7 @@ disk takes the steps of any log. The lock of a host's directory goes with the pr
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Callable, Sequence
@@ -36,8 +37,9 @@ STEPS = tuple(f"/{directory}/" for directory in (MANIFESTS, INCOMING, "tables", 
 
 class HostDisks:
     """Writes that a power failure would undo, and listeners; for one world. ``incarnations``: how many disks there
-    were. ``beside``: the roots of the Volumes of clusters with hosts. ``saved``: of a manifest; ``published``: of a
-    segment on such a Volume; ``deleting``: of a host's directory and the names of files that go; ``removing``: of
+    were. ``beside``: the roots of the Volumes of clusters with hosts. ``full``: the directories of hosts whose disks
+    have no room; a log has its own, kept for its end. ``saved``: of a manifest; ``published``: of a segment on such a
+    Volume; ``deleting``: of a host's directory and the names of files that go; ``removing``: of
     a host's directory and a replica.
     """
 
@@ -45,6 +47,7 @@ class HostDisks:
     written: set[str] = set()  # noqa: RUF012
     incarnations: int = 0
     beside: set[Path] = set()  # noqa: RUF012
+    full: set[Path] = set()  # noqa: RUF012
     saved: Callable[[Path], None] = lambda _manifest: None
     published: Callable[[Path], None] = lambda _segment: None
     deleting: Callable[[Path, Sequence[str]], None] = lambda _root, _names: None
@@ -53,13 +56,19 @@ class HostDisks:
     @classmethod
     def clear(cls) -> None:
         """A new world."""
-        cls.unsynced, cls.written, cls.incarnations, cls.beside = {}, set(), 0, set()
+        cls.unsynced, cls.written, cls.incarnations, cls.beside, cls.full = {}, set(), 0, set(), set()
         cls.saved, cls.published, cls.deleting, cls.removing = nothing, nothing, nothing, nothing
 
     @classmethod
     def named(cls, path: Path, undo: Callable[[], object]) -> None:
         """A name changed, and its directory is not synced yet."""
         cls.unsynced.setdefault(path.parent, []).append((path, undo))
+
+    @classmethod
+    def take_room(cls, path: str) -> None:
+        """Raise OSError when the disk has no room for a file."""
+        if any(Path(path).is_relative_to(root) for root in cls.full) and not is_log(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     @classmethod
     def is_durable(cls, path: Path) -> bool:
@@ -94,6 +103,8 @@ class SimHostOps(SimFileOps):
         if not is_on_host(str(path)):
             return super().open(path, flags)
         is_new = bool(flags & os.O_CREAT) and not path.exists()
+        if is_new:
+            HostDisks.take_room(str(path))
         fd = FileOps.open(self, path, flags)
         if path.name == LOCK:
             released_with_the_process(fd, str(path))
@@ -111,6 +122,7 @@ class SimHostOps(SimFileOps):
         if not is_on_host(path) or is_log(path):
             return super().writev(fd, buffers)
         step(f"write {short(path)}", path)
+        HostDisks.take_room(path)
         position = write_position(fd)
         count = os.writev(fd, buffers)
         HostDisks.written.add(path)
@@ -142,6 +154,7 @@ class SimHostOps(SimFileOps):
             super().link(source, target)
             return
         step(f"link {short(str(target))}", str(target))
+        HostDisks.take_room(str(target))
         FileOps.link(self, source, target)
         HostDisks.written.add(str(target))
         Disk.cache.linked(str(source), str(target))

@@ -172,7 +172,7 @@ class HostedStage(Stage):
     hosts.
     """
 
-    more: Sequence[str] = ("away", "wipe", "import_files", "merge_two", "change_replicas")
+    more: Sequence[str] = ("away", "wipe", "full", "import_files", "merge_two", "change_replicas")
     frequent: Mapping[str, int] = {"merge_two": 5, "change_replicas": 5}
     threads: Sequence[str] = (
         "compactor",

@@ -100,6 +100,15 @@ class Host:
         shutil.rmtree(self.settings.replicas_dir, ignore_errors=True)
         self.cluster.world.kernel.note(f"the disk of {self.name} is wiped")
 
+    def fill(self) -> None:
+        """The disk has no room from now on, except for the logs."""
+        HostDisks.full.add(self.settings.replicas_dir)
+        self.cluster.world.kernel.note(f"the disk of {self.name} is full")
+
+    def make_room(self) -> None:
+        """The disk has room again."""
+        HostDisks.full.discard(self.settings.replicas_dir)
+
     @property
     def incarnation(self) -> str | None:
         """The incarnation of the disk; None on an empty one."""

@@ -203,6 +203,8 @@ class World(Users):
                 node.process.suspended = False
             if not cluster.alive(cluster.masters):
                 cluster.start_master()
+            for host in cluster.hosts:
+                host.make_room()
             self._return_hosts(cluster)
             while not cluster.hosts and len(cluster.valid(cluster.tservers)) < 2:
                 cluster.start_tserver()
