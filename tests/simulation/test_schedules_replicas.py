@@ -221,6 +221,29 @@ def a_state_waits_for_its_copies(world: World) -> None:
     hosted.rest_with(values)
 
 
+def a_disk_is_full_at_the_end_of_a_segment(world: World) -> None:
+    """A follower has the content, and no room for the manifest that lists it. When there is room again, the leader goes
+    on, and compacts the files of this segment.
+    """
+    hosted, words = Hosted(world), ("/manifest:", "write")
+    values = hosted.put(b"a")
+    hosted.flush()
+    hosted.until_same()
+    follower = hosted.followers[0]
+    values += hosted.put(b"b")
+    with world.held(*words, process=follower.process):
+        hosted.begin_flush()
+        world.until_at(*words, process=follower.process)
+        follower.fill()
+    world.kernel.run_for(2)
+    follower.make_room()
+    for _ in range(6):
+        values += hosted.put(b"a", b"z")
+        hosted.flush()
+        world.kernel.run_for(3)
+    hosted.rest_with(values)
+
+
 def content_is_on_its_way_when_the_leader_changes(world: World) -> None:
     """The content of a deposed leader's segment comes after a segment of the next one."""
     hosted = Hosted(world)
@@ -299,6 +322,7 @@ SCHEDULES: Sequence[Callable[[World], None]] = (
     a_state_waits_for_the_copy_of_a_wiped_disk,
     messages_are_lost_late_and_repeated,
     a_state_waits_for_its_copies,
+    a_disk_is_full_at_the_end_of_a_segment,
     content_is_on_its_way_when_the_leader_changes,
     a_name_comes_after_the_tablet_has_moved,
     a_peer_gets_each_record_once,
@@ -351,6 +375,7 @@ RED: Sequence[tuple[str, Callable[[World], None], str]] = (
         "has no replica of tablet",
     ),
     ("deletion-by-local-root", a_state_waits_for_its_copies, "N4: h1 deletes .*, which state"),
+    ("transfers-end-on-the-disk", a_disk_is_full_at_the_end_of_a_segment, "rest; left over in west: h2 has"),
     ("term-without-major and no-forced-major", the_leader_dies, "has root .* named is"),
     ("start-from-own-root", a_name_comes_late, "has another list of state"),
     ("segment-not-asked-again", content_is_on_its_way_when_the_leader_changes, "overtaken: a deposed leader"),
