@@ -181,6 +181,8 @@ def test_the_order_may_come_again_and_late(made: int, world: Hosts) -> None:
     write(world, "host2", high, b"w")
     world.wait_named(low, "host1")
     world.wait_named(high, "host2")
+    world.wait_same(low, *HOSTS)
+    world.wait_same(high, "host2", "host1", "host3")
     roots = [(world.root(name, half)) for name in HOSTS for half in (low, high)]
     for name in HOSTS:
         world.divide(name, source, low, high)
