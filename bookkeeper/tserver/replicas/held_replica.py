@@ -233,8 +233,8 @@ class HeldReplica:
         return decision
 
     def _save(self, manifest: Manifest, publish: Callable[[], None] | None = None) -> None:
-        """``publish`` None: there is nothing that has to be durable before. What is not durable needs no disk: a full
-        one must not keep a transfer from its end.
+        """``publish`` None: no file has to be durable before. A change of memory alone needs no disk, so a full disk
+        keeps no transfer from its end.
         """
         manifest = manifest.pruned()
         if publish is not None or has_durable_change(self._manifest, manifest):

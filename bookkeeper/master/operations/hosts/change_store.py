@@ -169,7 +169,7 @@ class ChangeStore:
             return Wait(f"{len(lacking)} tablets have too few copies: {lacking[0].problem}", COPY_AGAIN_MS)
         LOG.warning("%d tablets stay on the Volume for now: %s", len(facts), lacking[0].problem)
         self.waits.end(call.txid)
-        for copies in lacking:
+        for copies in lacking if can_come else ():  # else a live host may only be slow
             self.failed.add(copies.failed, self.context.clock, self.context.settings.repair_after_ms)
         serial = split_rules.next_serial(split_merge.read_rows(self.context, call))
         return Next("back", {**call.state, "serial": serial})
