@@ -144,7 +144,7 @@ def to_volume_without_files(scene: Scene) -> None:
 
 def test_replicas_stay_until_the_volume_has_the_files(scene: Scene) -> None:
     to_volume_without_files(scene)
-    step_until(scene, "serve")
+    step_until(scene, "publish")
     assert replicas(scene) == [2, 2]
     for host in scene.hosts:
         host.trouble.clear()
@@ -154,7 +154,7 @@ def test_replicas_stay_until_the_volume_has_the_files(scene: Scene) -> None:
 
 def test_tablets_are_served_while_the_volume_takes_no_files(scene: Scene) -> None:
     to_volume_without_files(scene)
-    step_until(scene, "serve")
+    step_until(scene, "publish")
     before = names(scene)
     HOSTED[TO_VOLUME].go_on(scene)
     assert replicas(scene) == [2, 2]

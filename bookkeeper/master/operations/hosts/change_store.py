@@ -6,11 +6,12 @@ repeats the step with the same values.
 
 =======  ============================================================================================================
 find     choose the next tablets that are not where the table has them, and hosts for their replicas
-serve    to the Volume: a host that holds the named state copies each file to the Volume under the same name, and when
-         none can, the operation ends; flush them, as for a split (:mod:`bookkeeper.master.operations.split_merge`)
+publish  to the Volume: a host that holds the named state copies each file to the Volume under the same name; when none
+         can, the operation ends
+serve    flush them, as for a split (:mod:`bookkeeper.master.operations.split_merge`)
 hold     claim, park and unload them: no log has records of them, and the books name all that they have
 write    to hosts: the replicas, then each file under a name in the tablet's own directory; to the Volume: a host copies
-         the files that are new since *serve*; when none can, the tablets stay where they are
+         the files that are new since *publish*; when none can, the tablets stay where they are
 take     to hosts: each copies the files from the Volume, until so many hold all of them as the table asks for (N3); a
          host whose disk was destroyed meanwhile copies them to its present one
 back     when too few of these hosts can: the books name the files on the Volume again, and the replicas go; the next
@@ -88,10 +89,11 @@ class ChangeStore:
 
     @property
     def steps(self) -> Mapping[str, Step]:
-        """find, serve, hold, write, take, back, switch, place."""
+        """find, publish, serve, hold, write, take, back, switch, place."""
         return {
             "find": self.find,
-            "serve": self.serve,
+            "publish": self.publish,
+            "serve": lambda call: split_merge.serve(self.context, call),
             "hold": lambda call: split_merge.hold(self.context, call),
             "write": self.write,
             "take": self.take,
@@ -117,7 +119,7 @@ class ChangeStore:
             return Done()
         chosen = encode_bytes([view.row for view in elsewhere[:TABLETS_AT_ONCE]])
         return Next(
-            "serve",
+            "serve" if replicas > 1 else "publish",
             {
                 "rows": chosen,
                 "ends": chosen,
@@ -127,17 +129,16 @@ class ChangeStore:
             },
         )
 
-    def serve(self, call: Call) -> Outcome:
-        """Flush the tablets; to the Volume, make hosts copy the files first: what comes later is little."""
-        if not is_to_hosts(call.state):
-            problem = self._publish_all(self._views(call))
-            if problem and not self._gives_up(call):
-                return Wait(problem, COPY_AGAIN_MS)
-            self.waits.end(call.txid)
-            if problem:
-                LOG.info("the tablets of table %s stay on hosts for now: %s", text(call.args, "name"), problem)
-                return Done()
-        return split_merge.serve(self.context, call)
+    def publish(self, call: Call) -> Outcome:
+        """Make hosts copy the files to the Volume while the tablets are served: what comes later is little."""
+        problem = self._publish_all(self._views(call))
+        if problem and not self._gives_up(call):
+            return Wait(problem, COPY_AGAIN_MS)
+        self.waits.end(call.txid)
+        if not problem:
+            return Next("serve", call.state)
+        LOG.info("the tablets of table %s stay on hosts for now: %s", text(call.args, "name"), problem)
+        return Done()
 
     def write(self, call: Call) -> Outcome:
         """To hosts, let the books have the tablets there; to the Volume, make hosts copy the last files."""
