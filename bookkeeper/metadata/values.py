@@ -96,26 +96,32 @@ JOINING: ReplicaRole = "joining"
 @dataclass(frozen=True, slots=True)
 class ReplicaCell:
     """``replica:<host>``: one replica of a tablet. ``placement`` names this assignment and is unique for ever; with
-    another ``incarnation`` of the host's disk the replica is gone. ``role`` is voter or joining.
+    another ``incarnation`` of the host's disk the replica is gone. ``role`` is voter or joining. ``in_place_of`` is the
+    placement that leaves in the end, because this one came for the balance; empty (and not in the JSON) otherwise.
     """
 
     placement: str
     incarnation: str
     role: ReplicaRole
+    in_place_of: str = ""
 
     def encode(self) -> bytes:
         """JSON bytes; raises InvalidInputError."""
         fields: dict[str, Json] = {"placement": self.placement, "incarnation": self.incarnation, "role": self.role}
-        return encode_json(self.decode, fields)
+        return encode_json(self.decode, fields | ({"in_place_of": self.in_place_of} if self.in_place_of else {}))
 
     @classmethod
     def decode(cls, raw: bytes) -> ReplicaCell:
         """Parse :meth:`encode`; raises CorruptionError."""
-        fields = read_fields(raw, "a replica", "placement", "incarnation", "role")
+        fields = read_object(raw, "a replica")
+        names = {"incarnation", "placement", "role"}
+        if fields.keys() not in (names, names | {"in_place_of"}) or fields.get("in_place_of", True) == "":
+            raise CorruptionError(f"a replica has {', '.join(sorted(names))}, optionally in_place_of: {raw[:200]!r}")
         role = text(fields, "role")
         if role not in (VOTER, JOINING):
             raise CorruptionError(f"a replica is {VOTER} or {JOINING}: {raw[:200]!r}")
-        return cls(text(fields, "placement"), text(fields, "incarnation"), role)
+        in_place_of = text(fields, "in_place_of") if "in_place_of" in fields else ""
+        return cls(text(fields, "placement"), text(fields, "incarnation"), role, in_place_of)
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,16 @@ MASTER_FAULTS: dict[str, Fault] = {
         lambda tablet, source, target, hosts: True,  # noqa: ARG005
         "the balance puts two replicas of a tablet into one zone",
     ),
+    "moves-end-anywhere": Fault(
+        repair_plan.replaced,
+        lambda replicas: set(),  # noqa: ARG005
+        "the balance chooses anew what leaves, by loads of half-done moves, and never ends",
+    ),
+    "leaves-count-for-nothing": Fault(
+        repair_plan.without_given_away,
+        lambda loads, tablet, keep: loads,  # noqa: ARG005
+        "tablets that lose a replica at once all take it from the same hosts",
+    ),
     "choices-ignore-zones": Fault(
         repair_plan.zones_first,
         lambda names, hosts: [*names],  # noqa: ARG005

@@ -7,7 +7,7 @@ host the states that each placement holds. :meth:`PlanWorld.plan` notes each bre
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.replicas import repair_plan
@@ -94,6 +94,7 @@ class PlanWorld:
     """The rows of tablets that are to merge."""
     in_order: bool = False
     """Whether leaders are elected through coordination."""
+    limits: RepairLimits = LIMITS
 
     @classmethod
     def of(
@@ -274,11 +275,11 @@ class PlanWorld:
         """Plan, and write at most ``limit`` steps (a crash cuts the others); returns all steps of the plan."""
         hosts = self.host_states()
         by_row = {state.row: state for state in self.states()}
-        states = list(with_meetings(by_row, self.meetings, hosts, LIMITS).values())
-        steps: list[Step] = list(repair_plan.plan_repair(states, hosts, LIMITS))
+        states = list(with_meetings(by_row, self.meetings, hosts, self.limits).values())
+        steps: list[Step] = list(repair_plan.plan_repair(states, hosts, self.limits))
         if not self.meetings:
             for plan in (plan_zones, plan_balance, plan_leaders):
-                steps = steps or [*plan(states, hosts, LIMITS)]
+                steps = steps or [*plan(states, hosts, self.limits)]
         for step in steps[:limit]:
             self.rank += 1
             self.apply(step, self.rank)
@@ -291,13 +292,11 @@ class PlanWorld:
         copies = len(self.copies(tablet, tablet.named))
         match step:
             case Join():
-                tablet.write(step.host, ReplicaCell(f"p{rank}", step.incarnation, JOINING), rank)
+                tablet.write(step.host, ReplicaCell(f"p{rank}", step.incarnation, JOINING, step.in_place_of), rank)
             case Finalize():
-                cell = step.replica.cell
-                tablet.write(step.replica.host, ReplicaCell(cell.placement, cell.incarnation, VOTER), rank)
+                tablet.write(step.replica.host, replace(step.replica.cell, role=VOTER), rank)
             case Demote():
-                cell = step.replica.cell
-                tablet.write(step.replica.host, ReplicaCell(cell.placement, cell.incarnation, JOINING), rank)
+                tablet.write(step.replica.host, replace(step.replica.cell, role=JOINING), rank)
             case Leave():
                 tablet.write(step.replica.host, None, rank)
                 self.hosts[step.replica.host].held.pop((tablet.row, step.replica.cell.placement), None)
@@ -346,7 +345,7 @@ class PlanWorld:
             found = self.round()
             steps += len(found)
             quiet = 0 if found else quiet + 1
-            if quiet * TICK_MS > 2 * (LIMITS.repair_after_ms + LIMITS.flight_ms):
+            if quiet * TICK_MS > 2 * (self.limits.repair_after_ms + self.limits.flight_ms):
                 return steps
         self.broken.append(f"the plan does not end: {self.history[-6:]}")
         return steps

@@ -2,8 +2,8 @@
 
 The load of a host is its share of the replicas and of their bytes. A move begins only when the loads differ by more
 than :data:`SLACK` of the mean, and when it makes the two hosts more even: so each move lessens the sum of the squared
-loads, and none comes back. It begins with a join; the repair ends it, because the tablet then has a replica too many.
-No move leaves a tablet in fewer zones than before.
+loads, and none comes back. It begins with a join, whose cell names the placement that leaves in the end. The repair
+ends it, because the tablet then has a replica too many. No move leaves a tablet in fewer zones than before.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def plan_balance(tablets: Sequence[TabletState], hosts: Mapping[str, HostState],
         weight = loads.weight(tablet)
         score[source] -= weight
         score[target] += weight
-        moves[tablet.row] = Join(
-            tablet.row, target, able[target].incarnation or "", f"{source} has more than its share of the replicas"
-        )
+        reason = f"{source} has more than its share of the replicas"
+        placement = placement_on(tablet, source)
+        moves[tablet.row] = Join(tablet.row, target, able[target].incarnation or "", reason, placement)
     return list(moves.values())
 
 
@@ -52,6 +52,11 @@ def is_ready(tablet: TabletState, hosts: Mapping[str, HostState], limits: Repair
         and is_healthy(tablet, hosts, limits)
         and all(is_in_sync(one, tablet, hosts) for one in tablet.replicas)
     )
+
+
+def placement_on(tablet: TabletState, host: str) -> str:
+    """The placement of a tablet on a host that has one."""
+    return next(one.cell.placement for one in tablet.replicas if one.host == host)
 
 
 def keeps_zones(tablet: TabletState, source: str, target: str, hosts: Mapping[str, HostState]) -> bool:

@@ -17,8 +17,8 @@ all that a plan needs. The plan never leaves fewer voters in sync than ``table.c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
 from bookkeeper.master.index.tablet_replicas import TabletReplica, replica_on
 from bookkeeper.master.replicas.repair_state import (
@@ -55,6 +55,10 @@ class Loads:
     def weight(self, tablet: TabletState) -> float:
         """The load that one replica of a tablet adds to its host."""
         return self.replica_weight + tablet.size_bytes * self.byte_weight
+
+    def plus(self, host: str, load: float) -> Loads:
+        """The loads after a host got this much more, or less."""
+        return replace(self, score={**self.score, host: self.score.get(host, 0.0) + load})
 
     def without(self, host: str, tablet: TabletState) -> float:
         """The load of a host besides this tablet."""
@@ -116,12 +120,45 @@ def has_settled(replica: TabletReplica, tablet: TabletState, limits: RepairLimit
 
 def kept(tablet: TabletState, hosts: Mapping[str, HostState], loads: Loads, limits: RepairLimits) -> set[str]:
     """The hosts that are to have the tablet in the end: as many good ones as are wanted, chosen ones first, then one of
-    each zone, then the least loaded, voters before joiners.
+    each zone, then those that no other one replaces, then the least loaded, voters before joiners.
     """
     good = [replica for replica in tablet.replicas if why_bad(replica, hosts, limits) is None]
-    good.sort(key=lambda one: (round(loads.without(one.host, tablet), 9), not one.is_voter, one.host))
-    names = zones_first([replica.host for replica in good], hosts)
+    gone = replaced(good)
+
+    def preference(one: TabletReplica) -> tuple[bool, float, bool, str]:
+        return one.cell.placement in gone, round(loads.without(one.host, tablet), 9), not one.is_voter, one.host
+
+    names = zones_first([one.host for one in sorted(good, key=preference)], hosts)
     return set(sorted(names, key=lambda name: name not in tablet.chosen)[: tablet.wanted])
+
+
+def replaced(replicas: Sequence[TabletReplica]) -> set[str]:
+    """The placements that others of these replicas came in place of: the balance chose what leaves when it chose what
+    joins. Chosen again by the loads of a later moment, when other moves are half done, the joiner itself could leave,
+    and the balance would begin anew, for ever.
+    """
+    return {one.cell.in_place_of for one in replicas if one.cell.in_place_of}
+
+
+def kept_by_row(
+    tablets: Sequence[TabletState], hosts: Mapping[str, HostState], loads: Loads, limits: RepairLimits
+) -> dict[bytes, set[str]]:
+    """:func:`kept` of each tablet. What one gives away is off the loads by which the next one chooses: else many
+    tablets that lose a replica at once all take it from one host.
+    """
+    keeps: dict[bytes, set[str]] = {}
+    for tablet in sorted(tablets, key=lambda one: one.row):
+        keeps[tablet.row] = kept(tablet, hosts, loads, limits)
+        loads = without_given_away(loads, tablet, keeps[tablet.row])
+    return keeps
+
+
+def without_given_away(loads: Loads, tablet: TabletState, keep: Set[str]) -> Loads:
+    """The loads once the hosts that do not keep a tablet have given it away."""
+    for one in tablet.replicas:
+        if one.host not in keep:
+            loads = loads.plus(one.host, -loads.weight(tablet))
+    return loads
 
 
 def zones_first(names: Sequence[str], hosts: Mapping[str, HostState]) -> list[str]:
@@ -136,14 +173,18 @@ def zone_of(name: str, hosts: Mapping[str, HostState]) -> str:
 
 
 def next_step(
-    tablet: TabletState, hosts: Mapping[str, HostState], loads: Loads, limits: RepairLimits, may_join: bool
+    tablet: TabletState,
+    hosts: Mapping[str, HostState],
+    loads: Loads,
+    limits: RepairLimits,
+    keep: Set[str],
+    may_join: bool,
 ) -> Step | None:
-    """The next step of a tablet; None when nothing is to do, or it has to wait. Without a leader it waits: an election
-    comes first.
+    """The next step of a tablet that these hosts are to ``keep``; None when nothing is to do, or it has to wait.
+    Without a leader it waits: an election comes first.
     """
     if tablet.leader is None:
         return None
-    keep = kept(tablet, hosts, loads, limits)
     return (
         _lead(tablet, hosts, limits, keep)
         or _finalize(tablet, hosts, keep)
@@ -153,7 +194,7 @@ def next_step(
     )
 
 
-def _lead(tablet: TabletState, hosts: Mapping[str, HostState], limits: RepairLimits, keep: set[str]) -> Lead | None:
+def _lead(tablet: TabletState, hosts: Mapping[str, HostState], limits: RepairLimits, keep: Set[str]) -> Lead | None:
     leader = replica_on(tablet.replicas, tablet.leader or "")
     if leader is None or leader.host in keep:
         return None
@@ -166,7 +207,7 @@ def _lead(tablet: TabletState, hosts: Mapping[str, HostState], limits: RepairLim
     return Lead(tablet.row, best.host, reason)
 
 
-def _finalize(tablet: TabletState, hosts: Mapping[str, HostState], keep: set[str]) -> Finalize | None:
+def _finalize(tablet: TabletState, hosts: Mapping[str, HostState], keep: Set[str]) -> Finalize | None:
     for replica in tablet.replicas:
         is_ready = has_newest(replica, tablet, hosts) and not waits_for_name(replica, tablet, hosts)
         if not replica.is_voter and replica.host in keep and is_ready:
@@ -211,7 +252,7 @@ def is_lost(replica: TabletReplica, hosts: Mapping[str, HostState]) -> bool:
     return host is not None and host.is_alive and host.incarnation != replica.cell.incarnation
 
 
-def _demote(tablet: TabletState, hosts: Mapping[str, HostState], limits: RepairLimits, keep: set[str]) -> Demote | None:
+def _demote(tablet: TabletState, hosts: Mapping[str, HostState], limits: RepairLimits, keep: Set[str]) -> Demote | None:
     settled = [one for one in tablet.replicas if one.is_voter and one.host in keep]
     if len(settled) < tablet.wanted:
         return None
@@ -224,7 +265,7 @@ def _demote(tablet: TabletState, hosts: Mapping[str, HostState], limits: RepairL
     return None
 
 
-def _leave(tablet: TabletState, hosts: Mapping[str, HostState], limits: RepairLimits, keep: set[str]) -> Leave | None:
+def _leave(tablet: TabletState, hosts: Mapping[str, HostState], limits: RepairLimits, keep: Set[str]) -> Leave | None:
     settled = [one for one in tablet.replicas if one.is_voter and one.host in keep]
     if len(settled) < tablet.wanted:
         return None
@@ -254,21 +295,20 @@ def is_healthy(tablet: TabletState, hosts: Mapping[str, HostState], limits: Repa
 
 def plan_repair(tablets: Sequence[TabletState], hosts: Mapping[str, HostState], limits: RepairLimits) -> list[Step]:
     """The next step of each tablet that has one. At most ``joins_max`` replicas join at once; tablets with the fewest
-    voters in sync come first.
+    voters in sync come first. A join counts in the loads by which the next one chooses its host.
     """
     loads = Loads.of(hosts)
-    joining = sum(
-        not one.is_voter and one.host in keep
-        for tablet in tablets
-        for keep in [kept(tablet, hosts, loads, limits)]
-        for one in tablet.replicas
-    )
+    keeps = kept_by_row(tablets, hosts, loads, limits)
+    joining = sum(not one.is_voter and one.host in keeps[tablet.row] for tablet in tablets for one in tablet.replicas)
     steps: list[Step] = []
     for tablet in sorted(tablets, key=lambda one: (spare_copies(one, hosts), one.row)):
-        step = next_step(tablet, hosts, loads, limits, joining < limits.joins_max)
-        if step is not None:
-            joining += isinstance(step, Join)
-            steps.append(step)
+        step = next_step(tablet, hosts, loads, limits, keeps[tablet.row], joining < limits.joins_max)
+        if step is None:
+            continue
+        if isinstance(step, Join):
+            joining += 1
+            loads = loads.plus(step.host, loads.weight(tablet))
+        steps.append(step)
     return steps
 
 

@@ -81,12 +81,15 @@ class RepairLimits:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The host gets a replica under a new placement; a replica that it lost is forgotten by this."""
+    """The host gets a replica under a new placement; a replica that it lost is forgotten by this. ``in_place_of``: the
+    placement that leaves in the end, for a join of the balance.
+    """
 
     row: bytes
     host: str
     incarnation: str
     reason: str
+    in_place_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)

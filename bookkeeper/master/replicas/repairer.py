@@ -276,7 +276,7 @@ def replica_after(step: Join | Finalize | Demote, rank: int) -> TabletReplica:
     a reign writes one thing at a rank.
     """
     if isinstance(step, Join):
-        return TabletReplica(step.host, ReplicaCell(f"p{rank:x}", step.incarnation, JOINING))
+        return TabletReplica(step.host, ReplicaCell(f"p{rank:x}", step.incarnation, JOINING, step.in_place_of))
     role = VOTER if isinstance(step, Finalize) else JOINING
     return replace(step.replica, cell=replace(step.replica.cell, role=role))
 
