@@ -37,3 +37,6 @@ fi
 while read -r line; do say "$line"; done < <(
     cd "$repo_root" && "$venv/bin/python" -m bookkeeper.replay.make_archive 2>"$build_dir/class-archive.log" || true
 )
+
+# Where the environment forbids to write bytecode, each of the many processes would compile the project's modules anew.
+"$venv/bin/python" -m compileall -q -j 2 "$repo_root"/{bookkeeper,combiners,shell,tests}
