@@ -323,7 +323,8 @@ class Cluster:
 
     def is_busy(self) -> bool:
         """Something is left to serve, to replicate, to recover from or to delete."""
-        return bool(self.work_left()) or not self.is_served()
+        looks = (self.books, self.old_logs, self.high_waters, self.replicas.unrest)
+        return not self.is_served() or any(look() for look in looks)
 
     def unrest(self) -> list[str]:
         """Outstanding things that must go before the cluster is at rest, as text."""
