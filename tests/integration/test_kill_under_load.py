@@ -65,6 +65,18 @@ def test_a_killed_process_loses_nothing_and_repeats_nothing(pair: Pair) -> None:
     )
 
 
+def test_a_killed_jvm_takes_the_replay_process_along_and_loses_nothing(pair: Pair) -> None:
+    rng = moments("jvm")
+    replay = pair.west.pid("replay")
+    with pair.load():
+        pair.wait_written(rng.choice(BEFORE))
+        pair.jvm().kill()
+        pair.wait_written(rng.choice(BETWEEN))
+        pair.wait_back(("west", "replay", replay))
+        pair.wait_written(AFTERWARDS)
+    pair.check()
+
+
 def test_both_tservers_of_a_side_may_die_at_once(pair: Pair) -> None:
     rng = moments("both")
     with pair.load():
@@ -83,28 +95,6 @@ def test_a_whole_side_may_die_at_once(pair: Pair) -> None:
     strike(pair, *full, (Fault.CRASH, "west", ""))
 
 
-def test_a_full_disk_refuses_writes_loses_nothing_and_mends_by_itself(pair: Pair) -> None:
-    if pair.disk is None:
-        pytest.skip(pair.no_disk)
-    strike(pair, (Fault.FILL, "west", ""), (Fault.KILL, "west", "tserver1"), (Fault.KILL, "west", "master"))
-
-
-def test_who_goes_on_after_others_took_over_changes_nothing(pair: Pair) -> None:
-    strike(pair, (Fault.DEPOSE, "west", "tserver1"), (Fault.DEPOSE, "east", "master"), (Fault.DEPOSE, "west", "master"))
-
-
-def test_a_killed_jvm_takes_the_replay_process_along_and_loses_nothing(pair: Pair) -> None:
-    rng = moments("jvm")
-    replay = pair.west.pid("replay")
-    with pair.load():
-        pair.wait_written(rng.choice(BEFORE))
-        pair.jvm().kill()
-        pair.wait_written(rng.choice(BETWEEN))
-        pair.wait_back(("west", "replay", replay))
-        pair.wait_written(AFTERWARDS)
-    pair.check()
-
-
 def test_a_network_that_breaks_delays_and_cuts_loses_nothing_and_repeats_nothing(pair: Pair) -> None:
     passed = pair.to_east.bytes_passed
     strike(
@@ -117,6 +107,16 @@ def test_a_network_that_breaks_delays_and_cuts_loses_nothing_and_repeats_nothing
         (Fault.CUT, "west", ""),
     )
     assert pair.to_east.bytes_passed > passed
+
+
+def test_a_full_disk_refuses_writes_loses_nothing_and_mends_by_itself(pair: Pair) -> None:
+    if pair.disk is None:
+        pytest.skip(pair.no_disk)
+    strike(pair, (Fault.FILL, "west", ""), (Fault.KILL, "west", "tserver1"), (Fault.KILL, "west", "master"))
+
+
+def test_who_goes_on_after_others_took_over_changes_nothing(pair: Pair) -> None:
+    strike(pair, (Fault.DEPOSE, "west", "tserver1"), (Fault.DEPOSE, "east", "master"), (Fault.DEPOSE, "west", "master"))
 
 
 def test_afterwards_nothing_is_left_behind(pair: Pair) -> None:
