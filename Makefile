@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help system-deps venv lock hbase hbase-image lint docs test demo bench soak mutants clean
+.PHONY: help system-deps venv lock hbase hbase-image lint docs test tests demo bench soak mutants clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -47,7 +47,9 @@ docs: venv ## The documentation as a site, under build/site (a warning is an err
 	@echo build/site/index.html
 
 test: system-deps ## Everything: lint and all tests, real HBase and containers included (WORKERS=2 at once)
-	@$(MAKE) --no-print-directory --jobs=2 lint hbase-image
+	@$(MAKE) --no-print-directory --jobs=2 lint tests
+
+tests: venv hbase-image # lint runs beside it: mypy takes one core for a minute
 	@$(PY) -m pytest -m "not benchmark" --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 demo: ## Two clusters, outages, proof (METADATA=hbase: the books in a real HBase)

@@ -43,6 +43,8 @@ TURN = 5
 """Rounds with the books in one kind of store before it is the other one's turn."""
 STORES: tuple[Store, ...] = ("sqlite", "hbase")
 SCHEDULES = 200
+PAUSE_MS = 25.0
+"""Between two batches of a workload: more load than in the tests, which share the machine."""
 ENDED_FROM_OUTSIDE = 130
 
 
@@ -89,7 +91,7 @@ def run_host_turn(directory: Path, seed: int, rounds: range, trace: Trace) -> No
     """Rounds with two clusters of three hosts each. Raises InvariantError, BookkeeperError."""
     turn = turn_of(rounds[0])
     trace.say(f"rounds {rounds[0]} to {rounds[-1]} of three hosts: {turn}")
-    with Trios(directory, seed, turn=turn) as trios:
+    with Trios(directory, seed, turn=turn, pause_ms=PAUSE_MS) as trios:
         if trios.no_disk:
             trace.say(f"WITHOUT full disks: {trios.no_disk}")
         host_rounds = HostRounds(trios, trace)
@@ -101,7 +103,7 @@ def run_pair_turn(directory: Path, seed: int, rounds: range, trace: Trace) -> No
     """Rounds with two clusters of one host each. Raises InvariantError, BookkeeperError, HBaseUnavailableError."""
     store = store_of(rounds[0])
     trace.say(f"rounds {rounds[0]} to {rounds[-1]} of one host: the books are in {store}")
-    with Pair(directory, seed, store=store) as pair:
+    with Pair(directory, seed, store=store, pause_ms=PAUSE_MS) as pair:
         if pair.no_disk:
             trace.say(f"WITHOUT full disks: {pair.no_disk}")
         run_rounds(pair, seed, rounds, trace)

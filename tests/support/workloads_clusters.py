@@ -51,6 +51,8 @@ class TwoClusters(ABC):
 
     directory: Path
     seed: int
+    pause_ms: float = field(default=100.0, kw_only=True)
+    """The time between two batches of a workload: the clusters of other tests need the cores, too."""
     west: Cluster = field(init=False)
     east: Cluster = field(init=False)
     loaders: list[Loader] = field(default_factory=list)

@@ -91,7 +91,7 @@ class Trios(TwoClusters):
                 own = {**self.turn.properties(table), "table.replicas": str(REPLICAS_OF[table])}
                 cluster.client.tables.create(table, workload.splits, workload.groups, {**PROPERTIES, **own})
         self._replicate(workloads)
-        self.loaders = [Loader(self.west.client, workload, self.clock) for workload in workloads]
+        self.loaders = [Loader(self.west.client, workload, self.clock, self.pause_ms) for workload in workloads]
         for name, cluster in self.clusters.items():
             self.hosted[name] = HostedCluster(cluster, tuple(REPLICAS_OF), self._disks.get(name))
 

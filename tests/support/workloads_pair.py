@@ -77,7 +77,7 @@ class Pair(TwoClusters):
         address, secret = self.to_west.address(self.west.quorum), SecretStore(self.west.directory).file_of("client")
         front = self._cleanup.enter_context(Client.connect(address, secret_file=secret))
         self.to_west.let_pass(front._pool)
-        self.loaders = [Loader(front, workload, self.clock) for workload in workloads]
+        self.loaders = [Loader(front, workload, self.clock, self.pause_ms) for workload in workloads]
 
     # ---- processes
 
