@@ -335,10 +335,8 @@ class Books:
         """Rule R15: whether a tablet with replicas may have begun to use a log on this session's host since the last
         full cycle: then that one decides.
         """
-        if self.homes.of(session) is None:
-            return False
         views = map(self.snapshot.tablets.get, self._rows_of.get(session, ()))
-        return any(view is None or view.replicas for view in views)
+        return any(view is None or view.replicas for view in views) and self.homes.of(session) is not None
 
     def _refresh_row(self, row: bytes, start: bytes, stop: bytes, changed: dict[bytes, FileEntry]) -> None:
         found = get_slice(self.stores.table, row, "repl", start, stop)
