@@ -143,8 +143,8 @@ def replaced(replicas: Sequence[TabletReplica]) -> set[str]:
 def kept_by_row(
     tablets: Sequence[TabletState], hosts: Mapping[str, HostState], loads: Loads, limits: RepairLimits
 ) -> dict[bytes, set[str]]:
-    """:func:`kept` of each tablet. What one gives away is off the loads by which the next one chooses: else many
-    tablets that lose a replica at once all take it from one host.
+    """:func:`kept` of each tablet. The replicas that a tablet gives away no longer count when the next tablet chooses:
+    else many tablets that lose a replica at once all take it from one host.
     """
     keeps: dict[bytes, set[str]] = {}
     for tablet in sorted(tablets, key=lambda one: one.row):
