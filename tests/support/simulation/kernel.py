@@ -186,16 +186,12 @@ class Kernel:
 
     def next_in_turn(self) -> Task | None:
         """The next task, in the order in which they began, that can go on."""
-        count, now_ns = len(self.tasks), self.now_ns
+        count = len(self.tasks)
         for ahead in range(count):
             at = (self._turn + ahead) % count
-            task = self.tasks[at]
-            ready, wake_ns = task.ready, task.wake_ns
-            if ready is not None and not ready() and (wake_ns is None or wake_ns > now_ns):
-                continue  # what most tasks do: as in can_run, without a call
-            if self.can_run(task):
+            if self.can_run(self.tasks[at]):
                 self._turn = at + 1
-                return task
+                return self.tasks[at]
         return None
 
     def any_runnable(self, rng: Random) -> Task | None:
