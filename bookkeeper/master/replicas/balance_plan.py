@@ -40,8 +40,9 @@ def plan_balance(tablets: Sequence[TabletState], hosts: Mapping[str, HostState],
         score[source] -= weight
         score[target] += weight
         reason = f"{source} has more than its share of the replicas"
-        placement = placement_on(tablet, source)
-        moves[tablet.row] = Join(tablet.row, target, able[target].incarnation or "", reason, placement)
+        leaving = replica_on(tablet.replicas, source)
+        in_place_of = "" if leaving is None else leaving.cell.placement
+        moves[tablet.row] = Join(tablet.row, target, able[target].incarnation or "", reason, in_place_of)
     return list(moves.values())
 
 
@@ -52,11 +53,6 @@ def is_ready(tablet: TabletState, hosts: Mapping[str, HostState], limits: Repair
         and is_healthy(tablet, hosts, limits)
         and all(is_in_sync(one, tablet, hosts) for one in tablet.replicas)
     )
-
-
-def placement_on(tablet: TabletState, host: str) -> str:
-    """The placement of a tablet on a host that has one."""
-    return next(one.cell.placement for one in tablet.replicas if one.host == host)
 
 
 def keeps_zones(tablet: TabletState, source: str, target: str, hosts: Mapping[str, HostState]) -> bool:

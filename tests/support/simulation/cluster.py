@@ -6,7 +6,7 @@ Arrives: what a schedule wants to happen to it. Leaves: processes of the product
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -323,17 +323,19 @@ class Cluster:
 
     def is_busy(self) -> bool:
         """Something is left to serve, to replicate, to recover from or to delete."""
-        looks = (self.books, self.old_logs, self.high_waters, self.replicas.unrest)
-        return not self.is_served() or any(look() for look in looks)
+        return not self.is_served() or next(self.work_left(), None) is not None
 
     def unrest(self) -> list[str]:
         """Outstanding things that must go before the cluster is at rest, as text."""
         later = [*map(str, self.marks()), *(f"the Volume has {name}" for name in self.replicas.unnamed_files())]
         return [*self.work_left(), *later, *(f"{e} is not served" for e in self.unserved())]
 
-    def work_left(self) -> list[str]:
-        """The same without marks of files, unnamed files and tablets that are not served."""
-        return [*self.books(), *self.old_logs(), *self.high_waters(), *self.replicas.unrest()]
+    def work_left(self) -> Iterator[str]:
+        """The same without marks of files, unnamed files and tablets that are not served. The dearest look is last."""
+        yield from self.books()
+        yield from self.old_logs()
+        yield from self.high_waters()
+        yield from self.replicas.unrest()
 
     def marks(self) -> list[bytes]:
         """Rows of files that are gone, or go. A file that one tablet has let go of may be part of another one, which it
