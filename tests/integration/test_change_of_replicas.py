@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.client import Client, Mutation
-from bookkeeper.errors import TransientError
 from tests.support.cluster import Cluster
+from tests.support.replica_looks import tablets, voters
 
 pytestmark = pytest.mark.integration
 
@@ -62,17 +62,7 @@ class Writer:
 
 def replicas(cluster: Cluster) -> list[int]:
     """The complete voters of each tablet; empty while the master changes."""
-    try:
-        found = cluster.client.hosts.replicas(cluster.client.tables.get("t").table_id)
-    except TransientError:
-        return []
-    return [
-        sum(
-            one.role == "voter" and one.held is not None and tablet.named in one.held.complete
-            for one in tablet.replicas
-        )
-        for tablet in found
-    ]
+    return [len(voters(tablet)) for tablet in tablets(cluster)]
 
 
 def values(cluster: Cluster) -> dict[bytes, bytes]:

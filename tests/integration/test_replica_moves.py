@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.client import Client, Mutation
-from bookkeeper.errors import BookkeeperError, InvalidInputError, RefusedError, TransientError
-from bookkeeper.rpc.contract.host_messages import TabletReplicas
+from bookkeeper.errors import BookkeeperError, InvalidInputError, RefusedError
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import process_credentials
 from bookkeeper.standalone.joining import local_directory
 from tests.support.cluster import Cluster
+from tests.support.replica_looks import tablets, voters, wait_for_copies
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -40,23 +40,6 @@ def fill(client: Client) -> None:
         for row in ROWS:
             writer.add(Mutation(row).put(b"f", b"q", row * 20))
     client.tables.flush("t")
-
-
-def tablets(cluster: Cluster) -> list[TabletReplicas]:
-    """The replicas of each tablet; none while the master changes."""
-    try:
-        return [*cluster.client.hosts.replicas(cluster.client.tables.get("t").table_id)]
-    except TransientError:
-        return []
-
-
-def voters(tablet: TabletReplicas) -> set[str]:
-    """The hosts of a tablet that vote and hold the named state."""
-    return {
-        one.host
-        for one in tablet.replicas
-        if one.role == "voter" and one.held is not None and tablet.named in one.held.complete
-    }
 
 
 def wait_moved(cluster: Cluster, onto: set[str]) -> None:
@@ -122,8 +105,7 @@ def load(client: Client) -> Iterator[dict[bytes, bytes]]:
 def test_the_half_of_a_tablet_moves_to_chosen_hosts_which_get_its_rows_only(cluster: Cluster) -> None:
     client = cluster.client
     fill(client)
-    cluster.wait_until(lambda: len(tablets(cluster)) == 1 and len(voters(tablets(cluster)[0])) == 2, "two copies")
-    first = voters(tablets(cluster)[0])
+    first = voters(wait_for_copies(cluster, 2))
     onto = set(HOSTS) - first
     whole = size_on(cluster, min(first))
     client.tables.add_splits("t", [SPLIT], sorted(onto))
@@ -136,8 +118,7 @@ def test_the_half_of_a_tablet_moves_to_chosen_hosts_which_get_its_rows_only(clus
 def test_leader_and_hosts_die_at_each_step_of_a_move(cluster: Cluster) -> None:
     client = cluster.client
     fill(client)
-    cluster.wait_until(lambda: len(tablets(cluster)) == 1 and len(voters(tablets(cluster)[0])) == 2, "two copies")
-    onto = set(HOSTS) - voters(tablets(cluster)[0])
+    onto = set(HOSTS) - voters(wait_for_copies(cluster, 2))
     with load(client) as acked:
         client.tables.add_splits("t", [SPLIT], sorted(onto))
         for host in (*HOSTS[1:], "leader", *reversed(HOSTS[1:])):

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.client import Client, Mutation
-from bookkeeper.errors import TransientError
-from bookkeeper.rpc.contract.host_messages import TabletReplicas
 from bookkeeper.standalone.joining import local_directory
 from tests.support.cluster import Cluster
+from tests.support.replica_looks import voters, wait_for_copies, wait_for_voters
 
 pytestmark = pytest.mark.integration
 
@@ -39,33 +38,13 @@ def values(client: Client) -> dict[bytes, bytes]:
     return {cell.row: cell.value for cell in client.scan("t").cells()}
 
 
-def replicas(cluster: Cluster) -> TabletReplicas | None:
-    """The replicas of the only tablet; None while the master changes."""
-    try:
-        return cluster.client.hosts.replicas(cluster.client.tables.get("t").table_id)[0]
-    except TransientError:
-        return None
-
-
-def voters(cluster: Cluster) -> set[str]:
-    """The hosts that vote and hold the named state."""
-    tablet = replicas(cluster)
-    return {
-        one.host
-        for one in (() if tablet is None else tablet.replicas)
-        if one.role == "voter" and one.held is not None and tablet is not None and tablet.named in one.held.complete
-    }
-
-
 def test_the_host_of_a_leader_is_lost_for_good_and_another_host_gets_its_replica(cluster: Cluster) -> None:
     client = cluster.client
     client.tables.create("t", properties={"table.replicas": "3"})
     write(client, b"1")
     client.tables.flush("t")
-    cluster.wait_until(lambda: len(voters(cluster)) == 3, "three copies of what the books name")
-    before = voters(cluster)
-    tablet = replicas(cluster)
-    assert tablet is not None
+    tablet = wait_for_copies(cluster, 3)
+    before = voters(tablet)
     leader = next(one.host for one in tablet.replicas if one.leads)
     lost = leader if leader != "host1" else next(iter(before - {"host1"}))  # host1 is the cluster's own directory
     spare = ({"host1", "host2", "host3", "host4"} - before).pop()
@@ -75,7 +54,7 @@ def test_the_host_of_a_leader_is_lost_for_good_and_another_host_gets_its_replica
     write(client, b"2")
     assert values(client) == dict.fromkeys(ROWS, b"2")
     client.tables.flush("t")
-    cluster.wait_until(lambda: voters(cluster) == (before - {lost}) | {spare}, f"{spare} votes instead of {lost}")
+    wait_for_voters(cluster, (before - {lost}) | {spare})
     assert values(client) == dict.fromkeys(ROWS, b"2")
     shown = {host.name: (host.replicas, host.incarnation is None) for host in client.hosts.list()}
     assert shown[lost][1], "the lost host does not live"
@@ -87,16 +66,13 @@ def test_a_drained_leader_gives_its_tablet_and_its_vote_away_while_rows_are_writ
     client.tables.create("t", properties={"table.replicas": "3"})
     write(client, b"1")
     client.tables.flush("t")
-    cluster.wait_until(lambda: len(voters(cluster)) == 3, "three copies of what the books name")
-    before, tablet = voters(cluster), replicas(cluster)
-    assert tablet is not None
+    tablet = wait_for_copies(cluster, 3)
+    before = voters(tablet)
     leader = next(one.host for one in tablet.replicas if one.leads)
     spare = ({"host1", "host2", "host3", "host4"} - before).pop()
 
     client.hosts.drain(leader, True)
-    cluster.wait_until(lambda: voters(cluster) == (before - {leader}) | {spare}, f"{spare} votes instead of {leader}")
+    after = wait_for_voters(cluster, (before - {leader}) | {spare})
     write(client, b"2")
     assert values(client) == dict.fromkeys(ROWS, b"2")
-    after = replicas(cluster)
-    assert after is not None
     assert next(one.host for one in after.replicas if one.leads) != leader
