@@ -49,7 +49,10 @@ docs: venv ## The documentation as a site, under build/site (a warning is an err
 test: system-deps ## Everything: lint and all tests, real HBase and containers included (WORKERS=2 at once)
 	@$(MAKE) --no-print-directory --jobs=2 lint tests
 
-tests: venv hbase-image # lint runs beside it: mypy takes one core for a minute
+# Lint runs beside it: mypy takes one core for a minute. JVMs of tests live for seconds, too short for the second JIT
+# compiler to pay back what it costs (JDK_JAVA_OPTIONS= runs them as operators do).
+tests: export JDK_JAVA_OPTIONS ?= -XX:TieredStopAtLevel=1
+tests: venv hbase-image
 	@$(PY) -m pytest -m "not benchmark" --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 demo: ## Two clusters, outages, proof (METADATA=hbase: the books in a real HBase)
