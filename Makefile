@@ -53,7 +53,7 @@ test: system-deps ## Everything: lint and all tests, real HBase and containers i
 # compiler to pay back what it costs (JDK_JAVA_OPTIONS= runs them as operators do).
 tests: export JDK_JAVA_OPTIONS ?= -XX:TieredStopAtLevel=1
 tests: venv hbase-image
-	@$(PY) -m pytest -m "not benchmark" --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@docker/in-memory.sh $(PY) -m pytest -m "not benchmark" --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 demo: ## Two clusters, outages, proof (METADATA=hbase: the books in a real HBase)
 	@docker/system-deps.sh runtime

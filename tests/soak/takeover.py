@@ -24,6 +24,7 @@ from bookkeeper.errors import TransientError
 from bookkeeper.standalone.parent_death import ended_with_parent
 from bookkeeper.storage.wal import read_seal
 from tests.support.cluster import Cluster
+from tests.support.standstill import stand_still
 from tests.support.volumes import MACHINE, name_at
 
 LIMIT_S = 240.0
@@ -47,7 +48,7 @@ def take_over(cluster: Cluster, role: str) -> str | None:
         session = session_of(coordination, victim.pid)
         if supervisor is None or session is None:
             return None
-        with _stopped(supervisor), _stopped(victim), _replacement(cluster, role):
+        with _still(victim, cluster), _still(supervisor, cluster), _replacement(cluster, role):
             look = _leads_another if role == "master" else _is_recovered
             cluster.wait_until(
                 partial(look, cluster, coordination, session), f"others with the work of {role}", LIMIT_S
@@ -65,8 +66,9 @@ def take_over(cluster: Cluster, role: str) -> str | None:
 
 
 @contextmanager
-def _stopped(process: psutil.Process) -> Iterator[None]:
-    process.send_signal(signal.SIGSTOP)
+def _still(process: psutil.Process, cluster: Cluster) -> Iterator[None]:
+    """The process stands still, without a lock that the others wait for: its supervisor stands still, too."""
+    stand_still(process.pid, cluster.settings)
     try:
         yield
     finally:

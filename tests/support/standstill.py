@@ -19,24 +19,36 @@ LOCKED_S = 2.0
 
 
 def stand_still(pid: int, settings: Settings) -> None:
-    """Stop a process while it has no lock of its cluster's embedded stores. The caller resumes it."""
+    """Stop a process while it has no lock of its cluster's embedded stores. The caller resumes it. Raises
+    psutil.NoSuchProcess for one that has ended.
+    """
     victim = psutil.Process(pid)
-    stores = (settings.directory / "metadata.db", settings.coordination_dir / "coordination.db")
-    _stop(victim)
-    while not all(map(_takes_writes, stores)):
+    paths = (settings.directory / "metadata.db", settings.coordination_dir / "coordination.db")
+    stores = [path for path in paths if path.exists()]  # books in HBase have no file
+
+    def is_without_locks() -> bool:
         victim.resume()
-        _stop(victim)
+        victim.suspend()
+        wait_until(lambda: _stands_still(victim), "a process whose threads have stopped")
+        return all(map(_takes_writes, stores))
+
+    wait_until(is_without_locks, "a process that stands still without a lock")
 
 
-def _stop(victim: psutil.Process) -> None:
-    victim.suspend()
-    wait_until(lambda: _stands_still(victim.pid), "a process whose threads have stopped")
-
-
-def _stands_still(pid: int) -> bool:
+def _stands_still(victim: psutil.Process) -> bool:
     """Whether each thread of a process has stopped: one that is in the kernel yet may take a lock."""
-    states = [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return set(states) == {"T"}
+    if victim.status() == psutil.STATUS_ZOMBIE:
+        raise psutil.NoSuchProcess(victim.pid)
+    return {thread_state(victim.pid, thread.id) for thread in victim.threads()} <= {"T", None}
+
+
+def thread_state(pid: int, thread: int) -> str | None:
+    """The state of a thread as Linux shows it; None when it has ended."""
+    try:
+        stat = Path(f"/proc/{pid}/task/{thread}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return stat.rpartition(")")[2].split()[0]
 
 
 def _takes_writes(store: Path) -> bool:
