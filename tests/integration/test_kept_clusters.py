@@ -100,10 +100,10 @@ def test_clusters_of_an_earlier_version_open_serve_and_replicate(
     assert cells_of(east.client)["refused"] == before["west"]["refused"]
 
     # New writes travel the same path, to a peer that knows the old clusters and to a new one.
-    with Cluster(tmp_path / "fresh", "fresh", tservers=1) as fresh:
+    with Cluster(tmp_path / "fresh", "fresh", tservers=1, overrides={"files.roots": [str(PLACE)]}) as fresh:
         fresh.client.users.set_authorizations(west.client.users.authorizations())
-        west.client.tables.export("plain", tmp_path / "plain")
-        fresh.client.tables.import_exported("plain", tmp_path / "plain")
+        west.client.tables.export("plain", PLACE / "plain")
+        fresh.client.tables.import_exported("plain", PLACE / "plain")
         assert cells_of(fresh.client)["plain"] == before["west"]["plain"]
         west.client.replication.define_cluster("fresh", fresh.quorum)
         west.client.replication.enable("plain", "fresh")

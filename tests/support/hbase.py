@@ -35,11 +35,22 @@ IMAGE_TIMEOUT_S = 600
 START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 60
 THRIFT_PORT_INSIDE = 9090
+HEAP_MB = 1024
+"""One HBase serves all tests of a process, and each family that a test wrote to takes 2 MiB until its table goes."""
+JVM_VARIABLE = "JDK_JAVA_OPTIONS"
+"""Options that each JVM takes from its environment, also the one in a container."""
+LOG_LINES = 30
+ENDED_BY_ITSELF = (1, 3)
+"""Exit codes: a server died; no memory was left (``-XX:+ExitOnOutOfMemoryError``)."""
 OWNER_LABEL = "bookkeeper.test.owner"
 
 
 class HBaseUnavailableError(Exception):
     """No HBase of the wanted kind can run here; the message says why and what to do."""
+
+
+class HBaseEndedError(Exception):
+    """An HBase ended while tests used it; the message has the end of its log."""
 
 
 class HBaseInstance(Protocol):
@@ -91,13 +102,21 @@ class ContainerHBase:
         _ready(self._starts).wait_until_ready(self._container)
 
     def remove(self) -> None:
-        """Remove the container and its data."""
+        """Remove the container and its data. One that has ended by itself is an error with the end of its log."""
+        wrapped = self._container.get_wrapped_container()
+        wrapped.reload()
+        state, log = wrapped.attrs["State"], wrapped.logs(tail=LOG_LINES).decode(errors="replace")
         self._container.stop()
+        if state["ExitCode"] in ENDED_BY_ITSELF:
+            raise HBaseEndedError(
+                f"HBase ended by itself with exit code {state['ExitCode']}; its log ends with:\n{log}"
+            )
 
     def _describe(self, image: str, heap_mb: int) -> DockerContainer:
         from testcontainers.core.container import DockerContainer
 
         container = DockerContainer(image).with_env("HBASE_HEAP", f"{heap_mb}m")
+        container.with_env(JVM_VARIABLE, os.environ.get(JVM_VARIABLE, ""))
         container.with_bind_ports(THRIFT_PORT_INSIDE, self.thrift_port)
         container.with_kwargs(labels={OWNER_LABEL: str(os.getpid())})
         return container.waiting_for(_ready(1))
@@ -158,7 +177,7 @@ def chosen_kind() -> Kind:
 
 
 @contextmanager
-def running_hbase(data_dir: Path, kind: Kind | None = None, heap_mb: int = 512) -> Iterator[HBaseInstance]:
+def running_hbase(data_dir: Path, kind: Kind | None = None, heap_mb: int = HEAP_MB) -> Iterator[HBaseInstance]:
     """An HBase of its own, gone afterwards; ``data_dir`` is used by a local one only."""
     wanted = kind or chosen_kind()
     if (reason := why_no(wanted)) is not None:
