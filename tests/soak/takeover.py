@@ -68,8 +68,8 @@ def take_over(cluster: Cluster, role: str) -> str | None:
 @contextmanager
 def _still(process: psutil.Process, cluster: Cluster) -> Iterator[None]:
     """The process stands still, without a lock that the others wait for: its supervisor stands still, too."""
-    stand_still(process.pid, cluster.settings)
     try:
+        stand_still(process.pid, cluster.settings)
         yield
     finally:
         if process.is_running():
