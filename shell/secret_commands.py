@@ -6,10 +6,10 @@ secret from the next connection on, and changed tables within a second.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from bookkeeper.config import SETTINGS_FILE, Settings, load_settings
 from bookkeeper.security.secret import Secret

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import RowRange, join_ranges

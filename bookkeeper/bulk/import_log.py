@@ -9,9 +9,9 @@ leaves files that the books do not name; the collector finds them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from bookkeeper.bulk.log_segments import Lengths
 from bookkeeper.model import BlockTarget, Extent
@@ -32,8 +32,7 @@ BLOCK_RECORDS = 4096
 BLOCK_BYTES = 1 << 20
 
 
-@dataclass(slots=True)
-class ImportLogs:
+class ImportLogs(Struct):
     """The logs of one import. The names of its files begin with ``name``, as no earlier file's."""
 
     volume: Volume

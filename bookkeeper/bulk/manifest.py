@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import astuple
 
 from bookkeeper.bulk.booked_segment import segment_entry, segment_ref
 from bookkeeper.errors import BookkeeperError, CorruptionError, InvalidInputError, UnavailableError
@@ -39,8 +41,7 @@ def decode_segments(fields: Mapping[str, Any], directory: str) -> list[SegmentRe
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Struct, frozen=True):
     """The segments that an import made, their records, and of a replicated table each tablet's log by its rows."""
 
     segments: tuple[SegmentRef, ...]

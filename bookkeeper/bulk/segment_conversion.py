@@ -12,10 +12,10 @@ a cell with one timestamp, it wins over earlier ones, and later ones win over it
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
@@ -36,8 +36,7 @@ SEGMENTS_MAX = 50_000
 """Most segments of one import: all of them are in one manifest."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentDirectory:
+class SegmentDirectory(Struct, frozen=True):
     """The destination of segments: a directory on the Volume, and the settings to write them."""
 
     volume: Volume

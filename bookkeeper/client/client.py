@@ -9,10 +9,11 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+
+from msgspec.structs import replace
 
 from bookkeeper.client.batch_writer import BatchWriter, DurabilityName, WriterOptions
 from bookkeeper.client.conditional_writer import ConditionalWriter

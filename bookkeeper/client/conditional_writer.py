@@ -7,10 +7,10 @@ hold, and the second answer "not written" would be wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
 
 import tenacity
+from msgspec import Struct
 
 from bookkeeper.client import location_cache
 from bookkeeper.client.location_cache import TableLocations
@@ -45,8 +45,7 @@ def absent(family: bytes, qualifier: bytes, visibility: bytes = b"") -> Conditio
     return Condition(family, qualifier, visibility, None)
 
 
-@dataclass(frozen=True, slots=True)
-class ConditionalWriter:
+class ConditionalWriter(Struct, frozen=True):
     """Conditional writes of one table. ``retry`` bounds the time to find a reachable tserver that serves the tablet."""
 
     tablets: TableLocations

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from bookkeeper.client.tablet_extents import TableMap
 from bookkeeper.model import Extent
@@ -31,8 +31,7 @@ class _Piece(NamedTuple):
     size: int
 
 
-@dataclass(slots=True)
-class _Queue:
+class _Queue(Struct):
     address: str | None
     placed: int | None
     waiting: deque[_Piece] = field(default_factory=deque)

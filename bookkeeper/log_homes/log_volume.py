@@ -11,9 +11,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.errors import UnavailableError
 from bookkeeper.log_homes.home_books import Homes, home_of
@@ -26,8 +26,7 @@ from bookkeeper.storage.volume.volume_protocol import Appender, Scratch
 LOGS_DIRECTORY = LOGS.rstrip("/")
 
 
-@dataclass(frozen=True, slots=True)
-class OwnLogs:
+class OwnLogs(Struct, frozen=True):
     """The disk of this process's host, which this process holds."""
 
     home: LogHome

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.coordination_protocol import Coordination
@@ -39,8 +40,7 @@ def open_logs(
     return LogVolume(shared, homes, Hosts(by_sessions(coordination), tserver, clock), own)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionLogs:
+class SessionLogs(Struct, frozen=True):
     """Where one session makes its logs: on the cluster's Volume, or on the disk of its host (``home``)."""
 
     session: str

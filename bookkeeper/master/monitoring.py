@@ -10,7 +10,8 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
@@ -53,8 +54,7 @@ LEADER_TIMEOUT_MS = 2_000
 """ms that a standby master waits for the leader's monitor address."""
 
 
-@dataclass(slots=True)
-class MasterSource:
+class MasterSource(Struct):
     """The source of one master's monitor."""
 
     process: MasterProcess

@@ -13,8 +13,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import RpcSettings

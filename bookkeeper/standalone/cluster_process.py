@@ -12,8 +12,9 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import Settings
@@ -27,8 +28,7 @@ POLL_MS = 50
 LOG_TAIL_BYTES = 4_000
 
 
-@dataclass(frozen=True, slots=True)
-class RoleState:
+class RoleState(Struct, frozen=True):
     """The latest process of a role by the supervisor's file: its pid, and the number of starts of the role."""
 
     pid: int
@@ -49,8 +49,7 @@ def read_role(directory: Path, role: str) -> RoleState:
     return RoleState(state["pid"], state["starts"])
 
 
-@dataclass(slots=True)
-class ClusterProcess:
+class ClusterProcess(Struct):
     """A supervisor and its processes, for one thread. The cluster stops when that thread ends."""
 
     settings: Settings

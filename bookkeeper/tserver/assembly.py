@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import random
 import threading
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from bookkeeper.bulk import INCOMING
 from bookkeeper.clock import Clock
@@ -100,8 +101,7 @@ MEMORY_MEMTABLES = 8
 """Memtables of all tablets together hold at most about this many full ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharedStores:
+class SharedStores(Struct, frozen=True):
     """The stores that all processes of a cluster share: files, configuration with sessions, books. ``logs`` has those
     of all hosts, ``own_logs`` is where this session makes its own: the cluster's Volume, or the disk of its host.
     """
@@ -118,8 +118,7 @@ class SharedStores:
         return self.own_logs is not self.volume
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(Struct, frozen=True):
     """The settings and connections of the process, which its parts share. ``address``: where it answers; ``retries``:
     of writes to the metadata table, for as long as the session is valid; ``die`` ends the process; ``host``: the disk
     of replicas, None where another process of the directory has it.

@@ -6,8 +6,9 @@ Records are decoded, checked and routed here; then the commit threads take over 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotServingError, UnavailableError
@@ -40,8 +41,7 @@ REPAIR_WAIT_MS = 3_000
 """ms that a read waits for a sound copy of a damaged file; then its client tries again."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
+class RequestLimits(Struct, frozen=True):
     """Bounds of requests: ``page_bytes_max`` in bytes; ``batch``: see there."""
 
     batch: BatchLimits

@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings

@@ -146,8 +146,7 @@ class MadeBooks:
             yield Row(key, cells)
 
 
-@dataclass(frozen=True, slots=True)
-class MadeLogs(TServers):
+class MadeLogs(TServers, frozen=True):
     """Sealed logs that are on no disk; ``case`` says how many."""
 
     case: Case | None = None

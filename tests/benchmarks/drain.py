@@ -11,12 +11,13 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from bookkeeper.config import Settings, new_settings, write_settings
 from bookkeeper.model import MUTATION_SCHEMA, BlockTarget

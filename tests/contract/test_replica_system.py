@@ -5,10 +5,11 @@ from __future__ import annotations
 import sqlite3
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.config import new_settings
 from bookkeeper.errors import GapError, RefusedError, UnavailableError

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.bulk import segment_entry
 from bookkeeper.clock import SystemClock

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.bulk.import_log import is_relay_log
 from bookkeeper.bulk.log_segments import read_segmented_log

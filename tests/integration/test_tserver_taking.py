@@ -5,11 +5,11 @@ R20).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.bulk import INCOMING
 from bookkeeper.errors import (
@@ -247,7 +247,7 @@ def test_a_file_that_was_damaged_on_its_way_changes_nothing(west: Ground, given:
 def _saying(given: Given, **said: object) -> Given:
     """The same files, of which the first one says something else."""
     first, *rest = given.whole.segments
-    lying = replace(first, entry=replace(first.entry, **said))  # type: ignore[arg-type]
+    lying = replace(first, entry=replace(first.entry, **said))
     return replace(given, whole=replace(given.whole, segments=(lying, *rest)))
 
 

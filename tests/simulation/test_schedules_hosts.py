@@ -5,8 +5,9 @@ The real tserver process over simulated disks (``tests.support.simulation.hosts`
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from bookkeeper.model import Extent
 from bookkeeper.replicas.values import Placement, Replica

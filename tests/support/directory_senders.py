@@ -197,8 +197,7 @@ class HookedOps(FileOps):
         super().fsync(fd)
 
 
-@dataclass(frozen=True, slots=True)
-class HookedRemote(RemoteStore):
+class HookedRemote(RemoteStore, frozen=True):
     """The real store, with the schedule around what others can notice."""
 
     hook: Callable[[], None] = lambda: None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from bookkeeper.errors import NotFoundError, NotLeaderError, NotServingError
 from bookkeeper.model import MUTATION_SCHEMA, Extent

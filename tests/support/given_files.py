@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.bulk.file_holds import put_holds
 from bookkeeper.bulk.import_log import ImportLogs
@@ -33,8 +33,7 @@ RECEIVER = "receiver"
 TARGET = TargetKey("west", "1", "7", 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """An import of a cluster elsewhere, to be sent to table 1 of a ground."""
 
     log: str

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.coordination.config_changes import set_table_properties
 from bookkeeper.master.fate.engine import Args

@@ -10,9 +10,10 @@ import itertools
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from bookkeeper.config import HostSettings, ReplicasSettings, Settings
 from bookkeeper.master.splits import split_rules

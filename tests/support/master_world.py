@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 import combiners
 from bookkeeper.clock import SteadyWall

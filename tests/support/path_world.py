@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.master.splits.split_rules import TabletFacts, joined_state, part_state

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.replicas import collecting, damage, machine, receiving
 from bookkeeper.replicas.chain import files_of

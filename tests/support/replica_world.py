@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut

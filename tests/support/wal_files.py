@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.model import MUTATION_SCHEMA, BlockTarget, TargetKey
 from bookkeeper.storage.volume import LocalVolume
@@ -22,8 +22,7 @@ TO_EAST = TargetKey("east", "r1", "t1", 1)
 """The usual target."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(Struct, frozen=True):
     """One block: its rows (each record's value is its row), families by record, stamps, provenance."""
 
     rows: Sequence[bytes]

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
+
+from msgspec import Struct, field
 
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.coordination.config_tree import ClusterConfig
@@ -45,8 +46,7 @@ BATCH_ROWS, BATCH_CELLS = 2_000, 4_000
 """Rows in one put while the join goes on; cells in one purge or delete."""
 
 
-@dataclass(frozen=True, slots=True)
-class Owners:
+class Owners(Struct, frozen=True):
     """Owners of files: the session of each file, and the live sessions."""
 
     session_of: Callable[[str], str | None]
@@ -58,8 +58,7 @@ class Owners:
         return session is not None and session not in self.live
 
 
-@dataclass(slots=True)
-class View:
+class View(Struct):
     """The input of one full cycle, in the order in which it was read. ``removable`` are complete files, ``leftovers``
     the cells in their rows for targets that are no longer configured.
     """

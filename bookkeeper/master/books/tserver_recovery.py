@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.config_tree import ClusterConfig
@@ -40,8 +41,7 @@ ROUNDS_TO_CHECK_AGAIN = 50
 """Rounds between two checks of all logs of sessions that were found sealed."""
 
 
-@dataclass(slots=True)
-class TServerRecovery:
+class TServerRecovery(Struct):
     """Seals the logs of dead sessions. Used by one thread; any thread may read ``problems``."""
 
     tservers: TServers

@@ -8,7 +8,8 @@ A crash does no harm: one CLOSED cell, of any tablet, closes the file. Rules: R1
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 import combiners
 from bookkeeper.metadata import keys, values
@@ -18,8 +19,7 @@ from bookkeeper.storage.wal import FileSummary, Seal
 from combiners import ReplicationStatus
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedCells:
+class ClosedCells(Struct, frozen=True):
     """Rows to put in one call at ``rank``."""
 
     rows: tuple[RowPut, ...]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
 from bookkeeper.errors import TransientError, UnavailableError, is_away, unavailable
@@ -35,8 +36,7 @@ LOG_TIMEOUT_MS = 5_000
 """ms to wait for a host that has a log; the longest of these calls seals a log, which reads all of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TServers:
+class TServers(Struct, frozen=True):
     """Calls to tservers of this cluster. Thread-safe. ``volume``: with the logs of all hosts; ``homes``: of sessions
     whose logs lie on hosts' disks, None = no session has one.
     """

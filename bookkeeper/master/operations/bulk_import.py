@@ -23,10 +23,11 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Semaphore
+
+from msgspec import Struct, field
 
 from bookkeeper.bulk import part_of_segment, read_inputs, segment_entry
 from bookkeeper.bulk.adoption import import_directory
@@ -77,8 +78,7 @@ def import_args(request: ImportRequest) -> Args:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class ImportDirectory:
+class ImportDirectory(Struct, frozen=True):
     """See :class:`bookkeeper.master.fate.engine.Operation`. The result is the number of records."""
 
     context: Context

@@ -17,8 +17,9 @@ import re
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from bookkeeper.bulk import segment_ref
 from bookkeeper.bulk.exported_table import (
@@ -109,8 +110,7 @@ def refuse_unwritable(directory: Path) -> Iterator[None]:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class ExportTable:
+class ExportTable(Struct, frozen=True):
     """Exports a table (:class:`bookkeeper.master.fate.engine.Operation`). The result is the number of records."""
 
     context: Context
@@ -307,8 +307,7 @@ def exported_tablet(facts: TabletFacts, names: Mapping[str, str]) -> ExportedTab
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ImportTable:
+class ImportTable(Struct, frozen=True):
     """Creates a table from an export (:class:`bookkeeper.master.fate.engine.Operation`). The result is the number of
     records.
     """

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Container, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.errors import CorruptionError, IncompatibleError, NotFoundError
 from bookkeeper.origins import RootLog, root_of
@@ -20,8 +21,7 @@ from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _LogRoots:
+class _LogRoots(Struct, frozen=True):
     """The root logs of the blocks before ``position``, where the block of ``next_offset`` begins. ``whole``: of all."""
 
     roots: frozenset[RootLog] = frozenset()
@@ -42,8 +42,7 @@ def handed_on(header: BlockHeader) -> frozenset[RootLog]:
     return claimed | (frozenset(root.log for root, _ in block_origins.records) or frozenset((own.log,)))
 
 
-@dataclass(frozen=True, slots=True)
-class OriginMemory:
+class OriginMemory(Struct, frozen=True):
     """Shared values of this package: the index, this cluster's instance, and ``tserver.paths_apart_ms``."""
 
     index: OriginIndex

@@ -21,11 +21,11 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import (
@@ -69,8 +69,7 @@ class OpenSessions(Protocol):
         """Close the session: it failed."""
 
 
-@dataclass(slots=True)
-class _Counts:
+class _Counts(Struct):
     records: int = 0
     bytes: int = 0
     filtered: int = 0

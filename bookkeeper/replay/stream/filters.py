@@ -8,12 +8,12 @@ families to ship. The present configuration does not matter: a block carries the
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.model import BlockTarget, TargetKey
 from bookkeeper.storage.columns import indices_of
@@ -30,8 +30,7 @@ class Selection(Enum):
     FAMILIES = "families"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """``families`` are those to ship when the selection is FAMILIES."""
 
     selection: Selection

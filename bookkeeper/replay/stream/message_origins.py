@@ -8,7 +8,8 @@ which a quarantine raises. Pure.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.origins import Part, Runs, root_of
 from bookkeeper.replay.ranges import Range

@@ -7,7 +7,8 @@ comes in windows, so memory stays flat; its bytes are those of the file, and Arr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import UnavailableError
@@ -20,8 +21,7 @@ from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.names import session_of_numbered
 
 
-@dataclass(frozen=True, slots=True)
-class GivenHomes:
+class GivenHomes(Struct, frozen=True):
     """The homes that some ranges name; see :class:`bookkeeper.log_homes.Homes`."""
 
     homes: Mapping[str, LogHome]

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import groupby
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import Settings
@@ -66,8 +68,7 @@ def _key_of(wanted: Range) -> SessionKey:
     return system, Peer(wanted.target.cluster, quorum, wanted.peer_instance_id), wanted.stream
 
 
-@dataclass(slots=True)
-class Shipper:
+class Shipper(Struct):
     """Ships the ranges of one task, with the sessions of its process."""
 
     sessions: Sessions

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.bulk.log_segments import LogSegment, SegmentedLog, read_segmented_log
 from bookkeeper.clock import Clock
@@ -27,8 +29,7 @@ BY_SEGMENTS = "whole segments"
 BY_RECORDS = "records"
 
 
-@dataclass(frozen=True, slots=True)
-class TransferOutcome:
+class TransferOutcome(Struct, frozen=True):
     """The outcome of a try: the range's result, or the reason why its records are shipped instead; "" when there are no
     segments.
     """

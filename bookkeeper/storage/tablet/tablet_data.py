@@ -11,10 +11,11 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from itertools import count
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties
 from bookkeeper.errors import InvalidInputError
@@ -41,8 +42,7 @@ from bookkeeper.storage.volume import Volume
 EVERY_ROW = RowRange(None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(Struct, frozen=True):
     """The state that readers see. It is replaced and never changed, but for the active memtable, which grows."""
 
     active: Memtable

@@ -14,8 +14,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, LeaseLostError, NoSpaceError, TransientError
@@ -32,8 +33,7 @@ RETRY_WAIT_MS = 200
 TabletKey = tuple[str, bytes | None]
 
 
-@dataclass(slots=True)
-class _Sealed:
+class _Sealed(Struct):
     books: WalBooks
     seal: Seal
 

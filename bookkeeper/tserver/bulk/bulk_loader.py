@@ -23,7 +23,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 import combiners
 from bookkeeper.bulk import segment_ref

@@ -13,7 +13,8 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.errors import InvalidInputError, NotServingError, UnavailableError
 from bookkeeper.metadata.metadata_limits import check_puts

@@ -9,8 +9,10 @@ records takes no segments. Rules: R13 and R18.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.bulk import part_of_segment
 from bookkeeper.bulk.booked_segment import SEQ_MAX
@@ -51,8 +53,7 @@ def standing_of(high_water: int, has_partial: bool, through: int) -> Standing:
     return Standing.SOME if high_water or has_partial else Standing.NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedFile:
+class OfferedFile(Struct, frozen=True):
     """A file of an offer."""
 
     entry: SegmentEntry

@@ -14,7 +14,8 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import (
@@ -84,8 +85,7 @@ class _File:
         self._is_checked = True
 
 
-@dataclass(slots=True)
-class Upload:
+class Upload(Struct):
     """The files of one stream. Used under its lock."""
 
     stream: StreamKey

@@ -23,7 +23,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, LeaseLostError, NoSpaceError, UnavailableError
@@ -44,8 +45,7 @@ def needs_sync(requested: Iterable[Durability]) -> bool:
     return any(durability is Durability.SYNC for durability in requested)
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     """``taken``: from the queue; ``unanswered``: of these, prepared and written, and not answered yet."""
 
     taken: list[Entry] = field(default_factory=list)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.bulk import segment_entry
 from bookkeeper.config.table_properties import TableProperties, copies_needed

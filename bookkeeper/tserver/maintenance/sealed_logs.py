@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.model import Extent
 from bookkeeper.storage.volume import Volume
@@ -30,8 +31,7 @@ def positions_of(extent: Extent, positions: Positions) -> Iterable[int]:
     return positions.get(tablet_key(extent), ())
 
 
-@dataclass(slots=True)
-class SealedLogs:
+class SealedLogs(Struct):
     """The indexes of sealed logs. Thread-safe; one log is read at a time. ``read`` returns all headers of a log."""
 
     volume: Volume

@@ -11,7 +11,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.bulk import segment_ref
 from bookkeeper.clock import Clock
@@ -36,8 +37,7 @@ def reason_against(state_id: int, as_of_ms: int, now_ms: int, stale_ms: int, lea
     return ""
 
 
-@dataclass(slots=True)
-class _Opened:
+class _Opened(Struct):
     """One state of a replica, opened for pages."""
 
     held: HeldReplica
@@ -58,8 +58,7 @@ class _Opened:
             self.held.remove_reader(self.data.names_in_use)
 
 
-@dataclass(frozen=True, slots=True)
-class StaleData:
+class StaleData(Struct, frozen=True):
     """A state to read: its id, its age, its data."""
 
     state_id: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from bookkeeper.bulk import segment_ref
 from bookkeeper.coordination.coordination_protocol import Session

@@ -8,8 +8,9 @@ state is named later. :class:`StatesByTablet` takes the one that a tablet needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.metadata import keys

@@ -9,7 +9,8 @@ that they bring. Pure; the commit thread applies the result at once, so nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.errors import UnavailableError
 from bookkeeper.model import StreamKey
@@ -20,8 +21,7 @@ from bookkeeper.tserver.origins.origin_dedup import IntervalsOf, unknown_records
 from bookkeeper.tserver.tablets.tablet import MergedBlock, ReceivedBlock, tablet_records
 
 
-@dataclass(slots=True)
-class _Progress:
+class _Progress(Struct):
     """The tablet's progress, with the blocks that were planned before."""
 
     high_water_of: Callable[[StreamKey], int]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import CorruptionError, InvalidInputError
@@ -18,8 +20,7 @@ from bookkeeper.tserver.write.request_decoder import decode_records
 NO_LIMIT = sys.maxsize
 
 
-@dataclass(frozen=True, slots=True)
-class PeerLimits:
+class PeerLimits(Struct, frozen=True):
     """The limits of records from other clusters."""
 
     batch: BatchLimits

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError
@@ -21,8 +22,7 @@ TICK_MS = 1_000
 WINDOW_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class CheckLimits:
+class CheckLimits(Struct, frozen=True):
     """``interval_ms``: between the beginnings of two rounds over all files; ``bytes_s``: bytes read in a second."""
 
     interval_ms: int

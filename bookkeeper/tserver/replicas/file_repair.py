@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, CorruptionError, UnavailableError, unavailable
@@ -60,8 +61,7 @@ def file_of(error: CorruptionError) -> str | None:
     return found if isinstance(found, str) else None
 
 
-@dataclass(frozen=True, slots=True)
-class RepairCounts:
+class RepairCounts(Struct, frozen=True):
     """Files since the start of the process."""
 
     damaged: int = 0

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.errors import NotServingError
 from bookkeeper.model import Extent

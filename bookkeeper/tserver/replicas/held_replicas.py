@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.errors import CorruptionError, unavailable
 from bookkeeper.model import Extent, HostIdentity

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from enum import Enum
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError

@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.config import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
@@ -56,8 +58,7 @@ REPLAY_KIND = "replay"
 Report = Callable[[Sequence[WorkReport]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class LaneTools:
+class LaneTools(Struct, frozen=True):
     """Collaborators that all lanes of a worker share. ``own_address``: where this tserver answers."""
 
     settings: Settings

@@ -11,7 +11,9 @@ R16 and R17.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.bulk import segment_entry
 from bookkeeper.metadata import keys, values
@@ -47,8 +49,7 @@ def merged_state(
     return named_state(before or NEVER_FLUSHED, flush_id, segments, compacted)
 
 
-@dataclass(frozen=True, slots=True)
-class DeadSegments:
+class DeadSegments(Struct, frozen=True):
     """Files that a tablet's row names and that do not count, their cells, and a rank that hides all of these."""
 
     names: tuple[str, ...]

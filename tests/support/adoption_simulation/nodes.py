@@ -6,9 +6,11 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from bookkeeper.bulk import segment_ref
 from bookkeeper.bulk.adoption import INCOMING

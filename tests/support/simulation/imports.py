@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import field
+from msgspec.structs import replace
 
 from bookkeeper.bulk import segment_ref
 from bookkeeper.master.index.log_files import IMPORT_SESSION
@@ -120,7 +121,6 @@ def block_of(volume: Volume, tablet: ServedTablet, request: AdoptRequest) -> Log
     )  # fmt: skip
 
 
-@dataclass(slots=True)
 class SimUpload(Upload):
     """Its lock is one of tasks: it is held while tablets take the files."""
 

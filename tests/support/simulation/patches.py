@@ -14,9 +14,10 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from types import ModuleType
 from typing import Any
+
+from msgspec.structs import replace
 
 from bookkeeper.bulk import import_log
 from bookkeeper.clock import thread_cpu_ns
@@ -108,10 +109,9 @@ def threaded() -> list[ModuleType]:
 
 
 class SimFateEngine(FateEngine):
-    """Its two locks are those of tasks: a dataclass keeps the factories that it was defined with."""
+    """Its two locks are those of tasks: a class keeps the factories that it was defined with."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __post_init__(self) -> None:
         self._changed = primitives.SimCondition()  # type: ignore[assignment]
         self._submitting = primitives.SimLock()  # type: ignore[assignment]
 

@@ -9,9 +9,11 @@ a tablet with replicas.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from bookkeeper.bulk import segment_ref
 from bookkeeper.bulk.adoption import IMPORT_PREFIX

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.bulk import segment_ref
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties
@@ -26,8 +28,7 @@ MAGIC = b"PAR1"
 """The beginning of a Parquet file."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One record as a tablet holds it. ``value`` is unique in a world, that of a delete too."""
 
     row: bytes

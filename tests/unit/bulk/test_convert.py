@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.bulk import segment_entry, segment_ref
 from bookkeeper.bulk.adoption import check_files

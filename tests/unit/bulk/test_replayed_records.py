@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.bulk import segment_ref
 from bookkeeper.bulk.replayed_records import chunks_of, in_written_order

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.coordination.config_changes import change_table, set_read_only
 from bookkeeper.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnavailableError

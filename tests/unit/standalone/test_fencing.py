@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.config import CoordinationSettings
 from bookkeeper.coordination.embedded import EmbeddedCoordination, SessionProcess

@@ -69,7 +69,7 @@ def test_a_method_is_replaced_in_its_class() -> None:
 
 
 def test_a_property_stays_a_property() -> None:
-    position = object.__new__(Resume)
+    position = Resume(*[None] * len(Resume.__struct_fields__))  # type: ignore[arg-type]
     with replaced(Resume.partial_cell, lambda self: 7):  # noqa: ARG005
         assert vars(Resume)["partial_cell"].__get__(position) == 7
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent, StreamKey, TargetKey

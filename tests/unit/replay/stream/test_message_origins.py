@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.model import BlockTarget, Origin, RowRange, StreamKey
 from bookkeeper.origins import Part, Root, Runs, root_of

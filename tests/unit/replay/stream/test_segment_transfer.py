@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.bulk.log_segments import MANIFEST_SUFFIX, read_segmented_log
 from bookkeeper.errors import NotFoundError, UnavailableError
@@ -39,7 +40,7 @@ def given(tmp_path: Path) -> Given:
 
 
 def _range(given: Given, last: int = 3, **changes: object) -> Range:
-    return replace(a_range(given.log, 1, last, target=TARGET), **changes)  # type: ignore[arg-type]
+    return replace(a_range(given.log, 1, last, target=TARGET), **changes)
 
 
 @dataclass(slots=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import GapError, RefusedError, UnavailableError

@@ -6,12 +6,12 @@ import itertools
 import tempfile
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, parse_properties
 from bookkeeper.errors import InvalidInputError, NotServingError

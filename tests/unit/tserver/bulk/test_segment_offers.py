@@ -7,12 +7,12 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.bulk.log_segments import sha256_of
 from bookkeeper.errors import (

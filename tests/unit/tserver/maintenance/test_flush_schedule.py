@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from bookkeeper.bulk import segment_entry, segment_ref
 from bookkeeper.model import RowRange

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.errors import InvalidInputError, UnavailableError
 from bookkeeper.master.operations.table_lifecycle import SPLITS_MAX

@@ -5,11 +5,11 @@ that it takes back; the records that become one block.
 from __future__ import annotations
 
 import mmap
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import InvalidInputError, UnavailableError

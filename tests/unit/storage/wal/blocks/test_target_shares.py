@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from bookkeeper.model import BlockTarget, TargetKey, TargetShare
 from bookkeeper.storage.wal import Block, BlockHeader, Group, block_target_to_pb, shares_from_pb
