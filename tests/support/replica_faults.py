@@ -13,7 +13,7 @@ from bookkeeper.replicas.instructions import Decision, Delete
 from bookkeeper.replicas.messages import Reason
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.values import Replica
-from bookkeeper.rpc.contract.replica_messages import SegmentOffer
+from bookkeeper.rpc.contract.messages import SegmentOffer
 from bookkeeper.storage.replicas import HostStore, Manifest, file_checks, incoming_files
 from bookkeeper.tserver.replicas import held_replica, replica_collector, replica_receiver, replica_stores
 from bookkeeper.tserver.replicas.held_replica import HeldReplica

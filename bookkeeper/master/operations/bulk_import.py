@@ -53,8 +53,7 @@ from bookkeeper.master.operations.requests import (
 from bookkeeper.master.operations.table_lifecycle import chained_tablets
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.contract.messages import ImportRequest
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
+from bookkeeper.rpc.contract.messages import AdoptRequest, ImportedSegment, ImportRequest
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
 from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.wal import FileHeader

@@ -21,7 +21,7 @@ from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import Root, root_of
-from bookkeeper.rpc.contract.offer_messages import RelayFacts, SegmentsOffer
+from bookkeeper.rpc.contract.messages import RelayFacts, SegmentsOffer
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
 from bookkeeper.tserver.receive.slice_decision import check_offset
 from bookkeeper.tserver.tablets.block_targets import TableView

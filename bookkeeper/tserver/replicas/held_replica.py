@@ -21,7 +21,7 @@ from bookkeeper.replicas.messages import Ack
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.splitting import divided
 from bookkeeper.replicas.values import Placement, Replica, Segment
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo
+from bookkeeper.rpc.contract.messages import HeldReplicaInfo
 from bookkeeper.storage.replicas import HeldFile, HostStore, Manifest, ReplicaKey, durable_part
 from bookkeeper.tserver.replicas.wire_forms import replica_info
 
