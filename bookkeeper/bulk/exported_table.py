@@ -19,7 +19,7 @@ from bookkeeper.bulk.manifest import NAME, read_json, read_manifest
 from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata.values import SegmentEntry, encode_row
 from bookkeeper.model import LocalityGroup, RowRange, chain_break
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.strict_json import encode_json, mapping, number, raw_bytes, read_fields, read_object, text, typed
 
 KIND = "bookkeeper table export"

@@ -21,9 +21,10 @@ from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import LocalityGroup
 from bookkeeper.storage.columns import binary_offsets
-from bookkeeper.storage.tablet import GroupMap, SegmentRef
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.storage.volume.names import check_name
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, tuples, typed
 
 MANIFEST_SUFFIX = ".segments"

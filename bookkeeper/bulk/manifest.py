@@ -17,8 +17,8 @@ from bookkeeper.errors import BookkeeperError, CorruptionError, InvalidInputErro
 from bookkeeper.metadata.values import SegmentEntry, encode_row
 from bookkeeper.model import RowRange
 from bookkeeper.rpc.contract.messages import ImportedLog
-from bookkeeper.storage.tablet import SegmentRef
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, tuples
 
 NAME = "manifest.json"

@@ -20,13 +20,14 @@ from msgspec import Struct
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
 from bookkeeper.storage.columns import min_max_row
-from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
 from bookkeeper.storage.tablet.flush import split_by_group
-from bookkeeper.storage.tablet.segments.segment_format import ENDING
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.segments.segment_format import ENDING, SegmentRef
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentWriter
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock, to_entries
 from bookkeeper.storage.tablet.sorting.order import order_entries
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 CHUNK_RECORDS = 1 << 20
 CHUNK_BYTES = 128 << 20

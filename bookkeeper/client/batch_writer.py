@@ -29,8 +29,8 @@ from bookkeeper.errors import BookkeeperError, InvalidInputError, PermanentError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import WriteBatch
 from bookkeeper.rpc.rpc_pool import RpcPool
-from bookkeeper.storage.tablet import check_labels
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.tablet.scans.visibility import check_labels
+from bookkeeper.storage.wal.blocks.block import encode_batch
 
 LOG = logging.getLogger(__name__)
 

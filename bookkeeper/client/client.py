@@ -28,7 +28,8 @@ from bookkeeper.client.table_admin import Tables
 from bookkeeper.client.tablet_extents import TableMap, table_map
 from bookkeeper.client.user_admin import Users
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import RpcSettings, Settings, load_settings
+from bookkeeper.config.file import load_settings
+from bookkeeper.config.sections import RpcSettings, Settings
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.rpc.address import Address, parse_quorum
 from bookkeeper.rpc.contract.messages import Condition, OperationInfo

@@ -27,7 +27,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.rpc.contract.messages import Condition
 from bookkeeper.rpc.rpc_pool import UNREACHED, RpcPool
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal.blocks.block import encode_batch
 
 CALL_TIMEOUT_MS = 35_000
 """A little more than a tserver waits for its disk, so that its answer still arrives."""

@@ -30,7 +30,7 @@ from bookkeeper.errors import BookkeeperError, CorruptionError, NotFoundError, N
 from bookkeeper.model import MUTATION_SCHEMA, Extent
 from bookkeeper.rpc.contract.messages import ScanPage, ScanRequest
 from bookkeeper.rpc.rpc_pool import RpcPool
-from bookkeeper.storage.wal import decode_batch
+from bookkeeper.storage.wal.blocks.block import decode_batch
 
 LOG = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from bookkeeper.client.tablet_extents import TableMap
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import split_by_tablets
+from bookkeeper.storage.tablet.batch_routing import split_by_tablets
 
 JOIN_BELOW_BYTES = 2 * 1024 * 1024
 """Smaller batches of one tablet are joined before they are sent."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import CoordinationSettings
+from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.coordination_protocol import Candidacy, Leader, Session, SessionInfo, Versioned
 from bookkeeper.coordination.embedded_candidacies import (
     end_candidacies,

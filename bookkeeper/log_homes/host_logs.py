@@ -19,7 +19,7 @@ from bookkeeper.errors import AWAY_HOST, HostAwayError, NotFoundError, RefusedEr
 from bookkeeper.metadata.values import LogHome
 from bookkeeper.rpc.contract.messages import LOG_CONTENT_BYTES_MAX, LOG_DROPS_MAX, LogPart
 from bookkeeper.rpc.contract.services import TServer
-from bookkeeper.storage.wal import Seal
+from bookkeeper.storage.wal.writing.seal import Seal
 
 WINDOW_BYTES = 1 << 18
 """Least bytes of one call that reads: holds many headers, and wastes little where a payload is skipped."""

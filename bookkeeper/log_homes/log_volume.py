@@ -19,9 +19,8 @@ from bookkeeper.errors import UnavailableError
 from bookkeeper.log_homes.home_books import Homes, home_of
 from bookkeeper.log_homes.host_logs import HostLogs, Hosts
 from bookkeeper.metadata.values import LogHome
-from bookkeeper.storage.volume import Source, Volume
 from bookkeeper.storage.volume.names import FENCE_SUFFIX, LOGS, session_of_numbered
-from bookkeeper.storage.volume.volume_protocol import Appender, Scratch
+from bookkeeper.storage.volume.volume_protocol import Appender, Scratch, Source, Volume
 
 LOGS_DIRECTORY = LOGS.rstrip("/")
 

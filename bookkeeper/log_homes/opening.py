@@ -14,8 +14,8 @@ from bookkeeper.log_homes.log_volume import LogVolume, OwnLogs
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.metadata.values import LogHome
 from bookkeeper.rpc.contract.services import TServer
-from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.names import LOG_SUFFIX, log_directory
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from msgspec import Struct, field
 
 from bookkeeper.clock import Clock, SteadyWall
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.log_homes.opening import open_homes, open_logs
@@ -64,7 +64,7 @@ from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.threads import start_thread
 from bookkeeper.security.file_roots import FileRoots
-from bookkeeper.storage.volume import open_volume
+from bookkeeper.storage.volume.opening import open_volume
 
 LOG = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from bookkeeper.clock import Clock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
 from bookkeeper.coordination.coordination_protocol import Coordination, Leader
 from bookkeeper.errors import BookkeeperError, TransientError, UnavailableError
@@ -44,7 +44,7 @@ from bookkeeper.monitor.observation import (
     TServerInfo,
 )
 from bookkeeper.rpc.contract.messages import HostInfo, TabletReplicas, TargetStatus
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 STATUSES_MAX = 5_000
 """Most pairs of a file and a target that are shown one by one, by lag; sums count all."""

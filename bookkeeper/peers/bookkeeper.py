@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import (
     BookkeeperError,
     GapError,

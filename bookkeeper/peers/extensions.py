@@ -17,7 +17,7 @@ from bookkeeper.bulk.log_segments import SegmentedLog
 from bookkeeper.origins import Root
 from bookkeeper.peers.protocol import Acked, Message, ReplicaSession
 from bookkeeper.security.file_roots import FileRoots
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 
 class InFlightMessage(Protocol):

@@ -29,7 +29,7 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from bookkeeper.clock import Clock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import UnavailableError
 from bookkeeper.model import TargetKey
 from bookkeeper.replay.ranges import Range, RangeResult

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from bookkeeper.config import RpcSettings
+from bookkeeper.config.sections import RpcSettings
 from bookkeeper.errors import CorruptionError, NotAdmittedError, OverloadedError
 from bookkeeper.rpc.dispatch import CallerState, Dispatcher
 from bookkeeper.rpc.frames.budget import FREE_BYTES, Account, Budget

@@ -18,7 +18,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import RpcSettings
+from bookkeeper.config.sections import RpcSettings
 from bookkeeper.errors import (
     BookkeeperError,
     CorruptionError,

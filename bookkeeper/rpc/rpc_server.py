@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import RpcSettings
+from bookkeeper.config.sections import RpcSettings
 from bookkeeper.errors import CorruptionError, OverloadedError, UnavailableError
 from bookkeeper.rpc.address import Address
 from bookkeeper.rpc.connection import Connection, PeerClosedError, ServerContext

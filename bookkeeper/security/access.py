@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import NotAdmittedError
 from bookkeeper.security.exposure import refuse_plaintext
 from bookkeeper.security.secret import Secret, read_secret

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import InvalidInputError, RefusedError
 
 _OPENED = "/proc/self/fd/{}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import InvalidInputError, NotFoundError
 from bookkeeper.security.secret import refuse_readable_by_others
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.security.secret import Secret
 from bookkeeper.security.secret_store import SecretStore
 

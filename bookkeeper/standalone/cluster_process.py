@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import NotFoundError, RefusedError, UnavailableError
 from bookkeeper.standalone.joining import HOSTS_DIR

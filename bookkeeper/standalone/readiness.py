@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from bookkeeper.client import Client
 from bookkeeper.clock import Clock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import TransientError

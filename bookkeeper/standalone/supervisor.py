@@ -25,7 +25,8 @@ from typing import IO
 from msgspec import Struct, field
 
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import SETTINGS_FILE, StandaloneSettings
+from bookkeeper.config.file import SETTINGS_FILE
+from bookkeeper.config.sections import StandaloneSettings
 from bookkeeper.errors import BookkeeperError, RefusedError, unavailable
 from bookkeeper.standalone.parent_death import ended_with_parent
 

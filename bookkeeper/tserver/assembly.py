@@ -11,9 +11,9 @@ from functools import partial
 
 from msgspec import Struct
 
-from bookkeeper.bulk import INCOMING
+from bookkeeper.bulk.adoption import INCOMING
 from bookkeeper.clock import Clock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.config.table_properties import TableProperties
 from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
@@ -22,9 +22,10 @@ from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import BackgroundThread, Die
-from bookkeeper.storage.replicas import HostStore, IncomingFiles
-from bookkeeper.storage.tablet import BatchLimits
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.replicas.host_store import HostStore
+from bookkeeper.storage.replicas.incoming_files import IncomingFiles
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper

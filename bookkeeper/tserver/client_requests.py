@@ -14,9 +14,11 @@ from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotServingError, UnavailableError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import Condition, ScanPage, ScanRequest, WriteBatch, WriteResult
-from bookkeeper.storage.tablet import BatchLimits, TabletData, VersionFilter
-from bookkeeper.storage.tablet import ScanPage as DataPage
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.tablet.scans.cell_versions import VersionFilter
+from bookkeeper.storage.tablet.scans.scan import ScanPage as DataPage
+from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from bookkeeper.tserver.authorizations import authorizations_for
 from bookkeeper.tserver.commit.submission import Durability
 from bookkeeper.tserver.maintenance.flusher import Flusher

@@ -12,7 +12,7 @@ from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract import messages
 from bookkeeper.rpc.contract.messages import FileMark, ServedTablets, SplitPoint, TabletProblem
-from bookkeeper.storage.replicas import ReplicaKey
+from bookkeeper.storage.replicas.manifest import ReplicaKey
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_parts import BulkParts

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from bookkeeper.config import ReplicasSettings
+from bookkeeper.config.sections import ReplicasSettings
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotServingError, TransientError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import FileRequest, ReplicaPlacement, ScanRequest

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
-from bookkeeper.bulk import INCOMING
+from bookkeeper.bulk.adoption import INCOMING
 from bookkeeper.errors import (
     DeclinedError,
     InvalidInputError,
@@ -25,7 +25,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.model import Extent, LocalityGroup
 from bookkeeper.origins import Runs, root_of
 from bookkeeper.rpc.contract.messages import ReplicateResult, SegmentPart
-from bookkeeper.storage.tablet import GroupMap
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, block_origins_to_pb, exact_claims
 from bookkeeper.tserver.bulk.segment_offers import FILE_SEQ_MAX
 from tests.integration.test_tserver_borders import let_go, merge, split

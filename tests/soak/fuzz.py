@@ -32,7 +32,7 @@ from bookkeeper.rpc.contract.messages import (
 from bookkeeper.rpc.contract.specs import FieldSpec, TypeSpec, WireType
 from bookkeeper.rpc.contract.tables import PEER_METHODS, PROCESS_METHODS, SERVICES, STRUCTS
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec, read_start
-from bookkeeper.storage.wal import decode_batch, encode_batch
+from bookkeeper.storage.wal.blocks.block import decode_batch, encode_batch
 from tests.soak.fuzz_inside import CHECKED, LONG, POSING, Inside, hostile_end, numbers_of, poses, right_call, words_of
 from tests.support.ipc_forms import bomb, old_bomb
 from tests.support.tservers import records, source_block

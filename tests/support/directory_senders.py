@@ -22,7 +22,7 @@ from bookkeeper.peers.parquet.file_store import LocalStore, RemoteStore, Store
 from bookkeeper.peers.protocol import BlockFacts, Message, MessageBlock, Peer, ReplicaSession
 from bookkeeper.security.file_roots import ANYWHERE, FileRoots
 from bookkeeper.storage.volume.file_ops import FileOps
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from tests.support.directory_peer import remote_twin
 from tests.support.wal_files import WEST, records
 

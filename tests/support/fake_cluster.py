@@ -26,8 +26,8 @@ from bookkeeper.rpc.contract.messages import (
     WriteResult,
 )
 from bookkeeper.rpc.rpc_server import RpcServer
-from bookkeeper.storage.tablet import split_by_tablets
-from bookkeeper.storage.wal import decode_batch, encode_batch
+from bookkeeper.storage.tablet.batch_routing import split_by_tablets
+from bookkeeper.storage.wal.blocks.block import decode_batch, encode_batch
 from bookkeeper.tserver.maintenance.stale_reads import reason_against
 from tests.support.rpc_peer import serving
 

@@ -19,9 +19,10 @@ from bookkeeper.origins import Root
 from bookkeeper.peers.extensions import SegmentTransfer
 from bookkeeper.peers.segment_files import missing_parts, offer_of
 from bookkeeper.rpc.contract.messages import AdoptRequest, ImportedSegment, OfferAnswer, ReplicateResult
-from bookkeeper.storage.tablet import GroupMap, TabletSettings
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import FileHeader
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
 from bookkeeper.tserver.bulk.segment_offers import files_of, relay_facts_of, segments_by_tablet
 from tests.support.tservers import Ground, Node, blocks_of, replicate_request, source_block
 from tests.support.volumes import MACHINE, name_at, path_of, root_of

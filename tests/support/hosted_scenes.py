@@ -22,7 +22,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import VOTER, ReplicaCell
 from bookkeeper.rpc.contract.messages import CopyRequest, HeldReplicaInfo, ReplicaPlacement
-from bookkeeper.storage.replicas import extended
+from bookkeeper.storage.replicas.file_checks import extended
 from tests.support import move_scenes
 from tests.support.operation_scenes import (
     NAME,

@@ -33,7 +33,7 @@ from bookkeeper.rpc.contract.messages import (
     SegmentTransit,
 )
 from bookkeeper.runtime.threads import Die
-from bookkeeper.storage.replicas import IncomingFiles
+from bookkeeper.storage.replicas.incoming_files import IncomingFiles
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from bookkeeper.tserver.replicas.replica_receiver import ReceiveLimits, ReplicaReceiver

@@ -9,9 +9,12 @@ import pyarrow as pa
 from msgspec import Struct
 
 from bookkeeper.model import MUTATION_SCHEMA, BlockTarget, TargetKey
-from bookkeeper.storage.volume import LocalVolume
-from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, block_target_to_pb, encode_batch, read_headers
+from bookkeeper.storage.volume.local_volume import LocalVolume
+from bookkeeper.storage.wal.blocks.block import Block, encode_batch
+from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader, Group
 from bookkeeper.storage.wal.blocks.frame import ALIGNMENT, frame_bytes
+from bookkeeper.storage.wal.reading.block_reader import read_headers
 from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.volumes import ROOT, name_at, path_of
 

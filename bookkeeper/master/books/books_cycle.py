@@ -17,7 +17,8 @@ from msgspec import Struct, field
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import CorruptionError, NotFoundError, UnavailableError, is_away
-from bookkeeper.log_homes import Homes, home_of, recover_log
+from bookkeeper.log_homes.home_books import Homes, home_of
+from bookkeeper.log_homes.log_recovery import recover_log
 from bookkeeper.master.books import remover, wal_closer, work_maker
 from bookkeeper.master.books.finished import read_done
 from bookkeeper.master.books.tserver_recovery import claim_of
@@ -31,8 +32,9 @@ from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, Column, MetadataTable, Row, RowPut, get_slice, scan_parts
 from bookkeeper.model import TargetKey
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import file_summary, read_seal
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.reading.wal_recovery import file_summary
+from bookkeeper.storage.wal.writing.seal import read_seal
 
 LOG = logging.getLogger(__name__)
 

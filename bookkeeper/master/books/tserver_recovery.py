@@ -17,14 +17,14 @@ from bookkeeper.clock import Clock
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import CorruptionError, NotFoundError, UnavailableError, is_away
-from bookkeeper.log_homes import recover_log
+from bookkeeper.log_homes.log_recovery import recover_log
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.index.snapshot import chained, online_tables
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, scan_parts
-from bookkeeper.storage.wal import BooksClaim
+from bookkeeper.storage.wal.reading.wal_recovery import BooksClaim
 
 LOG = logging.getLogger(__name__)
 

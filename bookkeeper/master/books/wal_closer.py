@@ -15,7 +15,8 @@ import combiners
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.model import Barrier, TargetShare
-from bookkeeper.storage.wal import FileSummary, Seal
+from bookkeeper.storage.wal.reading.wal_recovery import FileSummary
+from bookkeeper.storage.wal.writing.seal import Seal
 from combiners import ReplicationStatus
 
 

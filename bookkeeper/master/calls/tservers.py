@@ -14,13 +14,13 @@ from msgspec import Struct, field
 
 from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
 from bookkeeper.errors import TransientError, UnavailableError, is_away, unavailable
-from bookkeeper.log_homes import HomeBooks
+from bookkeeper.log_homes.home_books import HomeBooks
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import RpcPool
-from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.names import LOG_SUFFIX, LOGS, log_directory
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 
 LOG = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable
 from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
-from bookkeeper.config import MasterSettings
+from bookkeeper.config.processes import MasterSettings
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import BookkeeperError, LeaseLostError

@@ -14,7 +14,7 @@ from functools import partial
 from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.master.calls.tserver_calls import TServerCalls

@@ -36,7 +36,7 @@ from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, Row, RowPut, scan_parts
 from bookkeeper.model import TargetKey
-from bookkeeper.storage.wal import delete_log
+from bookkeeper.storage.wal.reading.wal_recovery import delete_log
 
 LOG = logging.getLogger(__name__)
 

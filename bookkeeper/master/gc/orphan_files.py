@@ -29,8 +29,8 @@ from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row, RowPut
-from bookkeeper.storage.tablet import leftovers, parse_name
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.tablet.segments.segment_format import parse_name
+from bookkeeper.storage.tablet.segments.segment_writer import leftovers
 from bookkeeper.storage.volume.names import (
     LOG_SUFFIX,
     LOGS,
@@ -39,6 +39,7 @@ from bookkeeper.storage.volume.names import (
     log_directory,
     tablet_directory,
 )
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.reading.wal_recovery import SEGMENT_SUFFIX
 
 SCAN_INTERVAL_MS = 60_000

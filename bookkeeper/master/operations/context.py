@@ -10,7 +10,7 @@ from typing import cast
 from msgspec import Struct
 
 from bookkeeper.clock import Clock, SteadyWall
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.errors import NotFoundError, UnavailableError, unavailable
 from bookkeeper.master.calls.peer_masters import PeerMasters
@@ -20,8 +20,8 @@ from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import LocalityGroup
 from bookkeeper.security.file_roots import FileRoots
-from bookkeeper.storage.tablet import BatchLimits
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 LOG = logging.getLogger(__name__)
 

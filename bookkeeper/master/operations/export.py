@@ -21,7 +21,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bookkeeper.bulk import segment_ref
+from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.bulk.exported_table import (
     Checksum,
     Exported,
@@ -71,13 +71,13 @@ from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import CopyRequest
 from bookkeeper.security.private_files import shared_mode
-from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.tablet.batch_routing import is_too_late
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
 from bookkeeper.storage.tablet.segments.segment_format import ENDING
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 from bookkeeper.storage.volume.given_directory import read_parts, sync_names, write_file, write_once
 from bookkeeper.storage.volume.names import TABLES, tablet_directory
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 LOG = logging.getLogger(__name__)
 

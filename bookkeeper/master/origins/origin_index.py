@@ -14,9 +14,11 @@ from msgspec import Struct
 
 from bookkeeper.errors import CorruptionError, IncompatibleError, NotFoundError
 from bookkeeper.origins import RootLog, root_of
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import BlockHeader, WalView, stream_from_pb
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block_messages import stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
+from bookkeeper.storage.wal.reading.wal_view import WalView
 
 LOG = logging.getLogger(__name__)
 

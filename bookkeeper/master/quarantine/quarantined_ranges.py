@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
-from bookkeeper.config import ReplicationSettings
+from bookkeeper.config.sections import ReplicationSettings
 from bookkeeper.errors import CorruptionError
 from bookkeeper.master.index.shipments import Shipment, Shipments, WorkKey
 from bookkeeper.master.reign.leader import Reign

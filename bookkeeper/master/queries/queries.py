@@ -36,7 +36,7 @@ from bookkeeper.metadata.metadata_table import MetadataTable, Row, scan_parts
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import HostIdentity, Target, TargetKey
 from bookkeeper.rpc.contract.messages import FileMark, TabletLocation, TableUsage, TargetStatus
-from bookkeeper.storage.wal import read_seal
+from bookkeeper.storage.wal.writing.seal import read_seal
 
 SCAN_TRIES_MAX = 5
 MARK_AGAIN_MS = 100

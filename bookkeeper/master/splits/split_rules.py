@@ -47,7 +47,7 @@ from typing import Any, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from bookkeeper.bulk import part_of_segment
+from bookkeeper.bulk.booked_segment import part_of_segment
 from bookkeeper.errors import CorruptionError, RefusedError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.lost_logs import given_up

@@ -14,9 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bookkeeper.model import MUTATION_SCHEMA
-from bookkeeper.storage.volume import GivenFiles
-from bookkeeper.storage.volume.given_files import list_files
-from bookkeeper.storage.wal import BlockAt, BlockHeader, WalView
+from bookkeeper.storage.volume.given_files import GivenFiles, list_files
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
+from bookkeeper.storage.wal.reading.log_formats import BlockAt
+from bookkeeper.storage.wal.reading.wal_view import WalView
 
 LOG_SUFFIX = ".wal"
 """Suffix of the logs of a directory; a log that is named itself may have any name."""

@@ -51,7 +51,8 @@ from bookkeeper.replay.stream.message_span import (
     record_count,
 )
 from bookkeeper.storage.columns import min_max_row
-from bookkeeper.storage.wal import Block, BlockAt, encode_batch
+from bookkeeper.storage.wal.blocks.block import Block, encode_batch
+from bookkeeper.storage.wal.reading.log_formats import BlockAt
 
 MESSAGES_IN_FLIGHT_MAX = 3
 """Messages of a pipelined session without an answer: the peer makes one durable and checks another one, while the

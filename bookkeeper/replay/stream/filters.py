@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from bookkeeper.model import BlockTarget, TargetKey
 from bookkeeper.storage.columns import indices_of
-from bookkeeper.storage.wal import BlockHeader, Group, block_target_from_pb, shares_from_pb, target_from_pb
+from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb, shares_from_pb, target_from_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, Group
 
 RowIndices = npt.NDArray[np.int64]
 

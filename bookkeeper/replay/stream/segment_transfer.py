@@ -21,9 +21,11 @@ from bookkeeper.peers.extensions import SegmentTransfer, SegmentTransferSession,
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult
 from bookkeeper.replay.stream import filters
 from bookkeeper.replay.stream.block_stream import OpenSessions
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import BlockHeader, read_headers, stream_from_pb
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block_messages import stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
+from bookkeeper.storage.wal.reading.block_reader import read_headers
 
 BY_SEGMENTS = "whole segments"
 BY_RECORDS = "records"

@@ -12,7 +12,7 @@ import threading
 
 from msgspec import Struct
 
-from bookkeeper.config import RpcSettings
+from bookkeeper.config.sections import RpcSettings
 from bookkeeper.errors import OverloadedError
 from bookkeeper.rpc.frames.frame_tags import TAG_BYTES
 

@@ -17,7 +17,7 @@ from bookkeeper.storage.tablet.segments.segment_writer import SegmentWriter
 from bookkeeper.storage.tablet.sorting.merge import Cursor, Round, merge_round
 from bookkeeper.storage.tablet.sorting.order import Mask
 from bookkeeper.storage.tablet.tablet_settings import TabletSettings
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 ROUND_RECORDS = 1 << 15
 ROUND_BYTES = 32 << 20

@@ -37,7 +37,7 @@ from bookkeeper.storage.tablet.sorting.entries import Position, to_entries
 from bookkeeper.storage.tablet.sorting.merge import Cursor, Round, RunSource
 from bookkeeper.storage.tablet.sorting.order import Mask
 from bookkeeper.storage.tablet.tablet_resources import TabletResources
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 EVERY_ROW = RowRange(None, None)
 

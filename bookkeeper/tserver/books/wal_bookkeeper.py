@@ -23,8 +23,9 @@ from bookkeeper.errors import BookkeeperError, LeaseLostError, NoSpaceError, Tra
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import SELDOM_MS, BackgroundThread, Die
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import Block, Seal, log_exists
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.writing.seal import Seal, log_exists
 from bookkeeper.tserver.books.wal_cells import BatchPut, Reach, WalBooks
 
 LOG = logging.getLogger(__name__)

@@ -22,7 +22,10 @@ import combiners
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, Column, RowPut
 from bookkeeper.model import Barrier, TargetShare
-from bookkeeper.storage.wal import Block, BlockHeader, Seal, shares_from_pb
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block_messages import shares_from_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
+from bookkeeper.storage.wal.writing.seal import Seal
 from bookkeeper.tserver.tablets.wal_order import WalPosition, barrier_at
 from combiners import ReplicationStatus
 

@@ -14,15 +14,15 @@ from enum import Enum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bookkeeper.bulk import part_of_segment
-from bookkeeper.bulk.booked_segment import SEQ_MAX
+from bookkeeper.bulk.booked_segment import SEQ_MAX, part_of_segment
 from bookkeeper.bulk.segment_conversion import CHUNK_BYTES, CHUNK_RECORDS
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import Root, root_of
 from bookkeeper.rpc.contract.messages import RelayFacts, SegmentsOffer
-from bookkeeper.storage.tablet import BatchLimits, GroupMap
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 from bookkeeper.tserver.receive.slice_decision import check_offset
 from bookkeeper.tserver.tablets.block_targets import TableView
 

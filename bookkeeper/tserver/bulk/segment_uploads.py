@@ -31,7 +31,7 @@ from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import RelayFacts, SegmentPart
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.tablet.segments.segment_format import ENDING
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.tserver.bulk.segment_offers import OfferedFile
 from bookkeeper.tserver.bulk.session_holds import SessionHolds
 

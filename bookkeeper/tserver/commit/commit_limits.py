@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from bookkeeper.storage.wal import MergeLimits
+from bookkeeper.storage.wal.writing.block_merge import MergeLimits
 
 _HEADERS_BYTES = 4_096
 """Headers of one submission, with room to spare."""

@@ -30,7 +30,10 @@ from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, LeaseLostError, NoSpaceError, UnavailableError
 from bookkeeper.runtime.process_exit import end_process
 from bookkeeper.runtime.threads import Die
-from bookkeeper.storage.wal import Block, Seal, WalWriter, form_blocks
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.writing.block_merge import form_blocks
+from bookkeeper.storage.wal.writing.seal import Seal
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from bookkeeper.tserver.commit.active_wal import ActiveWal, EndedError
 from bookkeeper.tserver.commit.commit_limits import CommitLimits, disk_bytes
 from bookkeeper.tserver.commit.submission import Durability, Listener, Submission

@@ -10,7 +10,9 @@ from concurrent.futures import Future
 from msgspec import Struct, field
 
 from bookkeeper.errors import BookkeeperError, InvalidInputError, OverloadedError, UnavailableError
-from bookkeeper.storage.wal import DraftBlock, MergeLimits, PlacedBlock, Seal, check_draft
+from bookkeeper.storage.wal.blocks.block import DraftBlock, PlacedBlock
+from bookkeeper.storage.wal.writing.block_merge import MergeLimits, check_draft
+from bookkeeper.storage.wal.writing.seal import Seal
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability, Submission
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from bookkeeper.clock import Clock
-from bookkeeper.config import RpcSettings
+from bookkeeper.config.sections import RpcSettings
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.model import HostIdentity
 from bookkeeper.replicas.values import Target

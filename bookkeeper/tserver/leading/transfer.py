@@ -29,7 +29,7 @@ from bookkeeper.rpc.contract.messages import (
     SegmentOffer,
     SegmentTransit,
 )
-from bookkeeper.storage.replicas import Manifest
+from bookkeeper.storage.replicas.manifest import Manifest
 from bookkeeper.tserver.leading.confirmation import Confirmation
 from bookkeeper.tserver.leading.copy_pace import CopyPace
 from bookkeeper.tserver.leading.host_calls import HostLink, Transits

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from msgspec import Struct, field
 
 from bookkeeper.model import Extent
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import BlockAt, read_headers_at
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.reading.block_reader import read_headers_at
+from bookkeeper.storage.wal.reading.log_formats import BlockAt
 from bookkeeper.tserver.tablets.load_plan import LogToRead, is_behind, tablet_key, writer_of
 
 BLOCKS_MAX = 500_000

@@ -14,13 +14,14 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
-from bookkeeper.bulk import segment_ref
+from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.clock import Clock
 from bookkeeper.errors import CorruptionError, NotServingError
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent
-from bookkeeper.storage.replicas import Manifest, ReplicaKey
-from bookkeeper.storage.tablet import SegmentRef, TabletData
+from bookkeeper.storage.replicas.manifest import Manifest, ReplicaKey
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
+from bookkeeper.storage.tablet.tablet_data import TabletData
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 

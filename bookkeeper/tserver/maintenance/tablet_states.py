@@ -17,7 +17,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_limits import check_puts
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.runtime.threads import Die
-from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_cells import log_deletes
 from bookkeeper.tserver.tablets import tablet_segments

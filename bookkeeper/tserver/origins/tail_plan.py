@@ -15,7 +15,8 @@ from msgspec import Struct, field
 from bookkeeper.errors import UnavailableError
 from bookkeeper.model import StreamKey
 from bookkeeper.origins import Root, RootIntervals, Runs, root_of
-from bookkeeper.storage.wal import Block, stream_from_pb
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block_messages import stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, block_origins_from_pb
 from bookkeeper.tserver.origins.origin_dedup import IntervalsOf, unknown_records
 from bookkeeper.tserver.tablets.tablet import MergedBlock, ReceivedBlock, tablet_records

@@ -11,7 +11,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.origins import Root, Runs, root_of
 from bookkeeper.rpc.contract.messages import ApplyRequest, ReplicateRequest, SourceBlock
-from bookkeeper.storage.tablet import BatchLimits
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, exact_claims, parse_block_origins, record_count
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock, tablet_records
 from bookkeeper.tserver.write.decompression import DecompressionBudget

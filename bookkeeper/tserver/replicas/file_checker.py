@@ -13,7 +13,8 @@ from msgspec import Struct
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.runtime.threads import BackgroundThread, Die
-from bookkeeper.storage.replicas import HeldFile, extended
+from bookkeeper.storage.replicas.file_checks import extended
+from bookkeeper.storage.replicas.manifest import HeldFile
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 
 LOG = logging.getLogger(__name__)

@@ -21,7 +21,9 @@ from bookkeeper.replicas.values import Replica, Target
 from bookkeeper.rpc.contract.messages import FileRequest
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.runtime.threads import BackgroundThread, Die
-from bookkeeper.storage.replicas import HeldFile, IncomingFiles, is_sound
+from bookkeeper.storage.replicas.file_checks import is_sound
+from bookkeeper.storage.replicas.incoming_files import IncomingFiles
+from bookkeeper.storage.replicas.manifest import HeldFile
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.wire_forms import own_placement

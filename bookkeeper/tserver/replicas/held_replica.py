@@ -22,7 +22,9 @@ from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.splitting import divided
 from bookkeeper.replicas.values import Placement, Replica, Segment
 from bookkeeper.rpc.contract.messages import HeldReplicaInfo
-from bookkeeper.storage.replicas import HeldFile, HostStore, Manifest, ReplicaKey, durable_part
+from bookkeeper.storage.replicas.host_store import HostStore
+from bookkeeper.storage.replicas.manifest import HeldFile, Manifest, ReplicaKey
+from bookkeeper.storage.replicas.manifest_codec import durable_part
 from bookkeeper.tserver.replicas.wire_forms import replica_info
 
 NamesInUse = Callable[[], Collection[str]]

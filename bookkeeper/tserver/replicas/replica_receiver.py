@@ -41,7 +41,8 @@ from bookkeeper.rpc.contract.messages import (
     StateConfirmation,
 )
 from bookkeeper.runtime.threads import BackgroundThread, Die
-from bookkeeper.storage.replicas import HeldFile, IncomingFiles, Part, ReplicaKey
+from bookkeeper.storage.replicas.incoming_files import IncomingFiles, Part
+from bookkeeper.storage.replicas.manifest import HeldFile, ReplicaKey
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.offer_checks import (

@@ -26,7 +26,7 @@ from bookkeeper.rpc.contract.messages import (
     SegmentRecord,
     UnlistedFile,
 )
-from bookkeeper.storage.replicas import HeldFile, Manifest
+from bookkeeper.storage.replicas.manifest import HeldFile, Manifest
 
 
 def placement_message(host: str, placement: Placement) -> ReplicaPlacement:

@@ -15,7 +15,7 @@ from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperti
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.errors import NotFoundError
 from bookkeeper.model import BlockTarget
-from bookkeeper.storage.tablet import GroupMap
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
 from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
 

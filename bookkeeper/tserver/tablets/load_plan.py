@@ -18,8 +18,10 @@ from bookkeeper.model import Extent, PartialHighWater, StreamKey
 from bookkeeper.origins import Root, RootIntervals, root_of
 from bookkeeper.replicas.placements import Role, RowReplica
 from bookkeeper.replicas.values import Placement
-from bookkeeper.storage.wal import Block, BlockHeader, stream_from_pb
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block_messages import stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 from bookkeeper.tserver.tablets.wal_order import WalPosition
 
 TABLET_FAMILIES = ("tablet", "location", "segment", "log", "replica")

@@ -21,10 +21,13 @@ from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Extent, Origin, StreamKey
 from bookkeeper.origins import Root, RootIntervals
 from bookkeeper.storage.columns import distinct, min_max_row
-from bookkeeper.storage.tablet import SegmentRef, TabletData
-from bookkeeper.storage.wal import BlockHeader, DraftBlock, PlacedBlock, origin_to_pb
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
+from bookkeeper.storage.tablet.tablet_data import TabletData
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
+from bookkeeper.storage.wal.blocks.block import DraftBlock, PlacedBlock
+from bookkeeper.storage.wal.blocks.block_messages import origin_to_pb
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 from bookkeeper.storage.wal.blocks.target_shares import note_target_records
 from bookkeeper.tserver.tablets.block_targets import TableView, groups_present
 from bookkeeper.tserver.tablets.flushed_logs import FlushedLogs

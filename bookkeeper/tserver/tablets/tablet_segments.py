@@ -15,11 +15,11 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bookkeeper.bulk import segment_entry
+from bookkeeper.bulk.booked_segment import segment_entry
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, Column, Row, RowPut
 from bookkeeper.metadata.values import FlushState
-from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.tserver.tablets import load_plan
 from bookkeeper.tserver.tablets.load_plan import first_flush_id
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from bookkeeper.metadata.values import FlushState
-from bookkeeper.storage.wal import Predecessor
+from bookkeeper.storage.wal.blocks.block_pb2 import Predecessor
 from bookkeeper.tserver.tablets.load_plan import Recovered
 from bookkeeper.tserver.tablets.wal_order import WalPosition, predecessors
 

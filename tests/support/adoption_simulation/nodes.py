@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bookkeeper.bulk import segment_ref
 from bookkeeper.bulk.adoption import INCOMING
+from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.bulk.import_log import TAKEN_PREFIX
 from bookkeeper.bulk.log_segments import Lengths, name_log_segments
 from bookkeeper.clock import SteadyWall
@@ -42,8 +42,8 @@ from bookkeeper.rpc.contract.messages import (
 )
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.security.file_roots import FileRoots
-from bookkeeper.storage.tablet import GroupMap, SegmentRef
-from bookkeeper.storage.tablet.segments.segment_format import ENDING, merged_prefix
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.segments.segment_format import ENDING, SegmentRef, merged_prefix
 from bookkeeper.storage.volume.names import log_directory, tablet_directory
 from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 from bookkeeper.tserver.bulk.bulk_loader import adopted_state, shifted, with_log

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from msgspec import field
 from msgspec.structs import replace
 
-from bookkeeper.bulk import segment_ref
+from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.master.index.log_files import IMPORT_SESSION
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column
@@ -25,8 +25,9 @@ from bookkeeper.model import StreamKey
 from bookkeeper.peers.extensions import SegmentTransfer
 from bookkeeper.peers.segment_files import missing_parts
 from bookkeeper.rpc.contract.messages import AdoptRequest, SegmentPart
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import Block, WalWriter
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from bookkeeper.tserver.bulk.bulk_loader import Follow
 from bookkeeper.tserver.bulk.segment_uploads import Upload
 from bookkeeper.tserver.tablets.tablet import ServedTablet

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from bookkeeper.model import BlockTarget, TargetKey
-from bookkeeper.storage.wal import Block, block_target_from_pb, origin_from_pb
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb, origin_from_pb
 from bookkeeper.tserver.tablets.given_up import session_directory
 from tests.support.simulation.setting_aside import SettingAside, is_refused
 from tests.support.simulation.tablets import Entry, entries_of

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from bookkeeper.bulk import import_log
 from bookkeeper.clock import thread_cpu_ns
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.log_homes import log_recovery
 from bookkeeper.master import leadership
 from bookkeeper.master import process as master_process
@@ -46,7 +46,8 @@ from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.runtime import session_retries, threads
 from bookkeeper.runtime.process_exit import end_process
 from bookkeeper.security.access import Entrance, entrance_of
-from bookkeeper.storage.replicas import HostStore, host_store, incoming_files
+from bookkeeper.storage.replicas import host_store, incoming_files
+from bookkeeper.storage.replicas.host_store import HostStore
 from bookkeeper.storage.tablet.compaction import due_merges
 from bookkeeper.storage.tablet.tablet_data import TabletData
 from bookkeeper.storage.volume import local_volume

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from bookkeeper.bulk import segment_ref
 from bookkeeper.bulk.adoption import IMPORT_PREFIX
+from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.config.table_properties import TableProperties, parse_properties
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.lost_logs import lost_cells
 from bookkeeper.metadata.metadata_table import Column, Row
 from bookkeeper.metadata.values import VOTER, FlushState, ReplicaCell, SegmentEntry, decode_dir
 from bookkeeper.replicas.values import Placement
-from bookkeeper.storage.replicas import Manifest, ReplicaKey
-from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.storage.replicas.manifest import Manifest, ReplicaKey
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.storage.volume.local_volume import LocalVolume
 from bookkeeper.storage.volume.names import TABLES
 from tests.support.simulation.host_disk import HostDisks

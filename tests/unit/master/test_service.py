@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import (
     ExistsError,
     InvalidInputError,

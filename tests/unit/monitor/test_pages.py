@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import MonitorSettings
+from bookkeeper.config.sections import MonitorSettings
 from bookkeeper.errors import UnavailableError
 from bookkeeper.monitor import pages
 from bookkeeper.monitor.pages import PAGES, TABLE_PAGES, age, size

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import MonitorSettings
+from bookkeeper.config.sections import MonitorSettings
 from bookkeeper.monitor import web_server as module
 from bookkeeper.monitor.metrics import METRICS, PREFIX
 from bookkeeper.monitor.web_server import Monitor

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bookkeeper.config import new_settings
+from bookkeeper.config.file import new_settings
 from bookkeeper.errors import (
     CorruptionError,
     IncompatibleError,

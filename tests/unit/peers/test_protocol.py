@@ -11,12 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bookkeeper.config import new_settings
+from bookkeeper.config.file import new_settings
 from bookkeeper.errors import CorruptionError
 from bookkeeper.peers import protocol
 from bookkeeper.peers.protocol import Acked, BlockFacts, Message, MessageBlock, Peer, StreamKey
 from bookkeeper.peers.registry import Registry, retry_limits
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from tests.support.cluster import THIRD_PARTY
 from tests.support.wal_files import WEST, records
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from bookkeeper.config import new_settings
+from bookkeeper.config.file import new_settings
 from bookkeeper.errors import (
     BookkeeperError,
     IncompatibleError,

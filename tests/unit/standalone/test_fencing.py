@@ -11,7 +11,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from bookkeeper.config import CoordinationSettings
+from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.embedded import EmbeddedCoordination, SessionProcess
 from bookkeeper.errors import TransientError
 from bookkeeper.standalone.fencing import Fence, has_session, kill, overdue

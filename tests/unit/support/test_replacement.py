@@ -15,9 +15,9 @@ from bookkeeper.metadata.sqlite import sqlite_store
 from bookkeeper.storage.tablet.scans.scan_position import Resume
 from bookkeeper.storage.volume import local_volume
 from bookkeeper.storage.volume.file_ops import FileOps
-from bookkeeper.storage.wal import WalWriter
 from bookkeeper.storage.wal.writing import wal_writer
 from bookkeeper.storage.wal.writing.seal import is_fenced
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.faults import fault
 from tests.support.replacement import Binding, Fault, Target, replaced
 from tests.support.simulation.disk import with_pause

@@ -24,7 +24,7 @@ from bookkeeper.rpc.contract.messages import (
 )
 from bookkeeper.rpc.contract.tables import CLIENT_METHODS, PEER_METHODS, PROCESS_METHODS
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from tests.soak.faults import InvariantError
 from tests.soak.fuzz import FRAME_BYTES, FUZZ_INSTANCE, Attack, Attacker, Names, harms
 from tests.soak.fuzz_inside import Inside

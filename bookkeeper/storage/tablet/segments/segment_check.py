@@ -32,7 +32,7 @@ from bookkeeper.storage.tablet.segments.segment_reader import Chunks, Segment, T
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA, FIXED_BYTES, SEQ, TIMESTAMP, SortedBlock, to_records
 from bookkeeper.storage.tablet.sorting.order import order_entries
 from bookkeeper.storage.tablet.tablet_settings import BatchLimits, TabletSettings
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 PAGES_PER_CONTENT = 2
 """Pages hold at most this many times the bytes of their entries: values that did not fit a dictionary come twice."""

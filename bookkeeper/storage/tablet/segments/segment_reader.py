@@ -30,7 +30,7 @@ from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILE
 from bookkeeper.storage.tablet.segments.segment_index import decode_index
 from bookkeeper.storage.tablet.sorting.constant_columns import VALUE_BYTES_MAX as CONSTANT_BYTES_MAX
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA, KEY_COLUMNS, SEQ, Position, SortedBlock
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 
 def matches(content: bytes, check: int) -> bool:

@@ -19,9 +19,9 @@ from bookkeeper.replay.ranges import Range
 from bookkeeper.replay.stream import segment_transfer
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from bookkeeper.replay.stream.segment_transfer import BY_SEGMENTS
-from bookkeeper.storage.tablet import GroupMap
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.volume.file_ops import beside
-from bookkeeper.storage.wal import read_headers
+from bookkeeper.storage.wal.reading.block_reader import read_headers
 from tests.support.faults import fault
 from tests.support.given_files import TARGET, Given, given_files
 from tests.support.jumping_clock import TestClock

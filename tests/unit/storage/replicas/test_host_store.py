@@ -17,14 +17,16 @@ from msgspec.structs import replace
 from bookkeeper.errors import CorruptionError, IncompatibleError, InvalidInputError, RefusedError, UnavailableError
 from bookkeeper.model import Extent
 from bookkeeper.replicas.values import Entry, Incoming, KeyRange, Placement, Replica, Segment, Stage, Step, Target
-from bookkeeper.storage.replicas import HeldFile, HostStore, Manifest, ReplicaKey, checksum_of, held_file
+from bookkeeper.storage.replicas.file_checks import checksum_of, held_file
+from bookkeeper.storage.replicas.host_store import HostStore
+from bookkeeper.storage.replicas.manifest import HeldFile, Manifest, ReplicaKey
 from bookkeeper.storage.replicas.manifest_codec import (
     PASSING_FIELDS,
     decode_manifest,
     durable_part,
     encode_manifest,
 )
-from bookkeeper.storage.volume import LocalVolume
+from bookkeeper.storage.volume.local_volume import LocalVolume
 from tests.support.replica_disks import PowerLostError, WatchedOps
 
 KEY = ReplicaKey("3a", "t-0001")

@@ -15,8 +15,8 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import Root
-from bookkeeper.storage.tablet import BatchLimits
-from bookkeeper.storage.wal import decode_batch, encode_batch
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
+from bookkeeper.storage.wal.blocks.block import decode_batch, encode_batch
 from bookkeeper.tserver.receive import message_admission, message_order
 from bookkeeper.tserver.receive.message_decoding import received_block
 from bookkeeper.tserver.receive.receiving_tablets import Located, check_chain

@@ -17,7 +17,8 @@ from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Extent
 from bookkeeper.replicas.events import Flushed, LeaderNamed
 from bookkeeper.replicas.values import Placement, Stage, state_id
-from bookkeeper.storage.replicas import ReplicaKey, held_file
+from bookkeeper.storage.replicas.file_checks import held_file
+from bookkeeper.storage.replicas.manifest import ReplicaKey
 from bookkeeper.tserver.replicas.offer_checks import ReplicaRow, RowReplica
 from bookkeeper.tserver.replicas.replica_books import NamedState
 from bookkeeper.tserver.replicas.replica_divider import CHILDREN_MAX, ReplicaDivider

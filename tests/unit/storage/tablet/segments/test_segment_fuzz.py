@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from bookkeeper.errors import CorruptionError, IncompatibleError
-from bookkeeper.storage.tablet import BlockCache, SegmentRef
 from bookkeeper.storage.tablet.segments import segment_format as form
-from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILER, crc32c
+from bookkeeper.storage.tablet.segments.block_cache import BlockCache
+from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILER, SegmentRef, crc32c
 from bookkeeper.storage.tablet.segments.segment_index import decode_index, encode_index
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from tests.support.damage import damaged
