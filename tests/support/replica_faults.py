@@ -13,7 +13,7 @@ from bookkeeper.replicas.instructions import Decision, Delete
 from bookkeeper.replicas.messages import Reason
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.values import Replica
-from bookkeeper.rpc.contract.replica_messages import SegmentOffer
+from bookkeeper.rpc.contract.messages import SegmentOffer
 from bookkeeper.storage.replicas import file_checks, incoming_files
 from bookkeeper.storage.replicas.host_store import HostStore
 from bookkeeper.storage.replicas.manifest import Manifest

@@ -18,7 +18,7 @@ from bookkeeper.metadata.hbase import hbase_pool, hbase_store
 from bookkeeper.metadata.metadata_table import MAX_RANK, CellKey, Row
 from bookkeeper.metadata.sqlite import sqlite_cells
 from bookkeeper.metadata.values import FlushState
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest
+from bookkeeper.rpc.contract.messages import AdoptRequest
 from bookkeeper.standalone import books
 from bookkeeper.storage.tablet import batch_routing, compaction, tablet_data
 from bookkeeper.storage.tablet.scans import scan, visibility

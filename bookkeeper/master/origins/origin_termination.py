@@ -25,7 +25,7 @@ from msgspec import Struct, field
 
 from bookkeeper.errors import PermanentError, TransientError, UnauthorizedError
 from bookkeeper.origins import RootLog
-from bookkeeper.rpc.contract.origin_messages import HandedOn, RootQuestion, RootStanding
+from bookkeeper.rpc.contract.messages import HandedOn, RootQuestion, RootStanding
 
 Route = tuple[str, ...]
 """Instances, each of which defines the next one; the last one is the destination."""

@@ -43,7 +43,7 @@ from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent, TargetShare
 from bookkeeper.origins import Part, Root, RootIntervals, Runs
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
+from bookkeeper.rpc.contract.messages import AdoptRequest, ImportedLog
 from bookkeeper.runtime.threads import Die
 from bookkeeper.storage.tablet.segments.block_cache import BlockCache
 from bookkeeper.storage.tablet.segments.segment_format import SegmentRef

@@ -35,7 +35,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.errors import DeclinedError, UnavailableError
 from bookkeeper.model import Origin
 from bookkeeper.origins import Part, Root, Runs, root_of
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
+from bookkeeper.rpc.contract.messages import AdoptRequest, ImportedLog
 from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.volume.volume_protocol import Volume

@@ -20,7 +20,7 @@ from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import Root, root_of
-from bookkeeper.rpc.contract.offer_messages import RelayFacts, SegmentsOffer
+from bookkeeper.rpc.contract.messages import RelayFacts, SegmentsOffer
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 from bookkeeper.tserver.receive.slice_decision import check_offset

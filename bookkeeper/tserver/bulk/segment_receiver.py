@@ -30,12 +30,12 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.contract.messages import ApplyRequest
-from bookkeeper.rpc.contract.offer_messages import (
+from bookkeeper.rpc.contract.messages import (
     DECLINED,
     TAKEN,
     WANTED,
     AdoptRequest,
+    ApplyRequest,
     ImportedSegment,
     OfferAnswer,
     SegmentPart,

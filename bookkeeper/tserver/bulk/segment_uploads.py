@@ -28,7 +28,7 @@ from bookkeeper.errors import (
     unavailable,
 )
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.contract.offer_messages import RelayFacts, SegmentPart
+from bookkeeper.rpc.contract.messages import RelayFacts, SegmentPart
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.tablet.segments.segment_format import ENDING
 from bookkeeper.storage.volume.volume_protocol import Volume

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.replicas.values import Target
-from bookkeeper.rpc.contract.replica_messages import StateConfirmation
+from bookkeeper.rpc.contract.messages import StateConfirmation
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.replicas.wire_forms import placement_message
 

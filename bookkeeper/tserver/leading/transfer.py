@@ -21,7 +21,7 @@ from bookkeeper.replicas.events import OfferOne, ReplicateTo, ReplyArrived
 from bookkeeper.replicas.instructions import Decision, Send, Transit
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Failed, Offer, Purpose, Reason, Reply
 from bookkeeper.replicas.values import Target
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.rpc.contract.messages import (
     ACCEPTED,
     ACKED,
     FileNeed,

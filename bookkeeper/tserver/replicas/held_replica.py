@@ -21,7 +21,7 @@ from bookkeeper.replicas.messages import Ack
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.splitting import divided
 from bookkeeper.replicas.values import Placement, Replica, Segment
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo
+from bookkeeper.rpc.contract.messages import HeldReplicaInfo
 from bookkeeper.storage.replicas.host_store import HostStore
 from bookkeeper.storage.replicas.manifest import HeldFile, Manifest, ReplicaKey
 from bookkeeper.storage.replicas.manifest_codec import durable_part

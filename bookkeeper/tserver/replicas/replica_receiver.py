@@ -30,7 +30,7 @@ from bookkeeper.model import Extent
 from bookkeeper.replicas.events import ContentArrived, ContentFailed, LeaderNamed, OfferArrived, Restarted
 from bookkeeper.replicas.instructions import Answer, Decision, FlushMemory
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Reason, Reply
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.rpc.contract.messages import (
     TRANSIT_BYTES_MAX,
     FileNeed,
     ReplicaPlacement,

@@ -16,7 +16,7 @@ from itertools import islice
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, RefusedError, unavailable
 from bookkeeper.model import HostIdentity
-from bookkeeper.rpc.contract.log_messages import (
+from bookkeeper.rpc.contract.messages import (
     LOG_CONTENT_BYTES_MAX,
     LOG_DROPS_MAX,
     LOG_NAMES_MAX,
