@@ -103,9 +103,9 @@ BORDERS: dict[str, Switch] = {
     ),
     "late-uses-are-not-expected": Switch(
         "bookkeeper.tserver.tablets.flushed_logs",
-        "may_come_late",
-        old="return now_ns - over_since_ns <= flight_ns",
-        new="return False",
+        "FlushedLogs.flush",
+        old="if now_ns - since_ns > self._flight_ns",
+        new="if True",
         breaks="R4: a tablet is loaded, and a late first use makes it replay a log that its segments hold",
     ),
     "rows-ahead-do-not-count": Switch(
@@ -131,9 +131,9 @@ BORDERS: dict[str, Switch] = {
     ),
     "parking-is-optional": Switch(
         "bookkeeper.tserver.tablets.load_plan",
-        "assigned_to",
-        old="return None if location.is_parked else location.session",
-        new="return location.session",
+        "parse_tablet",
+        old="place is None or place.is_parked",
+        new="place is None",
         breaks="R7: a tablet is loaded while its borders are changed",
     ),
 }

@@ -28,9 +28,9 @@ BOUNDS: dict[str, Switch] = {
     ),
     "each-batch-has-its-own-budget": Switch(
         "bookkeeper.tserver.write.decompression",
-        "is_too_much",
-        old="return message_bytes > limits.message_bytes_max",
-        new="return False",
+        "DecompressionBudget.admit",
+        old="if self._bytes > self._limits.message_bytes_max:",
+        new="if False:",
         breaks="a message of a few kilobytes takes gigabytes, in many batches",
     ),
     "slots-are-acquired-last": Switch(

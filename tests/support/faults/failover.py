@@ -38,9 +38,9 @@ FAILOVER: dict[str, Switch] = {
     ),
     "tails-are-newer": Switch(
         "bookkeeper.tserver.tablets.load_plan",
-        "first_seq_without_tails",
-        old="return keys.first_flush_id(serial)",
-        new="return 1",
+        "Recovered.go_without",
+        old="keys.first_flush_id(next_serial(row))",
+        new="1",
         breaks="a record of a tail has the sequence number of one that was written later",
     ),
     "tails-are-waited-for": Switch(
@@ -66,9 +66,9 @@ FAILOVER: dict[str, Switch] = {
     ),
     "senders-are-believed": Switch(
         "bookkeeper.tserver.receive.receiver",
-        "trusted_ack",
-        old="return 0 if awaits_tails else acked",
-        new="return acked",
+        "SliceApply._dedup_by_high_water",
+        old="acked = 0 if self._tablet.given_up.awaits_tails else received.acked",
+        new="acked = received.acked",
         breaks="R18: a high-water passes records that only the tail has, and the merge leaves them out",
     ),
     "tails-are-all-new": Switch(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.faults.switch import Switch
+from tests.support.faults.switch import Edit, Switch
 
 HOLDS: dict[str, Switch] = {
     "holds-keep-nothing": Switch(
@@ -28,10 +28,18 @@ HOLDS: dict[str, Switch] = {
     ),
     "uploads-own-their-files": Switch(
         "bookkeeper.tserver.bulk.segment_uploads",
-        "is_own",
-        old="return not may_be_named",
-        new="return True",
+        "Upload.end",
+        old="if not self.may_be_named:",
+        new="if True:",
         breaks="R17: the end of an upload deletes a file that a tablet names",
+        also=[
+            Edit(
+                "bookkeeper.tserver.bulk.segment_uploads",
+                "SegmentUploads.close",
+                "if not upload.may_be_named for",
+                "for",
+            )
+        ],
     ),
     "files-go-with-their-maker": Switch(
         "bookkeeper.master.gc.orphan_files",

@@ -42,9 +42,9 @@ LEADING: dict[str, Switch] = {
     ),
     "confirmations-without-lease": Switch(
         "bookkeeper.tserver.leading.confirmation",
-        "may_confirm",
-        old="return leads and has_lease",
-        new="return leads",
+        "confirmation_of",
+        old="chain.leads and has_lease()",
+        new="chain.leads",
         breaks="a follower claims writes that it lacks, because another host has led since",
     ),
     "copies-are-not-confirmed": Switch(

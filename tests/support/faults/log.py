@@ -34,9 +34,9 @@ LOG: dict[str, Switch] = {
     ),
     "answered-before-the-sync": Switch(
         "bookkeeper.tserver.commit.group_committer",
-        "needs_sync",
-        old="return any(durability is Durability.SYNC for durability in requested)",
-        new="return False",
+        "GroupCommitter._finish",
+        old="any(entry.durability is Durability.SYNC for entry in entries)",
+        new="False",
         breaks="L1: a write acknowledged at sync is lost with the machine",
     ),
     "sync-counts-what-came-meanwhile": Switch(

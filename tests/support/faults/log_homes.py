@@ -7,16 +7,16 @@ from tests.support.faults.switch import Switch
 LOG_HOMES: dict[str, Switch] = {
     "any-disk-serves-logs": Switch(
         "bookkeeper.tserver.replicas.served_logs",
-        "is_meant",
-        old="return incarnation == own.incarnation",
-        new="return True",
+        "ServedLogs._check",
+        old="if incarnation != own.incarnation:",
+        new="if False:",
         breaks="P10: a replaced disk passes for the one with the logs",
     ),
     "living-logs-are-sealed": Switch(
         "bookkeeper.tserver.replicas.served_logs",
-        "is_written_here",
-        old="return session_of_numbered(name) == session_id",
-        new="return False",
+        "ServedLogs.seal",
+        old="if session_of_numbered(name) == self._session_id:",
+        new="if False:",
         breaks="R15: a log that is being written is sealed, and acknowledged records are lost",
     ),
     "unmarked-logs-go": Switch(

@@ -177,10 +177,10 @@ PATHS: dict[str, Switch] = {
         breaks="R22: a log that clusters still ask about is forgotten by time",
     ),
     "loading-keeps-what-is-over": Switch(
-        "bookkeeper.tserver.origins.origin_marks",
-        "ended_logs",
-        old="return {log for log in logs if log not in announced}",
-        new="return set()",
+        "bookkeeper.tserver.maintenance.tablet_opener",
+        "TabletOpener._forget_what_ended",
+        old="forget_roots(root_logs - announced)",
+        new="forget_roots(set())",
         breaks="R22: a log that ended while its tablet was not served is remembered for ever",
     ),
 }

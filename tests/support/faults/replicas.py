@@ -14,9 +14,9 @@ REPLICAS: dict[str, Switch] = {
     ),
     "transfers-end-on-the-disk": Switch(
         "bookkeeper.tserver.replicas.held_replica",
-        "has_durable_change",
-        old="return _durable(after) != _durable(before)",
-        new="return True",
+        "HeldReplica._save",
+        old="_durable(manifest) != _durable(self._manifest)",
+        new="True",
         breaks="a file stays on a host for ever, because its disk was full when a transfer ended",
     ),
     "manifest-before-files": Switch(
@@ -77,16 +77,16 @@ REPLICAS: dict[str, Switch] = {
     ),
     "merged-parts-go": Switch(
         "bookkeeper.tserver.replicas.replica_collector",
-        "parts_in",
-        old="return frozenset(directory for row in rows for directory in row.parts)",
-        new="return frozenset()",
+        "ReplicaCollector.collect",
+        old="{part for row in rows.values() for part in row.parts}",
+        new="set()",
         breaks="N4: a host deletes a part of a merged tablet before it has linked the files",
     ),
     "holds-ignored-on-hosts": Switch(
         "bookkeeper.tserver.replicas.replica_collector",
-        "sparing",
-        old="return replace(event, read=event.read | frozenset(held))",
-        new="return event",
+        "collect_replica",
+        old="event.read | frozenset(held_files)",
+        new="event.read",
         breaks="R17: a host deletes a file that an export still reads",
     ),
     "copies-unchecked": Switch(
@@ -134,21 +134,19 @@ REPLICAS: dict[str, Switch] = {
     ),
     "hosts-share-a-scratch-file": Switch(
         "bookkeeper.tserver.replicas.replica_stores",
-        "writer_on",
-        old="return host.name",
-        new='return ""',
+        "ReplicaStores._publish_file",
+        old="writer = self._replicas.host.name",
+        new='writer = ""',
         breaks="L7: a host publishes a file on the Volume while another one begins it anew",
     ),
     "incarnation-ignored": Switch(
         "bookkeeper.tserver.replicas.replica_receiver",
-        "must_read_row",
-        old="return held is None or not is_known(held.replica, offer)",
+        "ReplicaReceiver._believed",
+        old="if held is not None and is_known(held.replica, offer):",
         new="""
         from dataclasses import replace
-        if held is None:
-            return True
-        own = replace(offer.receiver, incarnation=held.placement.incarnation)
-        return not is_known(held.replica, replace(offer, receiver=own))
+        own = held and replace(offer.receiver, incarnation=held.placement.incarnation)
+        if held is not None and is_known(held.replica, replace(offer, receiver=own)):
         """,
         breaks="P10: an offer for a wiped disk counts for the new one",
     ),

@@ -141,9 +141,9 @@ SHIPPING: dict[str, Switch] = {
     ),
     "finished-without-rank": Switch(
         "bookkeeper.tserver.shipping.worker_books",
-        "finished_rank",
-        old="return keys.done_rank(progress.recorded)",
-        new="return 1",
+        "write_finished",
+        old="keys.done_rank(progress.recorded)",
+        new="1",
         breaks="a worker that lost its work turns the finished offset back",
     ),
     "dead-peers-take-all-slots": Switch(

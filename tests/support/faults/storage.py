@@ -31,9 +31,9 @@ STORAGE: dict[str, Switch] = {
     ),
     "targets-of-relays-are-ignored": Switch(
         "bookkeeper.tserver.bulk.relay_log",
-        "needs_log",
-        old="return view is not None and bool(view.block_targets)",
-        new="return False",
+        "RelayLogs.log_of",
+        old="if view is None or not view.block_targets:",
+        new="if True:",
         breaks="R13: a file that a table takes never reaches the table's own peers",
     ),
     "relay-logs-are-sealed-at-once": Switch(
@@ -83,9 +83,9 @@ STORAGE: dict[str, Switch] = {
     ),
     "damage-on-the-way-counts": Switch(
         "bookkeeper.tserver.bulk.segment_uploads",
-        "is_intact",
-        old="return digest == offered.sha256",
-        new="return True",
+        "_File.check",
+        old="if self._digest.hexdigest() != self.offered.sha256:",
+        new="if False:",
         breaks="L7: a file that was damaged on its way is taken",
     ),
     "imports-are-never-over": Switch(
@@ -251,9 +251,9 @@ STORAGE: dict[str, Switch] = {
     ),
     "one-tablet-is-all": Switch(
         "bookkeeper.tserver.maintenance.containment",
-        "undeclared",
-        old="return CorruptionError(",
-        new="return error or CorruptionError(",
+        "contained",
+        old="except Exception as error:",
+        new="except () as error:",
         breaks="an unexpected error in one tablet ends the tserver of all",
     ),
     "files-are-not-decoded": Switch(
@@ -264,10 +264,10 @@ STORAGE: dict[str, Switch] = {
         breaks="L7: a peer's statements about a file are in the books, unchecked",
     ),
     "segments-take-any-number": Switch(
-        "bookkeeper.tserver.bulk.segment_offers",
-        "leaves_numbers",
-        old="return last_seq <= SEQ_MAX",
-        new="return True",
+        "bookkeeper.tserver.bulk.bulk_loader",
+        "refuse_exhaustion",
+        old="if last_seq <= SEQ_MAX:",
+        new="if True:",
         breaks="a file takes the sequence numbers that records need",
     ),
     "numbers-never-end": Switch(

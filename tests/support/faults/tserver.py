@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from tests.support.faults.switch import Switch
+from tests.support.faults.switch import Edit, Switch
 
 TSERVER: dict[str, Switch] = {
     "conditions-see-the-past": Switch(
         "bookkeeper.tserver.commit.submission_queue",
-        "has_to_begin",
-        old="return entry.begins_group",
-        new="return False",
+        "SubmissionQueue.take",
+        old="(count and entry.begins_group)",
+        new="False",
         breaks="a condition ignores a write just before it",
+        also=[
+            Edit(
+                "bookkeeper.tserver.commit.submission_queue", "SubmissionQueue.take_ahead", " or head.begins_group", ""
+            )
+        ],
     ),
     "flushes-begin-anywhere": Switch(
         "bookkeeper.tserver.write.commit_path",
@@ -45,9 +50,9 @@ TSERVER: dict[str, Switch] = {
     ),
     "high-water-does-not-count": Switch(
         "bookkeeper.tserver.receive.slice_decision",
-        "known_through",
-        old="return max(high_water, acked)",
-        new="return acked",
+        "decide",
+        old="max(high_water, acked)",
+        new="acked",
         breaks="R18: a range that comes twice is applied twice",
     ),
     "in-flight-is-not-known": Switch(
@@ -66,9 +71,9 @@ TSERVER: dict[str, Switch] = {
     ),
     "gaps-are-swallowed": Switch(
         "bookkeeper.tserver.receive.slice_decision",
-        "leaves_gap",
-        old="return after > known",
-        new="return False",
+        "decide",
+        old="if after > known:",
+        new="if False:",
         breaks="R19: records that came too late are dropped as duplicates",
     ),
     "durable-for-unasked-tablets": Switch(
@@ -91,10 +96,10 @@ TSERVER: dict[str, Switch] = {
         ),
     ),
     "memory-takes-all": Switch(
-        "bookkeeper.tserver.maintenance.flush_schedule",
-        "has_room",
-        old="return memory_bytes < MEMTABLES_MAX * memtable_bytes",
-        new="return True",
+        "bookkeeper.tserver.maintenance.flusher",
+        "Flusher.make_room",
+        old="tablet.data.memory_bytes < MEMTABLES_MAX * limit",
+        new="True",
         breaks="a peer that sends faster than the tserver flushes fills the memory",
     ),
     "unknown-fields-are-passed-over": Switch(
@@ -127,9 +132,9 @@ TSERVER: dict[str, Switch] = {
     ),
     "tokens-live-for-ever": Switch(
         "bookkeeper.tserver.receive.receive_streams",
-        "is_expired",
-        old="return now_ns - used_ns > idle_timeout_ms * 1_000_000",
-        new="return False",
+        "Streams._expire",
+        old="if now_ns - oldest.used_ns <= self._idle_timeout_ms * 1_000_000:",
+        new="if True:",
         breaks="R20: a message arrives after its stream was forgotten, and is applied again",
     ),
     "high-water-not-rebuilt": Switch(
@@ -148,12 +153,9 @@ TSERVER: dict[str, Switch] = {
     ),
     "no-barriers-in-the-books": Switch(
         "bookkeeper.tserver.books.wal_cells",
-        "barriers_of",
-        old=(
-            "return tuple(barrier_at(block.first_offset, WalPosition(after.file, after.offset)) for after in "
-            "block.header.after)"
-        ),
-        new="return ()",
+        "TabletUse.start",
+        old="(*self.barriers, *(barrier_at(block.first_offset, one) for one in after))",
+        new="self.barriers",
         breaks="R24: the master does not know that a log waits for another",
     ),
     "log-without-repl": Switch(
@@ -196,9 +198,9 @@ TSERVER: dict[str, Switch] = {
     ),
     "no-block-has-targets": Switch(
         "bookkeeper.tserver.tablets.block_targets",
-        "block_targets_in_force",
-        old="return config.block_targets_of(table_id)",
-        new="return ()",
+        "_table_view",
+        old="config.block_targets_of(table_id)",
+        new="()",
         breaks="R13: a block does not say for whom it is",
     ),
     "confirmed-unseen": Switch(
@@ -220,9 +222,9 @@ TSERVER: dict[str, Switch] = {
     ),
     "rows-are-checked-once": Switch(
         "bookkeeper.tserver.maintenance.tablet_opener",
-        "is_same",
-        old="return checked == now",
-        new="return True",
+        "TabletOpener._claim",
+        old="cells != self._metadata.get(row_key, TABLET_FAMILIES)",
+        new="False",
         breaks="R1: a holder takes the serial that another one took while it checked the logs",
     ),
     "tablets-that-left-are-flushed": Switch(
@@ -258,16 +260,16 @@ TSERVER: dict[str, Switch] = {
     ),
     "late-attempts-count": Switch(
         "bookkeeper.tserver.write.request_dedup",
-        "is_late",
-        old="return number < latest",
-        new="return False",
+        "RequestDedup.admit",
+        old="if attempt.number < self._latest.get(key, 0):",
+        new="if False:",
         breaks="L1: a request that its client has given up brings an old value back over an acknowledged one",
     ),
     "late-uses-are-needed": Switch(
-        "bookkeeper.tserver.tablets.load_plan",
-        "is_void_use",
-        old="return not exists and is_marked()",
-        new="return False",
+        "bookkeeper.tserver.maintenance.tablet_opener",
+        "TabletOpener._without_void_uses",
+        old="if not is_there(self._volume, name) and self._is_marked(name)",
+        new="if False",
         breaks="R4: a tablet with a use that came after its log was collected can't be loaded",
     ),
     "flush-ids-begin-again": Switch(
@@ -279,9 +281,9 @@ TSERVER: dict[str, Switch] = {
     ),
     "orders-of-the-deposed-count": Switch(
         "bookkeeper.tserver.maintenance.loader",
-        "is_deposed",
-        old="return epoch < latest",
-        new="return False",
+        "Loader._check_epoch",
+        old="if epoch < self._epoch:",
+        new="if False:",
         breaks="R7: a deposed master moves a tablet",
     ),
 }
