@@ -60,8 +60,8 @@ FAILOVER: dict[str, Switch] = {
     "compactions-ignore-tails": Switch(
         "bookkeeper.tserver.leading.leader_chain",
         "LeaderChain.may_forget_deletes",
-        old="self._tablet.given_up.awaits_tails",
-        new="False",
+        old="return may_forget_deletes(",
+        new="return True or may_forget_deletes(",
         breaks="P17: a compaction drops a delete, and the tail brings the deleted record back",
     ),
     "senders-are-believed": Switch(
