@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help system-deps venv lock hbase hbase-image lint docs test tests demo bench soak mutants clean
+.PHONY: help system-deps venv lock hbase hbase-image lint docs test tests test-costs demo bench soak mutants clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -54,6 +54,9 @@ test: system-deps ## Everything: lint and all tests, real HBase and containers i
 tests: export JDK_JAVA_OPTIONS ?= -XX:TieredStopAtLevel=1
 tests: venv hbase-image
 	@docker/in-memory.sh $(PY) -m pytest -m "not benchmark" --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-costs: PYTEST_ARGS += -p tests.support.costs.plugin --costs=build/test-costs.jsonl
+test-costs: system-deps tests ## All tests, and what each costs: CPU with all processes that it starts, processes, JVMs
 
 demo: ## Two clusters, outages, proof (METADATA=hbase: the books in a real HBase)
 	@docker/system-deps.sh runtime
