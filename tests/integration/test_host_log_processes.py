@@ -89,6 +89,7 @@ def test_hosts_are_killed_under_load_and_each_cell_is_there_once_on_both_sides(w
         assert not list((west.directory / "wal").glob("*/*.wal")), "a log lies on the cluster's Volume"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_r15_a_peer_gets_a_record_after_other_hosts_have_it(west: Cluster, tmp_path: Path) -> None:
     with ExitStack() as stack:

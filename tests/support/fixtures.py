@@ -54,7 +54,13 @@ def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseInstance]:
 _prefixes = itertools.count()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("hbase", marks=pytest.mark.hbase)])
+BOOKS_IN_BOTH = pytest.mark.parametrize(
+    "books", ["sqlite", pytest.param("hbase", marks=pytest.mark.hbase)], indirect=True
+)
+"""For one test of each kind: ``make test`` runs it with books in HBase, too; ``make test-long`` does for the others."""
+
+
+@pytest.fixture(params=["sqlite", pytest.param("hbase", marks=[pytest.mark.hbase, pytest.mark.long])])
 def books(request: pytest.FixtureRequest) -> Iterator[Books]:
     """The store of the clusters' books in a test: SQLite files, then tables of one real HBase."""
     from tests.support.local_pair import own_file
