@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 HOSTS: dict[str, object] = {**SETTINGS, "standalone.hosts": 3, "storage.logs": "host"}
 SPLITS = [b"h", b"p"]
 LETTERS = b"abcdefghijklmnopqrstuvwxyz"
-BATCHES = 6
+BATCHES = 3
 VERSIONS = {"table.versions.max": "50"}
 """More than any cell gets: so that a record that is applied twice shows, as a version more."""
 
