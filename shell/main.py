@@ -12,7 +12,8 @@ from pathlib import Path
 
 import click
 
-from bookkeeper.config import Settings, load_settings
+from bookkeeper.config.file import load_settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.security.access import CredentialFiles
 from bookkeeper.security.private_files import keep_private

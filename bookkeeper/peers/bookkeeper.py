@@ -15,12 +15,12 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import (
     BookkeeperError,
     GapError,
@@ -47,8 +47,7 @@ SENDERS_MAX = 16
 """Messages that leave at once, of all streams of a process; one more waits for a thread."""
 
 
-@dataclass(slots=True)
-class BookkeeperSystem:
+class BookkeeperSystem(Struct):
     """See :class:`bookkeeper.peers.protocol.ReplicaSystem`. ``settings`` are those of the cluster that sends. All
     sessions share the connections.
     """
@@ -75,8 +74,7 @@ class BookkeeperSystem:
             return BookkeeperSession(pool, self._senders, peer, stream, limits, part_bytes, self.clock, self.rng)
 
 
-@dataclass(slots=True)
-class BookkeeperSession:
+class BookkeeperSession(Struct):
     """One stream on its way into one table of the peer. ``tserver`` and ``token`` are empty until the stream is open.
     ``part_bytes``: size of the parts in which segment files go out.
     """
@@ -231,8 +229,7 @@ class BookkeeperSession:
         self.clock.wait(threading.Event(), seconds * 1000)
 
 
-@dataclass(slots=True)
-class InFlightCall:
+class InFlightCall(Struct):
     """A pipelined message, see the protocol's extensions. It changes the session only in :meth:`wait`."""
 
     session: BookkeeperSession

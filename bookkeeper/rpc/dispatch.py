@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from bookkeeper.errors import (
     BookkeeperError,
@@ -103,8 +104,7 @@ class CallMemory:
             self._account.give_back(self._bytes)
 
 
-@dataclass(slots=True)
-class CallerState:
+class CallerState(Struct):
     """The caller of one connection: its address, its hello (None before the call ``hello``), the result of its
     handshake (None before its end), and the account that counts the memory of its messages.
     """
@@ -128,8 +128,7 @@ class CallerState:
         return self.admitted.secret if self.admitted is not None else None
 
 
-@dataclass(frozen=True, slots=True)
-class ServedService:
+class ServedService(Struct, frozen=True):
     """A service of the contract and the handler that has its methods (:mod:`bookkeeper.rpc.contract.services`).
 
     ``concurrency`` limits the calls of single methods; above the limit callers get OverloadedError. A method that waits

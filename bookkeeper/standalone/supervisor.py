@@ -19,12 +19,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from msgspec import Struct, field
+
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import SETTINGS_FILE, StandaloneSettings
+from bookkeeper.config.file import SETTINGS_FILE
+from bookkeeper.config.sections import StandaloneSettings
 from bookkeeper.errors import BookkeeperError, RefusedError, unavailable
 from bookkeeper.standalone.parent_death import ended_with_parent
 
@@ -37,8 +39,7 @@ HOST_CHECK_MS = 500
 """Time between two looks at the directories of further hosts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(Struct, frozen=True):
     """One process of the cluster: its unique name, the module that ``python -m`` runs, and its host's directory."""
 
     name: str
@@ -74,8 +75,7 @@ def restart_delay_ms(previous_ms: int, lived_ms: int) -> int:
     return min(RESTART_DELAY_MAX_MS, max(RESTART_DELAY_MIN_MS, 2 * previous_ms))
 
 
-@dataclass(slots=True)
-class _Child:
+class _Child(Struct):
     role: Role
     process: subprocess.Popen[bytes] | None = None
     pidfd: int = -1
@@ -91,8 +91,7 @@ class _Child:
     """Whether the directory of its host was lost."""
 
 
-@dataclass(slots=True)
-class Supervisor:
+class Supervisor(Struct):
     """The supervisor of the cluster in ``directory``, until :meth:`stop` or a termination signal. One instance per
     process, main thread only.
     """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.errors import CorruptionError, UnavailableError
@@ -11,7 +12,7 @@ from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract import replica_messages
 from bookkeeper.rpc.contract.messages import FileMark, ServedTablets, SplitPoint, TabletProblem
-from bookkeeper.storage.replicas import ReplicaKey
+from bookkeeper.storage.replicas.manifest import ReplicaKey
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_parts import BulkParts
@@ -50,8 +51,7 @@ from bookkeeper.tserver.write.configuration import Configuration
 from bookkeeper.tserver.write.control_submissions import ForgetRoots, ForgetStreams, SyncSubmission
 
 
-@dataclass(frozen=True, slots=True)
-class WriteParts:
+class WriteParts(Struct, frozen=True):
     """From a submission to a durable, announced record; and the configuration that it is written under."""
 
     path: CommitPath
@@ -65,8 +65,7 @@ class WriteParts:
         return [FileMark(file, offset) for file, offset in self.bookkeeper.positions(table_id)]
 
 
-@dataclass(frozen=True, slots=True)
-class LeadingParts:
+class LeadingParts(Struct, frozen=True):
     """The tablets with replicas that this host leads: copies to other hosts, names in the books, and the tails of logs
     that were given up.
     """
@@ -102,8 +101,7 @@ class LeadingParts:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class TabletParts:
+class TabletParts(Struct, frozen=True):
     """The tablets served here, and the jobs that work on them."""
 
     registry: Registry
@@ -137,8 +135,7 @@ class TabletParts:
         return SplitPoint(middle.size_bytes, middle.shared_bytes, middle.row, middle.reason)
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiveParts:
+class ReceiveParts(Struct, frozen=True):
     """Ranges of other clusters, as records."""
 
     admission: MessageAdmission
@@ -149,8 +146,7 @@ class ReceiveParts:
     marks: OriginMarks
 
 
-@dataclass(frozen=True, slots=True)
-class FileParts:
+class FileParts(Struct, frozen=True):
     """Files of replicas are linked, read, and copied from the Volume and to it, when the master asks."""
 
     divider: ReplicaDivider
@@ -158,8 +154,7 @@ class FileParts:
     stores: ReplicaStores
 
 
-@dataclass(frozen=True, slots=True)
-class DamageParts:
+class DamageParts(Struct, frozen=True):
     """Damaged files of replicas are found, and replaced by sound copies."""
 
     repair: FileRepair
@@ -177,8 +172,7 @@ class DamageParts:
         self.repair.close()
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaParts:
+class ReplicaParts(Struct, frozen=True):
     """The replicas on this host's own disk."""
 
     held: HeldReplicas
@@ -234,8 +228,7 @@ class ReplicaParts:
         return replica_messages.HeldReplicas(tuple(found), {str(key): error.message for key, error in damaged.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(Struct, frozen=True):
     """All of them. ``replicas``: None where another process of the directory has the host."""
 
     session: Session

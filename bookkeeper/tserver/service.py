@@ -37,7 +37,7 @@ from bookkeeper.rpc.contract.replica_messages import (
 )
 from bookkeeper.rpc.dispatch import caller, secret_holder
 from bookkeeper.rpc.trust.table_rights import TableRights
-from bookkeeper.storage.wal import BooksClaim
+from bookkeeper.storage.wal.reading.wal_recovery import BooksClaim
 from bookkeeper.tserver.parts import Parts, ReplicaParts
 
 

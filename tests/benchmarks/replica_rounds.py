@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import load_settings
+from bookkeeper.config.file import load_settings
 from bookkeeper.errors import TransientError
 from bookkeeper.standalone.joining import local_directory
 from tests.benchmarks.figure import Figure

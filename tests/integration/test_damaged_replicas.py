@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from bookkeeper.config import ReplicasSettings
+from bookkeeper.config.sections import ReplicasSettings
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotServingError, TransientError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import ScanRequest

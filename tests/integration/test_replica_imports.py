@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.errors import CorruptionError, DeclinedError, InvalidInputError, LeaseLostError, UnavailableError
 from bookkeeper.metadata import keys

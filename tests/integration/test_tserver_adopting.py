@@ -12,7 +12,7 @@ from bookkeeper.errors import InvalidInputError, NotServingError, RefusedError, 
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent, Target
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
-from bookkeeper.storage.wal import block_target_from_pb
+from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb
 from combiners import CLOSED
 from tests.support.compactions import (
     QUIET,

@@ -25,7 +25,7 @@ from bookkeeper.rpc.contract.replica_messages import (
 )
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.runtime.session_retries import SessionRetries
-from bookkeeper.storage.wal import read_seal
+from bookkeeper.storage.wal.writing.seal import read_seal
 from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_cells import log_deletes
 from bookkeeper.tserver.leading.copy_pace import CopyPace

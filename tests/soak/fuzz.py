@@ -8,7 +8,6 @@ replaced, or its bytes are changed. Pure. A fully correct call that may harm oth
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import random
@@ -16,6 +15,8 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from bookkeeper.errors import BookkeeperError, InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
@@ -25,7 +26,7 @@ from bookkeeper.rpc.contract.offer_messages import OfferedSegment, SegmentPart, 
 from bookkeeper.rpc.contract.schema import FieldSpec, TypeSpec, WireType, load_contract
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec, read_start
 from bookkeeper.rpc.trust.rights import PEER_METHODS, PROCESS_METHODS
-from bookkeeper.storage.wal import decode_batch, encode_batch
+from bookkeeper.storage.wal.blocks.block import decode_batch, encode_batch
 from tests.soak.fuzz_inside import CHECKED, LONG, POSING, Inside, hostile_end, numbers_of, poses, right_call, words_of
 from tests.support.ipc_forms import bomb, old_bomb
 from tests.support.tservers import records, source_block
@@ -188,11 +189,11 @@ class Attacker:
 
     def _changed(self, value: Any, spec: FieldSpec) -> Any:
         """The same with one field somewhere in it replaced."""
-        if dataclasses.is_dataclass(value) and self._rng.random() < 0.9:
+        if isinstance(value, msgspec.Struct) and self._rng.random() < 0.9:
             inner = self._rng.choice(load_contract().structs[type(value)])
             found = getattr(value, inner.name)
             changed = self._value(inner.type, inner.name) if found is None else self._changed(found, inner)
-            return dataclasses.replace(value, **{inner.name: changed})  # type: ignore[type-var]
+            return msgspec.structs.replace(value, **{inner.name: changed})
         if isinstance(value, tuple) and value and spec.type.element is not None and self._rng.random() < 0.8:
             place = self._rng.randrange(len(value))
             inner = FieldSpec(0, spec.name, spec.type.element, True)
@@ -324,8 +325,8 @@ def harms(attack: Attack, names: Names) -> bool:
 def _names_others(value: object, names: Names) -> bool:
     if isinstance(value, str):
         return value in names.others
-    if dataclasses.is_dataclass(value):
-        return any(_names_others(getattr(value, found.name), names) for found in dataclasses.fields(value))
+    if isinstance(value, msgspec.Struct):
+        return any(_names_others(getattr(value, found), names) for found in value.__struct_fields__)
     if isinstance(value, Mapping):
         return any(_names_others(one, names) for pair in value.items() for one in pair)
     return isinstance(value, tuple) and any(_names_others(one, names) for one in value)
@@ -335,9 +336,9 @@ def _payloads(value: object) -> Iterator[bytes]:
     """All that may be a batch of records."""
     if isinstance(value, bytes | memoryview):
         yield bytes(value)
-    elif dataclasses.is_dataclass(value):
-        for found in dataclasses.fields(value):
-            yield from _payloads(getattr(value, found.name))
+    elif isinstance(value, msgspec.Struct):
+        for found in value.__struct_fields__:
+            yield from _payloads(getattr(value, found))
     elif isinstance(value, tuple):
         for one in value:
             yield from _payloads(one)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from bookkeeper.rpc.contract.messages import TabletAssignment
 from bookkeeper.rpc.contract.replica_messages import (

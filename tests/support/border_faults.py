@@ -4,7 +4,7 @@ passes to its next holder (see ``faults``).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from bookkeeper.master.books import books_cycle
 from bookkeeper.master.fate import fate_store

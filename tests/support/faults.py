@@ -21,9 +21,10 @@ from bookkeeper.metadata.values import LOG
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.standalone import durable_stores
 from bookkeeper.storage.volume import local_volume
-from bookkeeper.storage.wal import Block, WalWriter
+from bookkeeper.storage.wal.blocks.block import Block
 from bookkeeper.storage.wal.reading import log_formats, seal_proof, wal_recovery
 from bookkeeper.storage.wal.writing import block_merge, seal
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from bookkeeper.strict_json import read_object
 from bookkeeper.tserver.books import wal_cells
 from bookkeeper.tserver.books.wal_cells import Reach, WalBooks

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from bookkeeper.errors import BookkeeperError, NotFoundError
 from bookkeeper.model import BlockRange, Extent, TargetKey

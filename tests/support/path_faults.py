@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper import origins
 from bookkeeper.master.origins import origin_books, origin_index, origin_termination

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.replicas import collecting, damage, machine, receiving
 from bookkeeper.replicas.chain import files_of
@@ -13,7 +14,9 @@ from bookkeeper.replicas.messages import Reason
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.values import Replica
 from bookkeeper.rpc.contract.replica_messages import SegmentOffer
-from bookkeeper.storage.replicas import HostStore, Manifest, file_checks, incoming_files
+from bookkeeper.storage.replicas import file_checks, incoming_files
+from bookkeeper.storage.replicas.host_store import HostStore
+from bookkeeper.storage.replicas.manifest import Manifest
 from bookkeeper.tserver.replicas import held_replica, replica_collector, replica_receiver, replica_stores
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.offer_checks import is_known

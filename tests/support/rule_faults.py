@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from bookkeeper.replicas import machine, making, placements, sending
 from bookkeeper.replicas.events import ReplyArrived

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.model import BlockTarget
 from bookkeeper.peers import bookkeeper

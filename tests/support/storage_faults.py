@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from bookkeeper import sqlite_file
 from bookkeeper.bulk import import_log
@@ -20,15 +20,16 @@ from bookkeeper.metadata.sqlite import sqlite_cells
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest
 from bookkeeper.standalone import books
-from bookkeeper.storage.tablet import SegmentRef, batch_routing, compaction, tablet_data
+from bookkeeper.storage.tablet import batch_routing, compaction, tablet_data
 from bookkeeper.storage.tablet.scans import scan, visibility
 from bookkeeper.storage.tablet.scans.scan_position import Resume
 from bookkeeper.storage.tablet.scans.visibility import Authorizations
 from bookkeeper.storage.tablet.segments import segment_check, segment_reader
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.storage.tablet.sorting import entries
 from bookkeeper.storage.tablet.sorting.entries import RowWords
 from bookkeeper.storage.tablet.tablet_data import TabletData
-from bookkeeper.storage.wal import Block
+from bookkeeper.storage.wal.blocks.block import Block
 from bookkeeper.storage.wal.blocks.target_shares import LogShares
 from bookkeeper.storage.wal.reading import log_formats, wal_recovery
 from bookkeeper.tserver import authorizations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.security.secret import Secret, write_secret
 from bookkeeper.security.secret_store import SecretStore
 from tests.support.trusted_clients import CLIENT

@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.errors import (
     BookkeeperError,
@@ -41,8 +42,7 @@ CONTACT_TIMEOUT_MS = 5_000
 """ms to wait for one answer of another cluster's master; an operator waits for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PeerIdentity:
+class PeerIdentity(Struct, frozen=True):
     """The cluster that answers at a quorum: its replica system and the address of its leading master. Of another
     replica system, ``leader`` is empty and ``quorum`` is in the system's own form.
     """

@@ -7,7 +7,8 @@ an operation that removes logs. No call here waits for an operation.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import InvalidInputError, UnauthorizedError
@@ -45,8 +46,7 @@ REFRESH_SHARE = 8
 """Refresh the time of the last question after this fraction (1/8) of ``tserver.paths_apart_ms``."""
 
 
-@dataclass(slots=True)
-class OriginService:
+class OriginService(Struct):
     """The answers of one reign."""
 
     stores: ReignStores

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
@@ -33,8 +34,7 @@ Question = Callable[[TServer], HeldReplicas]
 """The call with which a host is asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostQueries:
+class HostQueries(Struct, frozen=True):
     """The queries of one reign. Thread-safe."""
 
     table: MetadataTable

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo
 
 
-@dataclass(frozen=True, slots=True)
-class HostInfo:
+class HostInfo(Struct, frozen=True):
     """A host of the cluster. ``incarnation``, ``address`` and ``zone``: None while it is away; ``bytes``: of what it
     holds, None when it does not answer. ``away_since_ms``: wall clock when a master noticed that it was away; None
     while it lives.
@@ -39,8 +38,7 @@ class HostInfo:
     lost_logs: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingFiles:
+class WaitingFiles(Struct, frozen=True):
     """Files on a host that its newest state does not list, and the reason why they are still there."""
 
     reason: str
@@ -48,8 +46,7 @@ class WaitingFiles:
     bytes: int  # the name in the contract
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaStanding:
+class ReplicaStanding(Struct, frozen=True):
     """One replica that a tablet's row names, and what its host says; ``held``: None while the host is away, or holds
     another placement.
     """
@@ -63,8 +60,7 @@ class ReplicaStanding:
     waiting: tuple[WaitingFiles, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentStanding:
+class SegmentStanding(Struct, frozen=True):
     """A segment that any host of a tablet has. ``files`` and ``bytes``: those that it brings; ``held_by``: hosts with
     each file of the state after it; ``acked_by``: hosts that told the leader so; ``waits_for``: in words.
     """
@@ -80,8 +76,7 @@ class SegmentStanding:
     waits_for: str
 
 
-@dataclass(frozen=True, slots=True)
-class TabletReplicas:
+class TabletReplicas(Struct, frozen=True):
     """The replicas of a tablet. ``named``: the state that the books name, 0 = none; ``directory``: the tablet's, which
     it keeps; ``wanted``: ``table.replicas``; ``problem``: why no host leads it; ``segments``: old to new, empty unless
     they were asked for; ``lost_logs``: those that it is served without.

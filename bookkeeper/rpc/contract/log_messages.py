@@ -5,7 +5,7 @@ Field names are those of the contract, which describes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 LOG_CONTENT_BYTES_MAX = 1 << 20
 """Most content of one :class:`LogPart`."""
@@ -17,16 +17,14 @@ LOG_DROPS_MAX = 1_000
 """Most names in one call of ``drop_logs``."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogPart:
+class LogPart(Struct, frozen=True):
     """A range of a log, or of a file beside one; ``size`` None = there is no such file."""
 
     size: int | None
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class LogSeal:
+class LogSeal(Struct, frozen=True):
     """The end of a log, for ever."""
 
     offset: int

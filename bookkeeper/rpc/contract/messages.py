@@ -8,15 +8,15 @@ IPC record batch messages without a schema message. A test compares every class 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.model import BlockRange, Extent, LocalityGroup, StreamKey, TargetKey
 
 PROTOCOL_VERSION = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """An encoded error; only :mod:`bookkeeper.rpc.contract.faults` uses it."""
 
     transient_: bool
@@ -25,8 +25,7 @@ class Fault:
     details: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(Struct, frozen=True):
     """The identity of a process. ``instance_id`` is empty for a plain client; ``role`` is client, master, tserver or
     replay.
     """
@@ -37,8 +36,7 @@ class Hello:
     role: str
 
 
-@dataclass(frozen=True, slots=True)
-class TabletLocation:
+class TabletLocation(Struct, frozen=True):
     """The location of a tablet: ``address`` is ``host:port``, None while no tserver has it. ``placed`` rises when the
     tablet moves to another tserver, splits or merges; None = it was never assigned. ``problem`` says why no tserver can
     serve it until an operator acts, ``warning`` what fails while a tserver serves it, or which host it waits for; both
@@ -56,16 +54,14 @@ class TabletLocation:
     replicas: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TabletProblem:
+class TabletProblem(Struct, frozen=True):
     """A repeated failure of a tablet that is served, and its reason."""
 
     extent: Extent
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ServedTablets:
+class ServedTablets(Struct, frozen=True):
     """The tablets that a tserver serves, and the problems of some of them. ``without_room``: tablets with several
     replicas whose next segment or log record finds no room on the disk of this host.
     """
@@ -75,8 +71,7 @@ class ServedTablets:
     without_room: tuple[Extent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SplitPoint:
+class SplitPoint(Struct, frozen=True):
     """The row that splits a tablet near the middle of its segments; None: ``reason`` says why no row does.
     ``size_bytes`` are those of its segments as far as they lie in the tablet, ``shared_bytes`` the part of them in
     files of several tablets.
@@ -88,8 +83,7 @@ class SplitPoint:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class OperationInfo:
+class OperationInfo(Struct, frozen=True):
     """A FATE operation that runs, or that failed recently (``step`` is ``failed``). ``note`` says what it waits for, or
     its error; ``arguments`` are JSON; ``begun_ms`` is in milliseconds since 1970.
     """
@@ -102,8 +96,7 @@ class OperationInfo:
     begun_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class TableInfo:
+class TableInfo(Struct, frozen=True):
     """A table as the master describes it. ``state`` is creating, online or deleting; ``properties`` has the
     values that were set; all others have their defaults.
     """
@@ -115,8 +108,7 @@ class TableInfo:
     properties: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class WriteBatch:
+class WriteBatch(Struct, frozen=True):
     """Complete row mutations for a tablet in the client's cache. ``placed`` is that of its location: a tserver that got
     the tablet later refuses them; None = no check.
     """
@@ -126,15 +118,13 @@ class WriteBatch:
     placed: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WriteResult:
+class WriteResult(Struct, frozen=True):
     """Extents of the batches that were not applied, because the tserver does not serve their tablets."""
 
     not_serving: tuple[Extent, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """A condition on a cell of a row: its newest version has this ``value``; None = the cell does not exist."""
 
     family: bytes
@@ -143,8 +133,7 @@ class Condition:
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class ScanRequest:
+class ScanRequest(Struct, frozen=True):
     """One page of a tablet. ``columns``: family, qualifier, family, ...; ``resume`` is that of the previous page;
     ``versions`` None = all that the table retains; timestamps in ``[from_ms, to_ms)``. ``authorizations`` None = all
     that ``user`` (None = root) has. ``stale_ms``: any host with a replica may answer from a state that is at most so
@@ -167,8 +156,7 @@ class ScanRequest:
     least_state: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ScanPage:
+class ScanPage(Struct, frozen=True):
     """Sorted records, versions newest first, deletes resolved; ``resume`` None = no more records in the tablet. Of a
     page that the leader did not serve, ``state_id`` is its state, which has every write acknowledged until
     ``as_of_ms``.
@@ -180,16 +168,14 @@ class ScanPage:
     as_of_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionTicket:
+class CompactionTicket(Struct, frozen=True):
     """A tablet that is not compacted yet; ``ticket`` 0 = the request did not reach it yet."""
 
     extent: Extent
     ticket: int
 
 
-@dataclass(frozen=True, slots=True)
-class CompactRequest:
+class CompactRequest(Struct, frozen=True):
     """The tablets of a table with rows from ``begin_row`` to ``end_row``, both included (None = no end); ``tickets``
     is empty for a new request, else the result of the previous call.
     """
@@ -200,8 +186,7 @@ class CompactRequest:
     tickets: tuple[CompactionTicket, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TableUsage:
+class TableUsage(Struct, frozen=True):
     """The size of a table on disk: its tablets, their segment files, and the records and bytes in these files."""
 
     table: str
@@ -211,8 +196,7 @@ class TableUsage:
     bytes: int  # the name in the contract
 
 
-@dataclass(frozen=True, slots=True)
-class ImportRequest:
+class ImportRequest(Struct, frozen=True):
     """Import the files of a directory on the master's machine; the same ``request_id`` again is the same import."""
 
     request_id: str
@@ -221,8 +205,7 @@ class ImportRequest:
     time_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class CopyRequest:
+class CopyRequest(Struct, frozen=True):
     """A table to or from a directory on the master's machine; the same ``request_id`` again is the same copy."""
 
     request_id: str
@@ -230,16 +213,14 @@ class CopyRequest:
     directory: str
 
 
-@dataclass(frozen=True, slots=True)
-class BulkProgress:
+class BulkProgress(Struct, frozen=True):
     """The progress of an import or export; ``records`` counts once it is done."""
 
     done: bool
     records: int
 
 
-@dataclass(frozen=True, slots=True)
-class TargetStatus:
+class TargetStatus(Struct, frozen=True):
     """The state of one log file for one target.
 
     ``state`` is OPEN or CLOSED (no record can follow). ``needed`` and ``finished`` are offsets of the file: records
@@ -269,8 +250,7 @@ class TargetStatus:
     groups: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicationReport:
+class ReplicationReport(Struct, frozen=True):
     """The files that are not removed yet for their targets. ``age_ms`` is the age of the data in milliseconds,
     ``problem`` says why the master has no newer data; "" = no problem.
     """
@@ -280,8 +260,7 @@ class ReplicationReport:
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantinedRange:
+class QuarantinedRange(Struct, frozen=True):
     """A range of records of a file that one target lacks. ``state`` is blocking, held, retrying or skipping.
     ``since_ms`` is in milliseconds since 1970; 0 while the range blocks. ``tries`` counts the tries of this master.
     """
@@ -298,16 +277,14 @@ class QuarantinedRange:
     tries: int
 
 
-@dataclass(frozen=True, slots=True)
-class FileMark:
+class FileMark(Struct, frozen=True):
     """A position in a log file: the ``offset`` of a record, from 1; 0 = before the first one."""
 
     file: str
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterInfo:
+class ClusterInfo(Struct, frozen=True):
     """A defined peer: its name here, its address, and its instance id, which never changes (rule R23)."""
 
     name: str
@@ -315,8 +292,7 @@ class ClusterInfo:
     instance_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicationConfig:
+class ReplicationConfig(Struct, frozen=True):
     """A configured target: ``remote_table`` is the table's name at the peer; ``groups`` empty = all locality
     groups.
     """
@@ -327,16 +303,14 @@ class ReplicationConfig:
     remote_table: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicationChange:
+class ReplicationChange(Struct, frozen=True):
     """The targets of a table after a change; ``warnings`` name the records that a peer lacks and will not get."""
 
     targets: tuple[ReplicationConfig, ...]
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SourceBlock:
+class SourceBlock(Struct, frozen=True):
     """Records of one block of a source file, from ``first_offset`` to ``last_offset``, both included.
 
     ``records`` is an Arrow IPC record batch message of ``MUTATION_SCHEMA`` without the schema; ``decode_batch`` of
@@ -354,8 +328,7 @@ class SourceBlock:
     block_origins: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicateRequest:
+class ReplicateRequest(Struct, frozen=True):
     """All records of a source file in ``(after_offset, to_offset]`` for one target table."""
 
     stream_session: str
@@ -367,8 +340,7 @@ class ReplicateRequest:
     blocks: tuple[SourceBlock, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicateResult:
+class ReplicateResult(Struct, frozen=True):
     """The outcome of a request: records that it wrote, and duplicates that it dropped."""
 
     acked_offset: int
@@ -376,8 +348,7 @@ class ReplicateResult:
     records_dropped: int
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyRequest:
+class ApplyRequest(Struct, frozen=True):
     """One receiving tablet's share of a :class:`ReplicateRequest`."""
 
     extent: Extent
@@ -389,8 +360,7 @@ class ApplyRequest:
     blocks: tuple[SourceBlock, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class WorkItem:
+class WorkItem(Struct, frozen=True):
     """A range of a file to ship, offsets inclusive, on behalf of the FATE operation ``txid``.
 
     The ranges in ``passed`` are in quarantine and count as finished once all records before them are. ``run_id`` names
@@ -409,8 +379,7 @@ class WorkItem:
     run_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkReport:
+class WorkReport(Struct, frozen=True):
     """The progress of a worker; ``finished_offset`` is durable on the peer and, without a ``run_id``, in the books.
     ``failed`` is the smallest range with a permanent error, if the error belongs to a range. ``share_records`` and
     ``share_bytes``: the target's share of the file up to ``finished_offset``.
@@ -434,8 +403,7 @@ class WorkReport:
     share_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TabletAssignment:
+class TabletAssignment(Struct, frozen=True):
     """A tablet to load, its directory, and the epoch of the master that decided it."""
 
     extent: Extent

@@ -5,21 +5,19 @@ Field names are those of the contract.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from bookkeeper.model import Extent, LocalityGroup, StreamKey
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedSegment:
+class ImportedSegment(Struct, frozen=True):
     """A segment file of an import; ``entry`` is its JSON in the books."""
 
     name: str
     entry: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedLog:
+class ImportedLog(Struct, frozen=True):
     """The log with the records of an import, for peers: the offset of its last record, the byte position after it."""
 
     name: str
@@ -28,8 +26,7 @@ class ImportedLog:
     created_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class RelayFacts:
+class RelayFacts(Struct, frozen=True):
     """Facts about another cluster's file for the peers that get it from here: the instances that its records have
     passed, and the root where they were first written (``Root.encode``; None = that file).
     """
@@ -38,8 +35,7 @@ class RelayFacts:
     root: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AdoptRequest:
+class AdoptRequest(Struct, frozen=True):
     """The segments of an import for one tablet; ``stream`` identifies the import, ``log`` is set for a replicated
     table.
 
@@ -55,16 +51,14 @@ class AdoptRequest:
     relay: RelayFacts | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedSegment:
+class OfferedSegment(Struct, frozen=True):
     """A segment file of a source file; ``entry`` is its JSON in the books, the SHA-256 is in hex."""
 
     entry: bytes
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentsOffer:
+class SegmentsOffer(Struct, frozen=True):
     """A source file as segments, for one target table; the longest row, column part and value in bytes.
 
     ``root`` (``Root.encode``): where its records were first written, with the same offsets; None = in that file.
@@ -86,8 +80,7 @@ TAKEN, WANTED, DECLINED = "taken", "wanted", "declined"
 """States of an :class:`OfferAnswer`."""
 
 
-@dataclass(frozen=True, slots=True)
-class OfferAnswer:
+class OfferAnswer(Struct, frozen=True):
     """The outcome of an offer, the reason when it is declined, and the bytes of each file that the peer has when it is
     wanted.
     """
@@ -97,8 +90,7 @@ class OfferAnswer:
     received_bytes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentPart:
+class SegmentPart(Struct, frozen=True):
     """Some bytes of the file ``number`` of an offer, from position ``start`` on."""
 
     stream_session: str

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from bookkeeper.origins import RootLog
 
 
-@dataclass(frozen=True, slots=True)
-class RootQuestion:
+class RootQuestion(Struct, frozen=True):
     """A question about a root log (rule R22). ``streams``: deleted logs of other clusters that were sent to the
     answering cluster with records of it.
     """
@@ -17,8 +16,7 @@ class RootQuestion:
     streams: tuple[RootLog, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class HandedOn:
+class HandedOn(Struct, frozen=True, order=True):
     """An instance that received records of a root log, and the log in which they were sent; an empty ``file`` means
     that records may still be sent.
     """
@@ -27,8 +25,7 @@ class HandedOn:
     file: str
 
 
-@dataclass(frozen=True, slots=True)
-class RootStanding:
+class RootStanding(Struct, frozen=True):
     """The answer of a cluster about a root log (rule R22). ``owed``: a log of that cluster has records that it must
     still send on. ``under_way``: the stream of a log in the question is still open there, so a message may bring more.
     ``refused``: the caller neither wrote the log nor sent records of it, and the other fields say nothing.

@@ -6,7 +6,8 @@ Field names are those of the contract, which describes them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.model import Extent
 
@@ -20,8 +21,7 @@ ACCEPTED, ACKED, REFUSED = "accepted", "acked", "declined"
 """States of a :class:`SegmentAnswer`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaPlacement:
+class ReplicaPlacement(Struct, frozen=True):
     """One assignment of a tablet to a host, and the incarnation of the host's disk."""
 
     host: str
@@ -29,16 +29,14 @@ class ReplicaPlacement:
     incarnation: str
 
 
-@dataclass(frozen=True, slots=True)
-class LogPosition:
+class LogPosition(Struct, frozen=True):
     """Up to which offset a state has the records of a source: a term's log, or an import (a negative number)."""
 
     term: int
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentRecord:
+class SegmentRecord(Struct, frozen=True):
     """One step of a tablet's data; see ``bookkeeper.replicas.values.Segment``."""
 
     segment_id: int
@@ -50,8 +48,7 @@ class SegmentRecord:
     logs: tuple[LogPosition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaFile:
+class ReplicaFile(Struct, frozen=True):
     """A segment file: its name on every host, its bytes, their CRC-32C, its JSON in the books."""
 
     name: str
@@ -60,8 +57,7 @@ class ReplicaFile:
     entry: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentOffer:
+class SegmentOffer(Struct, frozen=True):
     """A segment of a tablet for one replica. ``files``: each file of its list. ``state``: JSON, as in the books.
     ``as_of_ms``: the sender confirms that the state after it has every write acknowledged until then; None = unknown.
     """
@@ -78,16 +74,14 @@ class SegmentOffer:
     as_of_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FileNeed:
+class FileNeed(Struct, frozen=True):
     """A file that the receiver lacks, from the byte ``start`` on."""
 
     name: str
     start: int
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentAnswer:
+class SegmentAnswer(Struct, frozen=True):
     """``state`` is accepted (send what is in ``need``), acked (the segment is durable here) or declined, for a
     ``reason`` (E-70) with a ``problem`` in words. ``root`` is the receiver's newest state.
     """
@@ -100,8 +94,7 @@ class SegmentAnswer:
     need: tuple[FileNeed, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentTransit:
+class SegmentTransit(Struct, frozen=True):
     """Content of a file of an accepted segment, from position ``start`` on. The receiver has it until its answer."""
 
     table_id: str
@@ -114,8 +107,7 @@ class SegmentTransit:
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentAck:
+class SegmentAck(Struct, frozen=True):
     """The bytes of the file that are here; with the last byte of all files the ``answer`` to the segment."""
 
     file: str
@@ -123,8 +115,7 @@ class SegmentAck:
     answer: SegmentAnswer | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaContent:
+class ReplicaContent(Struct, frozen=True):
     """Content of a file on a host, with the size and the CRC-32C of the complete file."""
 
     size_bytes: int
@@ -132,8 +123,7 @@ class ReplicaContent:
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class FileRequest:
+class FileRequest(Struct, frozen=True):
     """A part of a file of a replica, from position ``start`` on, for a replica whose copy is damaged. A host that holds
     the file with this size and checksum answers.
     """
@@ -147,8 +137,7 @@ class FileRequest:
     start: int
 
 
-@dataclass(frozen=True, slots=True)
-class HeldSegment:
+class HeldSegment(Struct, frozen=True):
     """A segment in a replica's list, whether each file of its state is here, and who else acknowledged it. ``bytes``:
     of the files that it brings, as far as they are here.
     """
@@ -159,8 +148,7 @@ class HeldSegment:
     bytes: int = 0  # the name in the contract
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaLag:
+class ReplicaLag(Struct, frozen=True):
     """How many segments a host has not acknowledged, and at most how many bytes have to go there."""
 
     host: str
@@ -168,8 +156,7 @@ class ReplicaLag:
     bytes: int = 0  # the name in the contract
 
 
-@dataclass(frozen=True, slots=True)
-class UnlistedFile:
+class UnlistedFile(Struct, frozen=True):
     """A file on a host that the newest state there does not list. ``in_use``: by a reader, by a copy to another host,
     or by a segment that is under way to this one.
     """
@@ -179,8 +166,7 @@ class UnlistedFile:
     in_use: bool
 
 
-@dataclass(frozen=True, slots=True)
-class HeldReplicaInfo:
+class HeldReplicaInfo(Struct, frozen=True):
     """One tablet's replica on a host. ``complete``: states of which it has each file; ``lags``: of a leader;
     ``segments`` and ``unlisted``: empty unless segments were asked for; ``incoming_bytes``: of segments under way;
     ``damaged``: files that are to be replaced by sound copies.
@@ -204,16 +190,14 @@ class HeldReplicaInfo:
     damaged: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HeldReplicas:
+class HeldReplicas(Struct, frozen=True):
     """The replicas on a host; ``damaged``: ``table/directory`` of those that can't be read, and why."""
 
     replicas: tuple[HeldReplicaInfo, ...]
     damaged: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class StateConfirmation:
+class StateConfirmation(Struct, frozen=True):
     """A leader's word that a state, which the receiver has, lacks no write that was acknowledged until ``as_of_ms``."""
 
     table_id: str

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import thriftpy2
+from msgspec import Struct
 
 from bookkeeper.rpc.contract.structs import STRUCTS
 
@@ -40,8 +40,7 @@ _TTYPE_BINARY = 18
 """thriftpy2's type of a binary string; on the wire text and binary are STRING."""
 
 
-@dataclass(frozen=True, slots=True)
-class TypeSpec:
+class TypeSpec(Struct, frozen=True):
     """A type: scalar, text or binary, a list of ``element``, a map of ``key`` to ``element``, or a struct class."""
 
     wire: WireType
@@ -51,8 +50,7 @@ class TypeSpec:
     struct: type | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSpec:
+class FieldSpec(Struct, frozen=True):
     """One field of a struct or one argument of a method."""
 
     number: int
@@ -61,8 +59,7 @@ class FieldSpec:
     required: bool
 
 
-@dataclass(frozen=True, slots=True)
-class MethodSpec:
+class MethodSpec(Struct, frozen=True):
     """One method. ``result`` None = void; ``oneway`` = the server sends no answer."""
 
     name: str
@@ -71,8 +68,7 @@ class MethodSpec:
     oneway: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Contract:
+class Contract(Struct, frozen=True):
     """Structs by class, services by name with their methods by name (inherited ones included)."""
 
     version: int

@@ -9,9 +9,10 @@ import functools
 import operator
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
+
+from msgspec import Struct
 
 from bookkeeper.errors import BookkeeperError, CorruptionError, IncompatibleError, InvalidInputError, NotFoundError
 from bookkeeper.rpc.contract.faults import from_fault
@@ -48,8 +49,7 @@ class MessageKind(IntEnum):
     ONEWAY = 4
 
 
-@dataclass(frozen=True, slots=True)
-class MessageStart:
+class MessageStart(Struct, frozen=True):
     """The head of a message; ``body_at`` is the position of its struct in the frame."""
 
     method: str
@@ -58,8 +58,7 @@ class MessageStart:
     body_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """The outcome of a call: a result, or an error to raise."""
 
     result: Any

@@ -7,8 +7,9 @@ the cluster may call all methods and name any source: a tserver sends the record
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from bookkeeper.errors import UnauthorizedError
 from bookkeeper.rpc.contract.messages import Hello
@@ -111,8 +112,7 @@ PROCESS_METHODS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """The caller of a call: its hello, and the secret that it proved (None: the server asks for none)."""
 
     hello: Hello

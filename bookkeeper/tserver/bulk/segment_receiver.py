@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from bookkeeper.bulk import segment_ref
+from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.errors import (
     BookkeeperError,
     CorruptionError,
@@ -41,9 +41,10 @@ from bookkeeper.rpc.contract.offer_messages import (
     SegmentPart,
     SegmentsOffer,
 )
-from bookkeeper.storage.tablet import BatchLimits, GroupMap
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
 from bookkeeper.tserver.bulk.segment_offers import (
     OfferedFile,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, unavailable
 from bookkeeper.rpc.contract.replica_messages import CONTENT_BYTES_MAX, ReplicaContent
-from bookkeeper.storage.replicas import ReplicaKey
+from bookkeeper.storage.replicas.manifest import ReplicaKey
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 
 

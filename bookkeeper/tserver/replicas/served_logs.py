@@ -23,9 +23,9 @@ from bookkeeper.rpc.contract.log_messages import (
     LogPart,
     LogSeal,
 )
-from bookkeeper.storage.replicas import HostStore
+from bookkeeper.storage.replicas.host_store import HostStore
 from bookkeeper.storage.volume.names import LOGS, check_name, log_directory, numbered_log, session_of_numbered
-from bookkeeper.storage.wal import BooksClaim, recover
+from bookkeeper.storage.wal.reading.wal_recovery import BooksClaim, recover
 
 LOG = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from bookkeeper.bulk import segment_ref
 from bookkeeper.bulk.adoption import import_directory
+from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.errors import TransientError
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Step, Wait
 from bookkeeper.master.index.log_files import IMPORT_SESSION

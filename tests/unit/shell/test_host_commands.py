@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.host_messages import (

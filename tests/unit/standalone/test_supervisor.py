@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import SETTINGS_FILE
+from bookkeeper.config.file import SETTINGS_FILE
 from bookkeeper.errors import RefusedError
 from bookkeeper.standalone.supervisor import (
     RESTART_DELAY_MAX_MS,

@@ -15,9 +15,9 @@ from bookkeeper.metadata.sqlite import sqlite_store
 from bookkeeper.storage.tablet.scans.scan_position import Resume
 from bookkeeper.storage.volume import local_volume
 from bookkeeper.storage.volume.file_ops import FileOps
-from bookkeeper.storage.wal import WalWriter
 from bookkeeper.storage.wal.writing import wal_writer
 from bookkeeper.storage.wal.writing.seal import is_fenced
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.faults import fault
 from tests.support.replacement import Binding, Fault, Target, replaced
 from tests.support.simulation.disk import with_pause
@@ -69,7 +69,7 @@ def test_a_method_is_replaced_in_its_class() -> None:
 
 
 def test_a_property_stays_a_property() -> None:
-    position = object.__new__(Resume)
+    position = Resume(*[None] * len(Resume.__struct_fields__))  # type: ignore[arg-type]
     with replaced(Resume.partial_cell, lambda self: 7):  # noqa: ARG005
         assert vars(Resume)["partial_cell"].__get__(position) == 7
 

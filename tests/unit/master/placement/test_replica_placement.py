@@ -7,9 +7,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.coordination.config_changes import set_draining, set_table_properties
 from bookkeeper.coordination.tablet_candidates import TabletCandidate, election_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib
 import struct
@@ -10,6 +9,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -90,10 +90,10 @@ def _thriftpy2_module() -> Any:
 
 def _theirs(module: Any, value: Any) -> Any:
     """The same value in thriftpy2's own class."""
-    if dataclasses.is_dataclass(value):
+    if isinstance(value, msgspec.Struct):
         theirs = getattr(module, type(value).__name__)()
-        for field in dataclasses.fields(value):
-            setattr(theirs, field.name, _theirs(module, getattr(value, field.name)))
+        for name in value.__struct_fields__:
+            setattr(theirs, name, _theirs(module, getattr(value, name)))
         return theirs
     if isinstance(value, tuple):
         return [_theirs(module, element) for element in value]
