@@ -211,6 +211,3 @@ def segments(session: Session, output: Output, table: str, row: bytes | None) ->
         "waits_for",
     )
     output.records(rows, columns, "no segments on hosts")
-
-
-COMMANDS = (hosts, host, segments)

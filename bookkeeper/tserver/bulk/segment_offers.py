@@ -14,7 +14,7 @@ from enum import Enum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bookkeeper.bulk.booked_segment import SEQ_MAX, part_of_segment
+from bookkeeper.bulk.booked_segment import part_of_segment
 from bookkeeper.bulk.segment_conversion import CHUNK_BYTES, CHUNK_RECORDS
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
@@ -84,11 +84,6 @@ def check_entry(entry: SegmentEntry) -> None:
         raise InvalidInputError(f"{entry.records} records can't have the numbers {entry.first_seq} to {entry.last_seq}")
     if entry.min_row > entry.max_row or not entry.size_bytes:
         raise InvalidInputError(f"a file of {entry.size_bytes} bytes with rows {entry.min_row!r} to {entry.max_row!r}")
-
-
-def leaves_numbers(last_seq: int) -> bool:
-    """Whether a tablet has enough sequence numbers left behind this one."""
-    return last_seq <= SEQ_MAX
 
 
 def reason_to_decline(
