@@ -52,9 +52,9 @@ FAILOVER: dict[str, Switch] = {
     ),
     "peers-wait-for-hosts": Switch(
         "bookkeeper.master.index.shipments",
-        "is_of_log",
-        old="return error_code == LogAwayError.code",
-        new="return False",
+        "Shipments._failed",
+        old="and report.error_code != LogAwayError.code",
+        new="",
         breaks="R24: a log whose host is away stops all work for a peer",
     ),
     "compactions-ignore-tails": Switch(

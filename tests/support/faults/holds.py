@@ -14,16 +14,16 @@ HOLDS: dict[str, Switch] = {
     ),
     "holds-of-what-was-named-before": Switch(
         "bookkeeper.master.operations.holds",
-        "are_held",
-        old="return set(named) <= set(held)",
-        new="return bool(held)",
+        "hold_named",
+        old="if named <= held:",
+        new="if held:",
         breaks="R17: a compaction replaces a file between its name and its hold, and an export copies the next one",
     ),
     "holds-outlive-their-operation": Switch(
-        "bookkeeper.master.gc.gc_rules",
-        "ended_holds",
-        old="return [CellKey(row.key, column) for row in rows for column in row.cells if not holders.keep(column)]",
-        new="return []",
+        "bookkeeper.master.gc.gc_runner",
+        "GcRunner.finish",
+        old="if not holders.keep(column)",
+        new="if False",
         breaks="R4: a hold that a deposed master put late keeps its file for ever",
     ),
     "uploads-own-their-files": Switch(
@@ -65,10 +65,10 @@ HOLDS: dict[str, Switch] = {
         breaks="R17: two tablets take a file that nothing held, each on the word of the other",
     ),
     "given-up-files-go-at-once": Switch(
-        "bookkeeper.master.gc.gc_rules",
-        "is_idle_for_long",
-        old="return file not in idle or now_ns - idle[file] > flight_ns",
-        new="return True",
+        "bookkeeper.master.gc.gc_runner",
+        "GcRunner._due",
+        old="if name not in idle or now_ns - idle[name] > flight_ns:",
+        new="if True:",
         breaks="R4: a compaction of one tablet takes a file from another one that is about to name it",
     ),
     "holds-are-read-last": Switch(
@@ -79,10 +79,10 @@ HOLDS: dict[str, Switch] = {
         breaks="R17: the collector sees a file neither by its hold nor by its name",
     ),
     "takers-end-at-once": Switch(
-        "bookkeeper.master.gc.gc_rules",
-        "is_leaving",
-        old="return now_ns - since_ns <= flight_ns",
-        new="return False",
+        "bookkeeper.master.gc.gc_runner",
+        "GcRunner._holders",
+        old="if now_ns - at <= flight_ns",
+        new="if False",
         breaks="R4: a put that was in flight when its tserver died names a file that is deleted",
     ),
     "holds-keep-silently": Switch(

@@ -70,9 +70,9 @@ LOG_HOMES: dict[str, Switch] = {
     ),
     "sealed-logs-are-copied": Switch(
         "bookkeeper.master.books.books_cycle",
-        "Books._is_on_host",
-        old="return home_of(self.homes, file.decode()) is not None",
-        new="return False",
+        "Books._fold_closed",
+        old="and home_of(self.homes, file.decode()) is None",
+        new="",
         breaks="R15: a log goes to peers when it is sealed, whoever has copies",
     ),
 }

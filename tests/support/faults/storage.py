@@ -141,9 +141,9 @@ STORAGE: dict[str, Switch] = {
     ),
     "damaged-logs-have-no-records": Switch(
         "bookkeeper.master.placement.placement",
-        "uses_any",
-        old="return any(keys.log_column(log) in row.cells for log in logs)",
-        new="return False",
+        "Placement._released",
+        old="if keys.log_column(log) in row.cells",
+        new="if False",
         breaks="R15: a tablet is given to another tserver while a log that has records of it is not sealed",
     ),
     "cut-logs-are-short-logs": Switch(
