@@ -7,10 +7,10 @@ Rules: R5, R13, R18 and R23.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
+from msgspec import Struct
 
 DEFAULT_GROUP = "default"
 """Name of the locality group of all families that are in no other group."""
@@ -29,8 +29,7 @@ MUTATION_SCHEMA = pa.schema(
 """Records in the WAL, on the wire and in a client's batch. The tserver sets a null timestamp."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostIdentity:
+class HostIdentity(Struct, frozen=True):
     """A host of the cluster: its name, and the incarnation of its disk; a wiped disk gets a new incarnation. ``zone``:
     hosts with the same one may be lost together; empty: nothing is known.
     """
@@ -40,16 +39,14 @@ class HostIdentity:
     zone: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalityGroup:
+class LocalityGroup(Struct, frozen=True):
     """A named group of families that are stored together; a target may replicate some groups only."""
 
     name: str
     families: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Extent:
+class Extent(Struct, frozen=True, order=True):
     """The rows of one tablet: after ``prev_row`` (None: from the start) through ``end_row`` (None: to the end)."""
 
     table_id: str
@@ -66,8 +63,7 @@ class Extent:
         return (self.prev_row is None or row > self.prev_row) and (self.end_row is None or row <= self.end_row)
 
 
-@dataclass(frozen=True, slots=True)
-class RowRange:
+class RowRange(Struct, frozen=True):
     """Rows after ``prev_row`` (None: from the start) through ``end_row`` (None: to the end)."""
 
     prev_row: bytes | None
@@ -112,8 +108,7 @@ def join_ranges(ranges: Iterable[RowRange]) -> tuple[RowRange, ...]:
     return tuple(joined)
 
 
-@dataclass(frozen=True, slots=True)
-class PartialHighWater:
+class PartialHighWater(Struct, frozen=True):
     """Rows of a tablet that have a stream up to ``offset``, which is above the high-water of the tablet (rule R18)."""
 
     rows: RowRange
@@ -124,8 +119,7 @@ def _escape(part: str) -> str:
     return quote(part, safe="")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TargetKey:
+class TargetKey(Struct, frozen=True, order=True):
     """The destination of a file: cluster alias, table there, table here, and incarnation (rule R5)."""
 
     cluster: str
@@ -145,16 +139,14 @@ class TargetKey:
         return cls(cluster, remote, source, int(incarnation))
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class BlockTarget:
+class BlockTarget(Struct, frozen=True, order=True):
     """One target in force when a block was written (rule R13). ``groups`` None means every locality group."""
 
     target: TargetKey
     groups: tuple[str, ...] | None
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TargetShare:
+class TargetShare(Struct, frozen=True, order=True):
     """The share of one target in a file, from its beginning up to some block: records, and the bytes of the blocks with
     these records, without headers.
     """
@@ -164,8 +156,7 @@ class TargetShare:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A configured target: its key, the groups that are replicated now, and the instance of the peer (rule R23)."""
 
     key: TargetKey
@@ -174,8 +165,7 @@ class Target:
     remote_table: str
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class StreamKey:
+class StreamKey(Struct, frozen=True, order=True):
     """The identity of a source file at a receiver, which records its high-water under it (rules R5 and R18)."""
 
     source_instance_id: str
@@ -204,8 +194,7 @@ class StreamKey:
         return cls(instance, file, source, target, int(incarnation), run_id)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class BlockRange:
+class BlockRange(Struct, frozen=True, order=True):
     """Complete blocks of a WAL: records ``first`` to ``last``, both inclusive, in the bytes ``[start_position,
     end_position)``; position 0 = unknown.
     """
@@ -216,8 +205,7 @@ class BlockRange:
     end_position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """The part of a stream in a received block: all records in ``(after_offset, to_offset]`` for its tablet."""
 
     stream: StreamKey
@@ -225,8 +213,7 @@ class Origin:
     to_offset: int
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Barrier:
+class Barrier(Struct, frozen=True, order=True):
     """Rule R24: records from ``offset`` on wait until ``file`` is finished up to ``until_offset``."""
 
     offset: int

@@ -10,11 +10,12 @@ Arithmetic on runs in NumPy, nothing for each record. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from urllib.parse import quote, unquote
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from bookkeeper.model import RowRange, StreamKey
 
@@ -24,8 +25,7 @@ OFFSET_MAX = 2**48
 """Above any offset that a log reaches; a message with a greater one is garbage."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class RootLog:
+class RootLog(Struct, frozen=True, order=True):
     """A log as the cluster that wrote it calls it: all of its roots end together."""
 
     instance_id: str
@@ -42,8 +42,7 @@ class RootLog:
         return cls(instance_id, file)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Root:
+class Root(Struct, frozen=True, order=True):
     """A log as the cluster that wrote it calls it, and the table there that the records were written to."""
 
     instance_id: str
@@ -248,8 +247,7 @@ _BEHIND = np.array((0, 1), np.int64)
 NO_RUNS = Runs(np.empty((0, 2), np.int64))
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """Every record of a root in these rows and, unless ``family`` is None, this family, with these offsets."""
 
     rows: RowRange
@@ -265,8 +263,7 @@ class Part:
         return self.rows.part_in(other.rows) is not None and self.runs.meets(other.runs)
 
 
-@dataclass(frozen=True, slots=True)
-class RootIntervals:
+class RootIntervals(Struct, frozen=True):
     """The records of one root that a tablet has: one part for the same rows and family, as parts of the same rows and
     family are joined. ``last_ms``: the tablet's server time when it last took records of the root.
     """
@@ -277,7 +274,7 @@ class RootIntervals:
     def __post_init__(self) -> None:
         """Join parts of the same rows and family."""
         if len(self.parts) > 1:
-            object.__setattr__(self, "parts", joined_parts(self.parts))
+            force_setattr(self, "parts", joined_parts(self.parts))
 
     @property
     def size(self) -> int:

@@ -14,8 +14,9 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from bookkeeper.errors import CorruptionError, IncompatibleError, NoSpaceError, UnavailableError
 
@@ -42,8 +43,7 @@ _MAGIC = {0x377F0682: "<", 0x377F0683: ">"}
 """The magic number of a write-ahead file, and the byte order of its checksums."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileKind:
+class FileKind(Struct, frozen=True):
     """One kind of file: its name in messages, SQLite's application id, version, and the statements that create it."""
 
     title: str
@@ -129,8 +129,7 @@ def check_pages(connection: sqlite3.Connection, path: Path, title: str) -> None:
 # ---- the write-ahead file
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
+class _Frame(Struct, frozen=True):
     number: int
     salts: tuple[int, int]
     is_commit: bool

@@ -7,17 +7,16 @@ Commands, options and choices come from click; names of tables and clusters from
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 
 import click
 from click.shell_completion import ShellComplete, split_arg_string
+from msgspec import Struct
 
 QUIT = ("exit", "quit")
 """Words that end the loop."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """One possible word; it replaces the last ``replaced`` characters of the line."""
 
     word: str

@@ -11,16 +11,9 @@ from pathlib import Path
 
 import click
 
-from bookkeeper.config import (
-    SETTINGS_FILE,
-    Problem,
-    Sections,
-    SettingFacts,
-    Settings,
-    check_settings,
-    explain,
-    load_settings,
-)
+from bookkeeper.config.file import SETTINGS_FILE, Problem, check_settings, load_settings
+from bookkeeper.config.sections import Sections, Settings
+from bookkeeper.config.setting import SettingFacts, explain
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.embedded import COORDINATION_FILE
 from bookkeeper.errors import BookkeeperError, RefusedError

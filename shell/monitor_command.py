@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from bookkeeper.config import Settings, load_settings
+from bookkeeper.config.file import load_settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import NotFoundError
 from bookkeeper.monitor.web_server import url_of
 from bookkeeper.security.secret_store import SecretStore

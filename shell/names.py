@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.client import Client
 from bookkeeper.client.client import CONNECT_BUDGET_MS
@@ -24,8 +25,7 @@ WAIT_MS = 500
 """Longest wait of a prompt or a completion."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterNames:
+class ClusterNames(Struct, frozen=True):
     """Names at one moment; ``cluster`` is empty before the first answer."""
 
     cluster: str = ""

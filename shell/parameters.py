@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import click
 from click.shell_completion import CompletionItem
+from msgspec import Struct
 
 from bookkeeper.model import LocalityGroup
 from shell.output import parse_bytes
@@ -75,8 +75,7 @@ class SecondsRange(click.FloatRange):
 SECONDS = SecondsRange()
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnChoice:
+class ColumnChoice(Struct, frozen=True):
     """A choice of ``scan -c``: a family, or one column of it."""
 
     family: bytes

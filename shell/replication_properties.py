@@ -8,7 +8,8 @@ target begins at a moment and has an incarnation (rules R5 and R14). Source: ACC
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, RefusedError
 from bookkeeper.model import DEFAULT_GROUP
@@ -24,16 +25,14 @@ CLUSTER_MEANING = "masters of a peer: definecluster, deletecluster"
 GROUP_MEANING = "peers of a locality group: enablereplication, disablereplication"
 
 
-@dataclass(frozen=True, slots=True)
-class PeerChange:
+class PeerChange(Struct, frozen=True):
     """Define a peer, or remove it if ``quorum`` is None."""
 
     name: str
     quorum: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class TargetChange:
+class TargetChange(Struct, frozen=True):
     """Start or stop to send groups to a peer. ``remote_table`` None: the table of the same name there."""
 
     cluster: str

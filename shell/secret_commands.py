@@ -6,12 +6,13 @@ secret from the next connection on, and changed tables within a second.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
-from bookkeeper.config import SETTINGS_FILE, Settings, load_settings
+from bookkeeper.config.file import SETTINGS_FILE, load_settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.security.secret import Secret
 from bookkeeper.security.secret_store import SecretStore, StoredSecret
 from shell.output import Output, Record, utc

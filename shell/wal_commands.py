@@ -12,9 +12,11 @@ from collections.abc import Iterator
 import click
 import pyarrow as pa
 
-from bookkeeper.storage.volume import GivenFiles
-from bookkeeper.storage.volume.given_files import uri_of_location
-from bookkeeper.storage.wal import BlockAt, BlockHeader, WalView, block_target_from_pb, origin_from_pb
+from bookkeeper.storage.volume.given_files import GivenFiles, uri_of_location
+from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb, origin_from_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
+from bookkeeper.storage.wal.reading.log_formats import BlockAt
+from bookkeeper.storage.wal.reading.wal_view import WalView
 from shell.output import Output, Record, printable, utc
 from shell.parameters import COUNT
 

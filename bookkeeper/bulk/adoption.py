@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bookkeeper.errors import NotFoundError
-from bookkeeper.storage.tablet import BlockCache, SegmentRef
+from bookkeeper.storage.tablet.segments.block_cache import BlockCache
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
-from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.names import tablet_directory
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 INCOMING = "tables/_incoming"
 """The directory of files from other clusters, with a directory for each tserver's session. No table has its name."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import RowRange, join_ranges
-from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 
 EVERYTHING = RowRange(None, None)
 

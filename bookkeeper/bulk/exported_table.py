@@ -10,15 +10,16 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from bookkeeper.bulk.booked_segment import SEQ_MAX
 from bookkeeper.bulk.manifest import NAME, read_json, read_manifest
 from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata.values import SegmentEntry, encode_row
 from bookkeeper.model import LocalityGroup, RowRange, chain_break
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.strict_json import encode_json, mapping, number, raw_bytes, read_fields, read_object, text, typed
 
 KIND = "bookkeeper table export"
@@ -32,8 +33,7 @@ TIME_MS_MAX = 1 << 53
 """Latest accepted server time of a tablet, in ms: the year 287,396."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedTablet:
+class ExportedTablet(Struct, frozen=True):
     """A tablet's rows, its last sequence number and server time, and its segments by the names of their files."""
 
     rows: RowRange
@@ -42,8 +42,7 @@ class ExportedTablet:
     segments: Mapping[str, SegmentEntry]
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(Struct, frozen=True):
     """An export: the table's settings, its tablets in order, and the SHA-256 of each file."""
 
     table: str

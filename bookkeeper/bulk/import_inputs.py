@@ -17,7 +17,9 @@ import pyarrow.parquet as pq
 from bookkeeper.errors import InvalidInputError, UnavailableError
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.security.file_roots import FileRoots
-from bookkeeper.storage.tablet import BatchLimits, check_labels, check_times, validate_batch
+from bookkeeper.storage.tablet.batch_routing import check_times, validate_batch
+from bookkeeper.storage.tablet.scans.visibility import check_labels
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 
 REQUIRED = ("row", "family", "qualifier", "value")
 OPTIONAL = ("visibility", "timestamp")

@@ -9,18 +9,22 @@ leaves files that the books do not name; the collector finds them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from bookkeeper.bulk.log_segments import Lengths
 from bookkeeper.model import BlockTarget, Extent
-from bookkeeper.rpc.contract.offer_messages import ImportedLog
+from bookkeeper.rpc.contract.messages import ImportedLog
 from bookkeeper.storage.columns import distinct, min_max_row
-from bookkeeper.storage.tablet import GroupMap, split_by_tablets
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, block_target_to_pb, encode_batch
+from bookkeeper.storage.tablet.batch_routing import split_by_tablets
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block import Block, encode_batch
+from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader, Group
 from bookkeeper.storage.wal.blocks.target_shares import LogShares, note_target_records
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 
 TAKEN_PREFIX = "taken-"
 """The beginning of the names of relay logs (``tserver.bulk.relay_log``)."""
@@ -32,8 +36,7 @@ BLOCK_RECORDS = 4096
 BLOCK_BYTES = 1 << 20
 
 
-@dataclass(slots=True)
-class ImportLogs:
+class ImportLogs(Struct):
     """The logs of one import. The names of its files begin with ``name``, as no earlier file's."""
 
     volume: Volume

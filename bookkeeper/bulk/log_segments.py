@@ -11,19 +11,20 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.bulk.booked_segment import segment_entry
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import LocalityGroup
 from bookkeeper.storage.columns import binary_offsets
-from bookkeeper.storage.tablet import GroupMap, SegmentRef
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.storage.volume.names import check_name
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, tuples, typed
 
 MANIFEST_SUFFIX = ".segments"
@@ -34,8 +35,7 @@ READ_BYTES = 1 << 20
 MANIFEST_BYTES_MAX = 1 << 28
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
+class Lengths(Struct, frozen=True):
     """The longest row, the longest family, qualifier or visibility, and the longest value of records, in bytes."""
 
     row: int = 0
@@ -54,8 +54,7 @@ def longest(column: pa.Array) -> int:
     return int(np.diff(binary_offsets(column)).max()) if len(column) else 0
 
 
-@dataclass(frozen=True, slots=True)
-class LogSegment:
+class LogSegment(Struct, frozen=True):
     """One file by its name on the Volume; ``entry`` describes all of its rows."""
 
     name: str
@@ -63,8 +62,7 @@ class LogSegment:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentedLog:
+class SegmentedLog(Struct, frozen=True):
     """A log as segments: the number of its records, the locality groups of its files, and the lengths of its records.
     The segments may be those of some groups only, for a target that gets no others.
     """

@@ -6,17 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import astuple
 
 from bookkeeper.bulk.booked_segment import segment_entry, segment_ref
 from bookkeeper.errors import BookkeeperError, CorruptionError, InvalidInputError, UnavailableError
 from bookkeeper.metadata.values import SegmentEntry, encode_row
 from bookkeeper.model import RowRange
-from bookkeeper.rpc.contract.offer_messages import ImportedLog
-from bookkeeper.storage.tablet import SegmentRef
-from bookkeeper.storage.volume import Volume
+from bookkeeper.rpc.contract.messages import ImportedLog
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, tuples
 
 NAME = "manifest.json"
@@ -39,8 +41,7 @@ def decode_segments(fields: Mapping[str, Any], directory: str) -> list[SegmentRe
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Struct, frozen=True):
     """The segments that an import made, their records, and of a replicated table each tablet's log by its rows."""
 
     segments: tuple[SegmentRef, ...]

@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from bookkeeper.bulk.segment_conversion import CHUNK_BYTES, CHUNK_RECORDS
 from bookkeeper.errors import DeclinedError
-from bookkeeper.storage.tablet import BlockCache, SegmentRef
+from bookkeeper.storage.tablet.segments.block_cache import BlockCache
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.sorting.entries import SEQ, to_records
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 
 def in_written_order(volume: Volume, refs: Sequence[SegmentRef]) -> Iterator[pa.RecordBatch]:

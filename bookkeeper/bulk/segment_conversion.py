@@ -12,21 +12,22 @@ a cell with one timestamp, it wins over earlier ones, and later ones win over it
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
 from bookkeeper.storage.columns import min_max_row
-from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
 from bookkeeper.storage.tablet.flush import split_by_group
-from bookkeeper.storage.tablet.segments.segment_format import ENDING
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.segments.segment_format import ENDING, SegmentRef
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentWriter
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock, to_entries
 from bookkeeper.storage.tablet.sorting.order import order_entries
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 CHUNK_RECORDS = 1 << 20
 CHUNK_BYTES = 128 << 20
@@ -36,8 +37,7 @@ SEGMENTS_MAX = 50_000
 """Most segments of one import: all of them are in one manifest."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentDirectory:
+class SegmentDirectory(Struct, frozen=True):
     """The destination of segments: a directory on the Volume, and the settings to write them."""
 
     volume: Volume

@@ -13,12 +13,12 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.client.mutation import Changes, Mutation, conform, slice_between_rows
 from bookkeeper.client.retry import pause_ms
@@ -29,8 +29,8 @@ from bookkeeper.errors import BookkeeperError, InvalidInputError, PermanentError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import WriteBatch
 from bookkeeper.rpc.rpc_pool import RpcPool
-from bookkeeper.storage.tablet import check_labels
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.tablet.scans.visibility import check_labels
+from bookkeeper.storage.wal.blocks.block import encode_batch
 
 LOG = logging.getLogger(__name__)
 
@@ -40,8 +40,7 @@ GROUP = 100
 DurabilityName = Literal["default", "sync", "flush", "log", "none"]
 
 
-@dataclass(frozen=True, slots=True)
-class WriterOptions:
+class WriterOptions(Struct, frozen=True):
     """Settings of a :class:`BatchWriter`; :meth:`Client.writer` takes these fields."""
 
     durability: DurabilityName = "default"
@@ -69,8 +68,7 @@ class WriterOptions:
     """Time-out of one call, ms."""
 
 
-@dataclass(slots=True)
-class _StuckTablet:
+class _StuckTablet(Struct):
     """A tablet whose records can't leave: since when (boot clock), and how often the writer tried to locate it."""
 
     since_ns: int

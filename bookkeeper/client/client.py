@@ -9,10 +9,11 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+
+from msgspec.structs import replace
 
 from bookkeeper.client.batch_writer import BatchWriter, DurabilityName, WriterOptions
 from bookkeeper.client.conditional_writer import ConditionalWriter
@@ -27,7 +28,8 @@ from bookkeeper.client.table_admin import Tables
 from bookkeeper.client.tablet_extents import TableMap, table_map
 from bookkeeper.client.user_admin import Users
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import RpcSettings, Settings, load_settings
+from bookkeeper.config.file import load_settings
+from bookkeeper.config.sections import RpcSettings, Settings
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.rpc.address import Address, parse_quorum
 from bookkeeper.rpc.contract.messages import Condition, OperationInfo

@@ -7,10 +7,10 @@ hold, and the second answer "not written" would be wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
 
 import tenacity
+from msgspec import Struct
 
 from bookkeeper.client import location_cache
 from bookkeeper.client.location_cache import TableLocations
@@ -27,7 +27,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.rpc.contract.messages import Condition
 from bookkeeper.rpc.rpc_pool import UNREACHED, RpcPool
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal.blocks.block import encode_batch
 
 CALL_TIMEOUT_MS = 35_000
 """A little more than a tserver waits for its disk, so that its answer still arrives."""
@@ -45,8 +45,7 @@ def absent(family: bytes, qualifier: bytes, visibility: bytes = b"") -> Conditio
     return Condition(family, qualifier, visibility, None)
 
 
-@dataclass(frozen=True, slots=True)
-class ConditionalWriter:
+class ConditionalWriter(Struct, frozen=True):
     """Conditional writes of one table. ``retry`` bounds the time to find a reachable tserver that serves the tablet."""
 
     tablets: TableLocations

@@ -9,7 +9,8 @@ scan shows the cells of an earlier table under its name.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.client.table_admin import Tables
 from bookkeeper.client.tablet_extents import TableMap, table_map
@@ -26,8 +27,7 @@ LOCATE_BUDGET_MS = 1_000
 """Budget of one call that locates tablets, ms; callers repeat it for longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _CachedTablets:
+class _CachedTablets(Struct, frozen=True):
     """An answer of the master, and the boot clock when the client asked for it."""
 
     tablets: TableMap

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.storage.columns import column_of
-from bookkeeper.storage.tablet import check_label
+from bookkeeper.storage.tablet.scans.visibility import check_label
 
 _WIDTH = 7
 """Entries of one change in :attr:`Mutation.flat`: row, family, qualifier, visibility, timestamp, delete, value."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from bookkeeper.client.master_link import BUDGET_MS, MasterLink
 from bookkeeper.clock import Clock
@@ -36,8 +37,7 @@ def normal_quorum(quorum: str) -> str:
     return quorum.strip() if "://" in quorum else format_quorum(parse_quorum(quorum))
 
 
-@dataclass(frozen=True, slots=True)
-class PeerSecret:
+class PeerSecret(Struct, frozen=True):
     """A secret for a peer in the cluster's directory, and the previous one."""
 
     store: SecretStore

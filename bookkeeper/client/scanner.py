@@ -13,11 +13,12 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from itertools import count
 from typing import NamedTuple
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.client import location_cache
 from bookkeeper.client.location_cache import TableLocations
@@ -29,7 +30,7 @@ from bookkeeper.errors import BookkeeperError, CorruptionError, NotFoundError, N
 from bookkeeper.model import MUTATION_SCHEMA, Extent
 from bookkeeper.rpc.contract.messages import ScanPage, ScanRequest
 from bookkeeper.rpc.rpc_pool import RpcPool
-from bookkeeper.storage.wal import decode_batch
+from bookkeeper.storage.wal.blocks.block import decode_batch
 
 LOG = logging.getLogger(__name__)
 
@@ -68,8 +69,7 @@ class Cell(NamedTuple):
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ScanRange:
+class ScanRange(Struct, frozen=True):
     """The cells that a scan shows: a cell has to satisfy every field."""
 
     start_row: bytes | None = None
@@ -96,8 +96,7 @@ class ScanRange:
     """A follower may answer with cells that lack the writes of the last so many ms; None = leaders answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Position:
+class _Position(Struct, frozen=True):
     """A scan's position: in the tablet of ``row``, behind the tserver's mark ``resume`` (None = from ``row`` on)."""
 
     row: bytes
@@ -111,8 +110,7 @@ class _Position:
     """The state of that follower's page."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """A page of a tablet; ``follower`` served it, None = the leader did."""
 
     extent: Extent
@@ -120,8 +118,7 @@ class _Found:
     follower: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Fetched:
+class _Fetched(Struct, frozen=True):
     """The records of a page, the position of the next one (None at the end), and the age of a follower's page."""
 
     batch: pa.RecordBatch

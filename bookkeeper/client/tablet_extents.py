@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import CorruptionError, NotServingError
@@ -22,8 +23,7 @@ the master has not tried yet.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class TableMap:
+class TableMap(Struct, frozen=True):
     """The tablets of one table at one moment, in row order. ``addresses`` has None for tablets without a tserver;
     ``placed`` as in :class:`TabletLocation`; ``problems`` are of tablets that need an operator's help; ``replicas`` are
     the addresses of hosts with a replica, of tablets that have several.
@@ -80,8 +80,7 @@ def table_map(locations: Iterable[TabletLocation]) -> TableMap:
     )
 
 
-@dataclass(slots=True)
-class UnservableTracker:
+class UnservableTracker(Struct):
     """Since when (boot clock) the tablets that a caller waits for need an operator's help. For one wait of one thread,
     or under the caller's lock.
     """

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from bookkeeper.client.tablet_extents import TableMap
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import split_by_tablets
+from bookkeeper.storage.tablet.batch_routing import split_by_tablets
 
 JOIN_BELOW_BYTES = 2 * 1024 * 1024
 """Smaller batches of one tablet are joined before they are sent."""
@@ -31,8 +31,7 @@ class _Piece(NamedTuple):
     size: int
 
 
-@dataclass(slots=True)
-class _Queue:
+class _Queue(Struct):
     address: str | None
     placed: int | None
     waiting: deque[_Piece] = field(default_factory=deque)

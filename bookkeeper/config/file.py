@@ -13,10 +13,10 @@ import textwrap
 import tomllib
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -33,8 +33,7 @@ SHARED_SETTINGS = ("replicas.election",)
 _COMMENT_WIDTH = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One problem of a settings file. ``key`` is ``section.key``, a section, or "" for the complete file."""
 
     file: Path

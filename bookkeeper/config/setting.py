@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
@@ -17,8 +17,7 @@ KIB = 1024
 MIB = 1024 * KIB
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(Struct, frozen=True):
     """The unit of a number, as a part of a field's type."""
 
     name: str
@@ -47,8 +46,7 @@ def required(meaning: str) -> Any:
     return Field(description=meaning)
 
 
-@dataclass(frozen=True, slots=True)
-class SettingFacts:
+class SettingFacts(Struct, frozen=True):
     """The facts of one setting. ``least`` and ``most`` are None without a bound, ``default`` is None for a value that
     ``bookkeeper init`` writes.
     """

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bookkeeper.errors import InvalidInputError
@@ -149,8 +149,7 @@ def copies_needed(properties: TableProperties, voters: int) -> int:
     return properties.copies_min or max(properties.replicas, voters) // 2 + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Property:
+class Property(Struct, frozen=True):
     """One key: its default as text, its meaning, and its possible values if they are few."""
 
     key: str

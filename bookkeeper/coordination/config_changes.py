@@ -7,8 +7,9 @@ repeats these calls. Rules: R5, R9 and R23.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
+
+from msgspec import structs
 
 from bookkeeper.coordination.config_tree import (
     INSTANCE_PATH,
@@ -178,18 +179,18 @@ def remove_table_record(coordination: Coordination, table_id: str) -> None:
 
 def set_table_state(coordination: Coordination, table_id: str, state: TableState) -> TableConfig:
     """Change a table's state; raises NotFoundError."""
-    return change_table(coordination, table_id, lambda table: dataclasses.replace(table, state=state))
+    return change_table(coordination, table_id, lambda table: structs.replace(table, state=state))
 
 
 def set_table_groups(coordination: Coordination, table_id: str, groups: Sequence[LocalityGroup]) -> TableConfig:
     """Change a table's locality groups; raises NotFoundError or InvalidInputError."""
     check_groups(groups)
-    return change_table(coordination, table_id, lambda table: dataclasses.replace(table, groups=tuple(groups)))
+    return change_table(coordination, table_id, lambda table: structs.replace(table, groups=tuple(groups)))
 
 
 def set_table_properties(coordination: Coordination, table_id: str, properties: Mapping[str, str]) -> TableConfig:
     """Replace a table's properties; raises NotFoundError."""
-    return change_table(coordination, table_id, lambda table: dataclasses.replace(table, properties=dict(properties)))
+    return change_table(coordination, table_id, lambda table: structs.replace(table, properties=dict(properties)))
 
 
 def add_target(
@@ -209,7 +210,7 @@ def add_target(
 
     def with_target(table: TableConfig) -> TableConfig:
         others = tuple(other for other in table.targets if other.key != key)
-        return dataclasses.replace(table, targets=(*others, target))
+        return structs.replace(table, targets=(*others, target))
 
     change_table(coordination, table_id, with_target)
     return target
@@ -242,8 +243,8 @@ def without_groups(table: TableConfig, cluster: str, groups: Collection[str] | N
         if after and set(after) == set(before):
             targets.append(target)
         elif after:
-            targets.append(dataclasses.replace(target, groups=after))
-    return dataclasses.replace(table, targets=tuple(targets))
+            targets.append(structs.replace(target, groups=after))
+    return structs.replace(table, targets=tuple(targets))
 
 
 def uncovered_groups(

@@ -16,10 +16,11 @@ import base64
 import binascii
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, cast, get_args
 from urllib.parse import quote, unquote
+
+from msgspec import Struct, field
 
 from bookkeeper.coordination.coordination_protocol import Coordination, Versioned
 from bookkeeper.errors import ConflictError, CorruptionError, NotFoundError
@@ -42,16 +43,14 @@ READS_MAX = 50
 TableState = Literal["creating", "online", "deleting"]
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(Struct, frozen=True):
     """This cluster: its permanent identity, and its display name."""
 
     instance_id: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class PeerCluster:
+class PeerCluster(Struct, frozen=True):
     """A peer: its local alias, its quorum ``host:port,...``, and the instance that answered there (R23)."""
 
     alias: str
@@ -60,8 +59,7 @@ class PeerCluster:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class TableConfig:
+class TableConfig(Struct, frozen=True):
     """One table. ``groups`` are its named groups; all other families are in the group ``default``."""
 
     table_id: str
@@ -76,8 +74,7 @@ class TableConfig:
         return (*(group.name for group in self.groups), DEFAULT_GROUP)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterConfig:
+class ClusterConfig(Struct, frozen=True):
     """The complete configuration at ``generation``. ``instance`` is None before the first start of the cluster.
 
     ``read_only``: users can't write to any table; a property of a table refuses writes to that table. ``users``: the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bookkeeper.clock import Clock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 

@@ -8,14 +8,14 @@ its candidacies end with it. ``embedded`` implements the protocol. Rules: R6, R8
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from bookkeeper.model import HostIdentity
 
 
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
+class SessionInfo(Struct, frozen=True):
     """The session of another process. ``alive`` False is final: lease and margin passed, or the process is gone."""
 
     session_id: str
@@ -26,8 +26,7 @@ class SessionInfo:
     """The host whose lock the process holds; None for every other process."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
+class Leader(Struct, frozen=True):
     """The leader's session and address, and the epoch of its reign (strictly rising over all reigns of a store)."""
 
     session_id: str
@@ -35,16 +34,14 @@ class Leader:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Versioned:
+class Versioned(Struct, frozen=True):
     """A configuration value and its version (1 for a new one)."""
 
     value: bytes
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Candidacy:
+class Candidacy(Struct, frozen=True):
     """A live session that stands in an election. ``order`` is higher for each later candidacy of the store."""
 
     session_id: str

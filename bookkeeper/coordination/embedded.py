@@ -13,11 +13,12 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
+
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import CoordinationSettings
+from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.coordination_protocol import Candidacy, Leader, Session, SessionInfo, Versioned
 from bookkeeper.coordination.embedded_candidacies import (
     end_candidacies,
@@ -53,8 +54,7 @@ def _random_suffix() -> str:
     return secrets.token_hex(4)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionProcess:
+class SessionProcess(Struct, frozen=True):
     """The process of a session, the session's file, and the end of its latest lease (boot clock, ns). ``damage`` is the
     damage of the file ("" = none); ``expires_ns`` is then the latest possible end.
     """

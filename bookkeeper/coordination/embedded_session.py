@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 
 from bookkeeper.clock import Clock
-from bookkeeper.config import CoordinationSettings
+from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.lease import NO_RECORD, RECORD_BYTES, LeaseRecord, LeaseState, is_intact, renewal_counts
 from bookkeeper.errors import CorruptionError, LeaseLostError, unavailable
 from bookkeeper.runtime.threads import guarded_thread

@@ -6,15 +6,15 @@ The record has the boot id, because times of two boots can't be compared. Rule: 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.errors import CorruptionError
 
 RECORD_BYTES = 68
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRecord:
+class LeaseRecord(Struct, frozen=True):
     """Valid on the boot ``boot_id`` until ``expires_ns`` (boot clock, nanoseconds)."""
 
     boot_id: str
@@ -39,8 +39,7 @@ NO_RECORD = LeaseRecord("", 0)
 """Stands for the record of a session without a process, or with an unreadable record; it never counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseState:
+class LeaseState(Struct, frozen=True):
     """The lease of a session as an observer reads it: the record, whether the process still has the lock, and the
     damage of a locked file ("" = none).
     """

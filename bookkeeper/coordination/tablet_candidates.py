@@ -5,13 +5,12 @@ The master decides whether a candidate may lead, by the row of the tablet: a can
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from bookkeeper.strict_json import encode_json, number, read_fields, text, typed
 
 
-@dataclass(frozen=True, slots=True)
-class TabletCandidate:
+class TabletCandidate(Struct, frozen=True):
     """A replica: its host, placement and disk, its newest state (0 = none), and the states of which it has each
     file.
     """

@@ -5,10 +5,3 @@
 that finds each file by its name; ``opening`` makes one for a process, and says where a session makes its own logs.
 ``log_recovery`` seals the log of a dead session wherever it lies.
 """
-
-from bookkeeper.log_homes.home_books import HomeBooks, Homes, home_of
-from bookkeeper.log_homes.host_logs import HostLogs
-from bookkeeper.log_homes.log_recovery import recover_log
-from bookkeeper.log_homes.log_volume import LogVolume, OwnLogs
-
-__all__ = ["HomeBooks", "Homes", "HostLogs", "LogVolume", "OwnLogs", "home_of", "recover_log"]

@@ -8,18 +8,18 @@ name that was not read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import AWAY_HOST, HostAwayError, NotFoundError, RefusedError, TransientError, UnavailableError
 from bookkeeper.metadata.values import LogHome
-from bookkeeper.rpc.contract.log_messages import LOG_CONTENT_BYTES_MAX, LOG_DROPS_MAX, LogPart
+from bookkeeper.rpc.contract.messages import LOG_CONTENT_BYTES_MAX, LOG_DROPS_MAX, LogPart
 from bookkeeper.rpc.contract.services import TServer
-from bookkeeper.storage.wal import Seal
+from bookkeeper.storage.wal.writing.seal import Seal
 
 WINDOW_BYTES = 1 << 18
 """Least bytes of one call that reads: holds many headers, and wastes little where a payload is skipped."""
@@ -35,8 +35,7 @@ for each of its logs.
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Hosts:
+class Hosts(Struct, frozen=True):
     """The processes that hold the disks of hosts. ``find``: the address of the one that holds a disk; raises
     UnavailableError, and its message ends a sentence such as that of :data:`AWAY`. ``tserver``: calls to an address.
     """
@@ -82,8 +81,7 @@ def by_sessions(coordination: Coordination) -> Callable[[LogHome], str]:
     return find
 
 
-@dataclass(frozen=True, slots=True)
-class HostLogs:
+class HostLogs(Struct, frozen=True):
     """The logs on one disk. Thread-safe."""
 
     home: LogHome

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bookkeeper.log_homes.log_volume import LogVolume
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import BooksClaim, Seal, read_seal, recover
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.reading.wal_recovery import BooksClaim, recover
+from bookkeeper.storage.wal.writing.seal import Seal, read_seal
 
 
 def recover_log(volume: Volume, name: str, books_claim: Callable[[], BooksClaim] = BooksClaim) -> Seal:

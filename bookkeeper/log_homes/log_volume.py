@@ -11,23 +11,21 @@ from __future__ import annotations
 import errno
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.errors import UnavailableError
 from bookkeeper.log_homes.home_books import Homes, home_of
 from bookkeeper.log_homes.host_logs import HostLogs, Hosts
 from bookkeeper.metadata.values import LogHome
-from bookkeeper.storage.volume import Source, Volume
 from bookkeeper.storage.volume.names import FENCE_SUFFIX, LOGS, session_of_numbered
-from bookkeeper.storage.volume.volume_protocol import Appender, Scratch
+from bookkeeper.storage.volume.volume_protocol import Appender, Scratch, Source, Volume
 
 LOGS_DIRECTORY = LOGS.rstrip("/")
 
 
-@dataclass(frozen=True, slots=True)
-class OwnLogs:
+class OwnLogs(Struct, frozen=True):
     """The disk of this process's host, which this process holds."""
 
     home: LogHome

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.coordination_protocol import Coordination
@@ -13,8 +14,8 @@ from bookkeeper.log_homes.log_volume import LogVolume, OwnLogs
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.metadata.values import LogHome
 from bookkeeper.rpc.contract.services import TServer
-from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.names import LOG_SUFFIX, log_directory
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 
 
@@ -39,8 +40,7 @@ def open_logs(
     return LogVolume(shared, homes, Hosts(by_sessions(coordination), tserver, clock), own)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionLogs:
+class SessionLogs(Struct, frozen=True):
     """Where one session makes its logs: on the cluster's Volume, or on the disk of its host (``home``)."""
 
     session: str

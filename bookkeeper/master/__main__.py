@@ -14,7 +14,7 @@ import threading
 from argparse import ArgumentParser, Namespace
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import load_settings
+from bookkeeper.config.file import load_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.master.monitoring import MasterSource

@@ -15,8 +15,9 @@ import logging
 import random
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, islice
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.config.table_properties import parse_properties
@@ -54,16 +55,14 @@ WHOLE_REST_MS = 600_000
 SEGMENT_FAMILIES = ("tablet", "segment")
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """The name of a table, and the bytes beyond which its tablets are split."""
 
     table: str
     split_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(Struct, frozen=True):
     """The tablet with this extent rests until a time (boot clock), and while its flush rank is ``flush_rank`` (None:
     any). A merged tablet has the row of a part, and does not rest for it.
     """
@@ -74,8 +73,7 @@ class Rest:
     failures: int
 
 
-@dataclass(slots=True)
-class AutomaticSplits:
+class AutomaticSplits(Struct):
     """The automatic splits of one reign. One thread calls :meth:`run_once`; any thread reads ``problems``."""
 
     stores: ReignStores
@@ -83,18 +81,18 @@ class AutomaticSplits:
     fate: FateEngine
     clock: Clock
     rng: random.Random
-    problems: dict[bytes, str] = field(init=False, default_factory=dict)
+    problems: dict[bytes, str] = field(default_factory=dict)
     """Rows of large tablets that are not split for now, and the reason."""
-    begun: int = field(init=False, default=0)
+    begun: int = field(default=0)
     """Tablets whose split was begun in this reign."""
-    _sizes: dict[bytes, tuple[int, TabletSize]] = field(init=False, default_factory=dict)
+    _sizes: dict[bytes, tuple[int, TabletSize]] = field(default_factory=dict)
     """Row to flush rank and size, the oldest read first."""
-    _measured: dict[bytes, Measured] = field(init=False, default_factory=dict)
-    _rests: dict[bytes, Rest] = field(init=False, default_factory=dict)
-    _under_way: list[tuple[Running, tuple[LargeTablet, ...]]] = field(init=False, default_factory=list)
+    _measured: dict[bytes, Measured] = field(default_factory=dict)
+    _rests: dict[bytes, Rest] = field(default_factory=dict)
+    _under_way: list[tuple[Running, tuple[LargeTablet, ...]]] = field(default_factory=list)
     """Operations with the tablets that they split."""
-    _limits: Mapping[str, Limit] = field(init=False, default_factory=dict)
-    _generation: int = field(init=False, default=-1)
+    _limits: Mapping[str, Limit] = field(default_factory=dict)
+    _generation: int = field(default=-1)
 
     def run_once(self, tablets: Collection[TabletView]) -> None:
         """One look at the tablets. Raises TransientError, LeaseLostError."""

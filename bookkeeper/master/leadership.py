@@ -11,11 +11,12 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
+from msgspec import Struct, field
+
 from bookkeeper.clock import Clock, SteadyWall
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.log_homes.opening import open_homes, open_logs
@@ -63,7 +64,7 @@ from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.threads import start_thread
 from bookkeeper.security.file_roots import FileRoots
-from bookkeeper.storage.volume import open_volume
+from bookkeeper.storage.volume.opening import open_volume
 
 LOG = logging.getLogger(__name__)
 
@@ -74,16 +75,14 @@ SESSIONS_POLL_MS = 200
 REPLAY_KIND = "replay"
 
 
-@dataclass(frozen=True, slots=True)
-class GarbageCollection:
+class GarbageCollection(Struct, frozen=True):
     """The collectors: of files that have marks, and of segments that no tablet names."""
 
     runner: GcRunner
     orphan_files: OrphanFiles
 
 
-@dataclass(slots=True)
-class Leadership:
+class Leadership(Struct):
     """The parts of one reign. Call ``start`` and ``stop`` once each."""
 
     settings: Settings
@@ -97,10 +96,10 @@ class Leadership:
     quarantine: QuarantineAdmin
     origins: OriginParts
     splits: AutomaticSplits
-    errors: dict[str, str] = field(init=False, default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
     """The last error of each thread whose latest round failed; read by any thread."""
-    _stop: threading.Event = field(init=False, default_factory=threading.Event)
-    _threads: list[threading.Thread] = field(init=False, default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
 
     @property
     def tservers(self) -> TServers:
@@ -190,8 +189,7 @@ class Leadership:
         return _RecordedErrors(self.errors, name)
 
 
-@dataclass(slots=True)
-class _RecordedErrors:
+class _RecordedErrors(Struct):
     """Records the last error of a thread's round for the status; the thread goes on. LeaseLostError passes through."""
 
     errors: dict[str, str]

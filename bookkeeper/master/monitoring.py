@@ -10,10 +10,11 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
 from bookkeeper.coordination.coordination_protocol import Coordination, Leader
 from bookkeeper.errors import BookkeeperError, TransientError, UnavailableError
@@ -42,9 +43,8 @@ from bookkeeper.monitor.observation import (
     TableInfo,
     TServerInfo,
 )
-from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
-from bookkeeper.rpc.contract.messages import TargetStatus
-from bookkeeper.storage.volume import Volume
+from bookkeeper.rpc.contract.messages import HostInfo, TabletReplicas, TargetStatus
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 STATUSES_MAX = 5_000
 """Most pairs of a file and a target that are shown one by one, by lag; sums count all."""
@@ -53,8 +53,7 @@ LEADER_TIMEOUT_MS = 2_000
 """ms that a standby master waits for the leader's monitor address."""
 
 
-@dataclass(slots=True)
-class MasterSource:
+class MasterSource(Struct):
     """The source of one master's monitor."""
 
     process: MasterProcess

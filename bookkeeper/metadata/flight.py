@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 
 
 def books_flight_ms(settings: Settings) -> int:

@@ -10,15 +10,15 @@ value is a fact of the log, so a rank never has two values (R1).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Cell, CellKey, Column, Row
 from bookkeeper.metadata.values import FlushState, LogHome, decode_status
 
 
-@dataclass(frozen=True, slots=True)
-class LostLog:
+class LostLog(Struct, frozen=True):
     """One given-up log of a tablet. ``is_needed``: the tablet lacks its records after ``after``, up to ``known`` at
     least; else it lacks none, and peers may. ``known`` is the last offset that the books know, 0 = none.
     """

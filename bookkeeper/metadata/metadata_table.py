@@ -8,8 +8,9 @@ row in one call (law L8). Rules: R1-R4.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
 
 MAX_RANK = 2**62 + 2**61
 """Highest rank a put or delete may carry; the rank of a purge lies above it."""
@@ -27,24 +28,21 @@ OWNER_FAMILY = "owner"
 """Family of the row with the owner of the books; a read returns it only when it names the family."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Column:
+class Column(Struct, frozen=True, order=True):
     """Family and qualifier; only the qualifier may hold arbitrary bytes."""
 
     family: str
     qualifier: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """A value and the rank at which it was written."""
 
     rank: int
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One row of a scan: its key and the visible cells of the requested families, never empty."""
 
     key: bytes
@@ -55,16 +53,14 @@ class Row:
         return {c.qualifier: cell for c, cell in sorted(self.cells.items()) if c.family == name}
 
 
-@dataclass(frozen=True, slots=True)
-class RowPut:
+class RowPut(Struct, frozen=True):
     """Values for one row; they become visible together."""
 
     key: bytes
     values: Mapping[Column, bytes]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class CellKey:
+class CellKey(Struct, frozen=True, order=True):
     """Names one cell, for deletes and purges."""
 
     key: bytes

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from google.protobuf.message import DecodeError
+from msgspec import Struct, field
 
 import combiners
 from bookkeeper.errors import CorruptionError, InvalidInputError
@@ -44,8 +44,7 @@ EMPTY = b""
 """Value of a ``del:`` cell: its row has all information."""
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """``owner:instance``: the owner of the books, and the version of their format."""
 
     instance_id: str
@@ -62,8 +61,7 @@ class Owner:
         return cls(text(fields, "instance_id"), number(fields, "format_version", 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(Struct, frozen=True):
     """``location:assigned``: the tserver session of a tablet, and the address of that tserver. Without an address the
     tablet is parked: no tserver may load it, and ``session`` is the last one that had it.
     """
@@ -93,8 +91,7 @@ JOINING: ReplicaRole = "joining"
 """The replica gets the tablet's segments; it does not count as a copy and never leads."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaCell:
+class ReplicaCell(Struct, frozen=True):
     """``replica:<host>``: one replica of a tablet. ``placement`` names this assignment and is unique for ever; with
     another ``incarnation`` of the host's disk the replica is gone. ``role`` is voter or joining. ``in_place_of`` is the
     placement that leaves in the end, because this one came for the balance; empty (and not in the JSON) otherwise.
@@ -124,8 +121,7 @@ class ReplicaCell:
         return cls(text(fields, "placement"), text(fields, "incarnation"), role, in_place_of)
 
 
-@dataclass(frozen=True, slots=True)
-class LogHome:
+class LogHome(Struct, frozen=True):
     """``location:home``: the host whose disk has the logs of a session, and the incarnation of that disk. With another
     incarnation the logs are gone.
     """
@@ -144,8 +140,7 @@ class LogHome:
         return cls(text(fields, "host"), text(fields, "incarnation"))
 
 
-@dataclass(frozen=True, slots=True)
-class FlushState:
+class FlushState(Struct, frozen=True):
     """``tablet:flush``: the segments of a tablet and the progress that they contain, in one put with new segments'
     cells.
 
@@ -213,8 +208,7 @@ class FlushState:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentEntry:
+class SegmentEntry(Struct, frozen=True):
     """``segment:<file>``: one locality group's file of one flush. Rows and sequence numbers are those of the complete
     file, inclusive. ``ranges`` are its rows that belong to this tablet, () = all: several tablets may share a file.
     ``shift`` is added to each sequence number in the file: a tablet assigns those of an import when it takes the file.
@@ -271,8 +265,7 @@ class SegmentEntry:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """``recv:``: the offset up to which one stream is durable here; ``done`` once the source sends no more of it."""
 
     offset: int
@@ -291,8 +284,7 @@ class Received:
         return cls(number(fields, "offset"), "done" in fields)
 
 
-@dataclass(frozen=True, slots=True)
-class FateOp:
+class FateOp(Struct, frozen=True):
     """``fate:op``: the type and arguments of a FATE operation; written once."""
 
     type: str
@@ -310,8 +302,7 @@ class FateOp:
         return cls(text(fields, "type"), mapping(fields, "args"), number(fields, "created_ms"))
 
 
-@dataclass(frozen=True, slots=True)
-class FateStep:
+class FateStep(Struct, frozen=True):
     """``fate:step``: the current step of a FATE operation, and its state for the next one."""
 
     step: str
@@ -331,8 +322,7 @@ class FateStep:
 _BLOCK_FIELDS = ("first", "last", "start_position", "end_position")
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantined:
+class Quarantined(Struct, frozen=True):
     """``quar:``: blocks that a target lacks, the error, and the time; ``tried``: a separate run was started."""
 
     blocks: BlockRange

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from bookkeeper.monitor.observation import Lag
 
@@ -17,8 +18,7 @@ CLUSTERS_MAX = 50
 """Clusters in one point, the first by name; the plots leave out further ones, the tables do not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     """Lag of each cluster at one moment: records, bytes, seconds."""
 
     at_ms: int

@@ -7,8 +7,8 @@ party: prometheus_client, here only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
+from msgspec import Struct
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -22,8 +22,7 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 Rows = Iterable[tuple[tuple[str, ...], float]]
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """One metric: its kind (gauge or counter), its labels, its meaning, and the function that reads its values. A
     counter starts again with each reign.
     """

@@ -6,15 +6,14 @@ A :class:`Source` (the master) makes them. They are frozen, so a reader needs no
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
-from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
-from bookkeeper.rpc.contract.messages import QuarantinedRange, ReplicationConfig, TargetStatus
+from msgspec import Struct, field
+
+from bookkeeper.rpc.contract.messages import HostInfo, QuarantinedRange, ReplicationConfig, TabletReplicas, TargetStatus
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderInfo:
+class LeaderInfo(Struct, frozen=True):
     """The leader: ``address`` takes calls, ``monitor`` is the URL of its pages ("" = unknown)."""
 
     address: str
@@ -22,8 +21,7 @@ class LeaderInfo:
     monitor: str
 
 
-@dataclass(frozen=True, slots=True)
-class TServerInfo:
+class TServerInfo(Struct, frozen=True):
     """A live tserver and the number of tablets that it serves."""
 
     session: str
@@ -31,8 +29,7 @@ class TServerInfo:
     tablets: int
 
 
-@dataclass(frozen=True, slots=True)
-class TableInfo:
+class TableInfo(Struct, frozen=True):
     """A table. ``unassigned`` counts its tablets without a tserver."""
 
     name: str
@@ -43,8 +40,7 @@ class TableInfo:
     groups: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PeerInfo:
+class PeerInfo(Struct, frozen=True):
     """A defined cluster. ``records`` to ``resends`` count the reports of this reign; ``failures`` are consecutive."""
 
     cluster: str
@@ -58,8 +54,7 @@ class PeerInfo:
     resends: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lag:
+class Lag(Struct, frozen=True):
     """The lag of one table at one cluster: sums of records and bytes over its files, the maximum of their seconds, and
     the number of files in each phase.
     """
@@ -77,8 +72,7 @@ class Lag:
         return sum(self.phases.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Cycles:
+class Cycles(Struct, frozen=True):
     """The cycles of the master's thread in this reign; ``full_ms`` and ``quick_ms`` are durations of the last ones."""
 
     full: int = 0
@@ -89,8 +83,7 @@ class Cycles:
     quick_ms: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaHealth:
+class ReplicaHealth(Struct, frozen=True):
     """The tablets with several replicas: how many have fewer live copies than ``table.replicas``, how many fewer than
     ``table.copies_min``; the replicas that are being copied; the most segments that a host lacks of a tablet, and the
     bytes that hosts lack of all tablets; the bytes of joining replicas, and of these the part that is there; the files
@@ -107,8 +100,7 @@ class ReplicaHealth:
     joined_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Books:
+class Books(Struct, frozen=True):
     """The replication state that only the leader has. ``statuses`` are those with the most lag, ``lags`` sum up all of
     them; ``age_ms`` is the time since the master began to read the books for them.
     """
@@ -131,8 +123,7 @@ class Books:
     tablets_without_logs: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(Struct, frozen=True):
     """One observation of a master. ``books`` is None when this master does not lead, could not read the books, or has
     not read them yet; then ``problem`` is the reason.
     """
@@ -149,8 +140,7 @@ class Observation:
     problem: str
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Reason:
+class Reason(Struct, frozen=True, order=True):
     """Why a file is retained. ``kind``: replication, recovery, quarantine, operation, writer or deletion; ``who`` needs
     it.
     """
@@ -160,8 +150,7 @@ class Reason:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RetainedFile:
+class RetainedFile(Struct, frozen=True):
     """A log on disk, or a file that is marked for deletion, and all reasons to retain it."""
 
     file: str
@@ -192,8 +181,7 @@ class Source(Protocol):
         """The tablet in a directory, with its segments. Raises as :meth:`tablets`."""
 
 
-@dataclass(slots=True)
-class _Sums:
+class _Sums(Struct):
     records: int = 0
     bytes: int = 0
     seconds: float = 0.0

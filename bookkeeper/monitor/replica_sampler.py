@@ -12,13 +12,15 @@ import logging
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, NotFoundError
 from bookkeeper.monitor.observation import Source
 from bookkeeper.monitor.sampler import pause_ms
-from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
+from bookkeeper.rpc.contract.messages import HostInfo, TabletReplicas
 
 LOG = logging.getLogger(__name__)
 
@@ -32,8 +34,7 @@ FIRST_WAIT_S = 3.0
 """Longest wait of an answer for the first sample of a subject."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """The hosts (no table), the tablets of a table, or one tablet, named by its directory."""
 
     table: str = ""
@@ -45,8 +46,7 @@ HOSTS = Subject()
 UNREAD = "the hosts have not answered yet: try again in some seconds"
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaSample:
+class ReplicaSample(Struct, frozen=True):
     """A sample of one subject. ``problem``: why it could not be read the last time, with the values of before;
     ``is_missing``: there is no such table or tablet.
     """
@@ -63,8 +63,7 @@ class ReplicaSample:
         return not self.problem or bool(self.hosts or self.tablets)
 
 
-@dataclass(slots=True)
-class _Watch:
+class _Watch(Struct):
     """A subject that somebody looks at. Changed under the sampler's lock."""
 
     asked_ns: int

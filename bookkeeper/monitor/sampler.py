@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError
@@ -26,8 +28,7 @@ RETAINED_INTERVAL_MS = 5_000
 PAUSE_MAX_MS = 120_000
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """One sample. ``took_ms`` is the duration of the observation. ``retained`` may be some seconds older;
     ``retained_at_ms`` 0 = not read yet.
     """

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from bookkeeper.monitor.observation import Books, Lag, Observation, RetainedFile
 from bookkeeper.monitor.sampler import Sample
@@ -20,8 +21,7 @@ ROWS_MAX = 500
 """Maximum rows of one page."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """A filter and a page of a long list; "" = all rows. ``page`` counts from 1."""
 
     table: str = ""

@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from bookkeeper.clock import Clock
-from bookkeeper.config import MonitorSettings
+from bookkeeper.config.sections import MonitorSettings
 from bookkeeper.monitor.observation import Source
 from bookkeeper.rpc.trust.admission import RefusalLog
 from bookkeeper.security.tls import TlsFiles, server_context

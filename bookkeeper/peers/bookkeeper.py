@@ -15,12 +15,12 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import (
     BookkeeperError,
     GapError,
@@ -37,8 +37,15 @@ from bookkeeper.peers.extensions import SegmentTransfer, TransferAnswer
 from bookkeeper.peers.protocol import Acked, Message, MessageBlock, Peer, RetryLimits
 from bookkeeper.peers.segment_files import SentBytes, is_about_form, missing_parts, offer_of
 from bookkeeper.rpc.address import parse_quorum
-from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult, SourceBlock
-from bookkeeper.rpc.contract.offer_messages import TAKEN, WANTED
+from bookkeeper.rpc.contract.messages import (
+    PROTOCOL_VERSION,
+    TAKEN,
+    WANTED,
+    Hello,
+    ReplicateRequest,
+    ReplicateResult,
+    SourceBlock,
+)
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import UNREACHED, RpcPool
 from bookkeeper.security.access import peer_credentials
@@ -47,8 +54,7 @@ SENDERS_MAX = 16
 """Messages that leave at once, of all streams of a process; one more waits for a thread."""
 
 
-@dataclass(slots=True)
-class BookkeeperSystem:
+class BookkeeperSystem(Struct):
     """See :class:`bookkeeper.peers.protocol.ReplicaSystem`. ``settings`` are those of the cluster that sends. All
     sessions share the connections.
     """
@@ -75,8 +81,7 @@ class BookkeeperSystem:
             return BookkeeperSession(pool, self._senders, peer, stream, limits, part_bytes, self.clock, self.rng)
 
 
-@dataclass(slots=True)
-class BookkeeperSession:
+class BookkeeperSession(Struct):
     """One stream on its way into one table of the peer. ``tserver`` and ``token`` are empty until the stream is open.
     ``part_bytes``: size of the parts in which segment files go out.
     """
@@ -231,8 +236,7 @@ class BookkeeperSession:
         self.clock.wait(threading.Event(), seconds * 1000)
 
 
-@dataclass(slots=True)
-class InFlightCall:
+class InFlightCall(Struct):
     """A pipelined message, see the protocol's extensions. It changes the session only in :meth:`wait`."""
 
     session: BookkeeperSession

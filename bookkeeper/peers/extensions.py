@@ -9,14 +9,15 @@ A caller checks with ``isinstance`` for an ability and does without it otherwise
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from bookkeeper.bulk.log_segments import SegmentedLog
 from bookkeeper.origins import Root
 from bookkeeper.peers.protocol import Acked, Message, ReplicaSession
 from bookkeeper.security.file_roots import FileRoots
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 
 class InFlightMessage(Protocol):
@@ -53,8 +54,7 @@ def is_pipelined(message: Message) -> bool:
     return message.after_offset > message.acked_offset
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentTransfer:
+class SegmentTransfer(Struct, frozen=True):
     """A source file as segment files, which lie on ``volume``. ``provenance`` is that of a message. ``log`` describes
     the segments. ``root`` is the file in which the records were first written, with the same offsets (rule R22); None =
     in this file.
@@ -66,8 +66,7 @@ class SegmentTransfer:
     root: Root | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TransferAnswer:
+class TransferAnswer(Struct, frozen=True):
     """The outcome of a segment transfer. ``declined`` is the reason why the peer did not take the files; None = it
     took them. ``sent_bytes`` went out.
     """

@@ -30,10 +30,10 @@ next message after the answer to the last one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.errors import (
     CorruptionError,
@@ -77,8 +77,7 @@ __all__ = [
 # ---- what a replica system gets and returns
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True):
     """The destination of a stream. ``cluster`` is the peer's name at the sender, ``quorum`` its address without
     ``SYSTEM://``, and ``instance_id`` the instance that was found there when a user defined the peer.
     """
@@ -88,16 +87,14 @@ class Peer:
     instance_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """The identity of a peer: its instance id, which no other peer ever has (rule R23), and a name for people."""
 
     instance_id: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class RetryLimits:
+class RetryLimits(Struct, frozen=True):
     """Bounds of a session's own retries of one message: at most ``message_retries`` after the first try, and none that
     begins later than ``message_timeout_ms`` after it. The pause before a retry is at most ``retry_base_ms``, doubles
     with each retry, and never exceeds ``retry_max_ms``. A session without retries of its own ignores them.
@@ -109,8 +106,7 @@ class RetryLimits:
     retry_max_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class MessageBlock:
+class MessageBlock(Struct, frozen=True):
     """Records of one block of a source file, from ``first_offset`` to ``last_offset``, both included.
 
     ``records`` is any object that gives a buffer: an Arrow IPC record batch message of ``MUTATION_SCHEMA`` without the
@@ -143,8 +139,7 @@ class MessageBlock:
         return batch
 
 
-@dataclass(frozen=True, slots=True)
-class BlockFacts:
+class BlockFacts(Struct, frozen=True):
     """Facts about a block besides its records, for peers that keep a history. They are the same whenever the block is
     sent.
 
@@ -158,8 +153,7 @@ class BlockFacts:
     positions: pa.Array | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """All records for this target that the source file has behind ``after_offset``, excluded, up to ``to_offset``,
     included. Offsets count the records of the file from 1. ``blocks`` are in the order of offsets and may be empty.
 
@@ -177,8 +171,7 @@ class Message:
     facts: tuple[BlockFacts, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Acked:
+class Acked(Struct, frozen=True):
     """Everything up to ``offset`` is durable at the peer. ``applied`` records of the message are new there, ``dropped``
     records were there already.
     """

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import entry_points
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import BookkeeperError, IncompatibleError, InvalidInputError, NotFoundError
 from bookkeeper.peers.bookkeeper import BookkeeperSystem
 from bookkeeper.peers.extensions import FileSystemPeer

@@ -6,16 +6,16 @@ One part is in memory at a time. The peer's answer has the bytes that it has of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.errors import BookkeeperError, DeclinedError, NotFoundError, PermanentError, RefusedError
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.extensions import SegmentTransfer
-from bookkeeper.rpc.contract.offer_messages import OfferedSegment, SegmentPart, SegmentsOffer
+from bookkeeper.rpc.contract.messages import OfferedSegment, SegmentPart, SegmentsOffer
 
 
-@dataclass(slots=True)
-class SentBytes:
+class SentBytes(Struct):
     """Bytes of files that went out, in all tries."""
 
     total: int = 0

@@ -12,7 +12,7 @@ import sys
 import threading
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import load_settings
+from bookkeeper.config.file import load_settings
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.replay.process import serve
 from bookkeeper.replay.service import EXIT_BROKEN

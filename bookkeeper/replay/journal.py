@@ -19,17 +19,17 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import IO, Annotated, Literal
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from bookkeeper.clock import Clock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import UnavailableError
 from bookkeeper.model import TargetKey
 from bookkeeper.replay.ranges import Range, RangeResult
@@ -96,8 +96,7 @@ class Shipped(_Line):
 _ANY_LINE: TypeAdapter[RunBegan | Shipped] = TypeAdapter(Annotated[RunBegan | Shipped, Field(discriminator="event")])
 
 
-@dataclass(frozen=True, slots=True)
-class JournalContent:
+class JournalContent(Struct, frozen=True):
     """The content of all files, oldest first. ``unreadable``: lines cut by a kill. ``full``: all older parts exist, so
     earlier parts may have been deleted.
     """

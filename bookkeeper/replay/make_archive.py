@@ -48,7 +48,7 @@ def train(directory: Path, java_options: str) -> subprocess.Popen[bytes]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from bookkeeper.config import new_settings
+    from bookkeeper.config.file import new_settings
     from bookkeeper.replay.service import one_line, warm_up_ranges
     from bookkeeper.replay.spark.spark_job import run_job
     from bookkeeper.replay.spark.spark_session import expect_end, jvm_process, start_session

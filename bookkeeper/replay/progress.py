@@ -13,7 +13,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import OverloadedError
@@ -27,8 +29,7 @@ StreamAt = tuple[str, StreamKey]
 """The peer's instance id, and the stream."""
 
 
-@dataclass(frozen=True, slots=True)
-class AckedEnd:
+class AckedEnd(Struct, frozen=True):
     """All records up to ``offset`` are durable at the peer; ``position``: byte position after them, 0 = unknown."""
 
     offset: int

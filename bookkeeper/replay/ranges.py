@@ -7,9 +7,9 @@ error is a row, not an exception, so that one bad range does not fail the others
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.errors import BookkeeperError, CorruptionError, InvalidInputError, PermanentError, TransientError
 from bookkeeper.model import BlockRange, StreamKey, TargetKey
@@ -77,8 +77,7 @@ RESULT_SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Struct, frozen=True):
     """Ship records ``first`` to ``last`` (inclusive, both at block borders) of ``file`` to one target.
 
     ``finished`` is the finished offset in the books, and the receiver may rely on it. ``position_hint`` is the byte
@@ -128,8 +127,7 @@ def is_about_records(error: BookkeeperError) -> bool:
     return error.code in RECORD_ERROR_CODES
 
 
-@dataclass(frozen=True, slots=True)
-class RangeError:
+class RangeError(Struct, frozen=True):
     """Why a range stopped: the error's stable code, its one-line message, and whether trying again may help."""
 
     code: str
@@ -142,8 +140,7 @@ class RangeError:
         return cls(error.code, error.message, isinstance(error, TransientError))
 
 
-@dataclass(frozen=True, slots=True)
-class RangeResult:
+class RangeResult(Struct, frozen=True):
     """The outcome of one range.
 
     ``acked_offset``: all records up to it are durable at the peer (at least the range's ``finished``, at most its
@@ -180,9 +177,9 @@ class RangeResult:
 
 _TARGET_COLUMNS = ("cluster", "remote_table_id", "source_table_id", "incarnation")
 _ERROR_COLUMNS = ("error_code", "error", "error_transient")
-_PLAIN_RANGE = tuple(f.name for f in fields(Range) if f.name != "target")
+_PLAIN_RANGE = tuple(name for name in Range.__struct_fields__ if name != "target")
 _FAILED_COLUMNS = ("failed_first", "failed_last", "failed_start_position", "failed_end_position")
-_PLAIN_RESULT = tuple(f.name for f in fields(RangeResult) if f.name not in ("error", "failed"))
+_PLAIN_RESULT = tuple(name for name in RangeResult.__struct_fields__ if name not in ("error", "failed"))
 
 
 def ranges_to_table(ranges: Sequence[Range]) -> pa.Table:

@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from bookkeeper.clock import Clock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import BookkeeperError, InvalidInputError, UnavailableError, unavailable
 from bookkeeper.model import TargetKey
 from bookkeeper.replay.journal import Journal

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.replicas.chain import files_of, is_reference_weak, is_referenced, live_chain
 from bookkeeper.replicas.events import Collect

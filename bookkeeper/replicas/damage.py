@@ -6,7 +6,7 @@ of each state that lists the file, so it names no state on the strength of a cop
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from bookkeeper.replicas.events import CopyDamaged, FilesDamaged, FilesMended
 from bookkeeper.replicas.values import Replica

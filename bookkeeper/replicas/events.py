@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.messages import Offer, Purpose, Reply
 from bookkeeper.replicas.values import Placement, Positions, Target
 
 
-@dataclass(frozen=True, slots=True)
-class Wrote:
+class Wrote(Struct, frozen=True):
     """Memory has records now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flushed:
+class Flushed(Struct, frozen=True):
     """Memory was written to files, which are durable."""
 
     files: tuple[str, ...]
@@ -25,8 +23,7 @@ class Flushed:
     """None: the machine gives the id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
+class Compacted(Struct, frozen=True):
     """Segments were folded into files, which are durable."""
 
     inputs: tuple[int, ...]
@@ -38,8 +35,7 @@ class Compacted:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Adopted:
+class Adopted(Struct, frozen=True):
     """Files of an import are durable on this host, and the leader takes them into its tablet."""
 
     number: int
@@ -48,31 +44,27 @@ class Adopted:
     segment_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OfferArrived:
+class OfferArrived(Struct, frozen=True):
     """A SEGMENT_OFFER."""
 
     offer: Offer
 
 
-@dataclass(frozen=True, slots=True)
-class ContentArrived:
+class ContentArrived(Struct, frozen=True):
     """All content of an accepted segment is durable on this host."""
 
     segment_id: int
     sender: str
 
 
-@dataclass(frozen=True, slots=True)
-class ContentFailed:
+class ContentFailed(Struct, frozen=True):
     """The content of an accepted segment does not come."""
 
     segment_id: int
     sender: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyArrived:
+class ReplyArrived(Struct, frozen=True):
     """A receiver answers an offer, or the connection ends."""
 
     target: str
@@ -80,16 +72,14 @@ class ReplyArrived:
     purpose: Purpose = Purpose.ONE
 
 
-@dataclass(frozen=True, slots=True)
-class OfferOne:
+class OfferOne(Struct, frozen=True):
     """Offer one segment to a host."""
 
     target: str
     segment_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicateTo:
+class ReplicateTo(Struct, frozen=True):
     """The leader's turn to serve a target (E-34)."""
 
     target: str
@@ -97,18 +87,15 @@ class ReplicateTo:
     """The state that the newest term has named, see ``settled``: the child of a split gets nothing beyond it."""
 
 
-@dataclass(frozen=True, slots=True)
-class FollowerRun:
+class FollowerRun(Struct, frozen=True):
     """The follower's turn: delete or push (E-40, E-41)."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderRun:
+class LeaderRun(Struct, frozen=True):
     """The leader's turn to look after its own list (E-33)."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderNamed:
+class LeaderNamed(Struct, frozen=True):
     """The election names a leader (E-19); for the leader itself, with what its term begins from.
 
     The leader begins from the named state and has replayed the logs behind it, so what it holds beyond that state is
@@ -125,15 +112,13 @@ class LeaderNamed:
     """For each given-up log: the offset from which its records are missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class TargetsChanged:
+class TargetsChanged(Struct, frozen=True):
     """The tablet's row names other replicas."""
 
     targets: tuple[Target, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Collect:
+class Collect(Struct, frozen=True):
     """The host's turn to delete files."""
 
     named_id: int | None
@@ -144,30 +129,26 @@ class Collect:
     """Terms of given-up logs whose tails have not been merged."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilesDamaged:
+class FilesDamaged(Struct, frozen=True):
     """Files that the replica held are not what they were: a checksum differs, or they are gone."""
 
     files: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FilesMended:
+class FilesMended(Struct, frozen=True):
     """Sound copies of damaged files are durable under their names."""
 
     files: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CopyDamaged:
+class CopyDamaged(Struct, frozen=True):
     """Another placement says that its copy of a file is damaged."""
 
     placement: Placement
     file: str
 
 
-@dataclass(frozen=True, slots=True)
-class NameDue:
+class NameDue(Struct, frozen=True):
     """The leader's turn to name its newest state that may be named."""
 
     voters: tuple[Placement, ...]
@@ -175,8 +156,7 @@ class NameDue:
     named_id: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Restarted:
+class Restarted(Struct, frozen=True):
     """The process died and came back: memory and transfers are gone, the list is not."""
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from bookkeeper.replicas.messages import Offer, Purpose, Reply
 from bookkeeper.replicas.values import Positions, Segment
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Send an offer; its answer comes back with the same purpose."""
 
     target: str
@@ -17,8 +16,7 @@ class Send:
     purpose: Purpose
 
 
-@dataclass(frozen=True, slots=True)
-class Transit:
+class Transit(Struct, frozen=True):
     """Send the content of an accepted segment (E-71)."""
 
     target: str
@@ -27,24 +25,21 @@ class Transit:
     purpose: Purpose
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """Answer a sender."""
 
     target: str
     reply: Reply
 
 
-@dataclass(frozen=True, slots=True)
-class Abandon:
+class Abandon(Struct, frozen=True):
     """Tell a receiver that the content of an accepted segment does not come: the sender has deleted it meanwhile."""
 
     target: str
     segment_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(Struct, frozen=True):
     """Write the rows of a segment like new writes (E-26); then it counts as memory."""
 
     segment: Segment
@@ -56,20 +51,17 @@ class Merge:
     """Whether records of imports are taken. Of an earlier term they are not: the import comes again by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class FlushMemory:
+class FlushMemory(Struct, frozen=True):
     """Flush memory into a segment now (P9)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Struct, frozen=True):
     """Delete files from the disk; the replica no longer has them."""
 
     files: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(Struct, frozen=True):
     """Write into the books that this state is the tablet's: ``tablet:flush``."""
 
     state_id: int
@@ -79,8 +71,7 @@ class Name:
     """The term whose leader names it; in the child of a split, the id may be of a term of the parent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Restart:
+class Restart(Struct, frozen=True):
     """A target declined with OUT_OF_ORDER, and replication to it begins again (E-37)."""
 
     target: str

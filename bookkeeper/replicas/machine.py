@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from bookkeeper.replicas.collecting import collect, leader_run
 from bookkeeper.replicas.damage import copy_damaged, damaged, mended

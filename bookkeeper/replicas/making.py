@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from bookkeeper.replicas.chain import files_of, live_chain
 from bookkeeper.replicas.events import Adopted, Compacted, Flushed

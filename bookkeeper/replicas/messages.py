@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from bookkeeper.replicas.values import Placement, Segment
 
@@ -29,8 +30,7 @@ class Purpose(Enum):
     """A follower pushes to its leader."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """SEGMENT_OFFER (E-68)."""
 
     sender: str
@@ -43,8 +43,7 @@ class Offer:
     """The leader of that term, as the sender knows it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Accept:
+class Accept(Struct, frozen=True):
     """SEGMENT_ACCEPT (E-69), with the files that the receiver needs."""
 
     segment_id: int
@@ -52,8 +51,7 @@ class Accept:
     need: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Decline:
+class Decline(Struct, frozen=True):
     """SEGMENT_DECLINE (E-70), with the receiver's root."""
 
     segment_id: int
@@ -62,8 +60,7 @@ class Decline:
     root: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(Struct, frozen=True):
     """The last SEGMENT_ACK (E-72): the receiver has the segment durably."""
 
     segment_id: int
@@ -71,8 +68,7 @@ class Ack:
     root: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """An error in place of an answer (E-39): a receiver that is away, a connection that ends."""
 
     segment_id: int

@@ -6,8 +6,10 @@ The operations change a row and may be repeated: a second time they change nothi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.rules import Rules
@@ -42,8 +44,7 @@ class Phase(Enum):
     """The children serve; old replicas hand over the rest."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowReplica:
+class RowReplica(Struct, frozen=True):
     """A host in a tablet's row."""
 
     host: str
@@ -51,8 +52,7 @@ class RowReplica:
     role: Role = Role.VOTER
 
 
-@dataclass(frozen=True, slots=True)
-class TabletRow:
+class TabletRow(Struct, frozen=True):
     """What the books say about a tablet's replicas."""
 
     tablet: str

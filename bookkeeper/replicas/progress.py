@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from bookkeeper.replicas.chain import entries_to_send
 from bookkeeper.replicas.rules import Rules
 from bookkeeper.replicas.values import Replica, Target, is_acked
 
 
-@dataclass(frozen=True, slots=True)
-class TargetProgress:
+class TargetProgress(Struct, frozen=True):
     """What one target lacks."""
 
     target: Target

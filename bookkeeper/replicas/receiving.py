@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from bookkeeper.replicas.chain import files_of, is_referenced, live_chain
 from bookkeeper.replicas.events import ContentArrived, ContentFailed

@@ -6,8 +6,9 @@ page *The machine of replicas* explains P1 to P17 (flaws of the document) and N1
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 MAX_SEGMENT_HISTORY = 4096
 """Ids that a major lists at most as folded into it (E-16). The document names the limit and gives no value."""
@@ -24,8 +25,7 @@ class SkippedRows(Enum):
     """In any listed segment, also the one that is merged and then deleted: the rows are lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """One rule set. A field that is True keeps the correction of its name."""
 
     name: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.replicas.chain import entries_to_send, is_reference_weak, is_referenced
 from bookkeeper.replicas.events import OfferOne, ReplicateTo, ReplyArrived

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.errors import PermanentError
 
@@ -44,16 +46,14 @@ class Stage(Enum):
     """All children have all data: the replica may be deleted (E-66)."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Placement:
+class Placement(Struct, frozen=True, order=True):
     """One assignment of a tablet to a host (E-52), and the incarnation of the host's disk (P10)."""
 
     id: str
     incarnation: str = "1"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRange:
+class KeyRange(Struct, frozen=True):
     """Keys from ``begin``, inclusive, to ``end``, exclusive; None is without a border."""
 
     begin: str | None = None
@@ -91,8 +91,7 @@ def has_positions(positions: Positions, wanted: Positions) -> bool:
     return all(held.get(log, 0) >= offset for log, offset in wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """One step of a tablet's data (E-11)."""
 
     id: int
@@ -113,16 +112,14 @@ class Segment:
         return self.retained + self.files
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A segment in a replica's list, with the placements that have acknowledged it."""
 
     segment: Segment
     acked: frozenset[Placement] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A replica that should have this replica's segments; a child of a split has a key range (E-58)."""
 
     host: str
@@ -139,8 +136,7 @@ class Step(Enum):
     MERGE = "merge"
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(Struct, frozen=True):
     """A segment that a replica has accepted and whose content is under way."""
 
     segment: Segment
@@ -150,8 +146,7 @@ class Incoming:
     """It comes from the tablet that split into this one, whose terms are others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replica:
+class Replica(Struct, frozen=True):
     """What one host knows of its replica of one tablet. The caller makes it durable before it follows instructions."""
 
     host: str

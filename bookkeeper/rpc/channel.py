@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bookkeeper.clock import Clock
-from bookkeeper.config import RpcSettings
+from bookkeeper.config.sections import RpcSettings
 from bookkeeper.errors import CorruptionError, NotAdmittedError
 from bookkeeper.rpc.address import parse_address
 from bookkeeper.rpc.contract.faults import from_refusal

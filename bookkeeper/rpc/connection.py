@@ -14,9 +14,10 @@ import select
 import socket
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from bookkeeper.config import RpcSettings
+from msgspec import Struct
+
+from bookkeeper.config.sections import RpcSettings
 from bookkeeper.errors import CorruptionError, NotAdmittedError, OverloadedError
 from bookkeeper.rpc.dispatch import CallerState, Dispatcher
 from bookkeeper.rpc.frames.budget import FREE_BYTES, Account, Budget
@@ -36,8 +37,7 @@ class PeerClosedError(Exception):
     """The peer closed the connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerContext:
+class ServerContext(Struct, frozen=True):
     """The objects that all connections of a server share. ``dispatcher`` judges calls by their heads; ``tls`` None =
     the server accepts connections without TLS.
     """

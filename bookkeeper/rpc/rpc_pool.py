@@ -13,11 +13,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import RpcSettings
+from bookkeeper.config.sections import RpcSettings
 from bookkeeper.errors import (
     BookkeeperError,
     CorruptionError,

@@ -16,10 +16,11 @@ import select
 import socket
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import RpcSettings
+from bookkeeper.config.sections import RpcSettings
 from bookkeeper.errors import CorruptionError, OverloadedError, UnavailableError
 from bookkeeper.rpc.address import Address
 from bookkeeper.rpc.connection import Connection, PeerClosedError, ServerContext
@@ -42,8 +43,7 @@ TICK_MS = 250
 """Time between two checks of all deadlines."""
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(Struct, frozen=True):
     """The address of a server: ``host`` None = ``rpc.bind_host``, ``port`` 0 = any free port."""
 
     host: str | None = None

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bookkeeper.config import Settings
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import NotAdmittedError
 from bookkeeper.security.exposure import refuse_plaintext
 from bookkeeper.security.secret import Secret, read_secret
@@ -39,8 +41,7 @@ def nothing() -> Sequence[Secret]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class Entrance:
+class Entrance(Struct, frozen=True):
     """Requirements of a server. ``accepted`` None = it accepts every caller (``security.authentication = "none"``);
     ``tls`` None = it speaks no TLS.
     """
@@ -49,8 +50,7 @@ class Entrance:
     tls: ssl.SSLContext | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(Struct, frozen=True):
     """Secrets and TLS of a caller. It presents the ``offers`` that are for the called instance; the server chooses one
     that it knows.
 
@@ -115,8 +115,7 @@ def peer_credentials(settings: Settings) -> Credentials:
     return Credentials(SecretStore(settings.cluster_directory).presented, advice=PEER_ADVICE, tls=tls)
 
 
-@dataclass(frozen=True, slots=True)
-class CredentialFiles:
+class CredentialFiles(Struct, frozen=True):
     """Files that a client names as arguments; for None it uses the environment or the cluster's directory."""
 
     secret_file: Path | None = None

@@ -10,7 +10,7 @@ import ipaddress
 import socket
 from collections.abc import Sequence
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import RefusedError
 
 PLAINTEXT_ADVICE = (

@@ -12,10 +12,11 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from bookkeeper.config import Settings
+from msgspec import Struct
+
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import InvalidInputError, RefusedError
 
 _OPENED = "/proc/self/fd/{}"
@@ -25,8 +26,7 @@ _FLAGS = os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 """O_NONBLOCK: opening a pipe does not wait for its other end."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileRoots:
+class FileRoots(Struct, frozen=True):
     """``directories`` are absolute; ``uris`` are of filesystems that are not mounted here (``s3://bucket/prefix``)."""
 
     directories: tuple[Path, ...] = ()

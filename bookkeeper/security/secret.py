@@ -16,9 +16,10 @@ import stat
 import tomllib
 import uuid
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+from msgspec import Struct
 
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError, RefusedError
 
@@ -40,8 +41,7 @@ _ID = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}")
 _TEXTS = ("id", "kind", "cluster", "instance_id", "holder", "holder_instance_id", "key")
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
+class Secret(Struct, frozen=True):
     """A key and its rights. ``cluster`` and ``instance_id`` name the cluster that accepts it; empty: any.
 
     ``holder`` names its holder; only the instance ``holder_instance_id`` may use it, unless that is empty. ``id`` is
@@ -55,10 +55,14 @@ class Secret:
     instance_id: str
     holder: str
     made_ms: int
-    key: bytes = field(repr=False)
+    key: bytes
     holder_instance_id: str = ""
     tables: tuple[str, ...] = ()
     all_tables: bool = False
+
+    def __repr__(self) -> str:
+        """Without the key, because logs and error messages show values."""
+        return f"Secret(id={self.id!r}, kind={self.kind!r}, cluster={self.cluster!r}, holder={self.holder!r})"
 
     def opens(self, table: str) -> bool:
         """Whether a peer may replicate to the table of this name."""

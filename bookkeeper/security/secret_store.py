@@ -17,8 +17,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.errors import BookkeeperError, ExistsError, InvalidInputError, NotFoundError, RefusedError
@@ -35,8 +37,7 @@ SETTLED_NS = 100_000_000
 OWN_HOLDERS: Mapping[Kind, str] = {"cluster": "processes", "client": "clients", "monitor": "viewers"}
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSecret:
+class StoredSecret(Struct, frozen=True):
     """A secret and its file."""
 
     path: Path
@@ -232,8 +233,7 @@ class SecretStore:
         return stored
 
 
-@dataclass(frozen=True, slots=True)
-class FileFact:
+class FileFact(Struct, frozen=True):
     """Metadata of a file: it differs after a change of the content, the owner or the mode."""
 
     name: str

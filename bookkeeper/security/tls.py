@@ -8,16 +8,16 @@ step. Certificates are read once: a new one needs a new process.
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 
-from bookkeeper.config import Settings
+from msgspec import Struct
+
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import InvalidInputError, NotFoundError
 from bookkeeper.security.secret import refuse_readable_by_others
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
+class TlsFiles(Struct, frozen=True):
     """PEM files. ``ca`` signs the certificates of the other side. ``certificate`` (with its chain of signers, if the CA
     did not sign it) and ``key`` are this side's; a client may have none. For ``key`` None the certificate's file
     contains it.

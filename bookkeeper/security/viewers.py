@@ -9,15 +9,15 @@ from __future__ import annotations
 import base64
 import hmac
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from bookkeeper.config import Settings
+from msgspec import Struct
+
+from bookkeeper.config.sections import Settings
 from bookkeeper.security.secret import Secret
 from bookkeeper.security.secret_store import SecretStore
 
 
-@dataclass(frozen=True, slots=True)
-class Viewers:
+class Viewers(Struct, frozen=True):
     """Requirements of a monitor. ``accepted`` None = it accepts every viewer (``authentication = "none"``).
 
     ``cluster`` and ``instance_id`` name the cluster of the monitor.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig, read_config
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.coordination.embedded import COORDINATION_FILE

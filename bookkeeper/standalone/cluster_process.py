@@ -12,11 +12,12 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct, field
+
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import NotFoundError, RefusedError, UnavailableError
 from bookkeeper.standalone.joining import HOSTS_DIR
@@ -27,8 +28,7 @@ POLL_MS = 50
 LOG_TAIL_BYTES = 4_000
 
 
-@dataclass(frozen=True, slots=True)
-class RoleState:
+class RoleState(Struct, frozen=True):
     """The latest process of a role by the supervisor's file: its pid, and the number of starts of the role."""
 
     pid: int
@@ -49,8 +49,7 @@ def read_role(directory: Path, role: str) -> RoleState:
     return RoleState(state["pid"], state["starts"])
 
 
-@dataclass(slots=True)
-class ClusterProcess:
+class ClusterProcess(Struct):
     """A supervisor and its processes, for one thread. The cluster stops when that thread ends."""
 
     settings: Settings

@@ -13,7 +13,8 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from bookkeeper.config import SETTINGS_FILE, Settings, new_settings, write_settings
+from bookkeeper.config.file import SETTINGS_FILE, new_settings, write_settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_changes import register_instance
 from bookkeeper.coordination.config_tree import Instance
 from bookkeeper.coordination.connect import open_coordination

@@ -13,8 +13,9 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from bookkeeper.coordination.embedded import SessionProcess
 
@@ -26,8 +27,7 @@ def overdue(processes: Iterable[SessionProcess], now_ns: int, margin_ns: int) ->
     return [process for process in processes if now_ns > process.expires_ns + margin_ns]
 
 
-@dataclass(slots=True)
-class Fence:
+class Fence(Struct):
     """Repeated checks of the processes, by one thread. ``report`` gets a line for each killed process, and for each
     damaged session file.
     """

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.errors import BookkeeperError, InvalidInputError, TransientError, unavailable
 from bookkeeper.runtime.threads import guarded_thread

@@ -17,10 +17,12 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError, UnavailableError
 from bookkeeper.standalone.ports import HOST, free_ports
@@ -44,8 +46,7 @@ _JVM_OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HBasePorts:
+class HBasePorts(Struct, frozen=True):
     """The four ports of one instance. They are part of the servers' names, so the same data needs the same ports."""
 
     zookeeper: int
@@ -100,8 +101,7 @@ def why_not_runnable(home: Path | None = None) -> str | None:
     return None
 
 
-@dataclass(slots=True)
-class HBaseProcess:
+class HBaseProcess(Struct):
     """One HBase over ``data_dir``; a context manager. Not safe for use by several threads at once."""
 
     data_dir: Path

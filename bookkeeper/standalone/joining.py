@@ -14,7 +14,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from bookkeeper.config import SETTINGS_FILE, Settings, joined_settings, load_settings, write_settings
+from bookkeeper.config.file import SETTINGS_FILE, joined_settings, load_settings, write_settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.coordination_protocol import Coordination

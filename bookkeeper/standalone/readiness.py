@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.client import Client
 from bookkeeper.clock import Clock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import TransientError
@@ -16,8 +17,7 @@ from bookkeeper.errors import TransientError
 POLL_MS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterState:
+class ClusterState(Struct, frozen=True):
     """The live processes: address of the leading master (None without one), addresses of the tservers."""
 
     master: str | None
@@ -26,8 +26,7 @@ class ClusterState:
     """Names of the hosts whose replicas one of the tservers holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(Struct, frozen=True):
     """The least number of live tservers, and hosts that must be among theirs."""
 
     tservers: int

@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Disk:
+class Disk(Struct, frozen=True):
     """The disk that holds a directory."""
 
     device: int
@@ -57,8 +57,7 @@ def changes(disks: Iterable[Disk], full: Mapping[int, Disk], reserve_bytes: int)
     return lines, now_full
 
 
-@dataclass(slots=True)
-class SpaceWatch:
+class SpaceWatch(Struct):
     """Repeated checks of the disks, by one thread."""
 
     directories: tuple[Path, ...]

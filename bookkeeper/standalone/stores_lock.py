@@ -8,17 +8,17 @@ the first; otherwise the stores are in use, and the first supervisor has checked
 from __future__ import annotations
 
 import fcntl
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from msgspec import Struct
 
 from bookkeeper.errors import UnavailableError, unavailable
 
 FILE = "stores.lock"
 
 
-@dataclass(slots=True)
-class StoresLock:
+class StoresLock(Struct):
     """The lock of the cluster in ``cluster_directory``; the end of the process frees it."""
 
     cluster_directory: Path

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import random
 import threading
-from dataclasses import dataclass
 from functools import partial
 
-from bookkeeper.bulk import INCOMING
+from msgspec import Struct
+
+from bookkeeper.bulk.adoption import INCOMING
 from bookkeeper.clock import Clock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.config.table_properties import TableProperties
 from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
@@ -21,9 +22,10 @@ from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import BackgroundThread, Die
-from bookkeeper.storage.replicas import HostStore, IncomingFiles
-from bookkeeper.storage.tablet import BatchLimits
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.replicas.host_store import HostStore
+from bookkeeper.storage.replicas.incoming_files import IncomingFiles
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
@@ -100,8 +102,7 @@ MEMORY_MEMTABLES = 8
 """Memtables of all tablets together hold at most about this many full ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharedStores:
+class SharedStores(Struct, frozen=True):
     """The stores that all processes of a cluster share: files, configuration with sessions, books. ``logs`` has those
     of all hosts, ``own_logs`` is where this session makes its own: the cluster's Volume, or the disk of its host.
     """
@@ -118,8 +119,7 @@ class SharedStores:
         return self.own_logs is not self.volume
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(Struct, frozen=True):
     """The settings and connections of the process, which its parts share. ``address``: where it answers; ``retries``:
     of writes to the metadata table, for as long as the session is valid; ``die`` ends the process; ``host``: the disk
     of replicas, None where another process of the directory has it.

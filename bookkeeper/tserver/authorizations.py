@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bookkeeper.errors import RefusedError
-from bookkeeper.storage.tablet import Authorizations, authorizations_of
+from bookkeeper.storage.tablet.scans.visibility import Authorizations, authorizations_of
 
 ROOT = "root"
 """The user of a client that names none."""

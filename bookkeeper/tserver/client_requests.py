@@ -6,16 +6,19 @@ Records are decoded, checked and routed here; then the commit threads take over 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotServingError, UnavailableError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import Condition, ScanPage, ScanRequest, WriteBatch, WriteResult
-from bookkeeper.storage.tablet import BatchLimits, TabletData, VersionFilter
-from bookkeeper.storage.tablet import ScanPage as DataPage
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.tablet.scans.cell_versions import VersionFilter
+from bookkeeper.storage.tablet.scans.scan import ScanPage as DataPage
+from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from bookkeeper.tserver.authorizations import authorizations_for
 from bookkeeper.tserver.commit.submission import Durability
 from bookkeeper.tserver.maintenance.flusher import Flusher
@@ -40,8 +43,7 @@ REPAIR_WAIT_MS = 3_000
 """ms that a read waits for a sound copy of a damaged file; then its client tries again."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
+class RequestLimits(Struct, frozen=True):
     """Bounds of requests: ``page_bytes_max`` in bytes; ``batch``: see there."""
 
     batch: BatchLimits

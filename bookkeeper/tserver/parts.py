@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import RootLog
-from bookkeeper.rpc.contract import replica_messages
+from bookkeeper.rpc.contract import messages
 from bookkeeper.rpc.contract.messages import FileMark, ServedTablets, SplitPoint, TabletProblem
-from bookkeeper.storage.replicas import ReplicaKey
+from bookkeeper.storage.replicas.manifest import ReplicaKey
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_parts import BulkParts
@@ -50,8 +51,7 @@ from bookkeeper.tserver.write.configuration import Configuration
 from bookkeeper.tserver.write.control_submissions import ForgetRoots, ForgetStreams, SyncSubmission
 
 
-@dataclass(frozen=True, slots=True)
-class WriteParts:
+class WriteParts(Struct, frozen=True):
     """From a submission to a durable, announced record; and the configuration that it is written under."""
 
     path: CommitPath
@@ -65,8 +65,7 @@ class WriteParts:
         return [FileMark(file, offset) for file, offset in self.bookkeeper.positions(table_id)]
 
 
-@dataclass(frozen=True, slots=True)
-class LeadingParts:
+class LeadingParts(Struct, frozen=True):
     """The tablets with replicas that this host leads: copies to other hosts, names in the books, and the tails of logs
     that were given up.
     """
@@ -102,8 +101,7 @@ class LeadingParts:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class TabletParts:
+class TabletParts(Struct, frozen=True):
     """The tablets served here, and the jobs that work on them."""
 
     registry: Registry
@@ -137,8 +135,7 @@ class TabletParts:
         return SplitPoint(middle.size_bytes, middle.shared_bytes, middle.row, middle.reason)
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiveParts:
+class ReceiveParts(Struct, frozen=True):
     """Ranges of other clusters, as records."""
 
     admission: MessageAdmission
@@ -149,8 +146,7 @@ class ReceiveParts:
     marks: OriginMarks
 
 
-@dataclass(frozen=True, slots=True)
-class FileParts:
+class FileParts(Struct, frozen=True):
     """Files of replicas are linked, read, and copied from the Volume and to it, when the master asks."""
 
     divider: ReplicaDivider
@@ -158,8 +154,7 @@ class FileParts:
     stores: ReplicaStores
 
 
-@dataclass(frozen=True, slots=True)
-class DamageParts:
+class DamageParts(Struct, frozen=True):
     """Damaged files of replicas are found, and replaced by sound copies."""
 
     repair: FileRepair
@@ -177,8 +172,7 @@ class DamageParts:
         self.repair.close()
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaParts:
+class ReplicaParts(Struct, frozen=True):
     """The replicas on this host's own disk."""
 
     held: HeldReplicas
@@ -210,13 +204,13 @@ class ReplicaParts:
         """Facts for operators."""
         return {**self.receiver.status(), **self.damage.checker.status(), **self.damage.repair.status()}
 
-    def infos(self, table_id: str, with_segments: bool) -> replica_messages.HeldReplicas:
+    def infos(self, table_id: str, with_segments: bool) -> messages.HeldReplicas:
         """The replicas on this host; ``table_id`` empty = of all tables."""
         return self._infos(
             [held for held in self.held.all() if table_id in ("", held.key.table_id)], with_segments, self.held.damaged
         )
 
-    def tablet_info(self, table_id: str, directory: str) -> replica_messages.HeldReplicas:
+    def tablet_info(self, table_id: str, directory: str) -> messages.HeldReplicas:
         """The replica of the tablet in this directory, with its segments; none is fine. Raises InvalidInputError."""
         key = ReplicaKey(table_id, directory).check()
         damaged = {one: error for one, error in self.held.damaged.items() if one == key}
@@ -225,17 +219,16 @@ class ReplicaParts:
 
     def _infos(
         self, replicas: Sequence[HeldReplica], with_segments: bool, damaged: Mapping[ReplicaKey, CorruptionError]
-    ) -> replica_messages.HeldReplicas:
+    ) -> messages.HeldReplicas:
         incoming = self.receiver.received_bytes()
         if with_segments:
             found = [replica_info(one.manifest, True, incoming.get(one.key, 0), one.names_in_use()) for one in replicas]
         else:
             found = [with_incoming(one.info, incoming.get(one.key, 0)) for one in replicas]
-        return replica_messages.HeldReplicas(tuple(found), {str(key): error.message for key, error in damaged.items()})
+        return messages.HeldReplicas(tuple(found), {str(key): error.message for key, error in damaged.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(Struct, frozen=True):
     """All of them. ``replicas``: None where another process of the directory has the host."""
 
     session: Session

@@ -11,14 +11,15 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.clock import Clock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
 from bookkeeper.coordination.fixed_election import agree_on_election
 from bookkeeper.errors import CorruptionError, RefusedError, TransientError
-from bookkeeper.log_homes import OwnLogs
+from bookkeeper.log_homes.log_volume import OwnLogs
 from bookkeeper.log_homes.opening import SessionLogs, open_homes, open_logs
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.metadata.values import LogHome
@@ -31,8 +32,9 @@ from bookkeeper.runtime.process_exit import end_process
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import Die, start_thread
 from bookkeeper.security.access import entrance_of, process_credentials
-from bookkeeper.storage.replicas import HostStore
-from bookkeeper.storage.volume import Volume, open_volume
+from bookkeeper.storage.replicas.host_store import HostStore
+from bookkeeper.storage.volume.opening import open_volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.tserver.assembly import Environment, SharedStores, assemble, replicate_calls
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.parts import Parts

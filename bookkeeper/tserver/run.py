@@ -14,7 +14,7 @@ import threading
 import pyarrow as pa
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import load_settings
+from bookkeeper.config.file import load_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.metadata.opening import open_metadata

@@ -12,8 +12,9 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, Column
@@ -157,9 +158,9 @@ def values_shown(_: str) -> str:
     """Every value that is JSON, with an example of its bytes."""
     parts = []
     for value in vars(values).values():
-        if inspect.isclass(value) and is_dataclass(value) and value.__module__ == values.__name__:
+        if inspect.isclass(value) and issubclass(value, Struct) and value.__module__ == values.__name__:
             hints = typing.get_type_hints(value, vars(values) | {"Json": object})
-            made = value(**{field.name: _sample(field.name, hints[field.name]) for field in fields(value)})
+            made = value(**{name: _sample(name, hints[name]) for name in value.__struct_fields__})
             parts.append(f"{doc(value)}\n\n```json\n{made.encode().decode()}\n```")  # type: ignore[attr-defined]
     return "\n\n".join(parts)
 

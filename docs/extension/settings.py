@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from bookkeeper.config import Sections, SettingFacts, explain
+from bookkeeper.config.sections import Sections
+from bookkeeper.config.setting import SettingFacts, explain
 from bookkeeper.config.table_properties import PROPERTIES
 from docs.extension.markdown import code, doc, table
 

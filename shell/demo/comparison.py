@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from shell.demo.workload import CellKey
 
 EXAMPLES_MAX = 5
 
 
-@dataclass(slots=True)
-class Comparison:
+class Comparison(Struct):
     """Counts of a table's differences from its expected cells, with the first few as examples."""
 
     cells: int = 0

@@ -10,8 +10,9 @@ import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from bookkeeper.client import Client
 from bookkeeper.errors import InvalidInputError
@@ -35,8 +36,7 @@ SETTINGS: dict[str, object] = {
 """Logs roll early, so that the demo also closes logs, ships them to their end and deletes them."""
 
 
-@dataclass(frozen=True, slots=True)
-class DemoCluster:
+class DemoCluster(Struct, frozen=True):
     """One cluster: its processes and a client."""
 
     process: ClusterProcess
@@ -53,8 +53,7 @@ class DemoCluster:
         return self.process.settings.master.address
 
 
-@dataclass(frozen=True, slots=True)
-class DemoClusters:
+class DemoClusters(Struct, frozen=True):
     """Both clusters; their masters answer."""
 
     west: DemoCluster

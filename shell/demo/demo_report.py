@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from shell.demo.comparison import Comparison
 from shell.demo.screen import Screen
 from shell.demo.shipped_totals import Totals
 
 
-@dataclass(frozen=True, slots=True)
-class Measurements:
+class Measurements(Struct, frozen=True):
     """All figures of a run. ``comparisons``: by table and cluster. ``written``: acknowledged changes of cells on west,
     each a record to ship. ``times_s``: times at which the clusters were ready, loaded, drained, compared, and had gone
     on without hosts.

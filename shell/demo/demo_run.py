@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import UnavailableError
@@ -46,8 +47,7 @@ RETURN_LIMIT_S = 60.0
 WAIT_LIMIT_S = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Parameters of a run; ``rows`` None = all airports."""
 
     rows: int | None
@@ -56,8 +56,7 @@ class Plan:
     metadata: str
 
 
-@dataclass(slots=True)
-class Backlog:
+class Backlog(Struct):
     """Records that wait for shipping, at the last read."""
 
     records: int = 0

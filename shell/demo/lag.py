@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 import threading
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.client import BatchWriter, Client
 from bookkeeper.clock import Clock
@@ -22,8 +23,7 @@ ARRIVAL_LIMIT_S = 60.0
 ROW_STARTS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-@dataclass(slots=True)
-class LagProbe:
+class LagProbe(Struct):
     """A sender of probe rows; a thread repeats :meth:`send_one`."""
 
     writer: BatchWriter

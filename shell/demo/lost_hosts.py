@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.standalone.cluster_process import ClusterProcess
 from bookkeeper.standalone.joining import local_directory
 
 
-@dataclass(frozen=True, slots=True)
-class LostHost:
+class LostHost(Struct, frozen=True):
     """The end of a host of a cluster, once the share ``at`` of the load is written."""
 
     at: float

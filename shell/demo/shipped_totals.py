@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.model import TargetKey
 from bookkeeper.replay.journal import JournalContent, Shipped
 from bookkeeper.replay.ranges import TASK_FAILED_CODE
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(Struct, frozen=True):
     """Sums over all files and targets.
 
     ``files``: files with at least one acknowledged record. ``records``: distinct acknowledged records, each counted
@@ -49,8 +49,7 @@ def totals_of(journal: JournalContent) -> Totals:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Struct, frozen=True):
     """Acknowledged records of one stream. ``records``: the least number of distinct records. ``uncertain``: how many
     more there may be. ``hole``: offsets are missing between the lines, so lines are lost.
     """

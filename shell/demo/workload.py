@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import airportsdata
+from msgspec import Struct
 
 GROUPS: dict[str, frozenset[bytes]] = {"geo": frozenset({b"geo"}), "label": frozenset({b"label"})}
 """The table's two locality groups, one family each."""
@@ -31,8 +31,7 @@ CellKey = tuple[bytes, bytes, bytes]
 """Row, family, qualifier."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """All changes of one row: ``value`` None deletes the cell."""
 
     row: bytes

@@ -40,8 +40,8 @@ from bookkeeper.metadata.owner import owner_value
 from bookkeeper.metadata.sqlite.sqlite_cells import PART_CELLS
 from bookkeeper.metadata.values import FateOp
 from bookkeeper.model import TargetKey
-from bookkeeper.storage.volume import open_volume
 from bookkeeper.storage.volume.names import log_directory
+from bookkeeper.storage.volume.opening import open_volume
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.master_memory import BYTES_MAX, forget_peak, resident_bytes
 from tests.support.jumping_clock import TestClock
@@ -146,8 +146,7 @@ class MadeBooks:
             yield Row(key, cells)
 
 
-@dataclass(frozen=True, slots=True)
-class MadeLogs(TServers):
+class MadeLogs(TServers, frozen=True):
     """Sealed logs that are on no disk; ``case`` says how many."""
 
     case: Case | None = None

@@ -11,19 +11,24 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
-from bookkeeper.config import Settings, new_settings, write_settings
+from bookkeeper.config.file import new_settings, write_settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.model import MUTATION_SCHEMA, BlockTarget
 from bookkeeper.replay.ranges import Range
-from bookkeeper.storage.volume import open_volume
 from bookkeeper.storage.volume.names import log_directory
-from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, block_target_to_pb, encode_batch
+from bookkeeper.storage.volume.opening import open_volume
+from bookkeeper.storage.wal.blocks.block import Block, encode_batch
+from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader, Group
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.memory import MemoryWatch
 from tests.benchmarks.plain_copy import Peer, copy_plain, drain_peer

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from bookkeeper.config import load_settings
+from bookkeeper.config.file import load_settings
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import ReplicaCell, ReplicaRole

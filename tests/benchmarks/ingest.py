@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from bookkeeper.model import MUTATION_SCHEMA, Extent
 from bookkeeper.rpc.contract.messages import WriteBatch
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from tests.benchmarks.figure import Figure
 from tests.support.tservers import Ground, ProcessNode, ground
 

@@ -28,7 +28,7 @@ from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.model import Extent, Target, TargetShare
-from bookkeeper.storage.volume import open_volume
+from bookkeeper.storage.volume.opening import open_volume
 from tests.benchmarks.figure import Figure
 from tests.support.tservers import Ground
 

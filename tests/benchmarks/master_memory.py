@@ -39,7 +39,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, CellKey, Column, Row, RowPut
 from bookkeeper.metadata.sqlite.sqlite_cells import PART_CELLS
 from bookkeeper.model import TargetKey, TargetShare
-from bookkeeper.storage.volume import open_volume
+from bookkeeper.storage.volume.opening import open_volume
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.master_cycle import full_look
 from tests.support.tservers import Ground

@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 
 from bookkeeper.client.scanner import PAGE_BYTES, page_after
 from bookkeeper.model import MUTATION_SCHEMA, Extent
-from bookkeeper.storage.tablet import GroupMap, TabletData
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.tablet_data import TabletData
 from tests.benchmarks.figure import Figure
 from tests.support.volumes import MACHINE, name_at
 

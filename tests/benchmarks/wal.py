@@ -22,18 +22,12 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.storage.volume.file_ops import FileOps, write_all
 from bookkeeper.storage.volume.sources import map_file
-from bookkeeper.storage.wal import (
-    Block,
-    BlockHeader,
-    DraftBlock,
-    FileHeader,
-    PlacedBlock,
-    Seal,
-    WalWriter,
-    delete_log,
-    encode_batch,
-    read_blocks,
-)
+from bookkeeper.storage.wal.blocks.block import Block, DraftBlock, PlacedBlock, encode_batch
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader
+from bookkeeper.storage.wal.reading.block_reader import read_blocks
+from bookkeeper.storage.wal.reading.wal_recovery import delete_log
+from bookkeeper.storage.wal.writing.seal import Seal
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.metadata import keys
 from bookkeeper.standalone.directory import init_cluster
 from shell.failures import ExitCode

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from bookkeeper.client import Client, Mutation
-from bookkeeper.config import RpcSettings
+from bookkeeper.config.sections import RpcSettings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import NotAdmittedError, UnauthorizedError
 from bookkeeper.rpc.frames.frame_tags import TAG_BYTES

@@ -20,13 +20,14 @@ from bookkeeper.errors import (
     is_away,
     unavailable,
 )
-from bookkeeper.log_homes import LogVolume, host_logs
+from bookkeeper.log_homes import host_logs
 from bookkeeper.log_homes.host_logs import WINDOW_BYTES
+from bookkeeper.log_homes.log_volume import LogVolume
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
-from bookkeeper.storage.volume import LocalVolume
+from bookkeeper.storage.volume.local_volume import LocalVolume
 from bookkeeper.storage.volume.names import log_directory
-from bookkeeper.storage.wal import delete_log
+from bookkeeper.storage.wal.reading.wal_recovery import delete_log
 from bookkeeper.tserver.replicas import served_logs
 from tests.support.faults import fault
 from tests.support.host_logs import ON_HOSTS, another_host, logs_of

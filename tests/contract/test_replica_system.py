@@ -5,12 +5,13 @@ from __future__ import annotations
 import sqlite3
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from bookkeeper.config import new_settings
+from bookkeeper.config.file import new_settings
 from bookkeeper.errors import GapError, RefusedError, UnavailableError
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.bookkeeper import BookkeeperSystem
@@ -29,7 +30,7 @@ from bookkeeper.peers.protocol import (
 )
 from bookkeeper.peers.registry import BUILT_IN, GROUP, Registry, retry_limits
 from bookkeeper.security.file_roots import ANYWHERE
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from tests.support.cluster import THIRD_PARTY
 from tests.support.directory_peer import DirectoryPeer, remote_twin
 from tests.support.memory_peer import MemoryPeer, MemorySystem

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import load_settings
+from bookkeeper.config.file import load_settings
 from bookkeeper.config.table_properties import PROPERTIES
 from shell.failures import ExitCode
 from tests.support.cluster import Cluster

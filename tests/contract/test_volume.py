@@ -12,12 +12,13 @@ import pytest
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import InvalidInputError, NotFoundError, UnavailableError
-from bookkeeper.log_homes import LogVolume, OwnLogs
 from bookkeeper.log_homes.host_logs import Hosts
+from bookkeeper.log_homes.log_volume import LogVolume, OwnLogs
 from bookkeeper.metadata.values import LogHome
 from bookkeeper.replay.stream.range_logs import GivenHomes
 from bookkeeper.rpc.contract.services import TServer
-from bookkeeper.storage.volume import LocalVolume, Volume
+from bookkeeper.storage.volume.local_volume import LocalVolume
+from bookkeeper.storage.volume.volume_protocol import Volume
 from tests.support.must_raise import must_raise
 
 LOG = "wal/tserver-1-0a/000001.wal"

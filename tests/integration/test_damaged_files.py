@@ -17,7 +17,7 @@ import pytest
 from bookkeeper.client import Client, tablet_extents
 from bookkeeper.client import scanner as scanner_module
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import SETTINGS_FILE, load_settings
+from bookkeeper.config.file import SETTINGS_FILE, load_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import BookkeeperError, CorruptionError, NotServingError
 from bookkeeper.standalone.directory import complete_cluster

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import SETTINGS_FILE
+from bookkeeper.config.file import SETTINGS_FILE
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.owner import ROUND_NAME

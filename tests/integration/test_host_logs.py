@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import BookkeeperError, TransientError, UnavailableError, is_away
-from bookkeeper.log_homes import recover_log
+from bookkeeper.log_homes.log_recovery import recover_log
 from bookkeeper.model import Extent
-from bookkeeper.storage.volume import LocalVolume
-from bookkeeper.storage.wal import read_seal, recover
-from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
+from bookkeeper.storage.volume.local_volume import LocalVolume
+from bookkeeper.storage.wal.reading.wal_recovery import recover
+from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX, read_seal
 from tests.support.faults import fault
 from tests.support.host_logs import ON_HOSTS, another_host, logs_of, names_of
 from tests.support.must_raise import must_raise

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.client import Client, Mutation
-from bookkeeper.config import load_settings
+from bookkeeper.config.file import load_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.model import HostIdentity
 from bookkeeper.standalone.cluster_process import ClusterProcess

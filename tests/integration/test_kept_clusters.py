@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.client import Client
-from bookkeeper.config import SETTINGS_FILE
+from bookkeeper.config.file import SETTINGS_FILE
 from bookkeeper.standalone.ports import free_ports
 from tests.support.cluster import Cluster
 from tests.support.directory_peer import DirectoryPeer

@@ -12,7 +12,8 @@ from bookkeeper.errors import UnavailableError
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import LocalityGroup, TargetShare
 from bookkeeper.replay.ranges import Range
-from bookkeeper.storage.wal import file_summary, read_seal
+from bookkeeper.storage.wal.reading.wal_recovery import file_summary
+from bookkeeper.storage.wal.writing.seal import read_seal
 from tests.support.faults import fault
 from tests.support.local_pair import LocalCluster, local_pair
 from tests.support.local_replay import at_once

@@ -17,7 +17,7 @@ from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import ScanRequest, WriteBatch
 from bookkeeper.rpc.contract.services import Master
 from bookkeeper.standalone.ports import free_ports
-from bookkeeper.storage.wal import decode_batch, encode_batch
+from bookkeeper.storage.wal.blocks.block import decode_batch, encode_batch
 from tests.support.local_replay import LocalReplay
 from tests.support.masters import MasterNode, eventually
 from tests.support.standstill import stand_still

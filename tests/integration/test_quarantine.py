@@ -16,7 +16,7 @@ from bookkeeper.master.quarantine.quarantined_ranges import scan_rows
 from bookkeeper.metadata.owner import ROUND_NAME
 from bookkeeper.replay.ranges import Range
 from bookkeeper.rpc.contract.messages import QuarantinedRange
-from bookkeeper.storage.wal import read_headers
+from bookkeeper.storage.wal.reading.block_reader import read_headers
 from shell.failures import ExitCode
 from tests.docs.page import ROOT, same_shape
 from tests.docs.stage import Stage

@@ -13,7 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bookkeeper.config import Sections, explain, new_settings, write_settings
+from bookkeeper.config.file import new_settings, write_settings
+from bookkeeper.config.sections import Sections
+from bookkeeper.config.setting import explain
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import BookkeeperError, InvalidInputError
 from bookkeeper.model import BlockTarget, TargetKey
@@ -23,8 +25,8 @@ from bookkeeper.replay.service import EXIT_BROKEN
 from bookkeeper.replay.spark.class_archive import archive_directory, archive_key, find_archive
 from bookkeeper.replay.spark.spark_session import SCRATCH
 from bookkeeper.rpc.contract.messages import ReplicateRequest
-from bookkeeper.storage.volume import LocalVolume
-from bookkeeper.storage.wal import read_blocks
+from bookkeeper.storage.volume.local_volume import LocalVolume
+from bookkeeper.storage.wal.reading.block_reader import read_blocks
 from tests.support.cluster import Cluster
 from tests.support.memory_peer import MemoryPeer
 from tests.support.ranges import a_range

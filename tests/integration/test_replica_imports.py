@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.errors import CorruptionError, DeclinedError, InvalidInputError, LeaseLostError, UnavailableError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Extent, Target, TargetKey
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest
+from bookkeeper.rpc.contract.messages import AdoptRequest
 from bookkeeper.storage.volume.volume_protocol import Appender
 from combiners import CLOSED
 from tests.support.faults import fault

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import load_settings
+from bookkeeper.config.file import load_settings
 from bookkeeper.errors import TransientError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut

@@ -10,8 +10,8 @@ import pytest
 
 from bookkeeper.errors import RefusedError
 from bookkeeper.model import HostIdentity
-from bookkeeper.rpc.contract.replica_messages import CONTENT_BYTES_MAX, FileNeed, SegmentOffer
-from bookkeeper.storage.replicas import HostStore
+from bookkeeper.rpc.contract.messages import CONTENT_BYTES_MAX, FileNeed, SegmentOffer
+from bookkeeper.storage.replicas.host_store import HostStore
 from tests.support.jumping_clock import TestClock
 from tests.support.replica_disks import KEY
 from tests.support.replica_world import ReplicaWorld

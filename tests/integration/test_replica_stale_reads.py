@@ -11,7 +11,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.errors import NotServingError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import ScanPage, ScanRequest
-from bookkeeper.storage.wal import decode_batch
+from bookkeeper.storage.wal.blocks.block import decode_batch
 from bookkeeper.tserver.leading.confirmation import confirmation_of
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
 from tests.support.faults import fault

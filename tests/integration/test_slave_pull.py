@@ -22,7 +22,7 @@ from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.model import StreamKey, TargetKey
 from bookkeeper.replay.ranges import Range
 from bookkeeper.replay.stream.filters import Selection, decide
-from bookkeeper.storage.wal import read_blocks
+from bookkeeper.storage.wal.reading.block_reader import read_blocks
 from combiners import ReplicationStatus
 from tests.support.faults import fault
 from tests.support.local_pair import Books, LocalCluster, local_cluster

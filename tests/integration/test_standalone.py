@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from bookkeeper.client import Mutation
-from bookkeeper.config import load_settings
+from bookkeeper.config.file import load_settings
 from bookkeeper.errors import RefusedError, UnavailableError
 from bookkeeper.security.private_files import is_open
 from bookkeeper.standalone.cluster_process import ClusterProcess

@@ -21,7 +21,7 @@ from bookkeeper.errors import ExistsError, PermanentError
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import LocalityGroup
 from bookkeeper.replay.stream.segment_transfer import BY_SEGMENTS
-from bookkeeper.storage.wal import read_headers
+from bookkeeper.storage.wal.reading.block_reader import read_headers
 from tests.support.local_pair import Books, LocalCluster, local_cluster
 from tests.support.tservers import wait_until
 

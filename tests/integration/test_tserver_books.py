@@ -14,7 +14,7 @@ from bookkeeper.errors import (
     TransientError,
 )
 from bookkeeper.metadata import keys
-from bookkeeper.storage.wal import recover
+from bookkeeper.storage.wal.reading.wal_recovery import recover
 from combiners import CLOSED
 from tests.support.failing_metadata import FailingMetadata, touching
 from tests.support.faults import fault

@@ -5,23 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
-from bookkeeper.bulk import segment_entry
+from bookkeeper.bulk.booked_segment import segment_entry
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import NotServingError, TransientError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.model import StreamKey
 from bookkeeper.runtime.threads import BackgroundThread
-from bookkeeper.storage.tablet import TabletData
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock
+from bookkeeper.storage.tablet.tablet_data import TabletData
 from bookkeeper.tserver.maintenance import flush_schedule
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.tablets.tablet import ServedTablet

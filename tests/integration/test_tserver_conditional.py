@@ -14,7 +14,7 @@ from bookkeeper.coordination.config_changes import set_read_only
 from bookkeeper.errors import ConditionalRefusedError, InvalidInputError, NotServingError, ReadOnlyError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import Condition
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from bookkeeper.tserver.tablets.tablet import tablet_records
 from bookkeeper.tserver.write.conditional_write import CONDITIONS_MAX, ConditionalWrite
 from bookkeeper.tserver.write.control_submissions import SyncSubmission

@@ -14,7 +14,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import WriteBatch
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from tests.support.faults import fault
 from tests.support.local_pair import Books
 from tests.support.tservers import Ground, LocalNode, ground, records

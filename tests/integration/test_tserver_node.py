@@ -27,7 +27,9 @@ from bookkeeper.metadata.metadata_table import Cell, RowPut
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.contract.messages import TabletAssignment, WriteBatch
 from bookkeeper.storage.volume.file_ops import FileOps
-from bookkeeper.storage.wal import Block, encode_batch, file_summary, read_seal, recover
+from bookkeeper.storage.wal.blocks.block import Block, encode_batch
+from bookkeeper.storage.wal.reading.wal_recovery import file_summary, recover
+from bookkeeper.storage.wal.writing.seal import read_seal
 from bookkeeper.tserver.commit.submission import Submission
 from bookkeeper.tserver.write.commit_path import CommitPath
 from combiners import CLOSED

@@ -14,7 +14,8 @@ from bookkeeper.errors import BookkeeperError, GapError, TransientError
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.contract.messages import SourceBlock
-from bookkeeper.storage.wal import read_seal, stream_from_pb
+from bookkeeper.storage.wal.blocks.block_messages import stream_from_pb
+from bookkeeper.storage.wal.writing.seal import read_seal
 from tests.support.standstill import stand_still
 from tests.support.tservers import (
     SHORT_LEASES,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.coordination.config_changes import change_table, set_read_only
 from bookkeeper.errors import ReadOnlyError

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.errors import (
     GapError,
@@ -23,7 +23,8 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.contract.messages import WriteBatch
-from bookkeeper.storage.wal import encode_batch, stream_from_pb
+from bookkeeper.storage.wal.blocks.block import encode_batch
+from bookkeeper.storage.wal.blocks.block_messages import stream_from_pb
 from bookkeeper.tserver.books.received_index import indexed_streams
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise

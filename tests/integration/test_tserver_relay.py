@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.bulk.import_log import is_relay_log
 from bookkeeper.bulk.log_segments import read_segmented_log
@@ -19,9 +19,11 @@ from bookkeeper.origins import Part, Runs, root_of
 from bookkeeper.replay.stream import segment_transfer as shipping
 from bookkeeper.replay.stream.filters import provenance_for
 from bookkeeper.replay.stream.message_origins import block_origins_of
-from bookkeeper.storage.tablet import GroupMap
-from bookkeeper.storage.wal import block_target_from_pb, read_headers, read_seal
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import EVERY_ROW, Claim, parse_block_origins
+from bookkeeper.storage.wal.reading.block_reader import read_headers
+from bookkeeper.storage.wal.writing.seal import read_seal
 from combiners import CLOSED
 from tests.support.compactions import QUIET, CrashError, DyingMetadata, move
 from tests.support.faults import fault

@@ -18,14 +18,14 @@ from bookkeeper.model import Extent
 from bookkeeper.replicas.events import ReplyArrived
 from bookkeeper.replicas.messages import Decline, Purpose, Reason
 from bookkeeper.replicas.values import Target
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.rpc.contract.messages import (
     CONTENT_BYTES_MAX,
     SegmentAck,
     SegmentTransit,
 )
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.runtime.session_retries import SessionRetries
-from bookkeeper.storage.wal import read_seal
+from bookkeeper.storage.wal.writing.seal import read_seal
 from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_cells import log_deletes
 from bookkeeper.tserver.leading.copy_pace import CopyPace

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import NoSpaceError
-from bookkeeper.storage.wal import recover
+from bookkeeper.storage.wal.reading.wal_recovery import recover
 from bookkeeper.tserver import process as process_module
 from tests.support.compactions import QUIET, fill, parts_of
 from tests.support.failing_metadata import FailingMetadata, touching

@@ -5,13 +5,13 @@ R20).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
-from bookkeeper.bulk import INCOMING
+from bookkeeper.bulk.adoption import INCOMING
 from bookkeeper.errors import (
     DeclinedError,
     InvalidInputError,
@@ -24,9 +24,8 @@ from bookkeeper.master.queries.usage import FAMILIES, usage_of
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent, LocalityGroup
 from bookkeeper.origins import Runs, root_of
-from bookkeeper.rpc.contract.messages import ReplicateResult
-from bookkeeper.rpc.contract.offer_messages import SegmentPart
-from bookkeeper.storage.tablet import GroupMap
+from bookkeeper.rpc.contract.messages import ReplicateResult, SegmentPart
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, block_origins_to_pb, exact_claims
 from bookkeeper.tserver.bulk.segment_offers import FILE_SEQ_MAX
 from tests.integration.test_tserver_borders import let_go, merge, split
@@ -247,7 +246,7 @@ def test_a_file_that_was_damaged_on_its_way_changes_nothing(west: Ground, given:
 def _saying(given: Given, **said: object) -> Given:
     """The same files, of which the first one says something else."""
     first, *rest = given.whole.segments
-    lying = replace(first, entry=replace(first.entry, **said))  # type: ignore[arg-type]
+    lying = replace(first, entry=replace(first.entry, **said))
     return replace(given, whole=replace(given.whole, segments=(lying, *rest)))
 
 

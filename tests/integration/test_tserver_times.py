@@ -10,7 +10,7 @@ import pytest
 from bookkeeper.errors import DeclinedError, InvalidInputError
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.contract.messages import WriteBatch
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from tests.support.compactions import move
 from tests.support.faults import fault
 from tests.support.given_files import given_files

@@ -10,7 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bookkeeper.replay.spark.wal_scan import SCAN_SCHEMA
 from bookkeeper.replay.spark.wal_source import register_wal_source
-from bookkeeper.storage.wal import FileHeader, WalWriter, read_headers
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
+from bookkeeper.storage.wal.reading.block_reader import read_headers
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.volumes import MACHINE, name_at, path_of, uri_at
 from tests.support.wal_files import Spec, append, write_wal
 

@@ -8,7 +8,8 @@ Rules: R4, R10, R17 and R24.
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.coordination.config_changes import set_table_state
 from bookkeeper.master.cycle.assigner import next_range

@@ -5,12 +5,15 @@ The real tserver process over simulated disks (``tests.support.simulation.hosts`
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from bookkeeper.model import Extent
 from bookkeeper.replicas.values import Placement, Replica
-from bookkeeper.storage.replicas import HostStore, Manifest, ReplicaKey, host_store
+from bookkeeper.storage.replicas import host_store
+from bookkeeper.storage.replicas.host_store import HostStore
+from bookkeeper.storage.replicas.manifest import Manifest, ReplicaKey
 from bookkeeper.storage.volume.file_ops import sync_directory
 from tests.support.replacement import Binding, replaced
 from tests.support.simulation.cluster import Cluster

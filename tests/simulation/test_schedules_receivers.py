@@ -12,7 +12,7 @@ import pytest
 
 from bookkeeper.model import Extent, StreamKey, TargetKey
 from bookkeeper.rpc.contract.messages import ReplicateRequest, SourceBlock
-from bookkeeper.storage.wal import read_blocks
+from bookkeeper.storage.wal.reading.block_reader import read_blocks
 from tests.support.faults import fault
 from tests.support.simulation.cluster import Node
 from tests.support.simulation.kernel import StuckError, Task

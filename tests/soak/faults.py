@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.errors import TransientError
-from bookkeeper.storage.wal import read_seal
+from bookkeeper.storage.wal.writing.seal import read_seal
 from tests.soak.plan import Fault, Step
 from tests.soak.takeover import has_ended, session_of, take_over
 from tests.soak.tearing import tear

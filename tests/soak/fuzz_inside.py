@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from bookkeeper.rpc.contract.messages import TabletAssignment
-from bookkeeper.rpc.contract.replica_messages import (
+from msgspec.structs import replace
+
+from bookkeeper.rpc.contract.messages import (
     FileRequest,
     HeldReplicaInfo,
     ReplicaFile,
@@ -22,6 +23,7 @@ from bookkeeper.rpc.contract.replica_messages import (
     SegmentRecord,
     SegmentTransit,
     StateConfirmation,
+    TabletAssignment,
 )
 from bookkeeper.storage.replicas.file_checks import extended
 from bookkeeper.storage.volume.names import tablet_directory

@@ -22,7 +22,7 @@ from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.errors import TransientError
 from bookkeeper.standalone.parent_death import ended_with_parent
-from bookkeeper.storage.wal import read_seal
+from bookkeeper.storage.wal.writing.seal import read_seal
 from tests.support.cluster import Cluster
 from tests.support.standstill import stand_still
 from tests.support.volumes import MACHINE, name_at

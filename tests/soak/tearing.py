@@ -10,7 +10,8 @@ import random
 from pathlib import Path
 
 from bookkeeper.storage.volume.sources import map_file
-from bookkeeper.storage.wal import BlockHeader, encode_batch
+from bookkeeper.storage.wal.blocks.block import encode_batch
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC, FramePosition, pack_frame, read_frame
 from bookkeeper.storage.wal.reading.wal_recovery import find_end
 from tests.support.volumes import name_at

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.metadata.opening import make_metadata, open_metadata
 from bookkeeper.metadata.sqlite.sqlite_books import make_sqlite_file

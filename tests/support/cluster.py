@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import Self
 
 from bookkeeper.client import Client
-from bookkeeper.config import Settings, load_settings
+from bookkeeper.config.file import load_settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.standalone.cluster_process import ClusterProcess, RoleState
 from bookkeeper.standalone.directory import init_cluster
 from tests.support.exchange import EXCHANGE

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent
-from bookkeeper.storage.wal import recover
+from bookkeeper.storage.wal.reading.wal_recovery import recover
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from tests.support.failing_metadata import FailingMetadata

@@ -22,7 +22,7 @@ from bookkeeper.peers.parquet.file_store import LocalStore, RemoteStore, Store
 from bookkeeper.peers.protocol import BlockFacts, Message, MessageBlock, Peer, ReplicaSession
 from bookkeeper.security.file_roots import ANYWHERE, FileRoots
 from bookkeeper.storage.volume.file_ops import FileOps
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from tests.support.directory_peer import remote_twin
 from tests.support.wal_files import WEST, records
 
@@ -197,8 +197,7 @@ class HookedOps(FileOps):
         super().fsync(fd)
 
 
-@dataclass(frozen=True, slots=True)
-class HookedRemote(RemoteStore):
+class HookedRemote(RemoteStore, frozen=True):
     """The real store, with the schedule around what others can notice."""
 
     hook: Callable[[], None] = lambda: None

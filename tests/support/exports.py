@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bookkeeper.bulk import segment_entry
+from bookkeeper.bulk.booked_segment import segment_entry
 from bookkeeper.bulk.exported_table import Exported, ExportedTablet
 from bookkeeper.bulk.log_segments import sha256_of
 from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
 from bookkeeper.model import Extent, LocalityGroup, RowRange
-from bookkeeper.storage.tablet import GroupMap, TabletSettings
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from tests.support.tservers import records
 from tests.support.volumes import MACHINE, name_at, path_of
 

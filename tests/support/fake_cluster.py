@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from bookkeeper.errors import NotFoundError, NotLeaderError, NotServingError
 from bookkeeper.model import MUTATION_SCHEMA, Extent
@@ -25,8 +26,8 @@ from bookkeeper.rpc.contract.messages import (
     WriteResult,
 )
 from bookkeeper.rpc.rpc_server import RpcServer
-from bookkeeper.storage.tablet import split_by_tablets
-from bookkeeper.storage.wal import decode_batch, encode_batch
+from bookkeeper.storage.tablet.batch_routing import split_by_tablets
+from bookkeeper.storage.wal.blocks.block import decode_batch, encode_batch
 from bookkeeper.tserver.maintenance.stale_reads import reason_against
 from tests.support.rpc_peer import serving
 

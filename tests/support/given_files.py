@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.bulk.file_holds import put_holds
 from bookkeeper.bulk.import_log import ImportLogs
@@ -18,11 +18,11 @@ from bookkeeper.model import BlockTarget, Extent, StreamKey, TargetKey
 from bookkeeper.origins import Root
 from bookkeeper.peers.extensions import SegmentTransfer
 from bookkeeper.peers.segment_files import missing_parts, offer_of
-from bookkeeper.rpc.contract.messages import ReplicateResult
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment, OfferAnswer
-from bookkeeper.storage.tablet import GroupMap, TabletSettings
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import FileHeader
+from bookkeeper.rpc.contract.messages import AdoptRequest, ImportedSegment, OfferAnswer, ReplicateResult
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
 from bookkeeper.tserver.bulk.segment_offers import files_of, relay_facts_of, segments_by_tablet
 from tests.support.tservers import Ground, Node, blocks_of, replicate_request, source_block
 from tests.support.volumes import MACHINE, name_at, path_of, root_of
@@ -33,8 +33,7 @@ RECEIVER = "receiver"
 TARGET = TargetKey("west", "1", "7", 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """An import of a cluster elsewhere, to be sent to table 1 of a ground."""
 
     log: str

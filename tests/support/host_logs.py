@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import Settings
-from bookkeeper.log_homes import LogVolume
+from bookkeeper.config.sections import Settings
+from bookkeeper.log_homes.log_volume import LogVolume
 from bookkeeper.log_homes.opening import open_homes, open_logs
 from bookkeeper.standalone.joining import join_cluster
 from bookkeeper.storage.volume.names import log_directory

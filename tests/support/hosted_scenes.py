@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.coordination.config_changes import set_table_properties
 from bookkeeper.master.fate.engine import Args
@@ -20,9 +21,8 @@ from bookkeeper.master.operations.table_lifecycle import create_table_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import VOTER, ReplicaCell
-from bookkeeper.rpc.contract.messages import CopyRequest
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaPlacement
-from bookkeeper.storage.replicas import extended
+from bookkeeper.rpc.contract.messages import CopyRequest, HeldReplicaInfo, ReplicaPlacement
+from bookkeeper.storage.replicas.file_checks import extended
 from tests.support import move_scenes
 from tests.support.operation_scenes import (
     NAME,

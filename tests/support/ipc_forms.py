@@ -10,7 +10,7 @@ import struct
 import pyarrow as pa
 
 from bookkeeper.model import MUTATION_SCHEMA
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from tests.support.wal_files import records
 
 _VERSION_4 = 3

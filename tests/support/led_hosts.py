@@ -10,18 +10,19 @@ import itertools
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bookkeeper.config import HostSettings, ReplicasSettings, Settings
+from msgspec.structs import replace
+
+from bookkeeper.config.sections import HostSettings, ReplicasSettings, Settings
 from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.split_rules import Change
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.metadata.values import ReplicaCell, ReplicaRole
 from bookkeeper.model import Extent
-from bookkeeper.storage.replicas import Manifest, ReplicaKey
+from bookkeeper.storage.replicas.manifest import Manifest, ReplicaKey
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas

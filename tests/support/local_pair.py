@@ -13,12 +13,13 @@ from pathlib import Path
 
 from bookkeeper.client import Client, Mutation
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.standalone.directory import init_cluster
-from bookkeeper.storage.volume import Volume, open_volume
+from bookkeeper.storage.volume.opening import open_volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.tserver.process import TServerProcess
 from tests.support.books import books_of
 from tests.support.exchange import EXCHANGE

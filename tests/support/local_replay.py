@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
 from bookkeeper.peers.registry import Registry, registry_of
 from bookkeeper.replay.ranges import (
@@ -26,7 +26,7 @@ from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.security.access import entrance_of
-from bookkeeper.storage.volume import open_volume
+from bookkeeper.storage.volume.opening import open_volume
 
 
 def at_once(_ranges: Sequence[Range]) -> None:

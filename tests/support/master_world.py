@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
+
 import combiners
 from bookkeeper.clock import SteadyWall
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_changes import (
     add_target,
     create_table_record,
@@ -52,10 +54,10 @@ from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import peer_credentials
 from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.standalone.directory import init_cluster
-from bookkeeper.storage.volume import Volume, open_volume
 from bookkeeper.storage.volume.names import log_directory
-from bookkeeper.storage.wal import FileHeader, Predecessor
-from bookkeeper.storage.wal.blocks.block_pb2 import BlockTarget
+from bookkeeper.storage.volume.opening import open_volume
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockTarget, FileHeader, Predecessor
 from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.exchange import EXCHANGE
 from tests.support.jumping_clock import TestClock

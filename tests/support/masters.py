@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import NotLeaderError, NotServingError, TransientError, UnavailableError

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from bookkeeper.errors import GapError, RefusedError, UnavailableError
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Acked, Message, Peer, RetryLimits
-from bookkeeper.storage.wal import decode_batch
+from bookkeeper.storage.wal.blocks.block import decode_batch
 
 Trouble = Callable[[Message], frozenset[int]]
 """Called with each message: raise, or name the tablets that fail this time."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.operations.hosts.replica_moves import move_args

@@ -23,7 +23,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -33,6 +33,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 from google.protobuf.message import Message
+from msgspec import Struct
 
 from bookkeeper.client import Mutation
 from tests.support.local_pair import LocalCluster, local_cluster
@@ -222,7 +223,7 @@ def _holds(value: Any, depth: int) -> bool:
 
 def is_record(kind: type) -> bool:
     """Whether the instances are frozen, have no methods, or are what a client writes."""
-    frozen = is_dataclass(kind) and kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    frozen = issubclass(kind, Struct) and kind.__struct_config__.frozen
     methods = [name for name, found in vars(kind).items() if callable(found) and not name.startswith("__")]
     return frozen or not methods or kind.__module__ == Mutation.__module__
 

@@ -11,10 +11,12 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from msgspec.structs import replace
 
 from bookkeeper.coordination.config_changes import define_cluster
 from bookkeeper.coordination.config_tree import PeerCluster

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.master.splits.split_rules import TabletFacts, joined_state, part_state
@@ -22,8 +23,13 @@ from bookkeeper.peers.protocol import Acked, Message
 from bookkeeper.replay.ranges import Range
 from bookkeeper.replay.stream.block_stream import RangeStream
 from bookkeeper.rpc.contract.messages import ReplicateRequest
-from bookkeeper.storage.tablet import BatchLimits, GroupMap, TabletData, split_by_tablets
-from bookkeeper.storage.wal import Block, BlockHeader, DraftBlock, PlacedBlock, block_target_to_pb, encode_batch
+from bookkeeper.storage.tablet.batch_routing import split_by_tablets
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
+from bookkeeper.storage.wal.blocks.block import Block, DraftBlock, PlacedBlock, encode_batch
+from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 from bookkeeper.tserver.commit.submission import AppendPoint
 from bookkeeper.tserver.receive.message_decoding import decode_blocks
 from bookkeeper.tserver.receive.receiver import SliceApply

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from bookkeeper.bulk import segment_entry
+from bookkeeper.bulk.booked_segment import segment_entry
 from bookkeeper.bulk.file_holds import put_holds
 from bookkeeper.bulk.import_log import ImportLogs
 from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
@@ -16,10 +16,11 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import Received
 from bookkeeper.model import BlockTarget, Extent, StreamKey, Target
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
-from bookkeeper.storage.tablet import GroupMap, TabletSettings
+from bookkeeper.rpc.contract.messages import AdoptRequest, ImportedSegment
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from bookkeeper.storage.volume.names import log_directory
-from bookkeeper.storage.wal import FileHeader
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
 from tests.support.tservers import Ground
 from tests.support.volumes import name_at
 

@@ -13,7 +13,7 @@ from typing import Self
 
 import psutil
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.replay.ranges import (
     RANGE_SCHEMA,

@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from bookkeeper.model import Extent
 from bookkeeper.replicas.values import Stage, Target
-from bookkeeper.storage.replicas import HeldFile, HostStore, ReplicaKey, held_file
+from bookkeeper.storage.replicas.file_checks import held_file
+from bookkeeper.storage.replicas.host_store import HostStore
+from bookkeeper.storage.replicas.manifest import HeldFile, ReplicaKey
 from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas

@@ -7,7 +7,9 @@ host the states that each placement holds. :meth:`PlanWorld.plan` notes each bre
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.replicas import repair_plan

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
@@ -23,7 +25,7 @@ from bookkeeper.replicas.events import (
 from bookkeeper.replicas.instructions import Decision, Name, Send
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Offer, Purpose, Reason, Reply
 from bookkeeper.replicas.values import Target, state_id
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.rpc.contract.messages import (
     ACKED,
     REFUSED,
     SegmentAnswer,
@@ -31,7 +33,7 @@ from bookkeeper.rpc.contract.replica_messages import (
     SegmentTransit,
 )
 from bookkeeper.runtime.threads import Die
-from bookkeeper.storage.replicas import IncomingFiles
+from bookkeeper.storage.replicas.incoming_files import IncomingFiles
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from bookkeeper.tserver.replicas.replica_receiver import ReceiveLimits, ReplicaReceiver

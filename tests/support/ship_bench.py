@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bookkeeper.config import Settings, new_settings
+from bookkeeper.config.file import new_settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.ranges import Range, RangeResult
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from tests.support.tservers import wait_until
 
 LOCKED_S = 2.0

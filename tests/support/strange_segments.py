@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.storage.tablet.segments import bloom
 from bookkeeper.storage.tablet.segments import segment_format as form
-from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILER, crc32c
+from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILER, SegmentRef, crc32c
 from bookkeeper.storage.tablet.segments.segment_index import INDEX_SCHEMA, encode_index
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA, KEY_COLUMNS
 from tests.support.volumes import name_at

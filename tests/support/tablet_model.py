@@ -11,8 +11,10 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from bookkeeper.model import MUTATION_SCHEMA
-from bookkeeper.storage.tablet import Authorizations, ScanPage, TabletData, VersionFilter
-from bookkeeper.storage.tablet.scans.cell_versions import ALL_VERSIONS, Retention
+from bookkeeper.storage.tablet.scans.cell_versions import ALL_VERSIONS, Retention, VersionFilter
+from bookkeeper.storage.tablet.scans.scan import ScanPage
+from bookkeeper.storage.tablet.scans.visibility import Authorizations
+from bookkeeper.storage.tablet.tablet_data import TabletData
 
 Cell = tuple[bytes, bytes, bytes, bytes]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from bookkeeper.config import RpcSettings
+from bookkeeper.config.sections import RpcSettings
 from bookkeeper.errors import NotFoundError, NotLeaderError, PermanentError, StreamExpiredError
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Message, MessageBlock

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.security.access import SECRET_FILE_VARIABLE
 from bookkeeper.security.secret import Secret, write_secret
 from bookkeeper.security.secret_store import SecretStore

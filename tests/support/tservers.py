@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_changes import (
     add_target,
     create_table_record,
@@ -47,9 +47,12 @@ from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import process_credentials
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.parent_death import ended_with_parent
-from bookkeeper.storage.volume import Volume, open_volume
 from bookkeeper.storage.volume.names import log_directory
-from bookkeeper.storage.wal import Block, decode_batch, encode_batch, read_headers, recover
+from bookkeeper.storage.volume.opening import open_volume
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block import Block, decode_batch, encode_batch
+from bookkeeper.storage.wal.reading.block_reader import read_headers
+from bookkeeper.storage.wal.reading.wal_recovery import recover
 from bookkeeper.tserver.process import TServerProcess
 from combiners import OPEN, ReplicationStatus
 from tests.support.books import books_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bookkeeper.log_homes import LogVolume
+from bookkeeper.log_homes.log_volume import LogVolume
 from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.storage.volume.local_volume import LocalVolume
 from bookkeeper.storage.volume.volume_protocol import ReadableVolume

@@ -17,7 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.storage.wal import Block, FileHeader, PlacedBlock, Seal, WalWriter
+from bookkeeper.storage.wal.blocks.block import Block, PlacedBlock
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
+from bookkeeper.storage.wal.writing.seal import Seal
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
 from bookkeeper.tserver.commit.submission import Durability

@@ -18,17 +18,11 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.model import BlockTarget
 from bookkeeper.storage.volume.file_ops import FileOps
-from bookkeeper.storage.wal import (
-    Block,
-    BlockHeader,
-    DraftBlock,
-    FileHeader,
-    Group,
-    PlacedBlock,
-    Seal,
-    WalWriter,
-    block_target_to_pb,
-)
+from bookkeeper.storage.wal.blocks.block import Block, DraftBlock, PlacedBlock
+from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader, Group
+from bookkeeper.storage.wal.writing.seal import Seal
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability

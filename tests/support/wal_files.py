@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.model import MUTATION_SCHEMA, BlockTarget, TargetKey
-from bookkeeper.storage.volume import LocalVolume
-from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, block_target_to_pb, encode_batch, read_headers
+from bookkeeper.storage.volume.local_volume import LocalVolume
+from bookkeeper.storage.wal.blocks.block import Block, encode_batch
+from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader, Group
 from bookkeeper.storage.wal.blocks.frame import ALIGNMENT, frame_bytes
+from bookkeeper.storage.wal.reading.block_reader import read_headers
 from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.volumes import ROOT, name_at, path_of
 
@@ -22,8 +25,7 @@ TO_EAST = TargetKey("east", "r1", "t1", 1)
 """The usual target."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(Struct, frozen=True):
     """One block: its rows (each record's value is its row), families by record, stamps, provenance."""
 
     rows: Sequence[bytes]

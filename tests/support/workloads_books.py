@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row
-from bookkeeper.storage.volume import LocalVolume, open_volume
+from bookkeeper.storage.volume.local_volume import LocalVolume
 from bookkeeper.storage.volume.names import LOGS, TABLES
-from bookkeeper.storage.wal import read_seal
+from bookkeeper.storage.volume.opening import open_volume
+from bookkeeper.storage.wal.writing.seal import read_seal
 from tests.support.books import books_of
 from tests.support.volumes import path_of
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
+
+from msgspec import Struct, field
 
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import CorruptionError, NotFoundError, UnavailableError, is_away
-from bookkeeper.log_homes import Homes, home_of, recover_log
+from bookkeeper.log_homes.home_books import Homes, home_of
+from bookkeeper.log_homes.log_recovery import recover_log
 from bookkeeper.master.books import remover, wal_closer, work_maker
 from bookkeeper.master.books.finished import read_done
 from bookkeeper.master.books.tserver_recovery import claim_of
@@ -30,8 +32,9 @@ from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, Column, MetadataTable, Row, RowPut, get_slice, scan_parts
 from bookkeeper.model import TargetKey
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import file_summary, read_seal
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.reading.wal_recovery import file_summary
+from bookkeeper.storage.wal.writing.seal import read_seal
 
 LOG = logging.getLogger(__name__)
 
@@ -45,8 +48,7 @@ BATCH_ROWS, BATCH_CELLS = 2_000, 4_000
 """Rows in one put while the join goes on; cells in one purge or delete."""
 
 
-@dataclass(frozen=True, slots=True)
-class Owners:
+class Owners(Struct, frozen=True):
     """Owners of files: the session of each file, and the live sessions."""
 
     session_of: Callable[[str], str | None]
@@ -58,8 +60,7 @@ class Owners:
         return session is not None and session not in self.live
 
 
-@dataclass(slots=True)
-class View:
+class View(Struct):
     """The input of one full cycle, in the order in which it was read. ``removable`` are complete files, ``leftovers``
     the cells in their rows for targets that are no longer configured.
     """

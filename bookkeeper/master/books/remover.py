@@ -9,7 +9,8 @@ row without `repl` columns, which a later cycle finds. Rules: R1-R4, R7 and R9.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.master.books.finished import is_complete
 from bookkeeper.master.index.file_entry import FileEntry
@@ -61,8 +62,7 @@ def written_cells(files: Iterable[tuple[bytes, FileEntry]]) -> Iterator[CellKey]
             yield CellKey(key, column)
 
 
-@dataclass(frozen=True, slots=True)
-class MissingFile:
+class MissingFile(Struct, frozen=True):
     """Books that name a missing file, and the time (boot clock, ns) at which this reign noticed it."""
 
     file: bytes

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import CorruptionError, NotFoundError, UnavailableError, is_away
-from bookkeeper.log_homes import recover_log
+from bookkeeper.log_homes.log_recovery import recover_log
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.index.snapshot import chained, online_tables
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, scan_parts
-from bookkeeper.storage.wal import BooksClaim
+from bookkeeper.storage.wal.reading.wal_recovery import BooksClaim
 
 LOG = logging.getLogger(__name__)
 
@@ -40,8 +41,7 @@ ROUNDS_TO_CHECK_AGAIN = 50
 """Rounds between two checks of all logs of sessions that were found sealed."""
 
 
-@dataclass(slots=True)
-class TServerRecovery:
+class TServerRecovery(Struct):
     """Seals the logs of dead sessions. Used by one thread; any thread may read ``problems``."""
 
     tservers: TServers

@@ -8,18 +8,19 @@ A crash does no harm: one CLOSED cell, of any tablet, closes the file. Rules: R1
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 import combiners
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.model import Barrier, TargetShare
-from bookkeeper.storage.wal import FileSummary, Seal
+from bookkeeper.storage.wal.reading.wal_recovery import FileSummary
+from bookkeeper.storage.wal.writing.seal import Seal
 from combiners import ReplicationStatus
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedCells:
+class ClosedCells(Struct, frozen=True):
     """Rows to put in one call at ``rank``."""
 
     rows: tuple[RowPut, ...]

@@ -9,7 +9,8 @@ R2, R5 and R9.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.master.books.finished import read_done
@@ -26,8 +27,7 @@ _PREFIX_LENGTH = len(keys.REPL_PREFIX)
 _NO_MORE: tuple[bytes, FileEntry | None] = (b"", None)
 
 
-@dataclass(frozen=True, slots=True)
-class RowChange:
+class RowChange(Struct, frozen=True):
     """The changes of one `~repl_` row, all at the cycle's rank: needed values to write, needed cells to delete."""
 
     key: bytes
@@ -39,8 +39,7 @@ class RowChange:
         return RowPut(self.key, self.puts) if self.puts else None
 
 
-@dataclass(slots=True)
-class RankWatch:
+class RankWatch(Struct):
     """The highest rank of the needed cells read (rule R8). Done cells have ranks of their own."""
 
     highest: int = 0

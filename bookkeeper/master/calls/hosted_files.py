@@ -12,7 +12,7 @@ from typing import TypeVar
 from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import BookkeeperError, CorruptionError, NotFoundError, TransientError, UnavailableError
 from bookkeeper.master.calls.tservers import TServers
-from bookkeeper.storage.replicas import extended
+from bookkeeper.storage.replicas.file_checks import extended
 
 T = TypeVar("T")
 

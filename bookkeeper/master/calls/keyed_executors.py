@@ -10,7 +10,8 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.runtime.threads import start_thread
@@ -22,8 +23,7 @@ QUEUE_MAX = 1_000
 Job = Callable[[], None]
 
 
-@dataclass(slots=True)
-class KeyedExecutors:
+class KeyedExecutors(Struct):
     """Named threads with bounded queues. Thread-safe."""
 
     _queues: dict[str, queue.Queue[Job | None]] = field(default_factory=dict)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.errors import (
     BookkeeperError,
@@ -30,7 +31,7 @@ from bookkeeper.origins import RootLog
 from bookkeeper.peers.protocol import Peer
 from bookkeeper.peers.registry import BUILT_IN, Registry, split_quorum
 from bookkeeper.rpc.address import format_quorum, parse_quorum
-from bookkeeper.rpc.contract.origin_messages import RootQuestion, RootStanding
+from bookkeeper.rpc.contract.messages import RootQuestion, RootStanding
 from bookkeeper.rpc.contract.services import Master
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.file_roots import FileRoots
@@ -41,8 +42,7 @@ CONTACT_TIMEOUT_MS = 5_000
 """ms to wait for one answer of another cluster's master; an operator waits for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PeerIdentity:
+class PeerIdentity(Struct, frozen=True):
     """The cluster that answers at a quorum: its replica system and the address of its leading master. Of another
     replica system, ``leader`` is empty and ``quorum`` is in the system's own form.
     """

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tservers import TServers
 
 
-@dataclass(frozen=True, slots=True)
-class TServerCalls:
+class TServerCalls(Struct, frozen=True):
     """The tservers, and the lanes in which the master calls them."""
 
     tservers: TServers

@@ -9,17 +9,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
 from bookkeeper.errors import TransientError, UnavailableError, is_away, unavailable
-from bookkeeper.log_homes import HomeBooks
+from bookkeeper.log_homes.home_books import HomeBooks
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import RpcPool
-from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.names import LOG_SUFFIX, LOGS, log_directory
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 
 LOG = logging.getLogger(__name__)
@@ -35,8 +36,7 @@ LOG_TIMEOUT_MS = 5_000
 """ms to wait for a host that has a log; the longest of these calls seals a log, which reads all of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TServers:
+class TServers(Struct, frozen=True):
     """Calls to tservers of this cluster. Thread-safe. ``volume``: with the logs of all hosts; ``homes``: of sessions
     whose logs lie on hosts' disks, None = no session has one.
     """

@@ -13,8 +13,9 @@ from __future__ import annotations
 import bisect
 import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, islice
+
+from msgspec import Struct, field
 
 from bookkeeper.master.index.barriers import FileBarrier, log_directory
 from bookkeeper.master.index.file_entry import FileEntry
@@ -29,8 +30,7 @@ PROBES = 1
 """Ranges in flight to a peer whose last try failed: enough to learn that it is back."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkRange:
+class WorkRange(Struct, frozen=True):
     """Ship records ``first`` to ``last`` of ``file`` to ``target`` from tserver ``session``."""
 
     file: bytes
@@ -40,16 +40,14 @@ class WorkRange:
     session: str
 
 
-@dataclass(frozen=True, slots=True)
-class WorkLimits:
+class WorkLimits(Struct, frozen=True):
     """Most ranges in flight for one peer, and for one peer at one tserver."""
 
     peer_max: int
     lane_max: int
 
 
-@dataclass(frozen=True, slots=True)
-class PlanInput:
+class PlanInput(Struct, frozen=True):
     """The input of a plan. ``owner_of`` names the session that wrote a file, ``chosen_for`` the one that has its
     operation. ``backing_off`` are tservers that did not take a range lately.
     """
@@ -64,8 +62,7 @@ class PlanInput:
     backing_off: Collection[str] = ()
 
 
-@dataclass(slots=True)
-class PeerQueue:
+class PeerQueue(Struct):
     """The keys of work that may wait for one peer, in the order of dispatch.
 
     It has the first ``length_max`` keys only; ``overflow`` means that a full cycle has to bring the others. A plan

@@ -12,10 +12,11 @@ import logging
 import random
 import threading
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
-from bookkeeper.config import MasterSettings
+from bookkeeper.config.processes import MasterSettings
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import BookkeeperError, LeaseLostError
@@ -37,8 +38,7 @@ LOG = logging.getLogger(__name__)
 FAILURE_WAIT_MAX_MS = 2_000
 
 
-@dataclass(slots=True)
-class Health:
+class Health(Struct):
     """The health of the thread; others read it."""
 
     full_cycles: int = 0
@@ -76,8 +76,7 @@ class Health:
         self.known_ns = began_ns
 
 
-@dataclass(slots=True)
-class Pacer:
+class Pacer(Struct):
     """At most one cycle in ``interval_ns`` on average; up to ``burst`` may follow each other at once, so that a nudge,
     the report after it and another tserver's nudge do not wait for each other.
     """
@@ -92,17 +91,14 @@ class Pacer:
         return max(0, self._earned_ns - self.burst * self.interval_ns - now_ns)
 
 
-@dataclass(slots=True)
 class CycleTiming:
     """The times of cycles: full ones at their interval, quick ones at most so often, failed ones after a pause."""
 
-    clock: Clock
-    rng: random.Random
-    settings: MasterSettings
-    _pacer: Pacer = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._pacer = Pacer(self.settings.cycle_min_interval_ms * 1_000_000)
+    def __init__(self, clock: Clock, rng: random.Random, settings: MasterSettings) -> None:
+        self.clock = clock
+        self.rng = rng
+        self.settings = settings
+        self._pacer = Pacer(settings.cycle_min_interval_ms * 1_000_000)
 
     def next_full_ns(self) -> int:
         """The time at which the next full cycle is due, after one that begins now."""
@@ -126,8 +122,7 @@ class CycleTiming:
             self.clock.wait(event, due_ms)
 
 
-@dataclass(slots=True)
-class Cycle:
+class Cycle(Struct):
     """One reign's thread. All methods but :meth:`run` are stages; tests call them one by one."""
 
     timing: CycleTiming
@@ -139,10 +134,10 @@ class Cycle:
     recovery: TServerRecovery
     dispatcher: WorkDispatcher
     event_queue: EventQueue
-    config: ClusterConfig | None = field(init=False, default=None)
-    health: Health = field(init=False, default_factory=Health)
-    live: dict[str, str] = field(init=False, default_factory=dict)
-    _full_at_ns: int = field(init=False, default=0)
+    config: ClusterConfig | None = field(default=None)
+    health: Health = field(default_factory=Health)
+    live: dict[str, str] = field(default_factory=dict)
+    _full_at_ns: int = field(default=0)
 
     # ---- the loop
 

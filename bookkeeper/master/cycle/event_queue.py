@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.master.index.shipments import Report, WorkKey
 
@@ -23,8 +24,7 @@ PARTS_MAX = 1_000
 """Most parts of tables that are read one by one; when more change at once, a full cycle reads all tablets."""
 
 
-@dataclass(slots=True)
-class News:
+class News(Struct):
     """The events: sessions with new records, reports, ranges that did not reach a worker, requests. ``rows``: tablets
     that may be placed now; ``parts``: parts of tables with changed tablets.
     """

@@ -7,7 +7,7 @@ R6.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from bookkeeper.errors import NotReadyError
 from bookkeeper.master.cycle.cycle import Health
@@ -17,8 +17,7 @@ STALE_SLACK_MS = 1_000
 """The knowledge is stale after so many cycles (interval and work) and this slack."""
 
 
-@dataclass(frozen=True, slots=True)
-class Knowledge:
+class Knowledge(Struct, frozen=True):
     """``age_ms``: the time since the start of the latest complete scan, None before the first one. ``problem``: the
     reason for the lack of a newer one, or "".
     """

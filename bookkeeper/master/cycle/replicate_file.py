@@ -7,7 +7,8 @@ ranges that change with every cycle. The next master continues with the same tse
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.master.cycle.assigner import WorkRange
@@ -18,16 +19,14 @@ KIND = "replicate_file"
 SHIPPING_STEP = "shipping"
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """The operation of a file and the session that ships it."""
 
     txid: str
     session: str
 
 
-@dataclass(slots=True)
-class ReplicateFiles:
+class ReplicateFiles(Struct):
     """The `replicate_file` operations of one reign. Used by the master's thread alone."""
 
     store: FateStore

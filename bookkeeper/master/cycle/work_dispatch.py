@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
+from msgspec import Struct, field
+
 from bookkeeper.clock import Clock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.master.calls.tserver_calls import TServerCalls
@@ -38,8 +39,7 @@ RESEND_NS = 30 * 1_000_000_000
 """A range in flight for so long is sent again: its report may have been lost, and the tserver drops repeats."""
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchSettings:
+class DispatchSettings(Struct, frozen=True):
     """Settings of the dispatch. ``sequential``: files of a target in order of creation; ``items_max``: most ranges in
     one call.
     """
@@ -56,8 +56,7 @@ class DispatchSettings:
         return cls(master.assigner == "sequential", limits, master.work_items_max)
 
 
-@dataclass(slots=True)
-class WorkDispatcher:
+class WorkDispatcher(Struct):
     """Plans ranges for each peer and sends them to tservers."""
 
     settings: DispatchSettings
@@ -68,7 +67,7 @@ class WorkDispatcher:
     replicating: ReplicateFiles
     shipping: Shipments
     quarantine: Quarantine
-    queues: dict[str, PeerQueue] = field(init=False, default_factory=dict)
+    queues: dict[str, PeerQueue] = field(default_factory=dict)
 
     @property
     def _sequential(self) -> bool:

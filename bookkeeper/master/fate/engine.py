@@ -15,9 +15,10 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import (
@@ -53,8 +54,7 @@ OPERATIONS_MAX = 10_000
 """Most operations at once; the engine refuses more with OverloadedError."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """The input of a step. ``since_ns`` is when this master first had the operation (boot clock)."""
 
     txid: str
@@ -63,31 +63,27 @@ class Call:
     since_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Next:
+class Next(Struct, frozen=True):
     """The step is done; the next one is ``step``."""
 
     step: str
     state: State
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """The step is not done yet; the engine calls it again after ``after_ms``. Operators see ``reason``."""
 
     reason: str
     after_ms: int = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """The operation is complete; its caller gets ``result``."""
 
     result: Json = None
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """The operation ends with this error, as after a PermanentError of a step."""
 
     error: BookkeeperError
@@ -114,8 +110,7 @@ class Operation(Protocol):
         """The names of the operation's locks. Operations with a common lock exclude each other; see :func:`shared`."""
 
 
-@dataclass(slots=True)
-class Running:
+class Running(Struct):
     """An operation in this master's memory, and the handle of its waiting callers."""
 
     txid: str
@@ -185,8 +180,7 @@ class Running:
         self.failures, self.note = 0, ""
 
 
-@dataclass(frozen=True, slots=True)
-class FateLimits:
+class FateLimits(Struct, frozen=True):
     """Pauses between tries of a step, ms, and the most retained failures."""
 
     retry_base_ms: int = 100
@@ -194,8 +188,7 @@ class FateLimits:
     failed_max: int = FAILED_MAX
 
 
-@dataclass(slots=True)
-class FateEngine:
+class FateEngine(Struct):
     """Executes operations. Thread-safe."""
 
     store: FateStore
@@ -203,11 +196,11 @@ class FateEngine:
     clock: Clock
     rng: random.Random
     limits: FateLimits = FateLimits()
-    _running: dict[str, Running] = field(init=False, default_factory=dict)
-    _failed: dict[str, Running] = field(init=False, default_factory=dict)
-    _changed: threading.Condition = field(init=False, default_factory=threading.Condition)
-    _submitting: threading.Lock = field(init=False, default_factory=threading.Lock)
-    _stopped: bool = field(init=False, default=False)
+    _running: dict[str, Running] = field(default_factory=dict)
+    _failed: dict[str, Running] = field(default_factory=dict)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _submitting: threading.Lock = field(default_factory=threading.Lock)
+    _stopped: bool = field(default=False)
 
     def resume(self, records: Iterable[FateRecord]) -> None:
         """Take over the operations in the books, once, at the beginning of a reign."""

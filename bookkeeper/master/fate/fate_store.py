@@ -15,7 +15,8 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.errors import CorruptionError, TransientError
 from bookkeeper.master.reign.leader import Reign
@@ -31,8 +32,7 @@ FIRST_STEP = ""
 _TXID = re.compile(r"[0-9a-f]{16}")
 
 
-@dataclass(frozen=True, slots=True)
-class FateRecord:
+class FateRecord(Struct, frozen=True):
     """One operation in the books."""
 
     txid: str

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock, thread_cpu_ns
 
@@ -27,8 +28,7 @@ processes a core. Longer waits are outages.
 """
 
 
-@dataclass(slots=True)
-class GcPace:
+class GcPace(Struct):
     """Used by the collector's thread. ``cpu_ns``: the CPU time of the calling thread."""
 
     clock: Clock

@@ -13,7 +13,8 @@ be in flight (rule R4). Rules: R3, R4, R7, R12 and R17; law L2.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.bulk.adoption import is_adoptable
 from bookkeeper.errors import CorruptionError
@@ -69,8 +70,7 @@ def held_files(rows: Iterable[Row]) -> Iterator[str]:
         yield keys.parse_hold_row(row.key)
 
 
-@dataclass(frozen=True, slots=True)
-class Holders:
+class Holders(Struct, frozen=True):
     """The possible holders of files, read after the holds, because each one is there before it holds a file: the
     operations that run, live tservers, and whether a log is there. ``leaving``: sessions of tservers that are over, and
     whose puts may still be in flight.

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
+
+from msgspec import Struct, field
 
 from bookkeeper.bulk.import_log import is_relay_log
 from bookkeeper.clock import Clock
@@ -35,7 +36,7 @@ from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, Row, RowPut, scan_parts
 from bookkeeper.model import TargetKey
-from bookkeeper.storage.wal import delete_log
+from bookkeeper.storage.wal.reading.wal_recovery import delete_log
 
 LOG = logging.getLogger(__name__)
 
@@ -51,8 +52,7 @@ BATCH_ROWS = 2_000
 """Marks in one put."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(Struct, frozen=True):
     """The input of one run. Logs were listed first, then sessions, then references: see :meth:`GcRunner.observe`.
     ``late`` are uses of marked logs, ``going`` the files that may be deleted now and the targets that have them,
     ``absent`` logs of this cluster that books name and that were not listed, ``holds`` all `~hold_` rows, ``idle`` see
@@ -76,8 +76,7 @@ class Inventory:
         )
 
 
-@dataclass(slots=True)
-class GcRunner:
+class GcRunner(Struct):
     """One reign's collector. ``flight_ms`` is longer than any write to the books can be in flight (rule R4)."""
 
     stores: ReignStores
@@ -87,16 +86,16 @@ class GcRunner:
     fate: FateEngine
     origin_gc: OriginGc
     flight_ms: int
-    missing: dict[bytes, MissingFile] = field(init=False, default_factory=dict)
-    unnamed: dict[str, int] = field(init=False, default_factory=dict)
+    missing: dict[bytes, MissingFile] = field(default_factory=dict)
+    unnamed: dict[str, int] = field(default_factory=dict)
     """Relay logs that no cell names, and the time of this reign's first notice (boot clock, ns)."""
-    idle: Mapping[str, int] = field(init=False, default_factory=dict)
+    idle: Mapping[str, int] = field(default_factory=dict)
     """Marked files that a tablet may still name, and the time since when nothing needs them (boot clock, ns)."""
-    takers: dict[str, int] = field(init=False, default_factory=dict)
+    takers: dict[str, int] = field(default_factory=dict)
     """Sessions that are over and hold files, and the time of this reign's first notice (boot clock, ns)."""
-    gone: dict[str, int] = field(init=False, default_factory=dict)
+    gone: dict[str, int] = field(default_factory=dict)
     """Deleted files that still have a mark, and the time of their deletion (boot clock, ns)."""
-    deleted: int = field(init=False, default=0)
+    deleted: int = field(default=0)
 
     def run_once(self) -> list[str]:
         """Mark and delete files, and notify peers; returns the deleted files. Raises TransientError; may be cut."""

@@ -16,7 +16,9 @@ when a stopped process put it there after it. Rules: R1, R4 and R17; law L2.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from bookkeeper.bulk.adoption import IMPORT_PREFIX, INCOMING
 from bookkeeper.clock import Clock
@@ -27,8 +29,8 @@ from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row, RowPut
-from bookkeeper.storage.tablet import leftovers, parse_name
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.tablet.segments.segment_format import parse_name
+from bookkeeper.storage.tablet.segments.segment_writer import leftovers
 from bookkeeper.storage.volume.names import (
     LOG_SUFFIX,
     LOGS,
@@ -37,6 +39,7 @@ from bookkeeper.storage.volume.names import (
     log_directory,
     tablet_directory,
 )
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.reading.wal_recovery import SEGMENT_SUFFIX
 
 SCAN_INTERVAL_MS = 60_000
@@ -48,16 +51,14 @@ MARKS_MAX = 2_000
 FAMILIES = ("tablet", "segment")
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(Struct, frozen=True):
     """The flush ids of a tablet: the first one of its latest holder, and the last one in the books."""
 
     first_flush_id: int
     last_flush_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(Struct, frozen=True):
     """The segments in the books: names of files, and the holding for each directory below that of tables; and the files
     that something holds.
     """
@@ -130,8 +131,7 @@ def without_log(volume: Volume, directory: str) -> list[str]:
     return [name for name in found if name.partition(SEGMENT_SUFFIX)[0] not in names]
 
 
-@dataclass(slots=True)
-class OrphanFiles:
+class OrphanFiles(Struct):
     """One reign's search for orphan files; used by the collector's thread. ``flight_ms``: see :class:`GcRunner`.
     ``live``: sessions of tservers.
     """
@@ -142,10 +142,10 @@ class OrphanFiles:
     volume: Volume
     live: Callable[[], Collection[str]]
     flight_ms: int
-    known: dict[str, int] = field(init=False, default_factory=dict)
-    empty: dict[str, int] = field(init=False, default_factory=dict)
+    known: dict[str, int] = field(default_factory=dict)
+    empty: dict[str, int] = field(default_factory=dict)
     """Directories of such files without any file, and the time when they were first seen (boot clock, ns)."""
-    _next_scan_ns: int = field(init=False, default=0)
+    _next_scan_ns: int = field(default=0)
 
     def run_once(self) -> list[str]:
         """Search if it is due, and mark the files that have been orphans for long; returns these. Raises

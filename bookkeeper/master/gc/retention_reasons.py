@@ -8,7 +8,8 @@ and R17.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey
@@ -20,8 +21,7 @@ RETAINED_MAX = 20_000
 """Files with their reasons in one answer, the largest first."""
 
 
-@dataclass(slots=True)
-class _Needs:
+class _Needs(Struct):
     tablets: dict[tuple[str, str], int] = field(default_factory=dict)
     """Kind (recovery, replication) and table to the number of tablets whose row names the file."""
     targets: set[tuple[str, str]] = field(default_factory=set)
@@ -32,8 +32,7 @@ class _Needs:
     """Of holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionReasons:
+class RetentionReasons(Struct, frozen=True):
     """Folds rows, in the order in which the collector reads them, then gives the reasons for each file."""
 
     names: Mapping[str, str]

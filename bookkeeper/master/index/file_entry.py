@@ -8,10 +8,10 @@ Rules: R5, R9, R16 and R24.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 import combiners
 from bookkeeper.errors import CorruptionError
@@ -39,8 +39,7 @@ class CellFacts(NamedTuple):
     shares: tuple[tuple[bytes, Amount], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """The tables that refer to a file and the configured targets of those tables, in order of their keys.
 
     One object serves every file with the same tables. ``columns`` are the needed cells' columns, in the order of

@@ -11,38 +11,37 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import zip_longest
-from struct import Struct
 from typing import Literal, NamedTuple
+
+from msgspec import Struct
 
 from bookkeeper.master.index import log_names as file_names
 from bookkeeper.master.index.barriers import FileBarrier
 from bookkeeper.master.index.target_progress import NO_AMOUNT, NO_PROGRESS, Amount, Progress
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(Struct, frozen=True):
     """``head``: which layout, length of the status, how many targets and barriers, the number in the file's name
     (``log_names``), the cycle that saw it CLOSED, needed offset. ``target``: its progress and its amount. ``barrier``:
     number of its file's name and whether all before, offset, until. ``cut``: how much of the name before is kept at the
     start and at the end, length of what stands between.
     """
 
-    head: Struct
-    target: Struct
-    barrier: Struct
-    cut: Struct
+    head: struct.Struct
+    target: struct.Struct
+    barrier: struct.Struct
+    cut: struct.Struct
 
 
-_NARROW = _Layout(Struct("<BBBBIII"), Struct("<IIIIII"), Struct("<BII"), Struct("<BBB"))
-_WIDE = _Layout(Struct("<BIIIIQQ"), Struct("<QQQQQQ"), Struct("<IQQ"), Struct("<III"))
+_NARROW = _Layout(struct.Struct("<BBBBIII"), struct.Struct("<IIIIII"), struct.Struct("<BII"), struct.Struct("<BBB"))
+_WIDE = _Layout(struct.Struct("<BIIIIQQ"), struct.Struct("<QQQQQQ"), struct.Struct("<IQQ"), struct.Struct("<III"))
 _LAYOUTS = (_NARROW, _WIDE)
 _STATUS_LENGTH, _TARGETS, _BARRIERS, _NUMBER, _CLOSED, _NEEDED = range(1, 7)
 _CLOSED_AT, _NEEDED_AT = 8, 12
 """Offsets in the narrow layout: most files are read there, once a cycle."""
 _NO_CYCLE = bytes(4)
-_REACH = Struct("<II")
+_REACH = struct.Struct("<II")
 _AMOUNT_AT = len(Progress._fields)
 
 
@@ -189,7 +188,7 @@ def reach_in(packed: bytes) -> tuple[int, int | None]:
     return needed, min(layout.target.iter_unpack(packed[layout.head.size : end]))[0]
 
 
-def _cuts(cut: Struct, own: bytes, names: Iterable[bytes]) -> Iterator[bytes]:
+def _cuts(cut: struct.Struct, own: bytes, names: Iterable[bytes]) -> Iterator[bytes]:
     before = own
     for name in names:
         length = min(len(before), len(name))
@@ -202,7 +201,7 @@ def _cuts(cut: Struct, own: bytes, names: Iterable[bytes]) -> Iterator[bytes]:
         before = name
 
 
-def _names(cut: Struct, own: bytes, packed_names: bytes) -> list[bytes]:
+def _names(cut: struct.Struct, own: bytes, packed_names: bytes) -> list[bytes]:
     names: list[bytes] = []
     before, at = own, 0
     while at < len(packed_names):

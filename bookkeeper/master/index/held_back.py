@@ -10,7 +10,8 @@ Logs on the cluster's Volume hold back nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties, copies_needed
 from bookkeeper.master.index.tablet_replicas import TabletReplica, voters
@@ -24,16 +25,14 @@ UNLIMITED = 2**63 - 1
 """The offset that a log allows when no tablet holds it back."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldBack:
+class HeldBack(Struct, frozen=True):
     """The offset up to which peers may have a log, and the row of the tablet that asks for it."""
 
     until: int
     row: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class LogsOnHosts:
+class LogsOnHosts(Struct, frozen=True):
     """The input of the rule beside a row. ``sessions``: those with logs on hosts' disks, read before the row. A session
     that began later has no record that an earlier read knew. ``properties``: of each table, by its id.
     """

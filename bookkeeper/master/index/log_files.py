@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 IMPORT_SESSION = "import"
 """Directory of the logs that imports write, with a name like that of a session that lives while an import is under way.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class LogFile:
+class LogFile(Struct, frozen=True):
     """A log on disk: its name, the session whose directory it is in, and whether it is sealed."""
 
     name: str

@@ -11,7 +11,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.errors import LogAwayError
 from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount
@@ -21,8 +22,7 @@ WorkKey = tuple[bytes, TargetKey]
 """File and target."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flight:
+class Flight(Struct, frozen=True):
     """A range at a worker: both offsets inclusive."""
 
     session: str
@@ -32,8 +32,7 @@ class Flight:
     since_ns: int
 
 
-@dataclass(slots=True)
-class Shipment:
+class Shipment(Struct):
     """The state of one file on its way to one target, beyond the books."""
 
     finished: int = 0
@@ -115,8 +114,7 @@ class Shipment:
         self.error = error
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """A worker's report on one range, from `report_work`."""
 
     session: str
@@ -134,8 +132,7 @@ class Report:
     share: Amount = NO_AMOUNT
 
 
-@dataclass(slots=True)
-class Retry:
+class Retry(Struct):
     """Exponential backoff with full jitter: after ``failures`` in a row, nothing before ``next_try_ns``."""
 
     failures: int = 0
@@ -157,8 +154,7 @@ class Retry:
         self.next_try_ns = 0
 
 
-@dataclass(slots=True)
-class Shipped:
+class Shipped(Struct):
     """Counters of one peer from workers' reports, since the reign began; they outlive the files."""
 
     records: int = 0
@@ -178,8 +174,7 @@ def retry_after_ns(failures: int, base_ms: int, max_ms: int, rng: random.Random)
     return int((ceiling_ms / 2 + rng.random() * ceiling_ms / 2) * 1_000_000)
 
 
-@dataclass(slots=True)
-class Shipments:
+class Shipments(Struct):
     """The table of shipments and the health of peers. Used under the master's lock."""
 
     backoff_base_ms: int

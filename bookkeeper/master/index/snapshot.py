@@ -8,7 +8,8 @@ and has to start over. Memory grows with distinct outstanding files and tablets,
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import CorruptionError, TransientError
@@ -44,8 +45,7 @@ class BrokenChainError(TransientError):
     code = "broken_chain"
 
 
-@dataclass(frozen=True, slots=True)
-class TabletView:
+class TabletView(Struct, frozen=True):
     """One tablet: its row's key, its extent, its directory, and the session it is assigned to, if any. ``parked_at`` is
     the last session of a tablet that no tserver may load now. ``flush_rank`` rises with each change of its segments.
     ``replicas``: () with one replica, on the Volume. ``lost``: logs with a ``tablet:lost:`` cell, void ones included.
@@ -62,8 +62,7 @@ class TabletView:
     lost: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OpenCell:
+class OpenCell(Struct, frozen=True):
     """A `repl:` cell of a file that no cell calls CLOSED yet."""
 
     row: bytes
@@ -71,8 +70,7 @@ class OpenCell:
     value: bytes
 
 
-@dataclass(slots=True)
-class Snapshot:
+class Snapshot(Struct):
     """The outstanding files and the tablets of one scan.
 
     ``problems`` name cells that do not parse, ``highest_rank`` is the highest of any location (rule R8), ``fresh`` are

@@ -10,8 +10,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from bookkeeper.metadata import keys
 
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from bookkeeper.master.index.snapshot import TabletView
 
 
-@dataclass(slots=True)
-class TabletCounts:
+class TabletCounts(Struct):
     """The number of tablets of each session, in all and of each table; 0 for others."""
 
     total: Counter[str] = field(default_factory=Counter)

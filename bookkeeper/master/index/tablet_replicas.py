@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.metadata.values import VOTER, ReplicaCell
 
 
-@dataclass(frozen=True, slots=True)
-class TabletReplica:
+class TabletReplica(Struct, frozen=True):
     """A cell ``replica:<host>`` of a tablet's row."""
 
     host: str

@@ -23,13 +23,15 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Semaphore
 
-from bookkeeper.bulk import part_of_segment, read_inputs, segment_entry
+from msgspec import Struct, field
+
 from bookkeeper.bulk.adoption import import_directory
+from bookkeeper.bulk.booked_segment import part_of_segment, segment_entry
+from bookkeeper.bulk.import_inputs import read_inputs
 from bookkeeper.bulk.import_log import ImportLogs
 from bookkeeper.bulk.log_segments import name_log_segments
 from bookkeeper.bulk.manifest import NAME, Imported
@@ -52,11 +54,12 @@ from bookkeeper.master.operations.requests import (
 from bookkeeper.master.operations.table_lifecycle import chained_tablets
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.contract.messages import ImportRequest
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
-from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
+from bookkeeper.rpc.contract.messages import AdoptRequest, ImportedSegment, ImportRequest
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from bookkeeper.storage.volume.names import log_directory
-from bookkeeper.storage.wal import FileHeader
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
 
 ADOPT_AGAIN_MS = 200
 CONVERT_AGAIN_MS = 200
@@ -77,8 +80,7 @@ def import_args(request: ImportRequest) -> Args:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class ImportDirectory:
+class ImportDirectory(Struct, frozen=True):
     """See :class:`bookkeeper.master.fate.engine.Operation`. The result is the number of records."""
 
     context: Context

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.coordination.config_changes import define_cluster, delete_cluster
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster
@@ -35,8 +36,7 @@ def normal_quorum(quorum: str) -> str:
     return format_quorum(parse_quorum(addresses)) if system == BUILT_IN else quorum.strip()
 
 
-@dataclass(frozen=True, slots=True)
-class DefineCluster:
+class DefineCluster(Struct, frozen=True):
     """Defines a peer, or changes its quorum (:class:`bookkeeper.master.fate.engine.Operation`)."""
 
     context: Context
@@ -113,8 +113,7 @@ def refuse_second_alias(config: ClusterConfig, peer: PeerCluster) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteCluster:
+class DeleteCluster(Struct, frozen=True):
     """Deletes a peer (:class:`bookkeeper.master.fate.engine.Operation`), unless a table replicates to it."""
 
     context: Context

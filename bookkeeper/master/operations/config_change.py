@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Step, Wait
 from bookkeeper.master.operations.context import Context
@@ -13,8 +14,7 @@ from bookkeeper.master.operations.context import Context
 CONFIRM_AGAIN_MS = 50
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigChange(ABC):
+class ConfigChange(Struct, frozen=True):
     """A change of the configuration (:class:`bookkeeper.master.fate.engine.Operation`): one step that writes, then
     ``confirm``. It is in force on every tserver when the operation ends.
     """

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import cast
 
+from msgspec import Struct
+
 from bookkeeper.clock import Clock, SteadyWall
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.errors import NotFoundError, UnavailableError, unavailable
 from bookkeeper.master.calls.peer_masters import PeerMasters
@@ -19,14 +20,13 @@ from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import LocalityGroup
 from bookkeeper.security.file_roots import FileRoots
-from bookkeeper.storage.tablet import BatchLimits
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class OperationSettings:
+class OperationSettings(Struct, frozen=True):
     """The settings that operations need. Imports and exports may use the directories of ``files``."""
 
     own_instance_id: str
@@ -49,8 +49,7 @@ class OperationSettings:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class MasterHooks:
+class MasterHooks(Struct, frozen=True):
     """Callbacks of operations into the other parts of the master.
 
     ``wake`` starts a full cycle. ``repair`` begins the next steps of the repair of replicas. ``tablets_changed`` makes
@@ -66,8 +65,7 @@ class MasterHooks:
     begin: Callable[[str, Args], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """The stores, clients, clocks and settings of operations. ``age_clock`` measures the age of data that an operation
     deletes for its age. Thread-safe.
     """

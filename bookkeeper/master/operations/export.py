@@ -17,10 +17,11 @@ import re
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from bookkeeper.bulk import segment_ref
+from msgspec import Struct
+
+from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.bulk.exported_table import (
     Checksum,
     Exported,
@@ -70,13 +71,13 @@ from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import CopyRequest
 from bookkeeper.security.private_files import shared_mode
-from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.tablet.batch_routing import is_too_late
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
 from bookkeeper.storage.tablet.segments.segment_format import ENDING
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 from bookkeeper.storage.volume.given_directory import read_parts, sync_names, write_file, write_once
 from bookkeeper.storage.volume.names import TABLES, tablet_directory
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 LOG = logging.getLogger(__name__)
 
@@ -109,8 +110,7 @@ def refuse_unwritable(directory: Path) -> Iterator[None]:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class ExportTable:
+class ExportTable(Struct, frozen=True):
     """Exports a table (:class:`bookkeeper.master.fate.engine.Operation`). The result is the number of records."""
 
     context: Context
@@ -307,8 +307,7 @@ def exported_tablet(facts: TabletFacts, names: Mapping[str, str]) -> ExportedTab
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ImportTable:
+class ImportTable(Struct, frozen=True):
     """Creates a table from an export (:class:`bookkeeper.master.fate.engine.Operation`). The result is the number of
     records.
     """

@@ -4,10 +4,10 @@ which is harmless. Rule: R14.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import structs
 
 from bookkeeper.config.table_properties import changed, check_keys
 from bookkeeper.coordination.config_changes import change_table
@@ -30,8 +30,7 @@ def change_properties_args(name: str, changes: Mapping[str, str], removals: Coll
     return {"name": name, "changes": dict(changes), "removals": cast("list[Json]", sorted(removals))}
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeProperties(ConfigChange):
+class ChangeProperties(ConfigChange, frozen=True):
     """Sets and removes properties of one table."""
 
     def locks(self, args: Args) -> Collection[str]:
@@ -47,7 +46,7 @@ class ChangeProperties(ConfigChange):
         def change(table: TableConfig) -> TableConfig:
             after, parsed = changed(table.properties, changes, removals)
             check_store(self.context, table, parsed)
-            return dataclasses.replace(table, properties=after)
+            return structs.replace(table, properties=after)
 
         change_table(self.context.stores.coordination, table_id, change)
         return Next("confirm", {"table_id": table_id})

@@ -10,10 +10,10 @@ the record that the peer applies last wins. A put whose delete a compaction has 
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct, structs
 
 from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.errors import NotFoundError, PermanentError, UnavailableError
@@ -50,8 +50,7 @@ def run_id_of(first: int) -> str:
     return f"quarantine-{first}"
 
 
-@dataclass(frozen=True, slots=True)
-class _RangeOperation:
+class _RangeOperation(Struct, frozen=True):
     """The base of both operations: locks, reads of the books, and the last two steps."""
 
     context: Context
@@ -95,8 +94,7 @@ class _RangeOperation:
         return Done()
 
 
-@dataclass(frozen=True, slots=True)
-class RetryRange(_RangeOperation):
+class RetryRange(_RangeOperation, frozen=True):
     """Ships the range in a run of its own (:class:`bookkeeper.master.fate.engine.Operation`)."""
 
     first: str = "begin"
@@ -115,9 +113,7 @@ class RetryRange(_RangeOperation):
                 f"no range of {key.file} in quarantine begins with record {key.first}; see: replication quarantine list"
             )
         if not value.tried:
-            write_rows(
-                self.context.stores.table, self.context.stores.reign, {key: dataclasses.replace(value, tried=True)}
-            )
+            write_rows(self.context.stores.table, self.context.stores.reign, {key: structs.replace(value, tried=True)})
         return Next("ship", {"session": ""})
 
     def ship(self, call: Call) -> Outcome:
@@ -182,8 +178,7 @@ def run_item(txid: str, key: RangeKey, blocks: BlockRange, found: tuple[Target, 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SkipRange(_RangeOperation):
+class SkipRange(_RangeOperation, frozen=True):
     """Gives the range up (:class:`bookkeeper.master.fate.engine.Operation`)."""
 
     first: str = "pass"

@@ -7,7 +7,6 @@ property ``table.read_only`` does the same for one table. Law: L6.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.coordination.config_changes import set_read_only
@@ -22,8 +21,7 @@ def read_only_args(read_only: bool) -> Args:
     return {"read_only": read_only}
 
 
-@dataclass(frozen=True, slots=True)
-class SetReadOnly(ConfigChange):
+class SetReadOnly(ConfigChange, frozen=True):
     """Switches the cluster's read-only mode on or off."""
 
     def locks(self, _args: Args) -> Collection[str]:

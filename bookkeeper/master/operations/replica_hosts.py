@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import cast
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.config.table_properties import TableProperties, parse_properties
@@ -32,8 +33,7 @@ COPIES_WAIT_MS = 15_000
 """An operation waits so long for hosts that are away: a lost lease, a restart and a late name take less."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostWaits:
+class HostWaits(Struct, frozen=True):
     """For how long operations of one kind have waited for hosts, by the boot clock. A new master begins anew."""
 
     _since: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -52,8 +52,7 @@ class HostWaits:
         self._since.pop(txid, None)
 
 
-@dataclass(frozen=True, slots=True)
-class FailedHosts:
+class FailedHosts(Struct, frozen=True):
     """Live hosts that could not do their part lately, by the boot clock. A new master forgets them."""
 
     _until_ns: dict[str, int] = field(default_factory=dict)

@@ -7,7 +7,6 @@ They write the targets in the table's record. Every block that a tserver writes 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from bookkeeper.coordination.config_changes import (
     add_target,
@@ -48,8 +47,7 @@ def disable_args(table: str, groups: Sequence[str], cluster: str) -> Args:
     return {"table": table, "groups": names, "cluster": cluster}
 
 
-@dataclass(frozen=True, slots=True)
-class _TargetChange(ConfigChange):
+class _TargetChange(ConfigChange, frozen=True):
     """A change of the targets of one table at one cluster."""
 
     def locks(self, args: Args) -> Collection[str]:
@@ -57,8 +55,7 @@ class _TargetChange(ConfigChange):
         return (f"table {text(args, 'table')}", f"cluster {text(args, 'cluster')}")
 
 
-@dataclass(frozen=True, slots=True)
-class EnableReplication(_TargetChange):
+class EnableReplication(_TargetChange, frozen=True):
     """Adds groups to the targets; groups that are enabled already stay as they are. From the end of the operation on,
     no block is written without the target.
     """
@@ -110,8 +107,7 @@ class EnableReplication(_TargetChange):
         return Next("confirm", {})
 
 
-@dataclass(frozen=True, slots=True)
-class DisableReplication(_TargetChange):
+class DisableReplication(_TargetChange, frozen=True):
     """Removes groups from the targets. From the end of the operation on, no block is written for these groups."""
 
     first: str = "narrow"

@@ -31,8 +31,9 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol, cast
+
+from msgspec import Struct, field
 
 from bookkeeper.config.table_properties import TableProperties, copies_needed, parse_properties
 from bookkeeper.coordination.coordination_protocol import SessionInfo
@@ -139,8 +140,7 @@ def merge_args(name: str, rows: RowRange) -> Args:
     return {"name": name, "prev_row": values.encode_row(rows.prev_row), "end_row": values.encode_row(rows.end_row)}
 
 
-@dataclass(frozen=True, slots=True)
-class _TabletChange:
+class _TabletChange(Struct, frozen=True):
     """The base of splits and merges, which differ in the steps ``find`` and ``write``."""
 
     context: Context
@@ -191,8 +191,7 @@ class _TabletChange:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class AddSplits(_TabletChange):
+class AddSplits(_TabletChange, frozen=True):
     """Splits a table at rows, several tablets at a time; a row that ends a tablet already changes nothing
     (:class:`bookkeeper.master.fate.engine.Operation`).
     """
@@ -257,8 +256,7 @@ class AddSplits(_TabletChange):
         return Next("place", state)
 
 
-@dataclass(frozen=True, slots=True)
-class MergeTablets(_TabletChange):
+class MergeTablets(_TabletChange, frozen=True):
     """Merges the tablets of a row range into one (:class:`bookkeeper.master.fate.engine.Operation`). A single tablet
     does not change.
     """

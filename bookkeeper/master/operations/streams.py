@@ -7,8 +7,9 @@ source. At the peer ``forget_streams`` deletes the `~recv_` cells and the high-w
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Running, Step, Wait
 from bookkeeper.master.operations.context import Context, text, texts
@@ -39,8 +40,7 @@ def stream_of(own_instance_id: str, file: str, target: TargetKey) -> StreamKey:
     return StreamKey(own_instance_id, file, target.source_table_id, target.remote_table_id, target.incarnation)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamDone:
+class StreamDone(Struct, frozen=True):
     """At the source: reports the end of streams to the peer, then purges the finished cells
     (:class:`bookkeeper.master.fate.engine.Operation`).
     """
@@ -92,8 +92,7 @@ def cells_of(op: FateOp) -> list[tuple[str, TargetKey]]:
     return finished_cells(op.args) if op.type == "stream_done" else []
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetStreams:
+class ForgetStreams(Struct, frozen=True):
     """At the receiver: deletes ended streams after a grace (:class:`bookkeeper.master.fate.engine.Operation`)."""
 
     context: Context

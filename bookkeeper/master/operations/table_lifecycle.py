@@ -7,10 +7,10 @@ Rules: R9, R14 and R17.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct, structs
 
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.coordination.config_changes import (
@@ -79,8 +79,7 @@ def check_splits(rows: Collection[bytes]) -> None:
         raise InvalidInputError(f"a split of {longest} bytes is too long; use rows of up to {SPLIT_BYTES_MAX}")
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTable:
+class CreateTable(Struct, frozen=True):
     """Creates a table (:class:`bookkeeper.master.fate.engine.Operation`). The result is the table's id."""
 
     context: Context
@@ -191,8 +190,7 @@ def _count_unserved(context: Context, part: tuple[bytes, bytes], live: Collectio
     return sum(tablet_view(row).session not in live for row in rows if keys.is_tablet(row))
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTable:
+class DeleteTable(Struct, frozen=True):
     """Deletes a table and its unreplicated records (rule R9; :class:`bookkeeper.master.fate.engine.Operation`)."""
 
     context: Context
@@ -253,7 +251,7 @@ TABLET_ROW_FAMILIES = ("tablet", "location", "segment", "log", "repl", keys.REPL
 
 def as_deleted(table: TableConfig) -> TableConfig:
     """The record of a table that is being deleted. It has no targets, so it retains no file (rule R9)."""
-    return dataclasses.replace(table, state="deleting", targets=())
+    return structs.replace(table, state="deleting", targets=())
 
 
 def segments_of(rows: Sequence[Row]) -> list[str]:
@@ -268,8 +266,7 @@ def set_groups_args(name: str, groups: Sequence[LocalityGroup]) -> Args:
     return {"name": name, "groups": encode_groups(groups)}
 
 
-@dataclass(frozen=True, slots=True)
-class SetGroups(ConfigChange):
+class SetGroups(ConfigChange, frozen=True):
     """Sets the locality groups of a table (rule R14)."""
 
     def locks(self, args: Args) -> Collection[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import cast
 
 from bookkeeper.coordination.config_changes import set_authorizations
@@ -29,8 +28,7 @@ def set_authorizations_args(user: str, authorizations: Collection[str]) -> Args:
     return {"user": user, "authorizations": cast("list[Json]", sorted(set(authorizations)))}
 
 
-@dataclass(frozen=True, slots=True)
-class SetAuthorizations(ConfigChange):
+class SetAuthorizations(ConfigChange, frozen=True):
     """Sets the authorizations of one user."""
 
     def locks(self, args: Args) -> Collection[str]:

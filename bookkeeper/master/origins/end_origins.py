@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from bookkeeper.errors import PermanentError, TransientError
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Step, Wait
@@ -28,7 +29,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey
 from bookkeeper.metadata.values import Json
 from bookkeeper.origins import RootLog
-from bookkeeper.rpc.contract.origin_messages import RootQuestion, RootStanding
+from bookkeeper.rpc.contract.messages import RootQuestion, RootStanding
 
 LOG = logging.getLogger(__name__)
 
@@ -51,8 +52,7 @@ def logs_of(args: Args) -> list[RootLog]:
     return [RootLog.decode(encoded) for encoded in texts(args, "logs")]
 
 
-@dataclass(frozen=True, slots=True)
-class EndRoots:
+class EndRoots(Struct, frozen=True):
     """Finds the logs of this cluster that are over, and notifies the other clusters. A later operation asks again about
     the remaining logs. See :class:`bookkeeper.master.fate.engine.Operation`.
     """
@@ -139,8 +139,7 @@ class EndRoots:
         return peer.alias, peer.quorum, peer.instance_id
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetRoots:
+class ForgetRoots(Struct, frozen=True):
     """Removes root logs that are over, at a notified cluster. See :class:`bookkeeper.master.fate.engine.Operation`."""
 
     context: Context

@@ -12,7 +12,8 @@ collector also puts a row for an own log with recipients, before it deletes that
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster
 from bookkeeper.errors import NotFoundError
@@ -21,11 +22,10 @@ from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, Row, RowP
 from bookkeeper.model import TargetKey
 from bookkeeper.origins import RootLog
 from bookkeeper.peers.registry import BUILT_IN, split_quorum
-from bookkeeper.rpc.contract.origin_messages import HandedOn, RootStanding
+from bookkeeper.rpc.contract.messages import HandedOn, RootStanding
 
 
-@dataclass(frozen=True, slots=True)
-class RootRow:
+class RootRow(Struct, frozen=True):
     """A parsed row. ``here_ms``: the latest announcement of records, None = none. ``handed``: from (instance, log) to
     the time just before the log's deletion. ``senders``: the clusters that sent records here, and the time of their
     announcement.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Container, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.master.fate.engine import FateEngine
@@ -33,8 +34,7 @@ LOGS_PER_OPERATION_MAX = 200
 """Most logs in one operation; later runs take the next ones."""
 
 
-@dataclass(slots=True)
-class OriginGc:
+class OriginGc(Struct):
     """The ``~root_`` rows of one reign. ``age_clock``: a clock without forward jumps, because dropping a log by time
     can't be undone; ``forgotten`` counts those logs.
     """
@@ -44,9 +44,9 @@ class OriginGc:
     age_clock: SteadyWall
     fate: FateEngine
     memory: OriginMemory
-    rows: dict[RootLog, RootRow] = field(init=False, default_factory=dict)
-    forgotten: int = field(init=False, default=0)
-    _last_requested: RootLog | None = field(init=False, default=None)
+    rows: dict[RootLog, RootRow] = field(default_factory=dict)
+    forgotten: int = field(default=0)
+    _last_requested: RootLog | None = field(default=None)
 
     def read_rows(self) -> None:
         """Read the rows. Raises TransientError, CorruptionError."""

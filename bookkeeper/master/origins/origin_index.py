@@ -9,19 +9,21 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Container, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.errors import CorruptionError, IncompatibleError, NotFoundError
 from bookkeeper.origins import RootLog, root_of
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import BlockHeader, WalView, stream_from_pb
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block_messages import stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
+from bookkeeper.storage.wal.reading.wal_view import WalView
 
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _LogRoots:
+class _LogRoots(Struct, frozen=True):
     """The root logs of the blocks before ``position``, where the block of ``next_offset`` begins. ``whole``: of all."""
 
     roots: frozenset[RootLog] = frozenset()
@@ -42,8 +44,7 @@ def handed_on(header: BlockHeader) -> frozenset[RootLog]:
     return claimed | (frozenset(root.log for root, _ in block_origins.records) or frozenset((own.log,)))
 
 
-@dataclass(frozen=True, slots=True)
-class OriginMemory:
+class OriginMemory(Struct, frozen=True):
     """Shared values of this package: the index, this cluster's instance, and ``tserver.paths_apart_ms``."""
 
     index: OriginIndex

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.master.calls.peer_masters import PeerMasters
@@ -15,8 +16,7 @@ from bookkeeper.master.origins.origin_service import OriginService
 from bookkeeper.master.reign.reign_stores import ReignStores
 
 
-@dataclass(frozen=True, slots=True)
-class OriginParts:
+class OriginParts(Struct, frozen=True):
     """``gc`` works in the collector's thread, ``service`` answers other clusters."""
 
     gc: OriginGc

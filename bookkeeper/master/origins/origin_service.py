@@ -7,7 +7,8 @@ an operation that removes logs. No call here waits for an operation.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import InvalidInputError, UnauthorizedError
@@ -33,7 +34,7 @@ from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.origins import RootLog
-from bookkeeper.rpc.contract.origin_messages import RootQuestion, RootStanding
+from bookkeeper.rpc.contract.messages import RootQuestion, RootStanding
 
 LOGS_MAX = 500
 """Most logs in one question."""
@@ -45,8 +46,7 @@ REFRESH_SHARE = 8
 """Refresh the time of the last question after this fraction (1/8) of ``tserver.paths_apart_ms``."""
 
 
-@dataclass(slots=True)
-class OriginService:
+class OriginService(Struct):
     """The answers of one reign."""
 
     stores: ReignStores

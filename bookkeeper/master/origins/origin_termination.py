@@ -20,11 +20,12 @@ Arrives: answers of clusters. Leaves: decisions, and routes for the notification
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.errors import PermanentError, TransientError, UnauthorizedError
 from bookkeeper.origins import RootLog
-from bookkeeper.rpc.contract.origin_messages import HandedOn, RootQuestion, RootStanding
+from bookkeeper.rpc.contract.messages import HandedOn, RootQuestion, RootStanding
 
 Route = tuple[str, ...]
 """Instances, each of which defines the next one; the last one is the destination."""
@@ -44,8 +45,7 @@ STREAMS_OF_CALL_MAX = 1_000
 """Maximum number of streams in all questions of one call."""
 
 
-@dataclass(slots=True)
-class Round:
+class Round(Struct):
     """The answers of a round. ``under_way``: an instance at which a stream is open. ``silent``: an error that may pass.
     ``lost``: instances that can't be asked: not defined on the route, of an older version, or refusing the caller.
     """
@@ -73,8 +73,7 @@ class Round:
             self.silent[log] = error.message
 
 
-@dataclass(slots=True)
-class _Walk:
+class _Walk(Struct):
     """A running round. ``streams``: those named for a place; ``answered``: those about which it has answered."""
 
     own_instance_id: str

@@ -18,7 +18,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import (
@@ -55,8 +58,7 @@ in less, and clients give up on a tablet that needs an operator.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterState:
+class ClusterState(Struct, frozen=True):
     """The input of placement besides tablets: live sessions with their addresses, dead sessions with an unsealed log,
     tables under deletion, the hosts of live sessions, and the rows of tablets that go on without their last holder's
     logs.
@@ -65,7 +67,7 @@ class ClusterState:
     live: Mapping[str, str]
     unsealed: Collection[str]
     deleted: Collection[str] = ()
-    hosts: Mapping[str, HostIdentity] = field(default_factory=dict)
+    hosts: Mapping[str, HostIdentity] = {}
     released: Collection[bytes] = ()
 
 
@@ -89,24 +91,24 @@ class Placement:
     """Dead sessions with logs on a host that is away, and the reason: their tablets wait."""
     losses: Callable[[], Mapping[bytes, str]] = dict
     """Rows of tablets that are served without a log, and the reason."""
-    problems: dict[bytes, str] = field(init=False, default_factory=dict)
+    problems: dict[bytes, str] = field(default_factory=dict)
     """Rows of the tablets that can't be loaded until an operator helps, and the reason; read by any thread."""
-    moves: TabletMoves = field(init=False, default_factory=TabletMoves)
-    reports: TabletReports = field(init=False, default_factory=TabletReports)
+    moves: TabletMoves = field(default_factory=TabletMoves)
+    reports: TabletReports = field(default_factory=TabletReports)
     return_wait: ReturnWait = field(init=False)
-    _waits: dict[bytes, str] = field(init=False, default_factory=dict)
+    _waits: dict[bytes, str] = field(default_factory=dict)
     """Rows of tablets that wait for a host that has one of their logs, and the reason."""
-    _leaderless: dict[bytes, tuple[int, str]] = field(init=False, default_factory=dict)
+    _leaderless: dict[bytes, tuple[int, str]] = field(default_factory=dict)
     """Rows of the tablets without a host that may lead: since when (boot clock, ns), and the reason."""
     _orders: TabletOrders = field(init=False)
     _retries: LoadRetries = field(init=False)
-    _placing: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _placing: threading.Lock = field(default_factory=threading.Lock)
     """Locked while locations are written; a placement that has begun may still place a tablet that is claimed
     meanwhile.
     """
-    _asserted: bool = field(init=False, default=False)
+    _asserted: bool = field(default=False)
     """Whether this reign has written every location again."""
-    _checked: bool = field(init=False, default=False)
+    _checked: bool = field(default=False)
     """Whether every live tserver has reported its tablets since."""
 
     def __post_init__(self) -> None:

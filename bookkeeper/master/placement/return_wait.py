@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.master.index.tablet_index import TabletIndex
@@ -13,15 +14,14 @@ RETURN_MS = 4_000
 """ms that tablets wait for the tservers that are still missing."""
 
 
-@dataclass(slots=True)
-class ReturnWait:
+class ReturnWait(Struct):
     """The wait of one reign. Used by the master's thread alone."""
 
     clock: Clock
-    due_ns: int | None = field(init=False, default=None)
+    due_ns: int | None = field(default=None)
     """The end of the wait (boot clock); None without a wait."""
-    _expected: int = field(init=False, default=0)
-    _has_waited: bool = field(init=False, default=False)
+    _expected: int = field(default=0)
+    _has_waited: bool = field(default=False)
 
     def update(self, tablets: TabletIndex, live: Collection[str]) -> None:
         """Start or end the wait, by the tservers that live now."""

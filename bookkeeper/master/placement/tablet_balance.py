@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.master.index.tablet_index import TabletCounts, TabletIndex
@@ -17,8 +18,7 @@ SLACK = 0.05
 """A tserver may have this share more or fewer tablets than the mean before any are moved."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """A tablet and its next session. ``source`` is a live session that has to unload it first."""
 
     tablet: TabletView

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.master.index.tablet_index import TabletIndex
@@ -22,8 +24,7 @@ MOVES_MAX = 16
 """Tablets that move at once; each is away for the time of a small flush and a load."""
 
 
-@dataclass(slots=True)
-class TabletMoves:
+class TabletMoves(Struct):
     """The moves of one reign. Thread-safe; only the master's thread starts them."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)

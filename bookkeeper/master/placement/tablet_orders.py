@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.master.calls.keyed_executors import Job, KeyedExecutors
 
@@ -25,8 +26,7 @@ def order_lanes(session: str) -> list[str]:
     return [session, *(f"{session}/{number}" for number in range(1, ORDER_LANES))]
 
 
-@dataclass(slots=True)
-class _Backlog:
+class _Backlog(Struct):
     """The waiting orders of one tserver, by table, and its idle lanes (``free``)."""
 
     waiting: dict[str, dict[bytes, Job]] = field(default_factory=dict)

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 
-@dataclass(slots=True)
-class TabletReports:
+class TabletReports(Struct):
     """The latest report of each live tserver. Thread-safe."""
 
-    warnings: dict[bytes, str] = field(init=False, default_factory=dict)
+    warnings: dict[bytes, str] = field(default_factory=dict)
     """Rows of served tablets with a problem, and the problem; read by any thread."""
-    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
-    _served: dict[str, set[bytes]] = field(init=False, default_factory=dict)
-    _unloaded: dict[str, set[bytes]] = field(init=False, default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _served: dict[str, set[bytes]] = field(default_factory=dict)
+    _unloaded: dict[str, set[bytes]] = field(default_factory=dict)
     """Tservers with a question under way, and the tablets that they unloaded since."""
-    _warned: dict[str, frozenset[bytes]] = field(init=False, default_factory=dict)
+    _warned: dict[str, frozenset[bytes]] = field(default_factory=dict)
     """Session to the tablets of its latest warnings."""
-    _without_room: dict[str, frozenset[bytes]] = field(init=False, default_factory=dict)
+    _without_room: dict[str, frozenset[bytes]] = field(default_factory=dict)
     """Session to the tablets for whose next segment its host has no room."""
 
     def clear(self) -> None:

@@ -15,10 +15,11 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
-from bookkeeper.config import ReplicationSettings
+from bookkeeper.config.sections import ReplicationSettings
 from bookkeeper.errors import CorruptionError
 from bookkeeper.master.index.shipments import Shipment, Shipments, WorkKey
 from bookkeeper.master.reign.leader import Reign
@@ -33,8 +34,7 @@ AUTOMATIC_RANGES_MAX = 100
 """At this number of ranges of one peer, automatic quarantine stops: the peer itself has a problem."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class RangeKey:
+class RangeKey(Struct, frozen=True, order=True):
     """The key of a range in quarantine: its file, the target that lacks it, and its first record."""
 
     file: str
@@ -102,8 +102,7 @@ def entry_of(shipment: Shipment, blocks: BlockRange, now_ms: int) -> Quarantined
     return Quarantined(blocks, shipment.error_code or "permanent", shipment.error or "", now_ms)
 
 
-@dataclass(slots=True)
-class Quarantine:
+class Quarantine(Struct):
     """A leader's copy of the ranges in quarantine. Used by the master's thread; others read ``ranges``.
 
     ``give_up`` starts the removal of a range whose target is not configured any more.

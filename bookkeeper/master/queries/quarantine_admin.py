@@ -7,7 +7,8 @@ blocking after as many failures of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import NotFoundError
@@ -32,8 +33,7 @@ from bookkeeper.rpc.contract.messages import FileMark, QuarantinedRange, TargetS
 PHASES = {"retry_range": "retrying", "skip_range": "skipping"}
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantineAdmin:
+class QuarantineAdmin(Struct, frozen=True):
     """The quarantine's commands in one reign. A range blocks its queue after ``tries`` failures. Thread-safe."""
 
     table: MetadataTable

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
@@ -34,7 +36,7 @@ from bookkeeper.metadata.metadata_table import MetadataTable, Row, scan_parts
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import HostIdentity, Target, TargetKey
 from bookkeeper.rpc.contract.messages import FileMark, TabletLocation, TableUsage, TargetStatus
-from bookkeeper.storage.wal import read_seal
+from bookkeeper.storage.wal.writing.seal import read_seal
 
 SCAN_TRIES_MAX = 5
 MARK_AGAIN_MS = 100
@@ -63,8 +65,7 @@ class TabletStates(Protocol):
         """Whether a session serves a tablet; None = unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class LiveProcesses:
+class LiveProcesses(Struct, frozen=True):
     """The addresses of live tservers, by session, and of those that hold a host's replicas, by host."""
 
     tservers: Mapping[str, str]
@@ -85,8 +86,7 @@ class LiveProcesses:
         return tuple(address for address in found if address is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Queries:
+class Queries(Struct, frozen=True):
     """The queries of one reign. Thread-safe."""
 
     table: MetadataTable

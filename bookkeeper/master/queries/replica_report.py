@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.master.index.tablet_replicas import TabletReplica
-from bookkeeper.rpc.contract.host_messages import ReplicaStanding, SegmentStanding, TabletReplicas, WaitingFiles
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, HeldReplicas, HeldSegment, UnlistedFile
+from bookkeeper.rpc.contract.messages import (
+    HeldReplicaInfo,
+    HeldReplicas,
+    HeldSegment,
+    ReplicaStanding,
+    SegmentStanding,
+    TabletReplicas,
+    UnlistedFile,
+    WaitingFiles,
+)
 
 TabletKey = tuple[str, str]
 """Table and directory of a tablet."""
@@ -31,8 +41,7 @@ def answer_of(held: HeldReplicas) -> Answer:
     return found, "; ".join([*held.damaged.values(), *problems])
 
 
-@dataclass(frozen=True, slots=True)
-class NamedFiles:
+class NamedFiles(Struct, frozen=True):
     """The state that the books name, 0 = none, and its files."""
 
     state_id: int = 0
@@ -179,8 +188,7 @@ def deletion_reason(file: UnlistedFile, named: NamedFiles, later: Mapping[str, i
 # ---- the sums of hosts
 
 
-@dataclass(slots=True)
-class HostSums:
+class HostSums(Struct):
     """Sums over tablets, by host."""
 
     replicas: Counter[str] = field(default_factory=Counter)

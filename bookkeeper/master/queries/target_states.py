@@ -7,7 +7,8 @@ pairs below a mark.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.errors import TableGoneError
 from bookkeeper.master.cycle.assigner import barrier_limit, finished_of
@@ -22,8 +23,7 @@ STATUS_ROWS_MAX = 20_000
 """Most rows of one answer, the largest lag first, because messages have a maximum size."""
 
 
-@dataclass(frozen=True, slots=True)
-class TargetState:
+class TargetState(Struct, frozen=True):
     """The state of a file at a target. ``phase``: waiting, shipping, blocked, backing_off, failing, unsealed or done.
 
     ``needed`` and ``finished`` are offsets of the file, which may have records of other tables; the lag counts the
@@ -49,8 +49,7 @@ class TargetState:
     """The peer's last answer: it has no table with the target's id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Now:
+class Now(Struct, frozen=True):
     """The time of a status: boot clock for retries, wall clock for ages; whether a log's tserver is dead; and the logs
     that tablets hold back (R15).
     """

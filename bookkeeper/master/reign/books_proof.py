@@ -10,8 +10,9 @@ R1: its value is empty). Law L2; see ``metadata.owner``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import LostBooksError, PermanentError
@@ -32,8 +33,7 @@ from bookkeeper.metadata.owner import (
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Rounds:
+class Rounds(Struct, frozen=True):
     """The rounds of one reign. ``url`` names the table in errors."""
 
     table: MetadataTable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from bookkeeper.coordination.config_tree import ClusterConfig, read_config
 from bookkeeper.coordination.coordination_protocol import Coordination
@@ -10,8 +10,7 @@ from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata.metadata_table import MetadataTable
 
 
-@dataclass(frozen=True, slots=True)
-class ReignStores:
+class ReignStores(Struct, frozen=True):
     """The metadata table, the coordination store, and the reign whose ranks and checks fence each write."""
 
     table: MetadataTable

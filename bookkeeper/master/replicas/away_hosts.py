@@ -11,21 +11,21 @@ master measures anew, so a repair may begin later, never earlier.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.coordination_protocol import Coordination
 
 
-@dataclass(slots=True)
-class AwayHosts:
+class AwayHosts(Struct):
     """The notes of one reign. One thread notes; any thread reads."""
 
     coordination: Coordination
     clock: Clock
-    _since: Mapping[str, int | None] = field(init=False, default_factory=dict)
+    _since: Mapping[str, int | None] = field(default_factory=dict)
     """Host to the wall clock since which it is away; None for a host that lives."""
-    _noticed_ns: Mapping[str, int] = field(init=False, default_factory=dict)
+    _noticed_ns: Mapping[str, int] = field(default_factory=dict)
     """Host that is away to the boot clock when this reign noticed it."""
 
     @property

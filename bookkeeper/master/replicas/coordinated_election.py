@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.coordination.coordination_protocol import Candidacy, Coordination
 from bookkeeper.coordination.tablet_candidates import TabletCandidate, election_of
@@ -21,13 +22,12 @@ from bookkeeper.master.replicas.held_states import HeldState, TabletKey, is_of
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class CoordinatedElection:
+class CoordinatedElection(Struct):
     """See :class:`bookkeeper.master.replicas.election.LeaderElection`."""
 
     coordination: Coordination
-    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
-    _read: tuple[int, Mapping[str, Sequence[Candidacy]]] = field(init=False, default=(-1, {}))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _read: tuple[int, Mapping[str, Sequence[Candidacy]]] = field(default=(-1, {}))
 
     def version(self) -> int:
         """See the protocol."""

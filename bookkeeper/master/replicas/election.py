@@ -12,16 +12,16 @@ There are two elections. In :class:`NewestState` hosts answer the master's quest
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from bookkeeper.master.index.tablet_replicas import TabletReplica, voters
 from bookkeeper.master.replicas.held_states import HeldState, HeldStates, TabletKey
 from bookkeeper.model import HostIdentity
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A session that may lead: its newest state, and how many tablets it has."""
 
     session: str
@@ -45,8 +45,7 @@ class LeaderElection(Protocol):
         """One of the candidates for a tablet, of which there is at least one."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewestState:
+class NewestState(Struct, frozen=True):
     """The default: the master asks, and elects the newest state, then the fewest tablets, then the name of the host."""
 
     held: HeldStates

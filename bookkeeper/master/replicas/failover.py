@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.config.table_properties import parse_properties
@@ -26,8 +27,7 @@ from bookkeeper.metadata.values import LogHome
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class LogFailover:
+class LogFailover(Struct):
     """The failover of one reign. The master's thread runs it; any thread may read ``released`` and ``losses``."""
 
     stores: ReignStores
@@ -36,11 +36,11 @@ class LogFailover:
     """The homes of all sessions whose logs lie on hosts."""
     is_loaded: Callable[[str, bytes], bool | None]
     """Whether a session serves a tablet, by its latest report; None before its first one."""
-    released: frozenset[bytes] = field(init=False, default=frozenset())
+    released: frozenset[bytes] = field(default=frozenset())
     """Rows of tablets that go to a next holder without the logs of their last one."""
-    losses: dict[bytes, str] = field(init=False, default_factory=dict)
+    losses: dict[bytes, str] = field(default_factory=dict)
     """Rows of tablets that are served without a log, and the reason."""
-    _away_ns: dict[LogHome, int] = field(init=False, default_factory=dict)
+    _away_ns: dict[LogHome, int] = field(default_factory=dict)
 
     def run(
         self, tablets: TabletIndex, config: ClusterConfig, sessions: Collection[SessionInfo], claimed: Collection[bytes]

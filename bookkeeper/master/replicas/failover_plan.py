@@ -10,7 +10,8 @@ named the tail. A void cell goes at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.metadata import keys, lost_logs
 from bookkeeper.metadata.metadata_table import CellKey, Row, RowPut
@@ -24,8 +25,7 @@ NO_HOME = LogHome("", "")
 """The home of a session whose logs lie on the cluster's Volume: it is never away."""
 
 
-@dataclass(frozen=True, slots=True)
-class AwayHomes:
+class AwayHomes(Struct, frozen=True):
     """The homes of logs that can't be read now. ``homes``: of each session whose logs lie on a host; ``away_ms``: how
     long each home that is not here has been away; ``replaced``: those whose host lives with another disk.
     """
@@ -39,8 +39,7 @@ class AwayHomes:
         return self.homes.get(session_of(log))
 
 
-@dataclass(frozen=True, slots=True)
-class Failover:
+class Failover(Struct, frozen=True):
     """The writes for one tablet: ``put`` and ``rank``, and cells with the ranks to delete them at. ``is_released``: its
     last holder's logs lie on a host that was given up, so the tablet goes to a next holder.
     """

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.master.index.tablet_replicas import TabletReplica
 
 
-@dataclass(frozen=True, slots=True)
-class HeldState:
+class HeldState(Struct, frozen=True):
     """One replica on a host's disk. ``root`` is its newest state, 0 without one; ``complete`` are the states of which
     it has each file; ``lacking``: what a leader says about each other host, in segments that it has not acknowledged,
     and ``lacking_bytes`` in bytes; ``incoming_bytes``: of segments under way to it. A change of bytes alone changes no
@@ -30,8 +31,8 @@ class HeldState:
     size_bytes: int = 0
     files: int = 0
     lacking: Mapping[str, int] = field(default_factory=dict)
-    lacking_bytes: Mapping[str, int] = field(default_factory=dict, compare=False)
-    incoming_bytes: int = field(default=0, compare=False)
+    lacking_bytes: Mapping[str, int] = field(default_factory=dict)
+    incoming_bytes: int = 0
     damaged: int = 0
 
     def has(self, state: int) -> bool:
@@ -48,14 +49,13 @@ def tablet_key(view: TabletView) -> TabletKey:
     return view.extent.table_id, view.directory
 
 
-@dataclass(slots=True)
-class HeldStates:
+class HeldStates(Struct):
     """The latest answers by host. Thread-safe."""
 
-    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
-    _answers: dict[str, Mapping[TabletKey, HeldState]] = field(init=False, default_factory=dict)
-    _asking: set[str] = field(init=False, default_factory=set)
-    _version: int = field(init=False, default=0)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _answers: dict[str, Mapping[TabletKey, HeldState]] = field(default_factory=dict)
+    _asking: set[str] = field(default_factory=set)
+    _version: int = field(default=0)
 
     @property
     def version(self) -> int:
@@ -81,8 +81,9 @@ class HeldStates:
         with self._lock:
             before = self._answers.get(host)
             self._answers[host] = dict(held)
-            self._version += before != held
-        return before != held
+            changed = before is None or _without_bytes(before) != _without_bytes(held)
+            self._version += changed
+        return changed
 
     def of_host(self, host: str) -> Mapping[TabletKey, HeldState] | None:
         """All that a host holds; None before its first answer."""
@@ -98,6 +99,11 @@ class HeldStates:
             for replica in replicas
             if (held := found[replica.host]) is not None and is_of(held, replica)
         }
+
+
+def _without_bytes(held: Mapping[TabletKey, HeldState]) -> dict[TabletKey, HeldState]:
+    """What a plan depends on: not the bytes that are missing or under way."""
+    return {key: replace(state, lacking_bytes={}, incoming_bytes=0) for key, state in held.items()}
 
 
 def is_of(held: HeldState, replica: TabletReplica) -> bool:

@@ -8,7 +8,8 @@ the repair needs the answers whichever election chooses.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.master.calls.tserver_calls import TServerCalls
@@ -19,11 +20,10 @@ from bookkeeper.master.replicas.held_states import HeldState, HeldStates, Tablet
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import MetadataTable, Row
 from bookkeeper.model import HostIdentity
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo
+from bookkeeper.rpc.contract.messages import HeldReplicaInfo
 
 
-@dataclass(slots=True)
-class LeaderChoice:
+class LeaderChoice(Struct):
     """The elections of one reign. Thread-safe."""
 
     table: MetadataTable
@@ -32,7 +32,7 @@ class LeaderChoice:
     """Requests the placement of all tablets: a host has said something new."""
     held: HeldStates
     election: LeaderElection
-    _version: int | None = field(init=False, default=None)
+    _version: int | None = field(default=None)
     """The news with which no host could lead a tablet; None when no tablet waits."""
 
     @classmethod

@@ -8,7 +8,8 @@ no later plan undoes it without need. The repair carries the choice out, like th
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.master.index.tablet_replicas import replica_on
 from bookkeeper.master.replicas.repair_plan import Loads, why_bad, zones_first

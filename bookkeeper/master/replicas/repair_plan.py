@@ -18,7 +18,9 @@ all that a plan needs. The plan never leaves fewer voters in sync than ``table.c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.master.index.tablet_replicas import TabletReplica, replica_on
 from bookkeeper.master.replicas.repair_state import (
@@ -34,8 +36,7 @@ from bookkeeper.master.replicas.repair_state import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Loads:
+class Loads(Struct, frozen=True):
     """The load of each host: its share of the replicas and of their bytes, each 1 on average."""
 
     score: Mapping[str, float]

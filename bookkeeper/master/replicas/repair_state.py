@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.replicas.held_states import HeldState
@@ -13,8 +14,7 @@ LEAD_MIN_MS = 10_000
 """ms for which a tablet has a leader at least before another one leads it for the balance alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostState:
+class HostState(Struct, frozen=True):
     """A host: the incarnation of its disk while it lives, else None, and for how long it has been away."""
 
     name: str
@@ -36,8 +36,7 @@ class HostState:
         return self.incarnation is not None
 
 
-@dataclass(frozen=True, slots=True)
-class TabletState:
+class TabletState(Struct, frozen=True):
     """A tablet with several replicas, its row read just now.
 
     ``named``: the state that the books name, 0 = none; ``leader``: the host that leads it, None while nobody does;
@@ -63,8 +62,7 @@ class TabletState:
         return max((held.size_bytes for held in self.held.values()), default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class RepairLimits:
+class RepairLimits(Struct, frozen=True):
     """``repair_after_ms``: a host that is away for longer is replaced; ``joins_max``: replicas that join at once;
     ``flight_ms``: a write of the books arrives within it (R4); ``lead_min_ms``: a leader moves for the balance only
     after it.
@@ -79,8 +77,7 @@ class RepairLimits:
 # ---- steps: each but the last is the write of one cell
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(Struct, frozen=True):
     """The host gets a replica under a new placement; a replica that it lost is forgotten by this. ``in_place_of``: the
     placement that leaves in the end, for a join of the balance.
     """
@@ -92,8 +89,7 @@ class Join:
     in_place_of: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Finalize:
+class Finalize(Struct, frozen=True):
     """The joining replica votes from now on (E-54)."""
 
     row: bytes
@@ -101,8 +97,7 @@ class Finalize:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Demote:
+class Demote(Struct, frozen=True):
     """The replica votes no more, and still gets all segments, until it may leave."""
 
     row: bytes
@@ -110,8 +105,7 @@ class Demote:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Struct, frozen=True):
     """The row no longer names the replica; its host deletes it."""
 
     row: bytes
@@ -119,8 +113,7 @@ class Leave:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Lead:
+class Lead(Struct, frozen=True):
     """The tablet moves to this voter."""
 
     row: bytes

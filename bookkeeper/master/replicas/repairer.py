@@ -11,7 +11,9 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.config.table_properties import TableProperties, parse_properties
@@ -56,8 +58,7 @@ READS_MAX = 256
 """Most rows that one cycle reads again, so that a cycle stays short when many tablets need a repair."""
 
 
-@dataclass(slots=True)
-class Repairer:
+class Repairer(Struct):
     """The repair of one reign. Used by the master's thread alone; ``progress`` is read by any thread."""
 
     stores: ReignStores
@@ -75,12 +76,12 @@ class Repairer:
     """Begins the operation that moves the tablets of the table of this name; does nothing while one runs."""
     meetings: Callable[[], Collection[Collection[bytes]]]
     """The rows of tablets that are to be on the same hosts, because they merge."""
-    progress: ReplicaHealth = field(init=False, default_factory=ReplicaHealth)
-    _turns: int = field(init=False, default=0)
-    _zones: dict[str, str] = field(init=False, default_factory=dict)
+    progress: ReplicaHealth = field(default_factory=ReplicaHealth)
+    _turns: int = field(default=0)
+    _zones: dict[str, str] = field(default_factory=dict)
     """The zone of each host that has had a session in this reign: a host keeps its zone while it is away."""
-    _joining_ns: dict[tuple[bytes, str, str], int] = field(init=False, default_factory=dict)
-    _led_ns: dict[bytes, tuple[str | None, int]] = field(init=False, default_factory=dict)
+    _joining_ns: dict[tuple[bytes, str, str], int] = field(default_factory=dict)
+    _led_ns: dict[bytes, tuple[str | None, int]] = field(default_factory=dict)
     """Row to its leader, and since when this master knows it."""
 
     def run(

@@ -12,8 +12,9 @@ a half is not split again until it has grown, before and after it has compacted.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from heapq import nlargest
+
+from msgspec import Struct
 
 from bookkeeper.master.splits.split_rules import TabletFacts
 from bookkeeper.model import Extent
@@ -22,8 +23,7 @@ TABLETS_AT_ONCE = 8
 """Most tablets that are split by themselves at once: each is away for a flush, and its clients locate it again."""
 
 
-@dataclass(frozen=True, slots=True)
-class TabletSize:
+class TabletSize(Struct, frozen=True):
     """The bytes of a tablet's segment files: of those that count completely, and of those with rows of other tablets
     (``shared_files``). Both are sizes of complete files.
     """
@@ -34,8 +34,7 @@ class TabletSize:
     shared_files: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """The bytes of a tablet in these shared files, as its tserver has measured them."""
 
     extent: Extent
@@ -47,8 +46,7 @@ class Measured:
         return (self.extent, self.shared_files) == (size.extent, size.shared_files)
 
 
-@dataclass(frozen=True, slots=True)
-class LargeTablet:
+class LargeTablet(Struct, frozen=True):
     """A tablet that has more bytes than its table's limit. ``rests``: a failure, or a row that is too large, forbids
     its split for now.
     """

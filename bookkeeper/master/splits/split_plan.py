@@ -8,7 +8,8 @@ tablet cost only cells, so it may have many.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.model import Extent
@@ -26,16 +27,14 @@ CELLS_BYTES_MAX = 16 * 1024 * 1024
 """Most bytes that one change writes: each new tablet gets about as many bytes as the row of the old one has."""
 
 
-@dataclass(frozen=True, slots=True)
-class Splittable:
+class Splittable(Struct, frozen=True):
     """A tablet with at least one of the rows. ``row_bytes``: the size of its state and its segments' cells."""
 
     extent: Extent
     row_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class SplitPlan:
+class SplitPlan(Struct, frozen=True):
     """Tablets with their split rows, ascending. ``handled``: the number of requested rows that this plan covers."""
 
     tablets: tuple[tuple[Extent, tuple[bytes, ...]], ...]
@@ -64,8 +63,7 @@ def plan_splits(tablets: Iterable[Splittable], rows: Sequence[bytes]) -> SplitPl
     return SplitPlan(tuple(found), handled)
 
 
-@dataclass(slots=True)
-class _Capacity:
+class _Capacity(Struct):
     """The remaining capacity of one change."""
 
     splits: int = SPLITS_AT_ONCE

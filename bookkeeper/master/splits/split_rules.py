@@ -42,10 +42,12 @@ lowest, and the rows beyond it with their offsets (``FlushState.partial_high_wat
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from bookkeeper.bulk import part_of_segment
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from bookkeeper.bulk.booked_segment import part_of_segment
 from bookkeeper.errors import CorruptionError, RefusedError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.lost_logs import given_up
@@ -62,8 +64,7 @@ FACTS_BYTES_MAX = 4 * 1024 * 1024
 """Most bytes of facts in one change, so that the operation's record fits in one row put."""
 
 
-@dataclass(frozen=True, slots=True)
-class TabletFacts:
+class TabletFacts(Struct, frozen=True):
     """The content of the row of a parked tablet. ``segments`` are the valid ones; ``dead`` are other `segment:` cells,
     which the next holder of the row deletes.
     """
@@ -81,8 +82,7 @@ class TabletFacts:
         return keys.tablet_row(self.extent.table_id, self.extent.end_row)
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """One call of the store: puts or deletes that share a rank."""
 
     puts: tuple[RowPut, ...]
@@ -90,8 +90,7 @@ class Write:
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """The writes of a split or merge: puts ``first``, puts ``then``, at last ``deletes``; see :func:`in_order`.
 
     ``replicas`` are the puts that place the replicas of new tablets. They come before all others, at a rank of the

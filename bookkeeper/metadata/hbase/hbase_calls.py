@@ -13,10 +13,10 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import tenacity
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.errors import InvalidInputError, LostBooksError, PermanentError, UnavailableError
@@ -33,8 +33,7 @@ _PREFIX = re.compile(r"(?:[A-Za-z0-9_]+:)?[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _REFUSALS = (b"IllegalArgumentException", b"AccessDeniedException")
 
 
-@dataclass(frozen=True, slots=True)
-class HBaseAddress:
+class HBaseAddress(Struct, frozen=True):
     """A Thrift server, and the prefix of the table's name; ``namespace:`` may come first. Raises InvalidInputError."""
 
     host: str
@@ -55,8 +54,7 @@ class HBaseAddress:
         return f"the HBase table {self.table.decode()} at {self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class CallLimits:
+class CallLimits(Struct, frozen=True):
     """``timeout_ms`` bounds each request on its socket, ``retry_for_ms`` all tries of one call, ``connections_max`` the
     requests in flight. ``sleep`` (seconds) and ``rng`` set the time between tries.
     """

@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import happybase
 from happybase.pool import TException
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import InvalidInputError, OverloadedError, PermanentError, TransientError, UnavailableError
@@ -23,8 +23,7 @@ CHECK_VALID_MS = 500
 """Time in ms for which a check of the owner is valid."""
 
 
-@dataclass(slots=True)
-class _CheckedConnection:
+class _CheckedConnection(Struct):
     """A connection, and the time of its last owner check (boot clock, ns); None: the next use needs a check."""
 
     connection: happybase.Connection

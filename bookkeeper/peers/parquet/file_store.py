@@ -13,13 +13,13 @@ import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
+from msgspec import Struct, field
 
 from bookkeeper.errors import CorruptionError, InvalidInputError, UnavailableError
 from bookkeeper.peers.parquet.layout import UNFINISHED
@@ -85,8 +85,7 @@ def unavailable(where: str) -> Iterator[None]:
         raise UnavailableError(f"{where}: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class LocalStore:
+class LocalStore(Struct, frozen=True):
     """A directory that this machine has mounted. Its filesystem must support links. ``roots``: the directories
     that may contain it, checked with each call, because a symbolic link may change at any time.
     """
@@ -180,8 +179,7 @@ def take_name(temporary: Path, target: Path, ops: FileOps) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteStore:
+class RemoteStore(Struct, frozen=True):
     """A directory behind ``pyarrow.fs``. Two writers of one name may both get True from :meth:`create`."""
 
     filesystem: pyarrow.fs.FileSystem

@@ -22,8 +22,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from msgspec import Struct
 
 from bookkeeper.errors import IncompatibleError, InvalidInputError
 from bookkeeper.model import StreamKey
@@ -37,8 +38,7 @@ _TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 _FILE_NAME = re.compile(r"([0-9]{20})\.parquet")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A block with its facts."""
 
     block: MessageBlock
@@ -50,8 +50,7 @@ class Part:
         return datetime.fromtimestamp(self.facts.write_time_ms / 1000, UTC).date().isoformat()
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """The content of one file: all records for its target in the source file from ``first`` to ``to_offset``."""
 
     day: str

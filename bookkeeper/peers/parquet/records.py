@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from bookkeeper.errors import CorruptionError
 from bookkeeper.model import MUTATION_SCHEMA, StreamKey
 from bookkeeper.peers.parquet.layout import Part, Run
-from bookkeeper.storage.wal import decode_batch
+from bookkeeper.storage.wal.blocks.block import decode_batch
 
 FILE_FORMAT = "1"
 ROW_GROUP_RECORDS = 65_536

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.errors import (
@@ -32,8 +33,7 @@ LEFTOVER_AGE_MS = 3_600_000
 """ms after which a temporary file has no writer any more: writing one takes seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryIdentity:
+class DirectoryIdentity(Struct, frozen=True):
     """The identity file of a directory, written once. ``one_block``: each file has one block (see ``layout``)."""
 
     instance_id: str
@@ -49,8 +49,7 @@ class DirectoryIdentity:
         return json.dumps(fields, sort_keys=True).encode() + b"\n"
 
 
-@dataclass(slots=True)
-class ParquetSystem:
+class ParquetSystem(Struct):
     """See :class:`bookkeeper.peers.protocol.InstalledSystem`. Quorum: an absolute path, or a URI of ``pyarrow.fs``."""
 
     clock: Clock = field(default_factory=SystemClock)
@@ -130,8 +129,7 @@ def read_identity(store: Store, quorum: str) -> DirectoryIdentity:
         raise CorruptionError(f"{IDENTITY_FILE} of parquet://{quorum} does not parse: {raw[:80]!r}") from error
 
 
-@dataclass(slots=True)
-class ParquetSession:
+class ParquetSession(Struct):
     """One stream on its way into the directory.
 
     All records for the target up to ``covered_offset`` are in files. ``has_read_files``: this session read or made

@@ -18,7 +18,7 @@ from typing import Any, cast
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.replay.spark import class_archive
 
 LOOPBACK = "127.0.0.1"

@@ -7,15 +7,17 @@ is fixed by the plan: two reads return the same records, also while a tserver wr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.model import MUTATION_SCHEMA
-from bookkeeper.storage.volume import GivenFiles
-from bookkeeper.storage.volume.given_files import list_files
-from bookkeeper.storage.wal import BlockAt, BlockHeader, WalView
+from bookkeeper.storage.volume.given_files import GivenFiles, list_files
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
+from bookkeeper.storage.wal.reading.log_formats import BlockAt
+from bookkeeper.storage.wal.reading.wal_view import WalView
 
 LOG_SUFFIX = ".wal"
 """Suffix of the logs of a directory; a log that is named itself may have any name."""
@@ -38,8 +40,7 @@ Fields are nullable, because readers of other systems declare them so; only ``ti
 """
 
 
-@dataclass(frozen=True, slots=True)
-class RecordFilter:
+class RecordFilter(Struct, frozen=True):
     """Selects records: offsets ``first`` to ``last`` (inclusive; None: to the end) of some tables (None: of any)."""
 
     first: int = 1
@@ -56,8 +57,7 @@ class RecordFilter:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LogPart:
+class LogPart(Struct, frozen=True):
     """Records of one log for one task: ``record_filter`` selects them in the blocks in bytes [position, end_position).
 
     ``first`` is at most the offset of the first of these records; ``position`` 0 stands for the first block.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -32,11 +31,11 @@ PART_BYTES = 64 << 20
 OPTIONS = ("path", "paths", "tableId", "firstOffset", "lastOffset", "partitionBytes")
 
 
-@dataclass(frozen=True, slots=True)
 class WalPartition(InputPartition):
     """The input of one task."""
 
-    part: LogPart
+    def __init__(self, part: LogPart) -> None:
+        self.part = part
 
 
 class WalSource(DataSource):

@@ -21,11 +21,11 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import (
@@ -51,7 +51,8 @@ from bookkeeper.replay.stream.message_span import (
     record_count,
 )
 from bookkeeper.storage.columns import min_max_row
-from bookkeeper.storage.wal import Block, BlockAt, encode_batch
+from bookkeeper.storage.wal.blocks.block import Block, encode_batch
+from bookkeeper.storage.wal.reading.log_formats import BlockAt
 
 MESSAGES_IN_FLIGHT_MAX = 3
 """Messages of a pipelined session without an answer: the peer makes one durable and checks another one, while the
@@ -69,8 +70,7 @@ class OpenSessions(Protocol):
         """Close the session: it failed."""
 
 
-@dataclass(slots=True)
-class _Counts:
+class _Counts(Struct):
     records: int = 0
     bytes: int = 0
     filtered: int = 0

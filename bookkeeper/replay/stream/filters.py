@@ -8,16 +8,17 @@ families to ship. The present configuration does not matter: a block carries the
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.model import BlockTarget, TargetKey
 from bookkeeper.storage.columns import indices_of
-from bookkeeper.storage.wal import BlockHeader, Group, block_target_from_pb, shares_from_pb, target_from_pb
+from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb, shares_from_pb, target_from_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, Group
 
 RowIndices = npt.NDArray[np.int64]
 
@@ -30,8 +31,7 @@ class Selection(Enum):
     FAMILIES = "families"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """``families`` are those to ship when the selection is FAMILIES."""
 
     selection: Selection

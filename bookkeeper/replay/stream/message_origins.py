@@ -8,13 +8,14 @@ which a quarantine raises. Pure.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.origins import Part, Runs, root_of
 from bookkeeper.replay.ranges import Range
 from bookkeeper.replay.stream import filters
 from bookkeeper.replay.stream.filters import RowIndices
-from bookkeeper.storage.wal import BlockHeader, stream_from_pb
+from bookkeeper.storage.wal.blocks.block_messages import stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import (
     EVERY_ROW,
     BlockOrigins,
@@ -25,6 +26,7 @@ from bookkeeper.storage.wal.blocks.block_origins import (
     exact_claims,
     of_families,
 )
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 
 
 def block_origins_of(header: BlockHeader, current: Range, row_indices: RowIndices | None) -> bytes | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from bookkeeper.model import BlockRange
 from bookkeeper.peers.extensions import InFlightMessage
@@ -19,8 +20,7 @@ class Part(NamedTuple):
     end_position: int
 
 
-@dataclass(frozen=True, slots=True)
-class MessageSpan:
+class MessageSpan(Struct, frozen=True):
     """All records for the target in ``(after, to]``, at least one part. ``after_position`` and ``to_position`` are the
     byte positions in the file behind these offsets.
     """

@@ -7,21 +7,21 @@ comes in windows, so memory stays flat; its bytes are those of the file, and Arr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import UnavailableError
-from bookkeeper.log_homes import LogVolume
 from bookkeeper.log_homes.host_logs import AWAY, Hosts
+from bookkeeper.log_homes.log_volume import LogVolume
 from bookkeeper.metadata.values import LogHome
 from bookkeeper.replay.ranges import Range
 from bookkeeper.rpc.contract.services import TServer
-from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.names import session_of_numbered
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 
-@dataclass(frozen=True, slots=True)
-class GivenHomes:
+class GivenHomes(Struct, frozen=True):
     """The homes that some ranges name; see :class:`bookkeeper.log_homes.Homes`."""
 
     homes: Mapping[str, LogHome]

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import BookkeeperError, CorruptionError, UnavailableError
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Peer, ReplicaSession
@@ -22,8 +24,9 @@ from bookkeeper.peers.registry import Registry, retry_limits, split_quorum
 from bookkeeper.replay.ranges import Range, RangeResult
 from bookkeeper.replay.stream.block_stream import RangeStream
 from bookkeeper.replay.stream.segment_transfer import TransferOutcome, try_segment_transfer
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import BlockAt, first_block_behind, read_blocks
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.reading.block_reader import first_block_behind, read_blocks
+from bookkeeper.storage.wal.reading.log_formats import BlockAt
 
 SESSIONS_MAX = 256
 """Open streams that one task process retains between runs."""
@@ -66,8 +69,7 @@ def _key_of(wanted: Range) -> SessionKey:
     return system, Peer(wanted.target.cluster, quorum, wanted.peer_instance_id), wanted.stream
 
 
-@dataclass(slots=True)
-class Shipper:
+class Shipper(Struct):
     """Ships the ranges of one task, with the sessions of its process."""
 
     sessions: Sessions

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.bulk.log_segments import LogSegment, SegmentedLog, read_segmented_log
 from bookkeeper.clock import Clock
@@ -19,16 +21,17 @@ from bookkeeper.peers.extensions import SegmentTransfer, SegmentTransferSession,
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult
 from bookkeeper.replay.stream import filters
 from bookkeeper.replay.stream.block_stream import OpenSessions
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import BlockHeader, read_headers, stream_from_pb
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block_messages import stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
+from bookkeeper.storage.wal.reading.block_reader import read_headers
 
 BY_SEGMENTS = "whole segments"
 BY_RECORDS = "records"
 
 
-@dataclass(frozen=True, slots=True)
-class TransferOutcome:
+class TransferOutcome(Struct, frozen=True):
     """The outcome of a try: the range's result, or the reason why its records are shipped instead; "" when there are no
     segments.
     """

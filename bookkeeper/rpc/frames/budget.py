@@ -9,9 +9,10 @@ limited. Pure but for a lock.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
-from bookkeeper.config import RpcSettings
+from msgspec import Struct
+
+from bookkeeper.config.sections import RpcSettings
 from bookkeeper.errors import OverloadedError
 from bookkeeper.rpc.frames.frame_tags import TAG_BYTES
 
@@ -19,8 +20,7 @@ FREE_BYTES = 64 * 1024
 """The budget does not count a frame or an answer of at most this size."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLimits:
+class MemoryLimits(Struct, frozen=True):
     """Most bytes that a budget counts for one connection, for one secret and for the process."""
 
     connection_bytes: int

@@ -8,7 +8,8 @@ answer to its call.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.errors import OverloadedError
 from bookkeeper.rpc.frames.budget import FREE_BYTES, Account
@@ -19,16 +20,14 @@ SCRATCH_BYTES = FREE_BYTES
 _REUSED_BYTES_MAX = 8 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """Buffers to send (None = nothing), and whether to close the connection afterwards."""
 
     buffers: Buffers | None
     close: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Declined:
+class Declined(Struct, frozen=True):
     """A call that was refused by its head, or for lack of memory; its bytes were discarded."""
 
     answer: Answer

@@ -13,7 +13,8 @@ import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, CorruptionError, IncompatibleError, NotAdmittedError, RefusedError
@@ -39,8 +40,7 @@ LOGGED_MAX = 1_000
 """Pairs of address and kind whose last log line the server remembers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(Struct, frozen=True):
     """The result of a handshake: the caller's role and instance id, and the secret that it proved (None: the server
     asks for none).
     """

@@ -29,8 +29,9 @@ import json
 import secrets
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+
+from msgspec import Struct
 
 from bookkeeper.errors import BookkeeperError, CorruptionError, IncompatibleError
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION
@@ -60,8 +61,7 @@ class Kind(IntEnum):
     INSTANCE = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One message; ``raw`` has all its bytes."""
 
     version: int
@@ -70,8 +70,7 @@ class Message:
     raw: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Greeting:
+class Greeting(Struct, frozen=True):
     """The caller's role and instance, the instance that it wants, and the ids of the secrets that it can prove.
 
     ``instance_id`` is empty for a plain client, ``target`` while the caller does not know the server's instance.
@@ -84,8 +83,7 @@ class Greeting:
     offers: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Challenge:
+class Challenge(Struct, frozen=True):
     """The server's answer to a greeting; ``chosen`` and ``proof`` are zeros when it asks for no secret."""
 
     nonce: bytes

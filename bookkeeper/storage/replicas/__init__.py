@@ -7,25 +7,3 @@ takes an empty directory for a complete replica.
 is the directory of a host: its lock, its incarnation, its manifests, and its files as a Volume. ``incoming_files`` has
 the files that are under way to the host, and copies a file from a Volume.
 """
-
-from bookkeeper.storage.replicas.file_checks import checksum_of, copied_file, extended, held_file, is_sound
-from bookkeeper.storage.replicas.host_store import HostStore
-from bookkeeper.storage.replicas.incoming_files import IncomingFiles, Part, copy_durable
-from bookkeeper.storage.replicas.manifest import HeldFile, Manifest, ReplicaKey
-from bookkeeper.storage.replicas.manifest_codec import durable_part
-
-__all__ = [
-    "HeldFile",
-    "HostStore",
-    "IncomingFiles",
-    "Manifest",
-    "Part",
-    "ReplicaKey",
-    "checksum_of",
-    "copied_file",
-    "copy_durable",
-    "durable_part",
-    "extended",
-    "held_file",
-    "is_sound",
-]

@@ -11,7 +11,7 @@ import numpy as np
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.storage.replicas.manifest import HeldFile
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 WINDOW_BYTES = 1 << 20
 

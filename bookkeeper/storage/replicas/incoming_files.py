@@ -17,8 +17,8 @@ from bookkeeper.errors import CorruptionError, InvalidInputError, unavailable
 from bookkeeper.storage.replicas.file_checks import WINDOW_BYTES, checksum_of, extended
 from bookkeeper.storage.replicas.host_store import HostStore
 from bookkeeper.storage.replicas.manifest import HeldFile
-from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.file_ops import FileOps, write_all
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 PART_SUFFIX = ".part"
 

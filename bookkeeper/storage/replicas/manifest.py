@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
@@ -11,8 +13,7 @@ from bookkeeper.replicas.values import Replica
 from bookkeeper.storage.volume.names import check_name, tablet_directory
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ReplicaKey:
+class ReplicaKey(Struct, frozen=True, order=True):
     """The tablet of a replica: its table, and its directory (``tablet:dir``), which stays while the tablet lives."""
 
     table_id: str
@@ -40,8 +41,7 @@ class ReplicaKey:
         return f"{self.table_id}/{self.directory}"
 
 
-@dataclass(frozen=True, slots=True)
-class HeldFile:
+class HeldFile(Struct, frozen=True):
     """A segment file: its name on every host, its bytes, their CRC-32C, and its ``segment:`` cell, which is opaque."""
 
     name: str
@@ -50,8 +50,7 @@ class HeldFile:
     entry: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """One tablet's replica on a host.
 
     ``files``: the durable files by name, those of ``replica.files`` and of ``replica.damaged``: a damaged file is not

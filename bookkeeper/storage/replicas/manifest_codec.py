@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from bookkeeper.errors import CorruptionError, IncompatibleError, InvalidInputError
 from bookkeeper.model import Extent

@@ -9,9 +9,9 @@ entry of their family, as when the whole tablet or all of one locality group is 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from bookkeeper.config.table_properties import TableProperties
 from bookkeeper.storage.tablet.scans.cell_versions import PartialCell, Retention, counted_versions, rank_versions
@@ -29,8 +29,7 @@ WHILE_FILLING = 3
 """While a tablet fills up, it may have this many times more segments: merges would take CPU and disk from writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(Struct, frozen=True):
     """Segments to merge. ``whole_group``: they are all that the tablet has of their locality group."""
 
     inputs: tuple[SegmentRef, ...]
@@ -79,8 +78,7 @@ def families_outside(families: Iterable[Collection[bytes] | None]) -> frozenset[
     return frozenset(found)
 
 
-@dataclass(frozen=True, slots=True)
-class MergeRetention:
+class MergeRetention(Struct, frozen=True):
     """The entries that a merge retains: the versions that count; deletes of ``outside`` families (None: of all);
     deletes from ``deletes_from_ms`` on (None: no others).
     """

@@ -7,9 +7,9 @@ each locality group. A crash may leave files that the books do not name.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap, mask_for_groups
 from bookkeeper.storage.tablet.segments.segment_format import NewSegment
@@ -17,7 +17,7 @@ from bookkeeper.storage.tablet.segments.segment_writer import SegmentWriter
 from bookkeeper.storage.tablet.sorting.merge import Cursor, Round, merge_round
 from bookkeeper.storage.tablet.sorting.order import Mask
 from bookkeeper.storage.tablet.tablet_settings import TabletSettings
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 ROUND_RECORDS = 1 << 15
 ROUND_BYTES = 32 << 20
@@ -31,8 +31,7 @@ def split_by_group(batch: pa.RecordBatch, groups: GroupMap) -> dict[str, pa.Reco
     return {name: batch.filter(mask_for_groups(batch, families)) for name, families in present.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentOutput:
+class SegmentOutput(Struct, frozen=True):
     """The destination of new segments. ``new_name`` returns a new final name in the tablet's directory each time."""
 
     groups: GroupMap

@@ -11,10 +11,11 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from itertools import count
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties
 from bookkeeper.errors import InvalidInputError
@@ -36,13 +37,12 @@ from bookkeeper.storage.tablet.sorting.entries import Position, to_entries
 from bookkeeper.storage.tablet.sorting.merge import Cursor, Round, RunSource
 from bookkeeper.storage.tablet.sorting.order import Mask
 from bookkeeper.storage.tablet.tablet_resources import TabletResources
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 EVERY_ROW = RowRange(None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(Struct, frozen=True):
     """The state that readers see. It is replaced and never changed, but for the active memtable, which grows."""
 
     active: Memtable

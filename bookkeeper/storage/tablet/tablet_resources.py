@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.storage.tablet.segments.block_cache import BlockCache
 from bookkeeper.storage.tablet.tablet_settings import TabletSettings
@@ -11,8 +12,7 @@ from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 Task = Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
-class TabletResources:
+class TabletResources(Struct, frozen=True):
     """Resources of tablets. ``cache`` None: each tablet makes one for itself. ``sort_later`` runs due sorting work
     soon, and may run equal work once; None: the thread that applies records sorts them.
     """

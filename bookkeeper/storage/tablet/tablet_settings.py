@@ -5,11 +5,10 @@ Files that were written under other settings stay readable. The defaults are mea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
+class BatchLimits(Struct, frozen=True):
     """Largest parts of a record, in bytes, and most records of a batch. ``message_bytes_max``: most bytes of all
     compressed batches of one message, decompressed.
     """
@@ -28,8 +27,7 @@ class BatchLimits:
         return now_ms + self.future_ms if self.future_ms else None
 
 
-@dataclass(frozen=True, slots=True)
-class TabletSettings:
+class TabletSettings(Struct, frozen=True):
     """Bounds of one tablet's data."""
 
     young_blocks_max: int = 64

@@ -4,10 +4,3 @@
 calls of ``file_ops``, and reads through ``sources``; ``opening`` opens the cluster's. ``given_files`` reads files that
 operators name by a URI (``file_uris``); ``given_directory`` reads and writes their directories of imports and exports.
 """
-
-from bookkeeper.storage.volume.given_files import GivenFiles
-from bookkeeper.storage.volume.local_volume import LocalVolume
-from bookkeeper.storage.volume.opening import open_volume
-from bookkeeper.storage.volume.volume_protocol import ReadableVolume, Source, Volume
-
-__all__ = ["GivenFiles", "LocalVolume", "ReadableVolume", "Source", "Volume", "open_volume"]

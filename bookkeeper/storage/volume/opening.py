@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.storage.volume.local_volume import LocalVolume
 from bookkeeper.storage.volume.volume_protocol import Volume
 

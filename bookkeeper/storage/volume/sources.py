@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import mmap
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs
+from msgspec import Struct, field
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, UnavailableError
 from bookkeeper.storage.volume.file_ops import CALL_BYTES, FileOps
@@ -25,8 +25,7 @@ REMOTE_WINDOW_BYTES = 1 << 18
 """Least bytes of one remote request: holds many headers, wastes little where a payload is skipped."""
 
 
-@dataclass(slots=True)
-class MappedSource:
+class MappedSource(Struct):
     """A local file, mapped: reads share the page cache's memory. Logs never shrink, so the mapping stays valid.
 
     The system counts pages that a process has read as memory of that process. So the source releases the pages behind
@@ -51,8 +50,7 @@ class MappedSource:
         return self.content.slice(position, length)
 
 
-@dataclass(slots=True)
-class RemoteSource:
+class RemoteSource(Struct):
     """A file behind ``pyarrow.fs``: each request brings a window, so that small reads in a row cost one. One thread."""
 
     file: pyarrow.fs.NativeFile

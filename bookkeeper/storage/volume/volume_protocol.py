@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.storage.volume.file_ops import FileOps
 
@@ -60,8 +60,7 @@ class Appender(Protocol):
         """Close the file without a sync."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scratch:
+class Scratch(Struct, frozen=True):
     """A local file that is being built, not on the Volume yet, and the system calls for it."""
 
     path: Path

@@ -14,16 +14,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, LeaseLostError, NoSpaceError, TransientError
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import SELDOM_MS, BackgroundThread, Die
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import Block, Seal, log_exists
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.writing.seal import Seal, log_exists
 from bookkeeper.tserver.books.wal_cells import BatchPut, Reach, WalBooks
 
 LOG = logging.getLogger(__name__)
@@ -32,8 +34,7 @@ RETRY_WAIT_MS = 200
 TabletKey = tuple[str, bytes | None]
 
 
-@dataclass(slots=True)
-class _Sealed:
+class _Sealed(Struct):
     books: WalBooks
     seal: Seal
 

@@ -14,19 +14,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 import combiners
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, Column, RowPut
 from bookkeeper.model import Barrier, TargetShare
-from bookkeeper.storage.wal import Block, BlockHeader, Seal, shares_from_pb
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block_messages import shares_from_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
+from bookkeeper.storage.wal.writing.seal import Seal
 from bookkeeper.tserver.tablets.wal_order import WalPosition, barrier_at
 from combiners import ReplicationStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(Struct, frozen=True):
     """The durable part of a WAL: its last record (0 = none) and the byte position behind that record's block."""
 
     offset: int
@@ -36,16 +40,14 @@ class Reach:
 NOTHING_DURABLE = Reach(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchPut:
+class BatchPut(Struct, frozen=True):
     """Rows to put in one call at one rank; to repeat all or some of them is harmless."""
 
     rows: tuple[RowPut, ...]
     rank: int
 
 
-@dataclass(slots=True)
-class TabletUse:
+class TabletUse(Struct):
     """One tablet's use of one WAL. ``logged``: its ``log:`` cell shows; ``replicated``: it has a ``repl:`` cell."""
 
     row: bytes
@@ -125,8 +127,7 @@ def first_use_values(wal: str, use: TabletUse, replicated: bool, status: Replica
     return cells
 
 
-@dataclass(slots=True)
-class TableShares:
+class TableShares(Struct):
     """Each target's share of a log, for one table: in the header of the last block with targets up to an offset
     (``wal.blocks.target_shares``). No reader requests an offset below the durable one, so one sync's blocks are enough
     to remember.
@@ -151,8 +152,7 @@ class TableShares:
             headers.popleft()
 
 
-@dataclass(slots=True)
-class WalBooks:
+class WalBooks(Struct):
     """The books of one WAL: the cells that are there, or have to come. Not thread-safe.
 
     Order of calls: :meth:`first_uses` and, once they are in the books, :meth:`appended` for each group of blocks;

@@ -23,12 +23,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 import combiners
-from bookkeeper.bulk import segment_ref
 from bookkeeper.bulk.adoption import check_files
-from bookkeeper.bulk.booked_segment import SEQ_MAX
+from bookkeeper.bulk.booked_segment import SEQ_MAX, segment_ref
 from bookkeeper.errors import (
     BookkeeperError,
     DeclinedError,
@@ -43,12 +43,14 @@ from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent, TargetShare
 from bookkeeper.origins import Part, Root, RootIntervals, Runs
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
+from bookkeeper.rpc.contract.messages import AdoptRequest, ImportedLog
 from bookkeeper.runtime.threads import Die
-from bookkeeper.storage.tablet import BlockCache, SegmentRef
+from bookkeeper.storage.tablet.segments.block_cache import BlockCache
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import DraftBlock, PlacedBlock, last_shares
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block import DraftBlock, PlacedBlock
+from bookkeeper.storage.wal.reading.wal_recovery import last_shares
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_cells import Reach, open_status

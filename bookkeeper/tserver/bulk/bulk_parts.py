@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
 from bookkeeper.tserver.bulk.segment_receiver import SegmentReceiver
 from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
 
 
-@dataclass(frozen=True, slots=True)
-class BulkParts:
+class BulkParts(Struct, frozen=True):
     """``loader`` adopts imports of this cluster, ``receiver`` takes segments of others, ``uploads`` has their files."""
 
     loader: BulkLoader

@@ -13,7 +13,8 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.errors import InvalidInputError, NotServingError, UnavailableError
 from bookkeeper.metadata.metadata_limits import check_puts
@@ -21,11 +22,11 @@ from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Extent
 from bookkeeper.runtime.session_retries import SessionRetries
-from bookkeeper.storage.replicas import copied_file
-from bookkeeper.storage.tablet import BlockCache, SegmentRef
-from bookkeeper.storage.tablet.segments.segment_format import ENDING, merged_prefix
+from bookkeeper.storage.replicas.file_checks import copied_file
+from bookkeeper.storage.tablet.segments.block_cache import BlockCache
+from bookkeeper.storage.tablet.segments.segment_format import ENDING, SegmentRef, merged_prefix
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.leading.led_tablets import LedTablets
 from bookkeeper.tserver.replicas.offer_checks import FILES_MAX

@@ -35,13 +35,15 @@ from bookkeeper.clock import Clock
 from bookkeeper.errors import DeclinedError, UnavailableError
 from bookkeeper.model import Origin
 from bookkeeper.origins import Part, Root, Runs, root_of
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
-from bookkeeper.storage.tablet import SegmentRef
-from bookkeeper.storage.volume import Volume
+from bookkeeper.rpc.contract.messages import AdoptRequest, ImportedLog
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.storage.volume.names import log_directory
-from bookkeeper.storage.wal import BlockHeader, FileHeader, Seal, block_target_from_pb, delete_log, origin_to_pb
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb, origin_to_pb
 from bookkeeper.storage.wal.blocks.block_origins import EVERY_ROW, BlockOrigins, Claim, block_origins_to_pb
-from bookkeeper.storage.wal.writing.seal import write_seal
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader
+from bookkeeper.storage.wal.reading.wal_recovery import delete_log
+from bookkeeper.storage.wal.writing.seal import Seal, write_seal
 from bookkeeper.tserver.bulk.segment_offers import first_root
 from bookkeeper.tserver.bulk.session_holds import SessionHolds
 from bookkeeper.tserver.tablets.block_targets import TableView

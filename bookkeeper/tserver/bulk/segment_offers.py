@@ -9,17 +9,20 @@ records takes no segments. Rules: R13 and R18.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 
-from bookkeeper.bulk import part_of_segment
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bookkeeper.bulk.booked_segment import part_of_segment
 from bookkeeper.bulk.segment_conversion import CHUNK_BYTES, CHUNK_RECORDS
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import Root, root_of
-from bookkeeper.rpc.contract.offer_messages import RelayFacts, SegmentsOffer
-from bookkeeper.storage.tablet import BatchLimits, GroupMap
+from bookkeeper.rpc.contract.messages import RelayFacts, SegmentsOffer
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 from bookkeeper.tserver.receive.slice_decision import check_offset
 from bookkeeper.tserver.tablets.block_targets import TableView
 
@@ -50,8 +53,7 @@ def standing_of(high_water: int, has_partial: bool, through: int) -> Standing:
     return Standing.SOME if high_water or has_partial else Standing.NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedFile:
+class OfferedFile(Struct, frozen=True):
     """A file of an offer."""
 
     entry: SegmentEntry

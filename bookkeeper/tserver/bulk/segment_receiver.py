@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from bookkeeper.bulk import segment_ref
+from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.errors import (
     BookkeeperError,
     CorruptionError,
@@ -30,19 +30,19 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.contract.messages import ApplyRequest
-from bookkeeper.rpc.contract.offer_messages import (
+from bookkeeper.rpc.contract.messages import (
     DECLINED,
     TAKEN,
     WANTED,
     AdoptRequest,
+    ApplyRequest,
     ImportedSegment,
     OfferAnswer,
     SegmentPart,
     SegmentsOffer,
 )
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
 from bookkeeper.tserver.bulk.segment_offers import (
     OfferedFile,

@@ -14,7 +14,8 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import (
@@ -27,10 +28,10 @@ from bookkeeper.errors import (
     unavailable,
 )
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.contract.offer_messages import RelayFacts, SegmentPart
+from bookkeeper.rpc.contract.messages import RelayFacts, SegmentPart
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.tablet.segments.segment_format import ENDING
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.tserver.bulk.segment_offers import OfferedFile
 from bookkeeper.tserver.bulk.session_holds import SessionHolds
 
@@ -84,8 +85,7 @@ class _File:
         self._is_checked = True
 
 
-@dataclass(slots=True)
-class Upload:
+class Upload(Struct):
     """The files of one stream. Used under its lock."""
 
     stream: StreamKey

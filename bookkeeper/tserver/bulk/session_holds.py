@@ -9,7 +9,8 @@ import logging
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.bulk.file_holds import end_holds, put_holds, unheld
 from bookkeeper.errors import BookkeeperError, UnavailableError
@@ -20,8 +21,7 @@ from bookkeeper.runtime.session_retries import SessionRetries
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Taking:
+class Taking(Struct):
     """Files that a tablet is about to name."""
 
     is_in_doubt: bool = False

@@ -14,7 +14,10 @@ from contextlib import contextmanager
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, LeaseLostError, NoSpaceError
 from bookkeeper.runtime.threads import Die
-from bookkeeper.storage.wal import Block, LogShares, Seal, WalWriter
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.target_shares import LogShares
+from bookkeeper.storage.wal.writing.seal import Seal
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.submission import AppendPoint, Listener
 

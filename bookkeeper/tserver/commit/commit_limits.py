@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
-from bookkeeper.storage.wal import MergeLimits
+from msgspec import Struct, field
+
+from bookkeeper.storage.wal.writing.block_merge import MergeLimits
 
 _HEADERS_BYTES = 4_096
 """Headers of one submission, with room to spare."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitLimits:
+class CommitLimits(Struct, frozen=True):
     """Bounds of queue, group and file, in bytes of Arrow data unless said otherwise. ``ahead_bytes_min``: a group is
     written while an earlier one is synced if at least so much waits.
     """

@@ -23,13 +23,17 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, LeaseLostError, NoSpaceError, UnavailableError
 from bookkeeper.runtime.process_exit import end_process
 from bookkeeper.runtime.threads import Die
-from bookkeeper.storage.wal import Block, Seal, WalWriter, form_blocks
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.writing.block_merge import form_blocks
+from bookkeeper.storage.wal.writing.seal import Seal
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from bookkeeper.tserver.commit.active_wal import ActiveWal, EndedError
 from bookkeeper.tserver.commit.commit_limits import CommitLimits, disk_bytes
 from bookkeeper.tserver.commit.submission import Durability, Listener, Submission
@@ -39,8 +43,7 @@ _IDLE_WAIT_MS = 60_000.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     """``taken``: from the queue; ``unanswered``: of these, prepared and written, and not answered yet."""
 
     taken: list[Entry] = field(default_factory=list)

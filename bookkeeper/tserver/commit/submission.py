@@ -11,7 +11,8 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from bookkeeper.errors import BookkeeperError
-from bookkeeper.storage.wal import Block, DraftBlock, PlacedBlock, Seal
+from bookkeeper.storage.wal.blocks.block import Block, DraftBlock, PlacedBlock
+from bookkeeper.storage.wal.writing.seal import Seal
 
 
 class Durability(IntEnum):

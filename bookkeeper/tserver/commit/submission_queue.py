@@ -6,16 +6,18 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.errors import BookkeeperError, InvalidInputError, OverloadedError, UnavailableError
-from bookkeeper.storage.wal import DraftBlock, MergeLimits, PlacedBlock, Seal, check_draft
+from bookkeeper.storage.wal.blocks.block import DraftBlock, PlacedBlock
+from bookkeeper.storage.wal.writing.block_merge import MergeLimits, check_draft
+from bookkeeper.storage.wal.writing.seal import Seal
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability, Submission
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(Struct):
     """A submission and the future that its caller waits for. :meth:`prepare` sets ``durability`` and ``placed``."""
 
     submission: Submission
@@ -66,8 +68,7 @@ class Entry:
         return self.submission.applied(self.placed)
 
 
-@dataclass(slots=True)
-class Roll:
+class Roll(Struct):
     """A request to roll the log."""
 
     future: Future[Seal | None]

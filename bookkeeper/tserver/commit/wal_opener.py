@@ -6,9 +6,10 @@ from collections.abc import Callable
 from itertools import count
 
 from bookkeeper.clock import Clock
-from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.names import LOG_SUFFIX, log_directory
-from bookkeeper.storage.wal import FileHeader, WalWriter
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 
 
 class WalOpener:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.replicas.values import Target
-from bookkeeper.rpc.contract.replica_messages import StateConfirmation
+from bookkeeper.rpc.contract.messages import StateConfirmation
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.replicas.wire_forms import placement_message
 
@@ -31,8 +32,7 @@ segments again: each costs the lane a call.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmation:
+class Confirmation(Struct, frozen=True):
     """The state has every write that was acknowledged until ``as_of_ms`` of the leader's wall clock."""
 
     state_id: int

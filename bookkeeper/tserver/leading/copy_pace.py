@@ -7,7 +7,8 @@ A slow network or disk is no work of this host, so a lane that waits for them pa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock, thread_cpu_ns
 
@@ -20,8 +21,7 @@ def pause_ms(took_ms: float, computed_ms: float, share: float) -> float:
     return min(PAUSE_MAX_MS, max(0.0, computed_ms / share - took_ms))
 
 
-@dataclass(slots=True)
-class CopyPace:
+class CopyPace(Struct):
     """Used by the thread of a lane. ``share``: of a core; ``wait``: for so many ms, or until the lane is to end;
     ``cpu_ns``: the CPU time of the calling thread.
     """

@@ -8,16 +8,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from msgspec import Struct
+
 from bookkeeper.clock import Clock
-from bookkeeper.config import RpcSettings
+from bookkeeper.config.sections import RpcSettings
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.model import HostIdentity
 from bookkeeper.replicas.values import Target
-from bookkeeper.rpc.contract.replica_messages import TRANSIT_BYTES_MAX, SegmentAck, SegmentTransit
+from bookkeeper.rpc.contract.messages import TRANSIT_BYTES_MAX, SegmentAck, SegmentTransit
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import RpcPool
 
@@ -35,8 +36,7 @@ class Transits(Protocol):
         """The answer to the oldest part that waits for one. Raises as ``TServer.segment_transit``."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostLink:
+class HostLink(Struct, frozen=True):
     """Calls to one host. ``transits``: a connection for content, until the block ends; raises UnavailableError.
     ``part_bytes``: of content, in one message.
     """

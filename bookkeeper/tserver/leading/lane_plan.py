@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.replicas.values import Target
 
@@ -24,8 +25,7 @@ def retry_ms(failures: int, chance: float) -> float:
     return longest / 2 * (1 + chance)
 
 
-@dataclass(slots=True)
-class LanePlan:
+class LanePlan(Struct):
     """The waits of one lane, by the rows of its tablets and by :func:`disk_of`."""
 
     _failures: dict[bytes, int] = field(default_factory=dict)

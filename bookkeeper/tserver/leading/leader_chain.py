@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
-from bookkeeper.bulk import segment_entry
+from msgspec.structs import replace
+
+from bookkeeper.bulk.booked_segment import segment_entry
 from bookkeeper.config.table_properties import TableProperties, copies_needed
 from bookkeeper.errors import UnavailableError
 from bookkeeper.metadata import keys
@@ -29,9 +30,10 @@ from bookkeeper.replicas.placements import RowReplica
 from bookkeeper.replicas.progress import TargetProgress, progress
 from bookkeeper.replicas.rules import CORRECTED
 from bookkeeper.replicas.values import Positions, Replica, term_of
-from bookkeeper.storage.replicas import HeldFile, held_file
-from bookkeeper.storage.tablet import SegmentRef
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.replicas.file_checks import held_file
+from bookkeeper.storage.replicas.manifest import HeldFile
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.tserver.leading.tablet_replicas import targets_on, voters_in
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.tablets import tablet_segments

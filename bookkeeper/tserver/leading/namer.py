@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.config.table_properties import TableProperties, copies_needed
@@ -63,8 +64,7 @@ def late_reason(replica: Replica, replicas: Sequence[RowReplica], properties: Ta
     return f"{said}without it: {', '.join(lacking)}; start these hosts, or give the tablet other replicas"
 
 
-@dataclass(slots=True)
-class _Watch:
+class _Watch(Struct):
     """The namer's memory of one chain. ``since_ns``: since when its newest state waits; None for a quiet tablet.
     ``row``: the replicas in its row, when all rows were read; ``is_placed``: the chain has them, or newer ones.
     """

@@ -11,8 +11,8 @@ from bookkeeper.errors import RefusedError, unavailable
 from bookkeeper.replicas.events import LeaderNamed, Wrote
 from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.values import Stage, state_id, term_of
-from bookkeeper.storage.replicas import ReplicaKey
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.replicas.manifest import ReplicaKey
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.tserver.leading.leader_chain import LeaderChain, positions_of
 from bookkeeper.tserver.leading.led_tablets import LedTablets
 from bookkeeper.tserver.leading.tablet_replicas import check_complete, own_replica, targets_on

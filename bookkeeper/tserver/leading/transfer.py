@@ -10,8 +10,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from enum import Enum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.errors import BookkeeperError, CorruptionError, unavailable
 from bookkeeper.metadata.values import SegmentEntry
@@ -19,7 +21,7 @@ from bookkeeper.replicas.events import OfferOne, ReplicateTo, ReplyArrived
 from bookkeeper.replicas.instructions import Decision, Send, Transit
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Failed, Offer, Purpose, Reason, Reply
 from bookkeeper.replicas.values import Target
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.rpc.contract.messages import (
     ACCEPTED,
     ACKED,
     FileNeed,
@@ -27,7 +29,7 @@ from bookkeeper.rpc.contract.replica_messages import (
     SegmentOffer,
     SegmentTransit,
 )
-from bookkeeper.storage.replicas import Manifest
+from bookkeeper.storage.replicas.manifest import Manifest
 from bookkeeper.tserver.leading.confirmation import Confirmation
 from bookkeeper.tserver.leading.copy_pace import CopyPace
 from bookkeeper.tserver.leading.host_calls import HostLink, Transits
@@ -55,8 +57,7 @@ class Outcome(Enum):
     """The host declined: offer it again after a wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """Counts of segments that other hosts have received. ``rows``: of complete files."""
 
     segments: int = 0

@@ -30,7 +30,8 @@ from bookkeeper.errors import (
     unavailable,
 )
 from bookkeeper.runtime.threads import BackgroundThread, Die
-from bookkeeper.storage.tablet import INPUTS_MAX, SegmentRef, due_merges, smallest
+from bookkeeper.storage.tablet.compaction import INPUTS_MAX, due_merges, smallest
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.tserver.maintenance.containment import contained
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.tablet_states import COMPACTION, TabletStates

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.tserver.tablets.tablet import ServedTablet
@@ -26,8 +27,7 @@ FILLING_MS = 5_000
 """ms after the flush of a full memtable during which the tablet is expected to fill up again."""
 
 
-@dataclass(frozen=True, slots=True)
-class FlushLimits:
+class FlushLimits(Struct, frozen=True):
     """Limits at which a tablet is flushed: bytes in its memtable, in all of them, ms since a needed log was sealed."""
 
     memtable_bytes: int
@@ -35,8 +35,7 @@ class FlushLimits:
     sealed_log_age_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class TabletMemory:
+class TabletMemory(Struct, frozen=True):
     """Input of the decision: bytes in memory, for how long (ms) a log that the tablet needs has been sealed, the bytes
     that its table allows (0 = the limit of the site), the age (ms) of its oldest record in memory (-1 = none), and the
     age at which its table wants it flushed (0 = at none).
@@ -73,8 +72,7 @@ def is_busy(tablet: ServedTablet) -> bool:
     return tablet.data.active_bytes > 0 or tablet.flushes.needs_log
 
 
-@dataclass(frozen=True, slots=True)
-class DueFlush:
+class DueFlush(Struct, frozen=True):
     """A tablet to flush. ``is_full``: because of its memory, and not because of an old log or record."""
 
     tablet: ServedTablet

@@ -24,7 +24,7 @@ from bookkeeper.errors import (
     unavailable,
 )
 from bookkeeper.runtime.threads import BackgroundThread
-from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.maintenance.containment import contained
 from bookkeeper.tserver.maintenance.flush_schedule import MEMTABLES_MAX, TICK_MS, FlushSchedule

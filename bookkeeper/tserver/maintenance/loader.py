@@ -12,7 +12,8 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, NoSpaceError, NotLeaderError
@@ -39,8 +40,7 @@ wait so long together: when all hosts end at once, none of them can name a state
 """
 
 
-@dataclass(slots=True)
-class _Orders:
+class _Orders(Struct):
     """The orders for one tablet that run or wait, whichever tablet a caller names. Used under the loader's lock."""
 
     lock: threading.Lock

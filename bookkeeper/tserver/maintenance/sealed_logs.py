@@ -9,11 +9,13 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.model import Extent
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import BlockAt, read_headers_at
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.reading.block_reader import read_headers_at
+from bookkeeper.storage.wal.reading.log_formats import BlockAt
 from bookkeeper.tserver.tablets.load_plan import LogToRead, is_behind, tablet_key, writer_of
 
 BLOCKS_MAX = 500_000
@@ -30,8 +32,7 @@ def positions_of(extent: Extent, positions: Positions) -> Iterable[int]:
     return positions.get(tablet_key(extent), ())
 
 
-@dataclass(slots=True)
-class SealedLogs:
+class SealedLogs(Struct):
     """The indexes of sealed logs. Thread-safe; one log is read at a time. ``read`` returns all headers of a log."""
 
     volume: Volume

@@ -11,15 +11,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
-from bookkeeper.bulk import segment_ref
+from msgspec import Struct
+
+from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.clock import Clock
 from bookkeeper.errors import CorruptionError, NotServingError
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent
-from bookkeeper.storage.replicas import Manifest, ReplicaKey
-from bookkeeper.storage.tablet import SegmentRef, TabletData
+from bookkeeper.storage.replicas.manifest import Manifest, ReplicaKey
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
+from bookkeeper.storage.tablet.tablet_data import TabletData
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 
@@ -36,8 +38,7 @@ def reason_against(state_id: int, as_of_ms: int, now_ms: int, stale_ms: int, lea
     return ""
 
 
-@dataclass(slots=True)
-class _Opened:
+class _Opened(Struct):
     """One state of a replica, opened for pages."""
 
     held: HeldReplica
@@ -58,8 +59,7 @@ class _Opened:
             self.held.remove_reader(self.data.names_in_use)
 
 
-@dataclass(frozen=True, slots=True)
-class StaleData:
+class StaleData(Struct, frozen=True):
     """A state to read: its id, its age, its data."""
 
     state_id: int

@@ -9,20 +9,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
-from bookkeeper.bulk import segment_ref
+from msgspec.structs import replace
+
+from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.errors import CorruptionError, UnavailableError, unavailable
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.lost_logs import renewed
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import BlockCache, SegmentRef, TabletData, TabletResources, TabletSettings
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.tablet.segments.block_cache import BlockCache
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
+from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.tablet.tablet_resources import TabletResources
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from bookkeeper.storage.volume.names import tablet_directory
-from bookkeeper.storage.wal import Block, log_exists, read_headers, read_seal
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.reading.block_reader import read_headers
+from bookkeeper.storage.wal.writing.seal import log_exists, read_seal
 from bookkeeper.tserver.books.received_index import indexed_streams
 from bookkeeper.tserver.leading.terms import Candidacy, Terms
 from bookkeeper.tserver.maintenance.sealed_logs import SealedLogs

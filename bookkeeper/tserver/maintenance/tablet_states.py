@@ -8,15 +8,16 @@ state is named later. :class:`StatesByTablet` takes the one that a tablet needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_limits import check_puts
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.runtime.threads import Die
-from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_cells import log_deletes
 from bookkeeper.tserver.tablets import tablet_segments

@@ -14,8 +14,9 @@ from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, LeaseLostError, TransientError
 from bookkeeper.metadata.lost_logs import lost_cells
 from bookkeeper.runtime.threads import BackgroundThread, Die
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import read_headers, read_seal
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.reading.block_reader import read_headers
+from bookkeeper.storage.wal.writing.seal import read_seal
 from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.leading.led_tablets import LedTablets
 from bookkeeper.tserver.maintenance.sealed_logs import SealedLogs

@@ -13,12 +13,13 @@ time at which it began.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.model import RowRange, StreamKey
 from bookkeeper.origins import Part, Root, RootIntervals, RootLog, Runs, root_of, union
@@ -30,8 +31,7 @@ from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 IntervalsOf = Callable[[Root], RootIntervals]
 
 
-@dataclass(frozen=True, slots=True)
-class NewRecords:
+class NewRecords(Struct, frozen=True):
     """``blocks``: the new records of a message, perhaps none. ``intervals``: the tablet's intervals of the message's
     roots with these. ``claims`` and ``partial`` as in :class:`BlockOrigins`.
     """

@@ -9,19 +9,20 @@ that they bring. Pure; the commit thread applies the result at once, so nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.errors import UnavailableError
 from bookkeeper.model import StreamKey
 from bookkeeper.origins import Root, RootIntervals, Runs, root_of
-from bookkeeper.storage.wal import Block, stream_from_pb
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block_messages import stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, block_origins_from_pb
 from bookkeeper.tserver.origins.origin_dedup import IntervalsOf, unknown_records
 from bookkeeper.tserver.tablets.tablet import MergedBlock, ReceivedBlock, tablet_records
 
 
-@dataclass(slots=True)
-class _Progress:
+class _Progress(Struct):
     """The tablet's progress, with the blocks that were planned before."""
 
     high_water_of: Callable[[StreamKey], int]

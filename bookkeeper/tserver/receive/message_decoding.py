@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.origins import Root, Runs, root_of
 from bookkeeper.rpc.contract.messages import ApplyRequest, ReplicateRequest, SourceBlock
-from bookkeeper.storage.tablet import BatchLimits
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, exact_claims, parse_block_origins, record_count
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock, tablet_records
 from bookkeeper.tserver.write.decompression import DecompressionBudget
@@ -18,8 +20,7 @@ from bookkeeper.tserver.write.request_decoder import decode_records
 NO_LIMIT = sys.maxsize
 
 
-@dataclass(frozen=True, slots=True)
-class PeerLimits:
+class PeerLimits(Struct, frozen=True):
     """The limits of records from other clusters."""
 
     batch: BatchLimits

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.errors import GapError
 from bookkeeper.tserver.receive.receive_streams import Streams, Turn
@@ -25,8 +26,7 @@ def durable_offset(acked: int, after: int, to: int) -> int:
     return to if after <= acked else acked
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRange:
+class MessageRange(Struct, frozen=True):
     """The range of a message: ``(after_offset, to_offset]`` of a file, shipped in a session of its stream."""
 
     stream_session: str
@@ -36,8 +36,7 @@ class MessageRange:
     to_offset: int
 
 
-@dataclass(slots=True)
-class OrderedMessage:
+class OrderedMessage(Struct):
     """A message behind the one in front of it. ``acked_offset``: the greatest fact that its tablets need."""
 
     stream_session: str

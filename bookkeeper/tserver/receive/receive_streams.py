@@ -14,7 +14,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import OverloadedError, StreamExpiredError
@@ -24,8 +25,7 @@ IN_FRONT_WAIT_MS = 2_000
 """ms that a message waits until the one in front of it is handed over; then it goes on alone."""
 
 
-@dataclass(slots=True)
-class Turn:
+class Turn(Struct):
     """A message that was handed to its tablets. ``extents``: the tablets of this server that got a slice of it.
 
     ``durable_to``: the offset up to which every tablet is durable; the sender's own fact when the message failed.
@@ -63,12 +63,14 @@ class _OpenStream:
         return self._last if self._last is not None and self._last.to_offset == offset else None
 
 
-@dataclass(frozen=True, slots=True)
-class StreamLimits:
+class StreamLimits(Struct, frozen=True):
     """Open streams of one tserver; a source file for one target is one stream."""
 
     streams_max: int = 20_000
     peer_streams_max: int = 5_000
+
+
+STREAM_LIMITS = StreamLimits()
 
 
 def refuse_more(open_count: int, peer_count: int, limits: StreamLimits) -> None:
@@ -96,7 +98,7 @@ class Streams:
         self,
         clock: Clock,
         idle_timeout_ms: int,
-        limits: StreamLimits = StreamLimits(),
+        limits: StreamLimits = STREAM_LIMITS,
         make_token: Callable[[], str] = new_token,
         waiting_max: int = 8,
     ) -> None:

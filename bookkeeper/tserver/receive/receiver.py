@@ -38,7 +38,7 @@ from bookkeeper.errors import (
 from bookkeeper.model import Extent, Origin
 from bookkeeper.origins import Root, RootIntervals
 from bookkeeper.rpc.contract.messages import ApplyRequest, ReplicateRequest, ReplicateResult
-from bookkeeper.storage.wal import DraftBlock, PlacedBlock
+from bookkeeper.storage.wal.blocks.block import DraftBlock, PlacedBlock
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.origins import origin_dedup

@@ -6,7 +6,8 @@ The addresses are a cache of the metadata table, which is read again when an ans
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.errors import NotFoundError, NotServingError
 from bookkeeper.metadata import keys, values
@@ -18,8 +19,7 @@ from bookkeeper.rpc.rpc_pool import RpcPool
 LOCATION_FAMILIES = ("tablet", "location")
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(Struct, frozen=True):
     """A tablet and the address of the tserver that it is assigned to; None while it is assigned to none."""
 
     extent: Extent

@@ -8,8 +8,9 @@ stream, and that header is the high-water (R18). Pure; the simulation drives the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.metadata.keys import OFFSET_MAX
@@ -30,23 +31,20 @@ class Spanning(Protocol):
 BlockT = TypeVar("BlockT", bound=Spanning)
 
 
-@dataclass(frozen=True, slots=True)
-class Accept(Generic[BlockT]):
+class Accept(Struct, Generic[BlockT], frozen=True):
     """Apply ``blocks`` (at least one) as one WAL block; ``high_water`` holds once that is durable."""
 
     blocks: tuple[BlockT, ...]
     high_water: int
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicate:
+class Duplicate(Struct, frozen=True):
     """The tablet has all records of the slice; ``high_water`` counts the range's end, also when it was empty (R19)."""
 
     high_water: int
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Struct, frozen=True):
     """The range starts above ``high_water`` + 1: decline. The answer has ``high_water``, the offset after which the
     sender continues (R19).
     """

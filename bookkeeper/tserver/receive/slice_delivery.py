@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from bookkeeper.errors import BookkeeperError, GapError, NotServingError, TransientError
 from bookkeeper.model import Extent
 from bookkeeper.origins import Root, root_of
 from bookkeeper.rpc.contract.messages import ApplyRequest, ReplicateRequest, SourceBlock
-from bookkeeper.storage.tablet import indices_by_tablet, take_sorted
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.tablet.batch_routing import indices_by_tablet, take_sorted
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_to_pb
 from bookkeeper.tserver.receive.message_order import OrderedMessage
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets

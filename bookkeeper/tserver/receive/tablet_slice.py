@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.model import StreamKey
@@ -10,8 +10,7 @@ from bookkeeper.tserver.receive.receiving_tablets import Located
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedRange:
+class ReceivedRange(Struct, frozen=True):
     """The range ``(after, to]`` of a source file, with one tablet's records."""
 
     stream: StreamKey
@@ -22,24 +21,21 @@ class ReceivedRange:
     blocks: tuple[ReceivedBlock, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TabletSlice:
+class TabletSlice(Struct, frozen=True):
     """A tablet and its slice of a message's blocks."""
 
     tablet: Located
     blocks: tuple[ReceivedBlock, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FailedSlice:
+class FailedSlice(Struct, frozen=True):
     """A slice that its tablet did not take, and the reason."""
 
     tablet_slice: TabletSlice
     error: BookkeeperError
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Struct, frozen=True):
     """The outcome of a slice at its tablet: records written now, and records that were here already."""
 
     high_water: int

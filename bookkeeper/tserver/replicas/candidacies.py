@@ -14,7 +14,7 @@ from bookkeeper.coordination.coordination_protocol import Coordination, Session
 from bookkeeper.coordination.tablet_candidates import TabletCandidate, election_of
 from bookkeeper.errors import TransientError
 from bookkeeper.runtime.threads import BackgroundThread, Die
-from bookkeeper.storage.replicas import Manifest, ReplicaKey
+from bookkeeper.storage.replicas.manifest import Manifest, ReplicaKey
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.wire_forms import replica_info
 

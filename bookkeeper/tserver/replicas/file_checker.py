@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.runtime.threads import BackgroundThread, Die
-from bookkeeper.storage.replicas import HeldFile, extended
+from bookkeeper.storage.replicas.file_checks import extended
+from bookkeeper.storage.replicas.manifest import HeldFile
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 
 LOG = logging.getLogger(__name__)
@@ -21,8 +23,7 @@ TICK_MS = 1_000
 WINDOW_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class CheckLimits:
+class CheckLimits(Struct, frozen=True):
     """``interval_ms``: between the beginnings of two rounds over all files; ``bytes_s``: bytes read in a second."""
 
     interval_ms: int

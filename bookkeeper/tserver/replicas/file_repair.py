@@ -11,16 +11,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, CorruptionError, UnavailableError, unavailable
 from bookkeeper.replicas.events import FilesDamaged
 from bookkeeper.replicas.values import Replica, Target
-from bookkeeper.rpc.contract.replica_messages import FileRequest
+from bookkeeper.rpc.contract.messages import FileRequest
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.runtime.threads import BackgroundThread, Die
-from bookkeeper.storage.replicas import HeldFile, IncomingFiles, is_sound
+from bookkeeper.storage.replicas.file_checks import is_sound
+from bookkeeper.storage.replicas.incoming_files import IncomingFiles
+from bookkeeper.storage.replicas.manifest import HeldFile
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.wire_forms import own_placement
@@ -60,8 +63,7 @@ def file_of(error: CorruptionError) -> str | None:
     return found if isinstance(found, str) else None
 
 
-@dataclass(frozen=True, slots=True)
-class RepairCounts:
+class RepairCounts(Struct, frozen=True):
     """Files since the start of the process."""
 
     damaged: int = 0

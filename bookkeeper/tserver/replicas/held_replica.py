@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.errors import NotServingError
 from bookkeeper.model import Extent
@@ -20,8 +21,10 @@ from bookkeeper.replicas.messages import Ack
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.splitting import divided
 from bookkeeper.replicas.values import Placement, Replica, Segment
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo
-from bookkeeper.storage.replicas import HeldFile, HostStore, Manifest, ReplicaKey, durable_part
+from bookkeeper.rpc.contract.messages import HeldReplicaInfo
+from bookkeeper.storage.replicas.host_store import HostStore
+from bookkeeper.storage.replicas.manifest import HeldFile, Manifest, ReplicaKey
+from bookkeeper.storage.replicas.manifest_codec import durable_part
 from bookkeeper.tserver.replicas.wire_forms import replica_info
 
 NamesInUse = Callable[[], Collection[str]]

@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.errors import CorruptionError, unavailable
 from bookkeeper.model import Extent, HostIdentity
 from bookkeeper.replicas.events import Restarted
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.values import INCOMING_MAX, Placement, Replica, Stage, Target
-from bookkeeper.storage.replicas import HeldFile, HostStore, Manifest, ReplicaKey
+from bookkeeper.storage.replicas.host_store import HostStore
+from bookkeeper.storage.replicas.manifest import HeldFile, Manifest, ReplicaKey
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 
 LOG = logging.getLogger(__name__)

@@ -7,15 +7,16 @@ replica that it names: neither a file's name, nor a size, nor a term.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent, HostIdentity
 from bookkeeper.replicas.messages import Offer, Reason
 from bookkeeper.replicas.rules import MAX_SEGMENT_HISTORY
 from bookkeeper.replicas.values import Placement, Replica, Stage, Target, term_of
-from bookkeeper.rpc.contract.replica_messages import SegmentOffer, StateConfirmation
-from bookkeeper.storage.replicas import HeldFile, ReplicaKey
+from bookkeeper.rpc.contract.messages import SegmentOffer, StateConfirmation
+from bookkeeper.storage.replicas.manifest import HeldFile, ReplicaKey
 from bookkeeper.tserver.replicas.wire_forms import file_of, placement_of, segment_of
 
 FILES_MAX = 4096
@@ -26,16 +27,14 @@ ENTRY_BYTES_MAX = 1 << 20
 CRC_MAX = (1 << 32) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class RowReplica:
+class RowReplica(Struct, frozen=True):
     """A replica in a tablet's row: its placement, and the stage that its role means."""
 
     placement: Placement
     stage: Stage
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaRow:
+class ReplicaRow(Struct, frozen=True):
     """Facts of the books about a tablet: rows, directory, the term of its last holder, its replicas by host, and the
     named state (None before the first). ``parts``: the directories of tablets that were merged into it, as long as
     hosts still link their files.

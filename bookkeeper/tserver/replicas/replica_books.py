@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.chosen_rows import chosen_rows
@@ -18,8 +19,7 @@ FAMILIES = ("tablet", "replica")
 STAGES = {"voter": Stage.LIVE, "joining": Stage.JOINING}
 
 
-@dataclass(frozen=True, slots=True)
-class NamedState:
+class NamedState(Struct, frozen=True):
     """The named state of a tablet: ``tablet:flush`` parsed and as it is, and the ``segment:`` cells of its files."""
 
     row: ReplicaRow

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from enum import Enum
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError
@@ -23,7 +24,7 @@ from bookkeeper.model import Extent
 from bookkeeper.replicas.events import Collect
 from bookkeeper.replicas.values import Placement, Replica, Stage, Target
 from bookkeeper.runtime.threads import SELDOM_MS, BackgroundThread, Die
-from bookkeeper.storage.replicas import ReplicaKey
+from bookkeeper.storage.replicas.manifest import ReplicaKey
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.offer_checks import ReplicaRow

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from bookkeeper.errors import InvalidInputError, unavailable
 from bookkeeper.model import Extent
 from bookkeeper.replicas.values import Segment, term_of
-from bookkeeper.storage.replicas import HeldFile, ReplicaKey
+from bookkeeper.storage.replicas.manifest import HeldFile, ReplicaKey
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_books import NamedState

@@ -14,7 +14,8 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import (
@@ -29,7 +30,7 @@ from bookkeeper.model import Extent
 from bookkeeper.replicas.events import ContentArrived, ContentFailed, LeaderNamed, OfferArrived, Restarted
 from bookkeeper.replicas.instructions import Answer, Decision, FlushMemory
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Reason, Reply
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.rpc.contract.messages import (
     TRANSIT_BYTES_MAX,
     FileNeed,
     ReplicaPlacement,
@@ -40,7 +41,8 @@ from bookkeeper.rpc.contract.replica_messages import (
     StateConfirmation,
 )
 from bookkeeper.runtime.threads import BackgroundThread, Die
-from bookkeeper.storage.replicas import HeldFile, IncomingFiles, Part, ReplicaKey
+from bookkeeper.storage.replicas.incoming_files import IncomingFiles, Part
+from bookkeeper.storage.replicas.manifest import HeldFile, ReplicaKey
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.offer_checks import (
@@ -66,8 +68,7 @@ PARTS_KEPT_S = 3_600.0
 """A part that no sender continues goes after this time."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiveLimits:
+class ReceiveLimits(Struct, frozen=True):
     """``transfers_max``: of all replicas together. ``reserve_bytes`` of the disk stay free for the host's own work."""
 
     transfers_max: int
@@ -75,8 +76,7 @@ class ReceiveLimits:
     idle_timeout_ms: int
 
 
-@dataclass(slots=True)
-class _Transfer:
+class _Transfer(Struct):
     """One accepted segment. Used under its lock."""
 
     held: HeldReplica
@@ -119,8 +119,7 @@ class _Transfer:
         return ContentFailed(self.offer.segment.segment_id, self.offer.sender.host)
 
 
-@dataclass(frozen=True, slots=True)
-class _Name:
+class _Name(Struct, frozen=True):
     key: ReplicaKey
     segment_id: int
     sender: str
@@ -442,8 +441,7 @@ class ReplicaReceiver:
         self._thread.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
+class _Slot(Struct, frozen=True):
     is_free: bool
 
 

@@ -15,12 +15,13 @@ import logging
 import threading
 from collections.abc import Mapping
 
-from bookkeeper.bulk import INCOMING
+from bookkeeper.bulk.adoption import INCOMING
 from bookkeeper.errors import CorruptionError, InvalidInputError, UnavailableError, unavailable
 from bookkeeper.model import Extent
-from bookkeeper.storage.replicas import HeldFile, copy_durable
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.replicas.incoming_files import copy_durable
+from bookkeeper.storage.replicas.manifest import HeldFile
 from bookkeeper.storage.volume.names import TABLES, check_name
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.replica_books import NamedState

@@ -15,16 +15,16 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, RefusedError, unavailable
-from bookkeeper.rpc.contract.log_messages import (
+from bookkeeper.rpc.contract.messages import (
     LOG_CONTENT_BYTES_MAX,
     LOG_DROPS_MAX,
     LOG_NAMES_MAX,
     LogPart,
     LogSeal,
 )
-from bookkeeper.storage.replicas import HostStore
+from bookkeeper.storage.replicas.host_store import HostStore
 from bookkeeper.storage.volume.names import LOGS, check_name, log_directory, numbered_log, session_of_numbered
-from bookkeeper.storage.wal import BooksClaim, recover
+from bookkeeper.storage.wal.reading.wal_recovery import BooksClaim, recover
 
 LOG = logging.getLogger(__name__)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.replicas.chain import files_of
 from bookkeeper.replicas.messages import Reason
 from bookkeeper.replicas.progress import files_to_send, progress
 from bookkeeper.replicas.rules import CORRECTED
 from bookkeeper.replicas.values import Placement, Replica, Segment
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.rpc.contract.messages import (
     ACCEPTED,
     ACKED,
     REFUSED,
@@ -25,7 +26,7 @@ from bookkeeper.rpc.contract.replica_messages import (
     SegmentRecord,
     UnlistedFile,
 )
-from bookkeeper.storage.replicas import HeldFile, Manifest
+from bookkeeper.storage.replicas.manifest import HeldFile, Manifest
 
 
 def placement_message(host: str, placement: Placement) -> ReplicaPlacement:

@@ -13,14 +13,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import BookkeeperError, OverloadedError, UnavailableError
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.model import TargetKey
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
 from bookkeeper.rpc.rpc_pool import RpcPool
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.tserver.shipping.worker_lane import Lane, LaneTools, Report
 
 LOG = logging.getLogger(__name__)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
-from bookkeeper.config import Settings
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
 from bookkeeper.errors import BookkeeperError, CorruptionError, LogAwayError, NotFoundError, UnavailableError, is_away
-from bookkeeper.log_homes import LogVolume
+from bookkeeper.log_homes.log_volume import LogVolume
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.model import BlockRange
 from bookkeeper.replay.ranges import (
@@ -32,8 +34,8 @@ from bookkeeper.replay.stream.filters import share_up_to
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.threads import guarded_thread
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import read_headers
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.reading.block_reader import read_headers
 from bookkeeper.tserver.shipping import worker_books
 from bookkeeper.tserver.shipping.worker_plan import (
     LanePlan,
@@ -56,8 +58,7 @@ REPLAY_KIND = "replay"
 Report = Callable[[Sequence[WorkReport]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class LaneTools:
+class LaneTools(Struct, frozen=True):
     """Collaborators that all lanes of a worker share. ``own_address``: where this tserver answers."""
 
     settings: Settings

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from bookkeeper.errors import BookkeeperError, OverloadedError
 from bookkeeper.model import BlockRange, TargetKey
@@ -29,8 +31,7 @@ PROGRESS_MAX = 10_000
 """Streams whose finished offset and position are remembered; a forgotten one is read from the books again."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamProgress:
+class StreamProgress(Struct, frozen=True):
     """The progress of a stream. ``offset``: the peer has all records up to it, durably. ``recorded``: the offset in the
     books.
 
@@ -46,8 +47,7 @@ class StreamProgress:
     size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Queued:
+class Queued(Struct, frozen=True):
     """A queued range: ship the missing records up to ``item.last_offset``; the lowest ``turn`` comes first."""
 
     item: WorkItem
@@ -55,8 +55,7 @@ class Queued:
     gaps: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """The meaning of a result row: the new progress, the range that stays queued (or None), and the error to report.
 
     ``served`` False: the run ended before the stream's turn came, so the stream keeps its turn.
@@ -163,8 +162,7 @@ def advance(progress: StreamProgress, result: RangeResult) -> StreamProgress:
     )
 
 
-@dataclass(slots=True)
-class LanePlan:
+class LanePlan(Struct):
     """The queue of one lane: at most one entry a stream, ``ranges_max`` entries in all. Used under the lane's lock."""
 
     ranges_max: int

@@ -7,13 +7,14 @@ copies references. Pure; the simulation calls the same functions. Rules: R13 and
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties, parse_properties
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import NotFoundError
-from bookkeeper.storage.tablet import GroupMap
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
 from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
 
@@ -21,8 +22,7 @@ ReadOnly = Literal["", "table", "cluster"]
 """Which setting refuses users' writes: none, that of the table, or that of the cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableView:
+class TableView(Struct, frozen=True):
     """One table in one generation: its groups, the targets of each new block, and whether it is read-only."""
 
     table_id: str
@@ -36,8 +36,7 @@ class TableView:
     read_only: ReadOnly = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigView:
+class ConfigView(Struct, frozen=True):
     """One generation of the configuration."""
 
     generation: int

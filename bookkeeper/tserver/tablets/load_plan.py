@@ -7,7 +7,8 @@ loading again gives the same tablet. Rules: R15, R18 and R24.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError
 from bookkeeper.metadata import keys, lost_logs, values
@@ -17,16 +18,17 @@ from bookkeeper.model import Extent, PartialHighWater, StreamKey
 from bookkeeper.origins import Root, RootIntervals, root_of
 from bookkeeper.replicas.placements import Role, RowReplica
 from bookkeeper.replicas.values import Placement
-from bookkeeper.storage.wal import Block, BlockHeader, stream_from_pb
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block_messages import stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 from bookkeeper.tserver.tablets.wal_order import WalPosition
 
 TABLET_FAMILIES = ("tablet", "location", "segment", "log", "replica")
 """The families of a tablet's row that loading reads."""
 
 
-@dataclass(frozen=True, slots=True)
-class TabletRow:
+class TabletRow(Struct, frozen=True):
     """A tablet's row, parsed. ``location_rank`` 0 = it has no location; ``serial`` counts its holders up to now;
     ``logs`` are those that it may still need, given-up ones included; ``replicas`` those on hosts, none for a tablet on
     the cluster's Volume.
@@ -130,8 +132,7 @@ def live_segments(row: TabletRow) -> dict[str, SegmentEntry]:
 # ---- replaying logs
 
 
-@dataclass(frozen=True, slots=True)
-class LogToRead:
+class LogToRead(Struct, frozen=True):
     """One log that the tablet names: read the blocks behind ``after`` (0 = all) up to its seal."""
 
     name: str
@@ -178,8 +179,7 @@ def replay_order(found: Iterable[tuple[str, Block]]) -> list[tuple[str, Block]]:
     return sorted(found, key=lambda item: item[1].header.first_seq)
 
 
-@dataclass(slots=True)
-class Recovered:
+class Recovered(Struct):
     """The recovered state of a tablet: from its flush state, and then from each replayed block."""
 
     next_seq: int = 1

@@ -11,20 +11,23 @@ Only commit threads stage and apply, one at a time. Rules: R13, R18 and R24.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Extent, Origin, StreamKey
 from bookkeeper.origins import Root, RootIntervals
 from bookkeeper.storage.columns import distinct, min_max_row
-from bookkeeper.storage.tablet import SegmentRef, TabletData
-from bookkeeper.storage.wal import BlockHeader, DraftBlock, PlacedBlock, origin_to_pb
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
+from bookkeeper.storage.tablet.tablet_data import TabletData
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
+from bookkeeper.storage.wal.blocks.block import DraftBlock, PlacedBlock
+from bookkeeper.storage.wal.blocks.block_messages import origin_to_pb
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 from bookkeeper.storage.wal.blocks.target_shares import note_target_records
 from bookkeeper.tserver.tablets.block_targets import TableView, groups_present
 from bookkeeper.tserver.tablets.flushed_logs import FlushedLogs
@@ -38,8 +41,7 @@ from bookkeeper.tserver.tablets.write_state import Staged, WriteState
 _TIMESTAMP = 4
 
 
-@dataclass(frozen=True, slots=True)
-class TabletRecords:
+class TabletRecords(Struct, frozen=True):
     """Records of one tablet: a checked batch, the families in it, and its least and greatest row."""
 
     batch: pa.RecordBatch
@@ -48,8 +50,7 @@ class TabletRecords:
     max_row: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedBlock:
+class ReceivedBlock(Struct, frozen=True):
     """A block of a source file, or one tablet's part of it: source offsets, both inclusive, and the records."""
 
     first_offset: int
@@ -59,8 +60,7 @@ class ReceivedBlock:
     """The origins of the records; None: the sender's version does not give them."""
 
 
-@dataclass(frozen=True, slots=True)
-class MergedBlock:
+class MergedBlock(Struct, frozen=True):
     """A block of a given-up log that comes late: its new records, None when other messages brought all of them, with
     their sequence numbers and server time, and the progress that its header brings.
     """
@@ -79,8 +79,7 @@ def tablet_records(batch: pa.RecordBatch) -> TabletRecords:
     return TabletRecords(batch, distinct(batch.column("family")), low, high)
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Struct, frozen=True):
     """The moment at which the commit thread stages: the log, the table's configuration, the wall clock (ms). ``since``:
     the table has had these targets and groups from this offset of the log on (0 = unknown).
     """
@@ -91,8 +90,7 @@ class Moment:
     since: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Undo:
+class Undo(Struct, frozen=True):
     """Staged state before a draft; when groups fail, drafts are taken back in reverse order."""
 
     written: Staged
@@ -115,8 +113,7 @@ def with_timestamps(batch: pa.RecordBatch, time_ms: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-@dataclass(frozen=True, slots=True)
-class Tenure:
+class Tenure(Struct, frozen=True):
     """One period in which a tserver serves a tablet. ``location_rank``, the rank of the location that the master wrote,
     rises from one holder to the next, and so does ``serial``, which the holder takes itself. ``has_replicas``: the
     tablet's segments lie on hosts' own disks, and this tserver is its leader.

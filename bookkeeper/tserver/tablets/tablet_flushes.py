@@ -10,7 +10,8 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from bookkeeper.metadata.values import FlushState
-from bookkeeper.storage.tablet import FrozenMemtable, SegmentRef
+from bookkeeper.storage.tablet.memtable import FrozenMemtable
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.tserver.tablets.load_plan import Recovered, first_flush_id
 
 

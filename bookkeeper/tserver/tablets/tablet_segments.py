@@ -11,13 +11,15 @@ R16 and R17.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 
-from bookkeeper.bulk import segment_entry
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bookkeeper.bulk.booked_segment import segment_entry
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, Column, Row, RowPut
 from bookkeeper.metadata.values import FlushState
-from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.tserver.tablets import load_plan
 from bookkeeper.tserver.tablets.load_plan import first_flush_id
 
@@ -47,8 +49,7 @@ def merged_state(
     return named_state(before or NEVER_FLUSHED, flush_id, segments, compacted)
 
 
-@dataclass(frozen=True, slots=True)
-class DeadSegments:
+class DeadSegments(Struct, frozen=True):
     """Files that a tablet's row names and that do not count, their cells, and a rank that hides all of these."""
 
     names: tuple[str, ...]

@@ -8,13 +8,13 @@ so does ``last_wals`` in ``tablet:flush``. Pure; the simulation calls the same f
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.model import Barrier
 
 
-@dataclass(frozen=True, slots=True)
-class WalPosition:
+class WalPosition(Struct, frozen=True):
     """The position of a record: file and offset (records, from 1)."""
 
     file: str

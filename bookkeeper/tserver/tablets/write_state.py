@@ -7,16 +7,16 @@ a crash, and ``load_plan`` rebuilds this state from them. Only the commit thread
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.metadata.values import FlushState
-from bookkeeper.storage.wal import Predecessor
+from bookkeeper.storage.wal.blocks.block_pb2 import Predecessor
 from bookkeeper.tserver.tablets.load_plan import Recovered
 from bookkeeper.tserver.tablets.wal_order import WalPosition, predecessors
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(Struct, frozen=True):
     """The staged state: the next sequence number, the latest server time, the log of the latest draft ("": several or
     none).
     """

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from bookkeeper.errors import BookkeeperError, ConflictError
 from bookkeeper.model import Extent
-from bookkeeper.storage.wal import DraftBlock, PlacedBlock
+from bookkeeper.storage.wal.blocks.block import DraftBlock, PlacedBlock
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.tablets.tablet import ServedTablet, TabletRecords, Undo
 from bookkeeper.tserver.write import write_guards

@@ -12,8 +12,9 @@ from collections.abc import Collection, Sequence
 
 from bookkeeper.errors import BookkeeperError, InvalidInputError, NotServingError, UnavailableError
 from bookkeeper.rpc.contract.messages import Condition
-from bookkeeper.storage.tablet import TabletData, VersionFilter
-from bookkeeper.storage.wal import DraftBlock, PlacedBlock
+from bookkeeper.storage.tablet.scans.cell_versions import VersionFilter
+from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.wal.blocks.block import DraftBlock, PlacedBlock
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.tablets.tablet import ServedTablet, TabletRecords

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from bookkeeper.errors import BookkeeperError, NotServingError
 from bookkeeper.model import StreamKey
 from bookkeeper.origins import RootLog
-from bookkeeper.storage.wal import Block, DraftBlock, PlacedBlock
+from bookkeeper.storage.wal.blocks.block import Block, DraftBlock, PlacedBlock
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.origins.tail_plan import plan_merge
 from bookkeeper.tserver.tablets.block_targets import ConfigView

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.rpc.dispatch import count_call_memory
-from bookkeeper.storage.tablet import BatchLimits
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 
 
 class DecompressionBudget:

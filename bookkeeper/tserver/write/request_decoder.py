@@ -6,8 +6,10 @@ import pyarrow as pa
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import BatchLimits, check_batch, check_labels
-from bookkeeper.storage.wal import decode_batch
+from bookkeeper.storage.tablet.batch_routing import check_batch
+from bookkeeper.storage.tablet.scans.visibility import check_labels
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
+from bookkeeper.storage.wal.blocks.block import decode_batch
 from bookkeeper.tserver.tablets.tablet import TabletRecords, tablet_records
 from bookkeeper.tserver.write.decompression import DecompressionBudget
 

@@ -6,7 +6,7 @@ staged under. Used by the commit threads; other threads may read ``view``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.tserver.commit.submission import AppendPoint
@@ -16,8 +16,7 @@ from bookkeeper.tserver.write.config_barrier import ConfigBarrier
 from bookkeeper.tserver.write.request_dedup import RequestDedup
 
 
-@dataclass(frozen=True, slots=True)
-class _TargetSpan:
+class _TargetSpan(Struct, frozen=True):
     """Blocks of a table have the same targets and groups in a log from ``since`` on."""
 
     wal_name: str

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.metadata.metadata_table import Row
 from tests.soak.faults import InvariantError

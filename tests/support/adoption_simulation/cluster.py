@@ -14,16 +14,16 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from bookkeeper.config import Settings, new_settings
+from bookkeeper.config.file import new_settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_changes import create_table_record, set_table_state
 from bookkeeper.coordination.config_tree import ClusterConfig, read_config
 from bookkeeper.master.operations.table_lifecycle import new_tablet_rows
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column
 from bookkeeper.metadata.values import FlushState, SegmentEntry
-from bookkeeper.storage.volume import LocalVolume
 from bookkeeper.storage.volume.file_ops import FileOps
-from bookkeeper.storage.volume.local_volume import LocalAppender
+from bookkeeper.storage.volume.local_volume import LocalAppender, LocalVolume
 from tests.support.simulation.cells import SimTable, short
 from tests.support.simulation.kernel import Kernel
 from tests.support.simulation.primitives import SimClock

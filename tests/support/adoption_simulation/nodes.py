@@ -6,12 +6,14 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from bookkeeper.bulk import segment_ref
+from msgspec.structs import replace
+
 from bookkeeper.bulk.adoption import INCOMING
+from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.bulk.import_log import TAKEN_PREFIX
 from bookkeeper.bulk.log_segments import Lengths, name_log_segments
 from bookkeeper.clock import SteadyWall
@@ -30,12 +32,18 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog, ImportedSegment, SegmentPart
+from bookkeeper.rpc.contract.messages import (
+    PROTOCOL_VERSION,
+    AdoptRequest,
+    Hello,
+    ImportedLog,
+    ImportedSegment,
+    SegmentPart,
+)
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.security.file_roots import FileRoots
-from bookkeeper.storage.tablet import GroupMap, SegmentRef
-from bookkeeper.storage.tablet.segments.segment_format import ENDING, merged_prefix
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.segments.segment_format import ENDING, SegmentRef, merged_prefix
 from bookkeeper.storage.volume.names import log_directory, tablet_directory
 from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 from bookkeeper.tserver.bulk.bulk_loader import adopted_state, shifted, with_log

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from bookkeeper.bulk import segment_ref
 from bookkeeper.bulk.adoption import import_directory
+from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.errors import TransientError
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Step, Wait
 from bookkeeper.master.index.log_files import IMPORT_SESSION
@@ -19,7 +19,7 @@ from bookkeeper.master.splits.split_rules import TabletFacts, facts_of
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.contract.offer_messages import ImportedLog, ImportedSegment
+from bookkeeper.rpc.contract.messages import ImportedLog, ImportedSegment
 from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 from tests.support.adoption_simulation.cluster import TABLE, Cluster, content_of, entry_of

@@ -144,7 +144,7 @@ REPLICAS: dict[str, Switch] = {
         "ReplicaReceiver._believed",
         old="if held is not None and is_known(held.replica, offer):",
         new="""
-        from dataclasses import replace
+        from msgspec.structs import replace
         own = held and replace(offer.receiver, incarnation=held.placement.incarnation)
         if held is not None and is_known(held.replica, replace(offer, receiver=own)):
         """,

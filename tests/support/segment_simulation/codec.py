@@ -5,8 +5,9 @@ An id may be a number or a word. Words are numbered as they are met, so ids by w
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from bookkeeper.replicas.placements import Phase, Role, RowReplica, TabletRow
 from bookkeeper.replicas.rules import CORRECTED, LITERAL, Rules, SkippedRows
@@ -137,7 +138,7 @@ def read_rules(given: dict[str, Any]) -> Rules:
         if limit < 0:
             raise InputError(f"max_segment_history must not be below 0, not {limit}")
         rules = replace(rules, max_history=limit)
-    known = {field.name: getattr(rules, field.name) for field in fields(Rules)}
+    known = {name: getattr(rules, name) for name in Rules.__struct_fields__}
     changed: dict[str, Any] = {}
     for switch, value in need(given.get("switches", {}), dict, "switches").items():
         if isinstance(known.get(switch), SkippedRows):

@@ -6,8 +6,10 @@ Three replicas, eight keys, 60 steps with two leaders at times and partitions; t
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from bookkeeper.replicas.rules import LITERAL, Rules
 from tests.support.segment_simulation.codec import Codec

@@ -6,7 +6,7 @@ A schedule writes its steps in the runner's JSON form, so the runner plays a fai
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from bookkeeper.replicas.placements import Role
@@ -311,5 +311,5 @@ class Schedule(DiskDeeds):
 
 def switches_of(rules: Rules) -> dict[str, Any]:
     """What is switched off in the corrected rules."""
-    changed = {one.name: getattr(rules, one.name) for one in fields(Rules)}
+    changed = {name: getattr(rules, name) for name in Rules.__struct_fields__}
     return {name: value for name, value in changed.items() if value != getattr(CORRECTED, name)}

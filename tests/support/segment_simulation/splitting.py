@@ -7,7 +7,8 @@ by joins and leaves (``master.operations.hosts.replica_moves``).
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.replicas.chain import entries_to_send
 from bookkeeper.replicas.instructions import Name

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.naming import holders_of, settled

@@ -5,7 +5,9 @@ Only the schedules have it. A tserver splits in place, and no tablet is left ove
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from bookkeeper.replicas.chain import entries_to_send
 from bookkeeper.replicas.events import ReplyArrived

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_changes import create_table_record, define_cluster, next_count, set_table_state
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
 from bookkeeper.errors import BookkeeperError
@@ -19,7 +19,8 @@ from bookkeeper.master.operations.table_lifecycle import new_tablet_rows
 from bookkeeper.master.process import MasterProcess
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import Extent, LocalityGroup, TargetKey
-from bookkeeper.storage.volume import Volume, open_volume
+from bookkeeper.storage.volume.opening import open_volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX
 from bookkeeper.tserver.process import TServerProcess
 from tests.support.simulation.cells import SimTable

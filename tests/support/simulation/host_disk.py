@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bookkeeper.storage.replicas import HostStore, ReplicaKey
-from bookkeeper.storage.replicas.host_store import INCOMING, LOCK, MANIFESTS
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.replicas.host_store import INCOMING, LOCK, MANIFESTS, HostStore
+from bookkeeper.storage.replicas.manifest import ReplicaKey
 from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.storage.volume.local_volume import LocalVolume
 from bookkeeper.storage.volume.names import LOG_SUFFIX, LOGS, TABLES
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX
 from tests.support.page_cache import path_of_descriptor, write_position
 from tests.support.simulation.disk import Disk, SimFileOps

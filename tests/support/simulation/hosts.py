@@ -13,9 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookkeeper.config import Settings
-from bookkeeper.storage.replicas import Manifest
+from bookkeeper.config.sections import Settings
 from bookkeeper.storage.replicas.host_store import INCARNATION, INCOMING, MANIFESTS
+from bookkeeper.storage.replicas.manifest import Manifest
 from bookkeeper.storage.replicas.manifest_codec import decode_manifest
 from bookkeeper.storage.volume.names import SCRATCH_SUFFIX
 from tests.support.simulation.host_disk import HostDisks

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import field
+from msgspec.structs import replace
 
-from bookkeeper.bulk import segment_ref
+from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.master.index.log_files import IMPORT_SESSION
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column
@@ -23,9 +24,10 @@ from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.extensions import SegmentTransfer
 from bookkeeper.peers.segment_files import missing_parts
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, SegmentPart
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import Block, WalWriter
+from bookkeeper.rpc.contract.messages import AdoptRequest, SegmentPart
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from bookkeeper.tserver.bulk.bulk_loader import Follow
 from bookkeeper.tserver.bulk.segment_uploads import Upload
 from bookkeeper.tserver.tablets.tablet import ServedTablet
@@ -120,7 +122,6 @@ def block_of(volume: Volume, tablet: ServedTablet, request: AdoptRequest) -> Log
     )  # fmt: skip
 
 
-@dataclass(slots=True)
 class SimUpload(Upload):
     """Its lock is one of tasks: it is held while tablets take the files."""
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import combinations
+
+from msgspec.structs import replace
 
 from bookkeeper.model import TargetKey
 from tests.support.simulation.cluster import Cluster

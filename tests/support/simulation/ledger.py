@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from bookkeeper.model import BlockTarget, TargetKey
-from bookkeeper.storage.wal import Block, block_target_from_pb, origin_from_pb
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb, origin_from_pb
 from bookkeeper.tserver.tablets.given_up import session_directory
 from tests.support.simulation.setting_aside import SettingAside, is_refused
 from tests.support.simulation.tablets import Entry, entries_of
@@ -25,8 +28,7 @@ Excused = Callable[[str, TargetKey, int, Sequence[Entry]], bool]
 """Whether a target may lack a block: log, target, first record, records."""
 
 
-@dataclass(frozen=True)
-class LoggedBlock:
+class LoggedBlock(Struct, frozen=True):
     """A block in a log."""
 
     file: str

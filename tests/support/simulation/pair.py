@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from bookkeeper.errors import GapError
 from bookkeeper.model import LocalityGroup, StreamKey, TargetKey
 from bookkeeper.rpc.contract.messages import ReplicateRequest, SourceBlock
-from bookkeeper.storage.wal import read_blocks
+from bookkeeper.storage.wal.reading.block_reader import read_blocks
 from tests.support.simulation.cluster import Node
 from tests.support.simulation.laws import judge_at_rest
 from tests.support.simulation.network import SimPool

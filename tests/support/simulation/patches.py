@@ -14,13 +14,14 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+from msgspec.structs import replace
+
 from bookkeeper.bulk import import_log
 from bookkeeper.clock import thread_cpu_ns
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.log_homes import log_recovery
 from bookkeeper.master import leadership
 from bookkeeper.master import process as master_process
@@ -45,7 +46,8 @@ from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.runtime import session_retries, threads
 from bookkeeper.runtime.process_exit import end_process
 from bookkeeper.security.access import Entrance, entrance_of
-from bookkeeper.storage.replicas import HostStore, host_store, incoming_files
+from bookkeeper.storage.replicas import host_store, incoming_files
+from bookkeeper.storage.replicas.host_store import HostStore
 from bookkeeper.storage.tablet.compaction import due_merges
 from bookkeeper.storage.tablet.tablet_data import TabletData
 from bookkeeper.storage.volume import local_volume
@@ -108,10 +110,9 @@ def threaded() -> list[ModuleType]:
 
 
 class SimFateEngine(FateEngine):
-    """Its two locks are those of tasks: a dataclass keeps the factories that it was defined with."""
+    """Its two locks are those of tasks: a class keeps the factories that it was defined with."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __post_init__(self) -> None:
         self._changed = primitives.SimCondition()  # type: ignore[assignment]
         self._submitting = primitives.SimLock()  # type: ignore[assignment]
 

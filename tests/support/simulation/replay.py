@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.peers.bookkeeper import BookkeeperSystem
 from bookkeeper.peers.registry import Registry
@@ -18,7 +18,7 @@ from bookkeeper.replay.stream.range_logs import volume_of
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.dispatch import ServedService
-from bookkeeper.storage.volume import open_volume
+from bookkeeper.storage.volume.opening import open_volume
 from tests.support.simulation.network import SimPool, SimServer
 from tests.support.simulation.primitives import SimClock, kernel
 

@@ -9,20 +9,22 @@ a tablet with replicas.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookkeeper.bulk import segment_ref
+from msgspec.structs import replace
+
 from bookkeeper.bulk.adoption import IMPORT_PREFIX
+from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.config.table_properties import TableProperties, parse_properties
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.lost_logs import lost_cells
 from bookkeeper.metadata.metadata_table import Column, Row
 from bookkeeper.metadata.values import VOTER, FlushState, ReplicaCell, SegmentEntry, decode_dir
 from bookkeeper.replicas.values import Placement
-from bookkeeper.storage.replicas import Manifest, ReplicaKey
-from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.storage.replicas.manifest import Manifest, ReplicaKey
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.storage.volume.local_volume import LocalVolume
 from bookkeeper.storage.volume.names import TABLES
 from tests.support.simulation.host_disk import HostDisks

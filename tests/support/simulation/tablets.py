@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
-from bookkeeper.bulk import segment_ref
+from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import BlockCache, Merge, SegmentRef, TabletResources
+from bookkeeper.storage.tablet.compaction import Merge
+from bookkeeper.storage.tablet.segments.block_cache import BlockCache
 from bookkeeper.storage.tablet.segments.middle_row import Middle, SegmentGroups, find_middle
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.tablet.tablet_resources import TabletResources
+from bookkeeper.storage.volume.volume_protocol import Volume
 from tests.support.simulation.host_disk import has_files, is_of_host
 from tests.support.simulation.primitives import kernel
 
@@ -26,8 +31,7 @@ MAGIC = b"PAR1"
 """The beginning of a Parquet file."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One record as a tablet holds it. ``value`` is unique in a world, that of a delete too."""
 
     row: bytes

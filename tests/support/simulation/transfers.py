@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import field
 
 from bookkeeper.tserver.replicas.replica_receiver import _Transfer
 from tests.support.simulation.primitives import SimLock
 
 
-@dataclass(slots=True)
 class SimTransfer(_Transfer):
     """Its lock is one of tasks: it is held while content is written."""
 

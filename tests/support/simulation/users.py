@@ -18,7 +18,7 @@ from bookkeeper.errors import BookkeeperError
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import MUTATION_SCHEMA, Extent, LocalityGroup, TargetKey
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, ImportRequest, QuarantinedRange, WriteBatch
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from tests.support.simulation.cluster import Cluster, Node
 from tests.support.simulation.imports import GIVEN, write_input
 from tests.support.simulation.kernel import Kernel, Process, Task

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from bookkeeper.storage.volume import Volume
-from bookkeeper.storage.wal import Block, Seal, WalWriter
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.writing.seal import Seal
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.simulation.ledger import Ledger
 
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from bookkeeper.config import new_settings
+from bookkeeper.config.file import new_settings
 from bookkeeper.master.gc.orphan_files import SCAN_INTERVAL_MS
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column, Row
-from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.names import TABLES
+from bookkeeper.storage.volume.volume_protocol import Volume
 from tests.support.simulation.cells import SimTable
 from tests.support.simulation.cluster import Cluster
 from tests.support.simulation.disk import Disk

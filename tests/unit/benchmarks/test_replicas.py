@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import GroupMap, TabletData
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.tablet_data import TabletData
 from tests.benchmarks import plain_receiver, replicas
 from tests.benchmarks.figure import met
 from tests.support.tservers import records

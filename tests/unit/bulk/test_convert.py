@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
-from bookkeeper.bulk import segment_entry, segment_ref
 from bookkeeper.bulk.adoption import check_files
+from bookkeeper.bulk.booked_segment import segment_entry, segment_ref
 from bookkeeper.bulk.segment_conversion import SegmentDirectory
 from bookkeeper.bulk.segment_conversion import convert as run_convert
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotFoundError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletData, TabletSettings, VersionFilter
+from bookkeeper.storage.tablet.scans.cell_versions import VersionFilter
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
+from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from tests.support.tablet_model import Record, to_batch
 from tests.support.volumes import MACHINE, name_at, path_of
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bookkeeper.bulk import read_inputs
+from bookkeeper.bulk.import_inputs import read_inputs
 from bookkeeper.errors import InvalidInputError, RefusedError
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.security.file_roots import ANYWHERE, FileRoots
-from bookkeeper.storage.tablet import BatchLimits
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 
 NOW_MS = 1_795_321_142_423
 LIMITS = BatchLimits(row_bytes_max=10, column_bytes_max=10, value_bytes_max=20)

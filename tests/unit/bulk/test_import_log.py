@@ -9,8 +9,10 @@ import pytest
 
 from bookkeeper.bulk.import_log import BLOCK_RECORDS, ImportLogs
 from bookkeeper.model import BlockTarget, Extent, TargetKey
-from bookkeeper.storage.tablet import GroupMap
-from bookkeeper.storage.wal import FileHeader, block_target_from_pb, read_blocks
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
+from bookkeeper.storage.wal.reading.block_reader import read_blocks
 from tests.support.tablet_model import Record, to_batch
 from tests.support.volumes import MACHINE, name_at
 

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.bulk import part_of_segment, segment_entry
+from bookkeeper.bulk.booked_segment import part_of_segment, segment_entry
 from bookkeeper.bulk.log_segments import MANIFEST_SUFFIX, Lengths, name_log_segments, read_segmented_log, sha256_of
 from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
 from bookkeeper.errors import CorruptionError
 from bookkeeper.model import Extent, LocalityGroup, RowRange
-from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from bookkeeper.storage.volume.file_ops import beside
-from bookkeeper.storage.wal import delete_log
+from bookkeeper.storage.wal.reading.wal_recovery import delete_log
 from tests.support.tablet_model import Record, to_batch
 from tests.support.volumes import MACHINE, name_at, path_of
 

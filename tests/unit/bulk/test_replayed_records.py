@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
-from bookkeeper.bulk import segment_ref
+from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.bulk.replayed_records import chunks_of, in_written_order
 from bookkeeper.errors import DeclinedError
 from bookkeeper.metadata.values import SegmentEntry
-from bookkeeper.storage.tablet import GroupMap, SegmentRef
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from tests.support.given_files import Given, given_files
 from tests.support.tservers import blocks_of, records
 from tests.support.volumes import MACHINE

@@ -14,7 +14,8 @@ from bookkeeper.client.client import CONNECT_BUDGET_MS
 from bookkeeper.client.master_link import MasterLink
 from bookkeeper.client.retry import PAUSE_MAX_MS
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import RpcSettings, new_settings, write_settings
+from bookkeeper.config.file import new_settings, write_settings
+from bookkeeper.config.sections import RpcSettings
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError, OverloadedError, UnavailableError
 from bookkeeper.rpc.address import parse_quorum
 from bookkeeper.rpc.contract.messages import FileMark, TableInfo, TargetStatus

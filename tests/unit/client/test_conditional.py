@@ -19,7 +19,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import Condition
-from bookkeeper.storage.wal import decode_batch
+from bookkeeper.storage.wal.blocks.block import decode_batch
 from tests.support.fake_cluster import FakeCluster, FakeTServer, extents_of
 from tests.support.faults import fault
 

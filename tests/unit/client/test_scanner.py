@@ -14,7 +14,7 @@ from bookkeeper.client.tablet_extents import table_map
 from bookkeeper.errors import CorruptionError, NotFoundError, NotServingError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import TabletLocation
-from bookkeeper.storage.wal import decode_batch
+from bookkeeper.storage.wal.blocks.block import decode_batch
 from tests.support.fake_cluster import FakeCluster, extents_of
 from tests.support.ipc_forms import bomb
 

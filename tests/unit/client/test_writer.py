@@ -24,7 +24,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.rpc.contract.messages import WriteBatch
-from bookkeeper.storage.wal import decode_batch
+from bookkeeper.storage.wal.blocks.block import decode_batch
 from tests.support.fake_cluster import FakeCluster, extents_of
 from tests.support.tservers import wait_until
 

@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import (
+from bookkeeper.config.file import (
     SETTINGS_FILE,
     Problem,
-    Sections,
-    Settings,
     check_settings,
-    explain,
     format_settings,
     load_settings,
     new_settings,
     write_settings,
 )
+from bookkeeper.config.sections import Sections, Settings
+from bookkeeper.config.setting import explain
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError
 
 

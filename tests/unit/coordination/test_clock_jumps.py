@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.clock import SteadyWall, SystemClock
-from bookkeeper.config import CoordinationSettings
+from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 
 SETTINGS = CoordinationSettings(session_lease_ms=60_000, session_renew_ms=10, session_margin_ms=100)

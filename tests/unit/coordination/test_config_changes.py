@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import CoordinationSettings
+from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination import config_changes as changes
 from bookkeeper.coordination.config_tree import Instance, PeerCluster, TableConfig, counter_path, read_config
 from bookkeeper.coordination.embedded import EmbeddedCoordination

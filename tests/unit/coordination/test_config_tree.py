@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.config import CoordinationSettings
+from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination import config_tree as tree
 from bookkeeper.coordination.config_changes import set_read_only
 from bookkeeper.coordination.config_tree import Instance, PeerCluster, TableConfig, parse_config, read_config

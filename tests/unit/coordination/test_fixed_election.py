@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import CoordinationSettings
+from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.config_tree import ELECTION_PATH, read_config
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.coordination.fixed_election import agree_on_election, replace_election

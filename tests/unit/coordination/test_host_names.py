@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import CoordinationSettings
+from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.config_tree import format_host, host_path, read_config
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.coordination.host_names import claim_any_name, claim_name, free_name, place_of

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import CoordinationSettings
+from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.embedded import EmbeddedCoordination, process_started
 from bookkeeper.coordination.embedded_session import EmbeddedSession, read_lease
 from bookkeeper.coordination.lease import LeaseRecord, LeaseState, is_dead

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import Sections
+from bookkeeper.config.sections import Sections
 from docs.extension import sequence
 
 ROOT = Path(__file__).parents[3]

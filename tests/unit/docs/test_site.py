@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import Sections, StandaloneSettings
+from bookkeeper.config.sections import Sections, StandaloneSettings
 from bookkeeper.standalone.supervisor import roles_of
 from docs.extension import GENERATORS, books, commands, settings, storage
 from tests.support.named_tests import missing_tests

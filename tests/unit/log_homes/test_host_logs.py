@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bookkeeper.config import RpcSettings
+from bookkeeper.config.sections import RpcSettings
 from bookkeeper.errors import HostAwayError, UnavailableError, is_away
 from bookkeeper.log_homes.host_logs import SILENCE_MS, HostLogs, Hosts
 from bookkeeper.metadata.values import LogHome

@@ -9,14 +9,14 @@ import pytest
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import UnavailableError
-from bookkeeper.log_homes import LogVolume, OwnLogs
 from bookkeeper.log_homes.host_logs import AWAY, Hosts
+from bookkeeper.log_homes.log_volume import LogVolume, OwnLogs
 from bookkeeper.log_homes.opening import are_sealed, open_homes
 from bookkeeper.metadata.metadata_table import MetadataTable, Row
 from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
 from bookkeeper.metadata.values import LogHome
 from bookkeeper.rpc.contract.services import TServer
-from bookkeeper.storage.volume import LocalVolume
+from bookkeeper.storage.volume.local_volume import LocalVolume
 from bookkeeper.storage.volume.names import session_of_numbered
 from tests.support.books import sqlite_books
 from tests.support.faults import fault

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.coordination.config_changes import set_table_properties
 from bookkeeper.errors import CorruptionError, UnavailableError

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.coordination.config_changes import change_table, set_read_only
 from bookkeeper.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnavailableError
@@ -16,7 +16,8 @@ from bookkeeper.master.operations.read_only import read_only_args
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import ImportRequest
-from bookkeeper.storage.wal import block_target_from_pb, read_headers
+from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb
+from bookkeeper.storage.wal.reading.block_reader import read_headers
 from tests.support.faults import fault
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import scripted

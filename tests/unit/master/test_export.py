@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.bulk.exported_table import Exported
 from bookkeeper.config.sections import FilesSettings

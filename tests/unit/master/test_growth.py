@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.config import Settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.master import leadership
 from bookkeeper.metadata.metadata_table import MetadataTable, Row

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.coordination.config_tree import TableConfig
 from bookkeeper.errors import InvalidInputError, RefusedError, UnavailableError

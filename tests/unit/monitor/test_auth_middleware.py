@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import MonitorSettings, Settings, new_settings
+from bookkeeper.config.file import new_settings
+from bookkeeper.config.sections import MonitorSettings, Settings
 from bookkeeper.monitor.pages import PAGES
 from bookkeeper.monitor.web_server import Monitor
 from bookkeeper.security.secret_store import SecretStore

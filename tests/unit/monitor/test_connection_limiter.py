@@ -17,7 +17,7 @@ from typing import cast
 import pytest
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import MonitorSettings
+from bookkeeper.config.sections import MonitorSettings
 from bookkeeper.monitor import connection_limiter
 from bookkeeper.monitor.connection_limiter import CONNECTIONS_MAX, LimitedConnection, Phase, surplus_connection
 from bookkeeper.monitor.web_server import Monitor

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import MonitorSettings
+from bookkeeper.config.sections import MonitorSettings
 from bookkeeper.errors import UnavailableError
 from bookkeeper.monitor import pages
 from bookkeeper.monitor.pages import PAGES, TABLE_PAGES, age, size

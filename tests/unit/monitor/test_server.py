@@ -8,16 +8,16 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import MonitorSettings
+from bookkeeper.config.sections import MonitorSettings
 from bookkeeper.monitor import web_server as module
 from bookkeeper.monitor.metrics import METRICS, PREFIX
 from bookkeeper.monitor.web_server import Monitor

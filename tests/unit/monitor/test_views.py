@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from bookkeeper.monitor import views
 from bookkeeper.monitor.observation import Cycles, LagSums

@@ -135,12 +135,25 @@ def test_a_write_to_the_field_of_another_modules_object_is_noticed(source: str, 
 def is_value(defined: ast.ClassDef) -> bool:
     """Whether the instances of a class are plain values: they never change, and call no other object."""
     bases = {ast.unparse(base).rpartition(".")[2] for base in defined.bases}
-    frozen = any("frozen=True" in ast.unparse(decorator) for decorator in defined.decorator_list)
+    frozen = any(keyword.arg == "frozen" for keyword in defined.keywords)
     holds_callables = any(
         isinstance(statement, ast.AnnAssign) and "Callable" in ast.unparse(statement.annotation)
         for statement in defined.body
     )
     return bool(bases & VALUE_BASES) or (frozen and not holds_callables)
+
+
+def is_record(defined: ast.ClassDef) -> bool:
+    """Whether the constructor of a class takes its annotated fields."""
+    return any(ast.unparse(base) == "Struct" for base in defined.bases) or any(
+        "dataclass" in ast.unparse(decorator) for decorator in defined.decorator_list
+    )
+
+
+def is_own_state(field: ast.AnnAssign) -> bool:
+    """Whether the object makes the field itself: it has a factory, or a private name."""
+    made = ast.unparse(field.value or field.target)
+    return ast.unparse(field.target).startswith("_") or "init=False" in made or "default_factory" in made
 
 
 def parts_taken(defined: ast.ClassDef) -> list[ast.expr]:
@@ -149,13 +162,13 @@ def parts_taken(defined: ast.ClassDef) -> list[ast.expr]:
         if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
             arguments = [*statement.args.posonlyargs, *statement.args.args, *statement.args.kwonlyargs]
             return [argument.annotation for argument in arguments if argument.annotation is not None]
-    if not any("dataclass" in ast.unparse(decorator) for decorator in defined.decorator_list):
+    if not is_record(defined):
         return []
     return [
         statement.annotation
         for statement in defined.body
         if isinstance(statement, ast.AnnAssign)
-        and not (statement.value is not None and "init=False" in ast.unparse(statement.value))
+        and not (statement.value is not None and is_own_state(statement))
         and "ClassVar" not in ast.unparse(statement.annotation)
     ]
 
@@ -188,6 +201,7 @@ def test_no_constructor_takes_more_collaborators_than_a_reader_keeps_in_mind() -
     [
         ("class A:\n def __init__(self, a: S, b: int, *, c: S | None, d: Callable[[], int]): ...", 3),
         ("@dataclass\nclass A:\n a: S\n b: V\n c: S = field(init=False)\n d: Mapping[str, S]", 2),
+        ("class A(Struct, frozen=True):\n a: S\n b: V\n _c: S = field(default_factory=S)\n d: Mapping[str, S]", 2),
         ("class A:\n a: S", 0),
     ],
 )

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import Settings, new_settings
+from bookkeeper.config.file import new_settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import (
     DeclinedError,
     GapError,
@@ -30,7 +31,7 @@ from bookkeeper.peers.protocol import Acked, Message, MessageBlock, Peer
 from bookkeeper.peers.registry import retry_limits
 from bookkeeper.peers.segment_files import missing_parts
 from bookkeeper.rpc.contract.messages import ReplicateRequest
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from tests.support.given_files import given_files
 from tests.support.memory_peer import MemoryPeer
 from tests.support.must_raise import must_raise

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.peers.parquet import ParquetSystem
 from bookkeeper.peers.protocol import Acked

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bookkeeper.config import new_settings
+from bookkeeper.config.file import new_settings
 from bookkeeper.errors import (
     CorruptionError,
     IncompatibleError,
@@ -74,7 +74,7 @@ def test_a_directory_is_made_and_says_for_ever_who_it_is(root: Path) -> None:
 def test_of_two_that_make_one_directory_at_once_both_get_the_identity_that_holds(root: Path) -> None:
     other: list[str] = []
 
-    class Late(LocalStore):
+    class Late(LocalStore, frozen=True):
         """A store in which another process is faster between the check and the creation."""
 
         def prepare(self) -> None:

@@ -11,17 +11,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bookkeeper.config import new_settings
+from bookkeeper.config.file import new_settings
 from bookkeeper.errors import CorruptionError
 from bookkeeper.peers import protocol
 from bookkeeper.peers.protocol import Acked, BlockFacts, Message, MessageBlock, Peer, StreamKey
 from bookkeeper.peers.registry import Registry, retry_limits
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from tests.support.cluster import THIRD_PARTY
 from tests.support.wal_files import WEST, records
 
 FLOOR = {"bookkeeper", "bookkeeper.errors", "bookkeeper.model", "bookkeeper.peers", "bookkeeper.peers.protocol"}
-LIBRARIES = {"bookkeeper", "pyarrow", *sys.stdlib_module_names}
+LIBRARIES = {"bookkeeper", "msgspec", "pyarrow", *sys.stdlib_module_names}
 
 
 def imports_of(source: Path) -> set[str]:
@@ -31,7 +31,7 @@ def imports_of(source: Path) -> set[str]:
     return plain | {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
 
 
-def test_the_protocol_imports_the_lowest_floor_and_pyarrow_only() -> None:
+def test_the_protocol_imports_the_lowest_floor_and_libraries_of_values_only() -> None:
     assert {name.partition(".")[0] for name in imports_of(Path(protocol.__file__))} <= LIBRARIES
     loaded = "import bookkeeper.peers.protocol, json, sys; print(json.dumps(sorted(sys.modules)))"
     names = json.loads(subprocess.run([sys.executable, "-c", loaded], check=True, capture_output=True).stdout)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import new_settings
+from bookkeeper.config.file import new_settings
 from bookkeeper.errors import IncompatibleError, InvalidInputError, NotFoundError
 from bookkeeper.peers import registry
 from bookkeeper.peers.bookkeeper import BookkeeperSystem

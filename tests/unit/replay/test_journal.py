@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import Settings, new_settings, write_settings
+from bookkeeper.config.file import new_settings, write_settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import UnavailableError
 from bookkeeper.replay.journal import ERROR_CHARACTERS_MAX, OLDER_PARTS, Journal, journal_path, read_journal
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult

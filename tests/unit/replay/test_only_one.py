@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import new_settings
+from bookkeeper.config.file import new_settings
 from bookkeeper.errors import RefusedError
 from bookkeeper.replay.process import only_one, serve
 from bookkeeper.replay.spark.spark_session import SCRATCH

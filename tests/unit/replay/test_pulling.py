@@ -12,7 +12,8 @@ import combiners
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.replay.stream.filters import Selection, decide
-from bookkeeper.storage.wal import read_blocks, read_seal
+from bookkeeper.storage.wal.reading.block_reader import read_blocks
+from bookkeeper.storage.wal.writing.seal import read_seal
 from combiners import ReplicationStatus
 from tests.support.books import sqlite_books
 from tests.support.volumes import MACHINE

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import new_settings
+from bookkeeper.config.file import new_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.replay.process import PeerWatch
 from bookkeeper.replay.ranges import (
@@ -34,7 +34,7 @@ from bookkeeper.replay.service import (
     warm_up_ranges,
 )
 from bookkeeper.replay.spark.spark_session import session_conf, spark_master
-from bookkeeper.storage.volume import open_volume
+from bookkeeper.storage.volume.opening import open_volume
 from tests.support.ranges import a_range
 from tests.support.wal_files import EAST, NORTH
 

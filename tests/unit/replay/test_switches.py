@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import new_settings
+from bookkeeper.config.file import new_settings
 from bookkeeper.model import TargetKey
 from tests.support.faults import fault
 from tests.support.ship_bench import Bench

@@ -6,10 +6,10 @@ P1 to P17 and N1 to N6 are those of the page docs/design/segment-machine.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.replicas.events import Collect, ContentArrived, Flushed, NameDue, OfferArrived, Wrote
 from bookkeeper.replicas.instructions import Delete, Name
@@ -386,4 +386,4 @@ def test_without_its_correction_a_law_breaks(switch: str, says: str) -> None:
 
 
 def test_each_switch_has_a_test_that_turns_red() -> None:
-    assert list(LAWS) == [one.name for one in fields(Rules) if one.name not in ("name", "max_history")]
+    assert list(LAWS) == [name for name in Rules.__struct_fields__ if name not in ("name", "max_history")]

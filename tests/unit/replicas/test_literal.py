@@ -54,7 +54,7 @@ def asked(replica: Json, step: str, segment: str) -> bool:
 
 
 def test_the_literal_rules_have_no_correction_but_the_two_words_of_the_source() -> None:
-    kept = {name for name in Rules.__slots__ if getattr(LITERAL, name) is True}
+    kept = {name for name in Rules.__struct_fields__ if getattr(LITERAL, name) is True}
     assert kept == {"p8_joining_stage", "p14_send_empty"}
 
 

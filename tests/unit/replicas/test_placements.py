@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.replicas.events import ContentArrived, LeaderNamed, OfferArrived
 from bookkeeper.replicas.instructions import Answer, Name

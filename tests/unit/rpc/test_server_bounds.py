@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.config import RpcSettings
+from bookkeeper.config.sections import RpcSettings
 from bookkeeper.errors import InvalidInputError, OverloadedError, UnavailableError
 from bookkeeper.rpc.address import parse_address
 from bookkeeper.rpc.dispatch import ServedService

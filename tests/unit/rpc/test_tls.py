@@ -9,12 +9,12 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from bookkeeper.config import new_settings
+from bookkeeper.config.file import new_settings
 from bookkeeper.errors import (
     BookkeeperError,
     IncompatibleError,

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.runtime.process_exit import EXIT_CODE
-from bookkeeper.storage.wal import read_blocks, read_headers, recover
+from bookkeeper.storage.wal.reading.block_reader import read_blocks, read_headers
+from bookkeeper.storage.wal.reading.wal_recovery import recover
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.submission import Durability
 from tests.support.volumes import MACHINE, name_at, path_of

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import Settings, new_settings
+from bookkeeper.config.file import new_settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.errors import RefusedError
 from bookkeeper.security.access import entrance_of
 from bookkeeper.security.exposure import exposed, is_loopback, refuse_plaintext

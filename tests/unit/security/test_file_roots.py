@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import load_settings, new_settings
+from bookkeeper.config.file import load_settings, new_settings
 from bookkeeper.errors import BookkeeperError, InvalidInputError, RefusedError
 from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.standalone.directory import init_cluster

@@ -7,15 +7,15 @@ import logging
 import re
 import stat
 import traceback
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import new_settings
+from bookkeeper.config.file import new_settings
 from bookkeeper.errors import BookkeeperError, ExistsError, InvalidInputError, NotFoundError, RefusedError
 from bookkeeper.security.access import (
     SECRET_FILE_VARIABLE,

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.config import SETTINGS_FILE, Sections, explain
+from bookkeeper.config.file import SETTINGS_FILE
+from bookkeeper.config.sections import Sections
+from bookkeeper.config.setting import explain
 from bookkeeper.standalone.directory import init_cluster
 from shell.failures import ExitCode, run
 from shell.main import bookkeeper

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.replay.journal import JournalContent, RunBegan, Shipped

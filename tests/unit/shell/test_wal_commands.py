@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from bookkeeper.model import BlockTarget, Origin, StreamKey
-from bookkeeper.storage.wal import FileHeader, Predecessor, WalWriter, origin_to_pb, read_headers
+from bookkeeper.storage.wal.blocks.block_messages import origin_to_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader, Predecessor
+from bookkeeper.storage.wal.reading.block_reader import read_headers
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from shell.failures import ExitCode, run
 from shell.main import bookkeeper
 from tests.support.volumes import MACHINE, name_at, path_of, uri_at

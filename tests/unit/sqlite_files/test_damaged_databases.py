@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import CoordinationSettings
+from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.config_changes import next_count, register_instance, set_authorizations, set_read_only
 from bookkeeper.coordination.config_tree import Instance
 from bookkeeper.coordination.embedded import EmbeddedCoordination

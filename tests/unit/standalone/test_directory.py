@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import SETTINGS_FILE, Settings, load_settings, new_settings, write_settings
+from bookkeeper.config.file import SETTINGS_FILE, load_settings, new_settings, write_settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_changes import create_table_record, set_table_state
 from bookkeeper.coordination.config_tree import Instance, read_config
 from bookkeeper.coordination.connect import open_coordination

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
-from bookkeeper.config import CoordinationSettings
+from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.embedded import EmbeddedCoordination, SessionProcess
 from bookkeeper.errors import TransientError
 from bookkeeper.standalone.fencing import Fence, has_session, kill, overdue

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import SETTINGS_FILE, Settings, check_settings, load_settings
+from bookkeeper.config.file import SETTINGS_FILE, check_settings, load_settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.host_names import claim_any_name

@@ -12,7 +12,7 @@ from bookkeeper.client import retry
 from bookkeeper.metadata.sqlite import sqlite_store
 from bookkeeper.storage.volume import local_volume
 from bookkeeper.storage.volume.file_ops import FileOps
-from bookkeeper.storage.wal import WalWriter
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.replacement import Binding, Target, replaced
 
 

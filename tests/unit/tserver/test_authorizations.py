@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bookkeeper.errors import InvalidInputError, RefusedError
-from bookkeeper.storage.tablet import BatchLimits
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from bookkeeper.tserver.authorizations import ROOT, authorizations_for
 from bookkeeper.tserver.write.request_decoder import decode_labelled, decode_records
 from tests.support.must_raise import must_raise

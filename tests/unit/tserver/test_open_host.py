@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import new_settings
+from bookkeeper.config.file import new_settings
 from bookkeeper.storage.replicas.host_store import INCARNATION
 from bookkeeper.tserver.process import open_host
 

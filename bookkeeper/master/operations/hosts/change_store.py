@@ -29,7 +29,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from bookkeeper.config.table_properties import copies_needed, parse_properties
 from bookkeeper.errors import CorruptionError, RefusedError, TransientError
@@ -70,8 +72,7 @@ def change_store_args(table: str) -> Args:
     return {"name": table}
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeStore:
+class ChangeStore(Struct, frozen=True):
     """Moves the tablets of one table to where ``table.replicas`` wants them
     (:class:`bookkeeper.master.fate.engine.Operation`).
     """
@@ -302,8 +303,7 @@ class ChangeStore:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(Struct, frozen=True):
     """The copies of a tablet on hosts. ``problem``: why there are too few, empty if there are enough; ``failed``: live
     hosts without all files; ``can_come``: whether enough hosts live.
     """

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import NotFoundError, RefusedError
@@ -56,8 +57,7 @@ def needed_cells(rows: Iterable[Row], sessions: Collection[str]) -> Iterator[Cel
                 yield CellKey(row.key, column)
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetHost:
+class ForgetHost(Struct, frozen=True):
     """Accepts the loss of the logs of some dead sessions."""
 
     context: Context

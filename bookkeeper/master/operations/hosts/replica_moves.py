@@ -16,9 +16,10 @@ settle   wait until the row names the chosen hosts alone, and all vote. It fails
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import cast
+
+from msgspec import Struct, field
 
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.coordination.coordination_protocol import SessionInfo
@@ -74,8 +75,7 @@ def able_hosts(sessions: Iterable[SessionInfo], config: ClusterConfig) -> set[st
     return live_hosts(sessions).keys() - config.draining
 
 
-@dataclass(frozen=True, slots=True)
-class Moves:
+class Moves(Struct, frozen=True):
     """The moves of tablets that operations have ordered: ``chosen``: by row, the hosts that a tablet is to have;
     ``are_prepared``: whether some tablets still write files of their own, and get their hosts then.
     """
@@ -125,8 +125,7 @@ def standing_of(view: TabletView, chosen: Collection[str], able: Collection[str]
     return Standing.WITHOUT if is_whole and not missing & set(able) else Standing.MOVING
 
 
-@dataclass(frozen=True, slots=True)
-class MoveReplicas:
+class MoveReplicas(Struct, frozen=True):
     """Moves tablets to hosts (:class:`bookkeeper.master.fate.engine.Operation`). A row that ends no tablet is left out,
     because a merge may have come first.
     """

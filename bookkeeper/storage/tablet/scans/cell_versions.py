@@ -8,10 +8,9 @@ front of its first delete.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.storage.tablet.sorting.entries import Cell
@@ -20,8 +19,7 @@ from bookkeeper.storage.tablet.sorting.order import Indices, Mask
 Times = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
+class Retention(Struct, frozen=True):
     """The versions of a cell that count: the newest ``versions_max``, none with a timestamp below ``oldest_ms``.
 
     A scan applies it before the reader's filter. So a compaction, which drops the other versions, changes no scan.
@@ -31,8 +29,7 @@ class Retention:
     oldest_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class VersionFilter:
+class VersionFilter(Struct, frozen=True):
     """A reader's request, of the versions that count: at most ``versions`` (None = all) in ``[from_ms, to_ms)``."""
 
     versions: int | None = None
@@ -54,8 +51,7 @@ ALL_VERSIONS = VersionFilter()
 """All versions that count."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartialCell:
+class PartialCell(Struct, frozen=True):
     """A cell that earlier rounds have read in part: versions counted, versions shown, and whether a delete hides the
     remaining ones.
     """
@@ -66,8 +62,7 @@ class PartialCell:
     hidden: bool
 
 
-@dataclass(frozen=True, slots=True)
-class VersionRanks:
+class VersionRanks(Struct, frozen=True):
     """Of each entry of a round, in order: the index of its cell's first entry, its rank in its cell (entries of earlier
     rounds included), whether a delete of its cell is in front of it, and whether it is a delete itself.
     """

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.storage.columns import binary_offsets
@@ -48,16 +48,14 @@ _ROUND_MARGIN = 1.2
 """Rounds have a little fewer records than requested: they end at the shortest window."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScanPage:
+class ScanPage(Struct, frozen=True):
     """``records`` of MUTATION_SCHEMA, sorted, perhaps none; ``next`` resumes behind them, None = nothing is left."""
 
     records: pa.RecordBatch
     next: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnFilter:
+class ColumnFilter(Struct, frozen=True):
     """Families and columns that a reader requests; None = all. A record must be in both."""
 
     families: frozenset[bytes] | None
@@ -107,8 +105,7 @@ def times_of(entries: pa.RecordBatch) -> Times:
     return times
 
 
-@dataclass(frozen=True, slots=True)
-class ScanView:
+class ScanView(Struct, frozen=True):
     """The entries of a range that a reader sees; the same for each page of a scan."""
 
     column_filter: ColumnFilter

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.storage.tablet.scans.cell_versions import PartialCell
@@ -25,8 +25,7 @@ lengths of the cell's parts.
 _CHECK = struct.Struct("<I")
 
 
-@dataclass(frozen=True, slots=True)
-class VersionPosition:
+class VersionPosition(Struct, frozen=True):
     """A position inside a cell: behind the entry of this timestamp and sequence number, with the counts up to it."""
 
     timestamp: int
@@ -35,8 +34,7 @@ class VersionPosition:
     shown: int
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(Struct, frozen=True):
     """Behind ``cell``; with a ``version_position``, behind a version of it."""
 
     cell: Cell

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.storage.columns import binary_offsets
@@ -35,8 +35,7 @@ _QUOTED = re.compile(rb'"((?:[^"\\]|\\["\\])+)"')
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Combination:
+class Combination(Struct, frozen=True):
     """All parts must hold, or any of them."""
 
     all_of: bool
@@ -55,8 +54,7 @@ def may_see(expression: Expression, authorizations: Collection[bytes]) -> bool:
     return all(judged) if expression.all_of else any(judged)
 
 
-@dataclass(slots=True)
-class _Level:
+class _Level(Struct):
     """The terms inside one pair of parentheses, as far as they are read."""
 
     begin: int

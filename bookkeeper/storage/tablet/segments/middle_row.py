@@ -12,9 +12,10 @@ rows counts half.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter, itemgetter
+
+from msgspec import Struct
 
 from bookkeeper.model import RowRange
 
@@ -27,8 +28,7 @@ RowGroup = tuple[bytes, bytes, int]
 """First row, last row, bytes in the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentGroups:
+class SegmentGroups(Struct, frozen=True):
     """The row groups of a segment file of ``size_bytes``, and its rows that count (``ranges``, () = all)."""
 
     size_bytes: int
@@ -36,8 +36,7 @@ class SegmentGroups:
     groups: Sequence[RowGroup]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """The counted part of a row group: its first and last possible row, and its bytes."""
 
     low: bytes
@@ -45,8 +44,7 @@ class Piece:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Middle:
+class Middle(Struct, frozen=True):
     """The counted bytes of a tablet, and the row that splits it near their middle; None: ``reason`` says why no row
     does. ``shared_bytes``: the part of the bytes that lies in files of several tablets.
     """

@@ -7,7 +7,7 @@ Layout: the Parquet format, ``PageHeader`` in ``parquet.thrift``, in Thrift's co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 Fields = dict[int, "int | Fields | None"]
 """Fields of a Thrift struct by their ids; None: a value that no caller uses."""
@@ -29,8 +29,7 @@ _VALUES, _ENCODING = 1, 2
 _PLAIN, _PLAIN_DICTIONARY, _RLE_DICTIONARY = 0, 2, 8
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkSize:
+class ChunkSize(Struct, frozen=True):
     """Values of a column chunk, and the bytes of its pages after decompression."""
 
     values: int

@@ -13,12 +13,12 @@ one row group, whose size is bounded, and of the index.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import Struct, field
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.storage.columns import binary_offsets, distinct, min_max_row
@@ -32,7 +32,7 @@ from bookkeeper.storage.tablet.segments.segment_reader import Chunks, Segment, T
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA, FIXED_BYTES, SEQ, TIMESTAMP, SortedBlock, to_records
 from bookkeeper.storage.tablet.sorting.order import order_entries
 from bookkeeper.storage.tablet.tablet_settings import BatchLimits, TabletSettings
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 PAGES_PER_CONTENT = 2
 """Pages hold at most this many times the bytes of their entries: values that did not fit a dictionary come twice."""
@@ -40,8 +40,7 @@ PAGES_PER_CONTENT = 2
 _PHYSICAL = {pa.binary(): "BYTE_ARRAY", pa.int64(): "INT64", pa.bool_(): "BOOLEAN"}
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """Bounds of a segment's content. ``tail_bytes_max``: bytes behind its row groups. ``groups``: the locality groups
     of its families; None = not checked. ``timestamp_max``: in ms; None = any.
     """

@@ -13,10 +13,10 @@ Segments are immutable: a file has its final name only when all of it is durable
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 import google_crc32c
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.model import RowRange
@@ -61,8 +61,7 @@ DICTIONARY_COLUMNS = ["family", "qualifier", "visibility"]
 _Row = bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentRef:
+class SegmentRef(Struct, frozen=True):
     """A segment in the books. ``name``: where it is on the Volume. ``first_seq`` and ``last_seq`` bound the sequence
     numbers of its entries. ``ranges``: the rows of the file that count in this tablet, () = all; several tablets may
     share a file. ``shift`` is added to each sequence number in the file, the same for each tablet that names the file.

@@ -15,11 +15,11 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from bookkeeper.errors import IncompatibleError, UnavailableError
 from bookkeeper.storage.columns import column_of
@@ -30,7 +30,7 @@ from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILE
 from bookkeeper.storage.tablet.segments.segment_index import decode_index
 from bookkeeper.storage.tablet.sorting.constant_columns import VALUE_BYTES_MAX as CONSTANT_BYTES_MAX
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA, KEY_COLUMNS, SEQ, Position, SortedBlock
-from bookkeeper.storage.volume import Volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 
 def matches(content: bytes, check: int) -> bool:
@@ -93,8 +93,7 @@ class _Decoder:
         return [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in table.columns]
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(Struct, frozen=True):
     """The checked footer, filter and index of a segment. ``start``: end of the row groups; ``size``: of the file."""
 
     footer: pq.FileMetaData

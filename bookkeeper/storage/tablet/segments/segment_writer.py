@@ -27,9 +27,9 @@ from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILE
 from bookkeeper.storage.tablet.segments.segment_index import INDEX_SCHEMA, encode_index
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA, KEY_COLUMNS, entries_within, entry_bytes
 from bookkeeper.storage.tablet.tablet_settings import TabletSettings
-from bookkeeper.storage.volume import Volume
 from bookkeeper.storage.volume.file_ops import write_all
 from bookkeeper.storage.volume.names import SCRATCH_SUFFIX
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 VALUES_PER_BATCH = 1 << 16
 """Values that Parquet encodes at once: complete columns of a row group, a quarter faster than parts."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.storage.tablet.sorting.constant_columns import NO_CONSTANTS, ConstantColumns, with_constants
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA, Cell, Position, SortedBlock, after_cell, cell_at
@@ -195,8 +195,7 @@ class Cursor:
             self._source.prefetch(self._index + 1)
 
 
-@dataclass(slots=True)
-class _Slice:
+class _Slice(Struct):
     """Entries ``[low, high)`` of a block."""
 
     block: SortedBlock
@@ -210,8 +209,7 @@ class _Slice:
         return self.block.bisect(horizon, self.low, self.high)
 
 
-@dataclass(slots=True)
-class _Window:
+class _Window(Struct):
     """The next entries of a cursor, in its block and perhaps the next one."""
 
     cursor: Cursor
@@ -262,8 +260,7 @@ class _Window:
         return taken
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(Struct, frozen=True, dict=True):
     """Merged entries: ``entries`` in order when ``order`` is None, else ``order.indices`` puts them in order."""
 
     entries: pa.RecordBatch

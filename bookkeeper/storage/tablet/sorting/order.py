@@ -9,13 +9,13 @@ step, ever fewer of them: remaining bytes of the row, family, qualifier, visibil
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from bookkeeper.storage.columns import WORD_BYTES, WordReader, common_prefix_bytes, min_max_row
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock
@@ -31,8 +31,7 @@ FEW = 48
 """Up to this many ties are compared one by one."""
 
 
-@dataclass(frozen=True, slots=True)
-class CellOrder:
+class CellOrder(Struct, frozen=True):
     """``indices`` put entries in order; ``starts[i]``: whether the i-th in order is the first of its cell.
     ``was_sorted``: the entries are in order already.
     """

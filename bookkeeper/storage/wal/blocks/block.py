@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.model import MUTATION_SCHEMA
@@ -96,8 +96,7 @@ def decode_batch(payload: pa.Buffer | bytes | memoryview, admit: Callable[[int],
     return batch
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """A block with its place in a WAL. ``payload`` may share memory with the file it was read from.
 
     ``end_position`` is the byte position in the file where the next block starts (a hint for the next read);
@@ -129,8 +128,7 @@ class Block:
         return batch
 
 
-@dataclass(frozen=True, slots=True)
-class DraftBlock:
+class DraftBlock(Struct, frozen=True):
     """Records of one tablet on their way into a log: ``header`` lacks ``first_offset`` and ``record_count``,
     which the committer sets. ``batch`` has at least one row and whole row mutations only.
     """
@@ -139,8 +137,7 @@ class DraftBlock:
     batch: pa.RecordBatch
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedBlock:
+class PlacedBlock(Struct, frozen=True):
     """A draft with its offset in a log. Neighbours may share its block in the file.
 
     ``wal_name`` is empty and ``first_offset`` 0 when the records were not logged (durability none).

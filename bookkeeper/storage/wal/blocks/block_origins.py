@@ -7,11 +7,12 @@ straight from its root does not repeat the root's name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import DecodeError
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.model import RowRange
@@ -29,8 +30,7 @@ _RUNS_TAG = bytes([pb.RootRuns.DESCRIPTOR.fields_by_name["runs"].number << 3 | 2
 EVERY_ROW = RowRange(None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """A tablet with this block has all records of ``part`` of the root. ``since`` > 0: the stream that brings the block
     has left out no such record from that offset on.
     """
@@ -40,8 +40,7 @@ class Claim:
     since: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class BlockOrigins:
+class BlockOrigins(Struct, frozen=True):
     """Origins of the records of a block, in their order; ``records`` () = not retained, because no peer gets them from
     here. ``partial``: other blocks brought some records of the claims. ``row_indices``: only the records at these
     indices are present, None = all; :attr:`present` selects them, because most blocks never need it.

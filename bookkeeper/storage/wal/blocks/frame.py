@@ -25,11 +25,11 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import google_crc32c
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.storage.volume.volume_protocol import Source
 
@@ -53,8 +53,7 @@ class FrameError(Exception):
         self.short = short
 
 
-@dataclass(frozen=True, slots=True)
-class FramePosition:
+class FramePosition(Struct, frozen=True):
     """The position at which a frame will be written, with the file's salt and its durable bytes."""
 
     salt: int
@@ -79,8 +78,7 @@ class Prefix(NamedTuple):
         return frame_bytes(self.header_length, self.payload_length)
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """A frame that is complete in its file and has a checked header; the payload is not read yet."""
 
     position: int

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.model import MUTATION_SCHEMA
@@ -58,8 +58,7 @@ _NODES = struct.Struct(f"<I{2 * len(MUTATION_SCHEMA)}q")
 _BUFFERS = struct.Struct(f"<I{2 * len(_PARTS)}q")
 
 
-@dataclass(frozen=True, slots=True)
-class MessageForm:
+class MessageForm(Struct, frozen=True):
     """Sizes that a message announces; ``column_bytes``: of all its columns, decompressed."""
 
     records: int

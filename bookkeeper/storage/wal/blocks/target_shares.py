@@ -7,9 +7,9 @@ reader that begins in the middle, a recovery and a repeated range add up nothing
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from bookkeeper.storage.columns import indices_of
 from bookkeeper.storage.wal.blocks.block import Block
@@ -21,8 +21,7 @@ _Target = tuple[str, str, str, int]
 _ZERO = (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class LogShares:
+class LogShares(Struct, frozen=True):
     """Records and bytes of each target in a log, up to its last block."""
 
     totals: Mapping[_Target, tuple[int, int]] = field(default_factory=dict)

@@ -7,11 +7,11 @@ file. Rule: R15.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 from bookkeeper.errors import CorruptionError, IncompatibleError, TransientError
 from bookkeeper.storage.volume.volume_protocol import ReadableVolume, Source
@@ -30,14 +30,13 @@ from bookkeeper.storage.wal.blocks.frame import (
 from bookkeeper.storage.wal.writing.seal import Seal, read_seal_file
 
 
-@dataclass(frozen=True, slots=True)
-class BlockAt:
+class BlockAt(Struct, frozen=True):
     """A block header and the position of its block: bytes ``[position, end_position)`` of the file."""
 
     position: int
     end_position: int
     header: BlockHeader
-    load: Callable[[], Block] = field(compare=False, repr=False)
+    load: Callable[[], Block]
     """Read the payload, check its CRC, and return the complete block; raises CorruptionError."""
 
     @property

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.errors import UnavailableError
 from bookkeeper.storage.volume.volume_protocol import Source, Volume
@@ -25,8 +25,7 @@ from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC, FrameEr
 from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX, Seal, write_seal
 
 
-@dataclass(frozen=True, slots=True)
-class BlockCount:
+class BlockCount(Struct, frozen=True):
     """The blocks of a log, as a recovery has counted them. They end at ``end``; a later block proves that the bytes
     before ``synced_position``, where a frame begins, were durable. ``salt``: of the blocks.
     """
@@ -72,8 +71,7 @@ def _frames(source: Source, count: BlockCount, position: int) -> Iterator[pa.Buf
         position = frame.size
 
 
-@dataclass(frozen=True, slots=True)
-class _OneFrame:
+class _OneFrame(Struct, frozen=True):
     """A frame in memory, as a :class:`Source` with the frame at its position."""
 
     position: int

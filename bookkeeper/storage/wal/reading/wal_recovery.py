@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bookkeeper.errors import NotFoundError, TransientError, UnavailableError, unavailable
 from bookkeeper.model import Barrier, BlockTarget, TargetShare
@@ -46,8 +47,7 @@ _COMPANION = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BooksClaim:
+class BooksClaim(Struct, frozen=True):
     """The books' entries on a log: whether a tablet uses it, and its durable offset."""
 
     is_used: bool = False
@@ -166,8 +166,7 @@ def _is_complete(source: Source, position: int, salt: int) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class TabletSummary:
+class TabletSummary(Struct, frozen=True):
     """One tablet's records in a log. ``barriers`` are in order of offset; ``block_targets`` are the targets of all its
     blocks together, none when no peer gets a record of it.
     """
@@ -178,8 +177,7 @@ class TabletSummary:
     block_targets: frozenset[BlockTarget]
 
 
-@dataclass(frozen=True, slots=True)
-class FileSummary:
+class FileSummary(Struct, frozen=True):
     """A sealed log: its creation time, its end, its tablets by (table id, end row; None = the last tablet), and by
     table id each target's share.
     """
@@ -216,8 +214,7 @@ def file_summary(volume: ReadableVolume, name: str) -> FileSummary:
     )
 
 
-@dataclass(slots=True)
-class _Tally:
+class _Tally(Struct):
     """A summary that grows; a log of many small blocks repeats the same targets again and again."""
 
     first_offset: int

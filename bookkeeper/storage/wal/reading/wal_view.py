@@ -8,9 +8,9 @@ all other damage is an error with file and position. Changes no file. Rule: R15.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.errors import CorruptionError, TransientError, UnavailableError
 from bookkeeper.storage.volume.volume_protocol import ReadableVolume
@@ -21,8 +21,7 @@ from bookkeeper.storage.wal.reading.wal_recovery import find_end
 from bookkeeper.storage.wal.writing.seal import Seal
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(Struct, frozen=True):
     """``length`` bytes of the file from ``position`` on that are no part of the log, and the reason."""
 
     position: int

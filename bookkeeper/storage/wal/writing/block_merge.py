@@ -6,11 +6,11 @@ Small neighbours of one tablet become one block when their headers differ in no 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import add
 from typing import NamedTuple
 
 import pyarrow as pa
+from msgspec import Struct
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import MUTATION_SCHEMA
@@ -19,8 +19,7 @@ from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 from bookkeeper.storage.wal.blocks.frame import HEADER_BYTES_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class MergeLimits:
+class MergeLimits(Struct, frozen=True):
     """Largest size of a merged block, and of a block from one draft; records and bytes of Arrow data."""
 
     merge_records_max: int = 4096

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 
 import google_crc32c
+from msgspec import Struct
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.storage.volume.volume_protocol import ReadableVolume, Volume
@@ -25,8 +25,7 @@ _SEAL_BYTES_MAX = 1 << 12
 _COPY = re.compile(r"(\.[0-9a-f]{32}\.copy)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Seal:
+class Seal(Struct, frozen=True):
     """The end of a log, for ever: last record (0 when there is none) and the byte position behind its block.
 
     Made once per file, by its owner or by recovery; every reader stops at it (rule R15).
@@ -36,8 +35,7 @@ class Seal:
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class SealFile:
+class SealFile(Struct, frozen=True):
     """The content of a seal: the end of the log, and the suffix of its copy's name; "": it has no copy."""
 
     seal: Seal

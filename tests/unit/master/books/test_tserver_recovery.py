@@ -11,7 +11,8 @@ from bookkeeper.errors import LeaseLostError
 from bookkeeper.master.books.tserver_recovery import ROUNDS_TO_TRY_AGAIN, unsealed_sessions
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
-from bookkeeper.storage.wal import read_headers, read_seal
+from bookkeeper.storage.wal.reading.block_reader import read_headers
+from bookkeeper.storage.wal.writing.seal import read_seal
 from tests.support.faults import fault
 from tests.support.master_world import World, open_status
 

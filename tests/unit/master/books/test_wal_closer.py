@@ -5,7 +5,8 @@ from __future__ import annotations
 from bookkeeper.master.books.wal_closer import close_cells, needs_closing
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import Barrier, BlockTarget, TargetKey
-from bookkeeper.storage.wal import FileSummary, Seal, TabletSummary
+from bookkeeper.storage.wal.reading.wal_recovery import FileSummary, TabletSummary
+from bookkeeper.storage.wal.writing.seal import Seal
 from tests.support.master_values import name, status_value
 from tests.support.master_world import World, open_status
 

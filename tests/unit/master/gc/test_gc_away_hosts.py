@@ -10,7 +10,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import LogHome
 from bookkeeper.model import HostIdentity
-from bookkeeper.storage.wal import read_seal
+from bookkeeper.storage.wal.writing.seal import read_seal
 from tests.support.faults import fault
 from tests.support.master_logs import LAST, sealed
 from tests.support.master_world import LATE_MS, Master, World

@@ -19,8 +19,9 @@ from bookkeeper.master.gc.orphan_files import (
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Column, Row, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
-from bookkeeper.storage.tablet import parse_name
-from bookkeeper.storage.volume import LocalVolume, Volume
+from bookkeeper.storage.tablet.segments.segment_format import parse_name
+from bookkeeper.storage.volume.local_volume import LocalVolume
+from bookkeeper.storage.volume.volume_protocol import Volume
 from tests.support.faults import fault
 from tests.support.master_world import LATE_MS, Master, World
 from tests.support.volumes import name_at

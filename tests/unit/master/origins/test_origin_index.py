@@ -9,8 +9,11 @@ import pytest
 from bookkeeper.master.origins.origin_index import OriginIndex, handed_on
 from bookkeeper.model import Origin, StreamKey
 from bookkeeper.origins import Root, RootLog, Runs, root_of
-from bookkeeper.storage.wal import Block, FileHeader, WalWriter, origin_to_pb
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block_messages import origin_to_pb
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, block_origins_to_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.volumes import MACHINE, name_at, path_of
 from tests.support.wal_files import WEST, Spec, block, damage
 

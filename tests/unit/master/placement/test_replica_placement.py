@@ -7,9 +7,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.coordination.config_changes import set_draining, set_table_properties
 from bookkeeper.coordination.tablet_candidates import TabletCandidate, election_of
@@ -31,7 +31,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.metadata.values import JOINING, VOTER, FlushState, ReplicaCell
 from bookkeeper.model import Extent, HostIdentity, RowRange
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaPlacement
+from bookkeeper.rpc.contract.messages import HeldReplicaInfo, ReplicaPlacement
 from tests.support.border_world import held_row, hold, segment
 from tests.support.failing_metadata import FailingMetadata
 from tests.support.faults import fault

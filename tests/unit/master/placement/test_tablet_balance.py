@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from bookkeeper.master.index.tablet_index import TabletCounts, TabletIndex
 from bookkeeper.master.placement.tablet_balance import (

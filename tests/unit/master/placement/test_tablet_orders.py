@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 import pytest
+from msgspec import field
 
 from bookkeeper.master.calls.keyed_executors import QUEUE_MAX, Job, KeyedExecutors
 from bookkeeper.master.placement.tablet_orders import ORDER_LANES, TabletOrders, order_lanes
@@ -16,9 +17,7 @@ from tests.support.tservers import wait_until
 class ByHand(KeyedExecutors):
     """Lanes whose jobs a test carries out."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.jobs: deque[Job] = deque()
+    jobs: deque[Job] = field(default_factory=deque)
 
     def submit(self, lane: str, job: Job) -> bool:
         assert lane in order_lanes("t")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.errors import LeaseLostError, UnavailableError
 from bookkeeper.master.index.shipments import Flight, Report

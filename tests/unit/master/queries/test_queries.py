@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.errors import NotFoundError, TableGoneError, UnavailableError
 from bookkeeper.master.index.snapshot import BrokenChainError

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.shipments import Flight, Shipments

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import CoordinationSettings
+from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.master.replicas.away_hosts import AwayHosts
 from tests.support.jumping_clock import TestClock

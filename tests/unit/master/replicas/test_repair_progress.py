@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bookkeeper.master.index.tablet_replicas import TabletReplica
-from bookkeeper.master.replicas.held_states import HeldState
+from bookkeeper.master.replicas.held_states import HeldState, HeldStates
 from bookkeeper.master.replicas.repair_state import HostState, TabletState
 from bookkeeper.master.replicas.repairer import join_bytes, progress_of
 from bookkeeper.metadata.values import JOINING, VOTER, ReplicaCell, ReplicaRole
@@ -50,5 +50,7 @@ def test_the_sums_are_those_of_all_tablets() -> None:
 
 
 def test_bytes_alone_change_no_plan() -> None:
-    assert held(100, {"h3": 80}, incoming=3) == held(100, {"h3": 90})
-    assert held(100, {"h3": 80}) != held(101, {"h3": 80})
+    states, tablet_key = HeldStates(), ("1", "t")
+    assert states.answer("h1", {tablet_key: held(100, {"h3": 80}, incoming=3)})
+    assert not states.answer("h1", {tablet_key: held(100, {"h3": 90})})
+    assert states.answer("h1", {tablet_key: held(101, {"h3": 90})})

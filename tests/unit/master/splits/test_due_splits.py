@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from bookkeeper.bulk import part_of_segment
+from bookkeeper.bulk.booked_segment import part_of_segment
 from bookkeeper.master.splits import due_splits
 from bookkeeper.master.splits.due_splits import (
     TABLETS_AT_ONCE,

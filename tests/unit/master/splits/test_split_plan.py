@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -44,7 +45,7 @@ def test_change_after_change_all_rows_are_ends_and_each_change_is_bounded(
     rows, left, reached = sorted(wanted), sorted(wanted), set(ends)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(split_plan, "TABLETS_AT_ONCE", tablets_max)
-        patch.setattr(split_plan._Capacity.__init__, "__defaults__", (splits_max, keys_max, 100))
+        patch.setattr(split_plan, "_Capacity", partial(split_plan._Capacity, splits_max, keys_max, 100))
         while left:
             borders = [None, *sorted(reached), None]
             extents = [Extent("1", end, prev) for prev, end in pairwise(borders)]

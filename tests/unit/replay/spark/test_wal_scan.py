@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotFoundError
 from bookkeeper.replay.spark import wal_scan
 from bookkeeper.replay.spark.wal_scan import SCAN_SCHEMA, RecordFilter, list_logs, plan, plan_log, read_part
-from bookkeeper.storage.volume import GivenFiles, file_uris
-from bookkeeper.storage.wal import FileHeader, WalWriter, read_headers
+from bookkeeper.storage.volume import file_uris
+from bookkeeper.storage.volume.given_files import GivenFiles
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
+from bookkeeper.storage.wal.reading.block_reader import read_headers
 from bookkeeper.storage.wal.reading.wal_recovery import recover
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.volumes import MACHINE, name_at, path_of, uri_at
 from tests.support.wal_files import Spec, append, write_wal
 

@@ -22,15 +22,10 @@ from bookkeeper.model import BlockRange, BlockTarget, TargetKey
 from bookkeeper.peers.protocol import Message
 from bookkeeper.replay.ranges import RangeResult, results_from_table, results_to_batch
 from bookkeeper.replay.stream import message_origins
-from bookkeeper.storage.wal import (
-    Block,
-    FileHeader,
-    WalWriter,
-    decode_batch,
-    first_block_behind,
-    read_blocks,
-    read_headers,
-)
+from bookkeeper.storage.wal.blocks.block import Block, decode_batch
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
+from bookkeeper.storage.wal.reading.block_reader import first_block_behind, read_blocks, read_headers
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.memory_peer import MemoryPeer
 from tests.support.ranges import a_range
 from tests.support.ship_bench import Bench, rows, specs_of

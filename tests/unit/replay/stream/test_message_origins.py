@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.model import BlockTarget, Origin, RowRange, StreamKey
 from bookkeeper.origins import Part, Root, Runs, root_of
 from bookkeeper.replay.stream.message_origins import block_origins_of, claimed_families, shipped, taken_since
-from bookkeeper.storage.wal import BlockHeader, Group, block_target_to_pb, origin_to_pb
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
+from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb, origin_to_pb
 from bookkeeper.storage.wal.blocks.block_origins import (
     EVERY_ROW,
     BlockOrigins,
@@ -19,6 +18,7 @@ from bookkeeper.storage.wal.blocks.block_origins import (
     block_origins_to_pb,
     parse_block_origins,
 )
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, Group
 from tests.support.ranges import a_range
 from tests.support.wal_files import TO_EAST, WEST
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.bulk.log_segments import MANIFEST_SUFFIX, read_segmented_log
 from bookkeeper.errors import NotFoundError, UnavailableError
@@ -18,9 +19,9 @@ from bookkeeper.replay.ranges import Range
 from bookkeeper.replay.stream import segment_transfer
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from bookkeeper.replay.stream.segment_transfer import BY_SEGMENTS
-from bookkeeper.storage.tablet import GroupMap
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.volume.file_ops import beside
-from bookkeeper.storage.wal import read_headers
+from bookkeeper.storage.wal.reading.block_reader import read_headers
 from tests.support.faults import fault
 from tests.support.given_files import TARGET, Given, given_files
 from tests.support.jumping_clock import TestClock
@@ -39,7 +40,7 @@ def given(tmp_path: Path) -> Given:
 
 
 def _range(given: Given, last: int = 3, **changes: object) -> Range:
-    return replace(a_range(given.log, 1, last, target=TARGET), **changes)  # type: ignore[arg-type]
+    return replace(a_range(given.log, 1, last, target=TARGET), **changes)
 
 
 @dataclass(slots=True)

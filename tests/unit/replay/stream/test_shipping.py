@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import GapError, RefusedError, UnavailableError
@@ -17,7 +17,8 @@ from bookkeeper.peers.protocol import Message
 from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.stream import range_shipping as shipping
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
-from bookkeeper.storage.wal import decode_batch, read_blocks
+from bookkeeper.storage.wal.blocks.block import decode_batch
+from bookkeeper.storage.wal.reading.block_reader import read_blocks
 from tests.support.memory_peer import MemoryPeer, MemorySystem
 from tests.support.ranges import a_range
 from tests.support.ship_bench import LONG_MS, Bench, rows, specs_of

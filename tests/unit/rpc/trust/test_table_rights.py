@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.errors import UnauthorizedError, UnavailableError
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello

@@ -15,19 +15,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import (
-    Authorizations,
-    FrozenMemtable,
-    GroupMap,
-    NewSegment,
-    ScanPage,
-    TabletData,
-    TabletResources,
-    TabletSettings,
-    VersionFilter,
-)
-from bookkeeper.storage.tablet.scans.cell_versions import Retention
+from bookkeeper.storage.tablet.memtable import FrozenMemtable
+from bookkeeper.storage.tablet.scans.cell_versions import Retention, VersionFilter
+from bookkeeper.storage.tablet.scans.scan import ScanPage
+from bookkeeper.storage.tablet.scans.visibility import Authorizations
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.segments.segment_format import NewSegment
 from bookkeeper.storage.tablet.sorting import entries, merge, order, take
+from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.tablet.tablet_resources import TabletResources
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from tests.support.tablet_model import (
     NOW_MS,
     Model,

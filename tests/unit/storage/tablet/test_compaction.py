@@ -6,31 +6,25 @@ import itertools
 import tempfile
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, parse_properties
 from bookkeeper.errors import InvalidInputError, NotServingError
 from bookkeeper.model import Extent, RowRange
-from bookkeeper.storage.tablet import (
-    INPUTS_MAX,
-    GroupMap,
-    NewSegment,
-    SegmentRef,
-    TabletData,
-    TabletResources,
-    TabletSettings,
-    due_merges,
-    leftovers,
-    parse_name,
-)
-from bookkeeper.storage.tablet.compaction import WHILE_FILLING, families_outside, pick
+from bookkeeper.storage.tablet.compaction import INPUTS_MAX, WHILE_FILLING, due_merges, families_outside, pick
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.segments.segment_format import NewSegment, SegmentRef, parse_name
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
+from bookkeeper.storage.tablet.segments.segment_writer import leftovers
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock
+from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.tablet.tablet_resources import TabletResources
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from tests.support.faults import fault
 from tests.support.tablet_model import NOW_MS, Record, age_off, scan_all, to_batch
 from tests.support.volumes import MACHINE, name_at, path_of

@@ -14,7 +14,11 @@ import pytest
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import GroupMap, TabletData, TabletResources, TabletSettings, leftovers
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.segments.segment_writer import leftovers
+from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.tablet.tablet_resources import TabletResources
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from bookkeeper.storage.volume.file_ops import FileOps
 from tests.support.faults import fault
 from tests.support.tablet_model import Record, scan_all, to_batch

@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import BlockCache, GroupMap, TabletData, TabletResources, TabletSettings
 from bookkeeper.storage.tablet.memtable import OVERDUE_FACTOR, Memtable
+from bookkeeper.storage.tablet.segments.block_cache import BlockCache
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock, to_entries
+from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.tablet.tablet_resources import TabletResources
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from tests.support.tablet_model import Record, scan_all, to_batch
 from tests.support.volumes import MACHINE, name_at
 

@@ -11,13 +11,9 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import InvalidInputError, NotServingError
 from bookkeeper.model import DEFAULT_GROUP, MUTATION_SCHEMA, Extent
-from bookkeeper.storage.tablet import (
-    BatchLimits,
-    GroupMap,
-    mask_for_groups,
-    split_by_tablets,
-    validate_batch,
-)
+from bookkeeper.storage.tablet.batch_routing import split_by_tablets, validate_batch
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap, mask_for_groups
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 from tests.support.tablet_model import Record, batches, families, rows, to_batch, to_records
 
 LIMITS = BatchLimits(row_bytes_max=30, column_bytes_max=20, value_bytes_max=40, batch_records_max=50)

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, Column
 from bookkeeper.model import BlockTarget, TargetKey
-from bookkeeper.storage.wal import Block, BlockHeader, Predecessor, Seal, block_target_to_pb
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, Predecessor
+from bookkeeper.storage.wal.writing.seal import Seal
 from bookkeeper.tserver.books.wal_cells import BatchPut, Reach, WalBooks, log_deletes
 from combiners import (
     CLOSED,

@@ -7,12 +7,12 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.bulk.log_segments import sha256_of
 from bookkeeper.errors import (
@@ -30,11 +30,12 @@ from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import BlockTarget, Extent, LocalityGroup, RowRange, StreamKey, TargetKey
 from bookkeeper.origins import Root, root_of
-from bookkeeper.rpc.contract.offer_messages import OfferedSegment, SegmentPart, SegmentsOffer
-from bookkeeper.storage.tablet import BatchLimits, GroupMap
-from bookkeeper.storage.volume import Volume
+from bookkeeper.rpc.contract.messages import OfferedSegment, SegmentPart, SegmentsOffer
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 from bookkeeper.storage.volume.file_ops import FileOps
-from bookkeeper.storage.wal import block_target_to_pb
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
 from bookkeeper.tserver.bulk import segment_offers
 from bookkeeper.tserver.bulk.segment_offers import (
     OfferedFile,

@@ -14,8 +14,9 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.model import BlockTarget
-from bookkeeper.storage.wal import read_blocks, read_seal
+from bookkeeper.storage.wal.reading.block_reader import read_blocks
 from bookkeeper.storage.wal.writing.block_merge import MergeLimits
+from bookkeeper.storage.wal.writing.seal import read_seal
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.submission import Durability
 from tests.support.faults import fault

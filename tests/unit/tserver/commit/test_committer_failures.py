@@ -11,7 +11,9 @@ import pytest
 
 from bookkeeper.errors import LeaseLostError, UnavailableError
 from bookkeeper.storage.volume.file_ops import FileOps
-from bookkeeper.storage.wal import read_blocks, read_seal, recover
+from bookkeeper.storage.wal.reading.block_reader import read_blocks
+from bookkeeper.storage.wal.reading.wal_recovery import recover
+from bookkeeper.storage.wal.writing.seal import read_seal
 from bookkeeper.tserver.commit.submission import Durability
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise

@@ -11,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import LeaseLostError, NoSpaceError
-from bookkeeper.storage.wal import BlockHeader, FileHeader, WalWriter, encode_batch, read_blocks, read_seal
+from bookkeeper.storage.wal.blocks.block import encode_batch
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader
 from bookkeeper.storage.wal.blocks.frame import frame_bytes
-from bookkeeper.storage.wal.writing.wal_writer import ENDING_BYTES
+from bookkeeper.storage.wal.reading.block_reader import read_blocks
+from bookkeeper.storage.wal.writing.seal import read_seal
+from bookkeeper.storage.wal.writing.wal_writer import ENDING_BYTES, WalWriter
 from bookkeeper.tserver.commit.commit_limits import CommitLimits, disk_bytes
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise

@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import LeaseLostError, UnavailableError
-from bookkeeper.storage.wal import FileHeader, WalWriter, read_blocks, read_seal
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
+from bookkeeper.storage.wal.reading.block_reader import read_blocks
+from bookkeeper.storage.wal.writing.seal import read_seal
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.commit.submission import Durability
 from tests.support.faults import fault

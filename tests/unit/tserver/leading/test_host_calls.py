@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import CoordinationSettings, RpcSettings
+from bookkeeper.config.sections import CoordinationSettings, RpcSettings
 from bookkeeper.coordination.coordination_protocol import Session, SessionInfo
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.model import HostIdentity

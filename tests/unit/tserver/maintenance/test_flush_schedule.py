@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
-from bookkeeper.bulk import segment_entry, segment_ref
+from bookkeeper.bulk.booked_segment import segment_entry, segment_ref
 from bookkeeper.model import RowRange
-from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.tserver.maintenance.flush_schedule import FlushLimits, TabletMemory, due_tablets
 
 LIMITS = FlushLimits(memtable_bytes=100, total_bytes=250, sealed_log_age_ms=1_000)

@@ -9,7 +9,10 @@ import pytest
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.model import Extent
-from bookkeeper.storage.wal import BlockAt, FileHeader, WalWriter, read_headers
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
+from bookkeeper.storage.wal.reading.block_reader import read_headers
+from bookkeeper.storage.wal.reading.log_formats import BlockAt
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from bookkeeper.tserver.maintenance.sealed_logs import SealedLogs
 from bookkeeper.tserver.tablets.load_plan import LogToRead
 from tests.support.faults import fault

@@ -9,9 +9,10 @@ import pytest
 from bookkeeper.errors import UnavailableError
 from bookkeeper.model import Origin, StreamKey
 from bookkeeper.origins import Part, Root, RootIntervals, Runs, root_of
-from bookkeeper.storage.wal import Block, BlockHeader, origin_to_pb
-from bookkeeper.storage.wal.blocks.block import encode_batch
+from bookkeeper.storage.wal.blocks.block import Block, encode_batch
+from bookkeeper.storage.wal.blocks.block_messages import origin_to_pb
 from bookkeeper.storage.wal.blocks.block_origins import EVERY_ROW, BlockOrigins, Claim, block_origins_to_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 from bookkeeper.tserver.origins.tail_plan import plan_merge
 from bookkeeper.tserver.tablets.tablet import MergedBlock
 from tests.support.faults import fault

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.errors import (
     CorruptionError,
@@ -16,8 +15,8 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import Root
-from bookkeeper.storage.tablet import BatchLimits
-from bookkeeper.storage.wal import decode_batch, encode_batch
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
+from bookkeeper.storage.wal.blocks.block import decode_batch, encode_batch
 from bookkeeper.tserver.receive import message_admission, message_order
 from bookkeeper.tserver.receive.message_decoding import received_block
 from bookkeeper.tserver.receive.receiving_tablets import Located, check_chain
@@ -91,7 +90,7 @@ def test_a_block_that_a_filter_emptied_is_nobodys() -> None:
 def test_blocks_that_contradict_themselves_are_refused(change: dict[str, object]) -> None:
     wire = tservers.source_block(4, tservers.records([(b"z", b"1"), (b"y", b"1")], timestamp=1))
     with pytest.raises(InvalidInputError):
-        received_block(replace(wire, **change), LIMITS)  # type: ignore[arg-type]
+        received_block(replace(wire, **change), LIMITS)
 
 
 def test_a_replicated_record_without_a_timestamp_is_refused() -> None:

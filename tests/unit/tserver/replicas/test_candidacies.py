@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.config import CoordinationSettings
+from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.coordination.tablet_candidates import TabletCandidate, election_of

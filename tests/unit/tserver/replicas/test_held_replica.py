@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.errors import CorruptionError, NotServingError, UnavailableError
 from bookkeeper.replicas.events import (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.errors import InvalidInputError, UnavailableError
 from bookkeeper.master.operations.table_lifecycle import SPLITS_MAX
@@ -16,7 +17,8 @@ from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Extent
 from bookkeeper.replicas.events import Flushed, LeaderNamed
 from bookkeeper.replicas.values import Placement, Stage, state_id
-from bookkeeper.storage.replicas import ReplicaKey, held_file
+from bookkeeper.storage.replicas.file_checks import held_file
+from bookkeeper.storage.replicas.manifest import ReplicaKey
 from bookkeeper.tserver.replicas.offer_checks import ReplicaRow, RowReplica
 from bookkeeper.tserver.replicas.replica_books import NamedState
 from bookkeeper.tserver.replicas.replica_divider import CHILDREN_MAX, ReplicaDivider

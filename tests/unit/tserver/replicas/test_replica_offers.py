@@ -6,18 +6,18 @@ import contextlib
 import errno
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.errors import InvalidInputError, NoSpaceError, StreamExpiredError, UnavailableError
 from bookkeeper.model import Extent
 from bookkeeper.replicas.events import Restarted, Wrote
 from bookkeeper.replicas.messages import Reason
 from bookkeeper.replicas.values import Stage, import_source
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.rpc.contract.messages import (
     TRANSIT_BYTES_MAX,
     FileNeed,
     LogPosition,
@@ -141,7 +141,7 @@ def test_impossible_numbers_are_refused(world: ReplicaWorld) -> None:
     (file,), segment = offer.files, offer.segment
 
     def other(**changes: object) -> SegmentRecord:
-        return replace(segment, **changes)  # type: ignore[arg-type]
+        return replace(segment, **changes)
 
     lies = [
         replace(offer, files=()),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import Settings, new_settings
+from bookkeeper.config.file import new_settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
 from bookkeeper.errors import OverloadedError, UnavailableError
@@ -24,8 +26,9 @@ from bookkeeper.replay.ranges import Range
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, WorkItem, WorkReport
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.standalone.books import make_books
-from bookkeeper.storage.volume import LocalVolume, open_volume
-from bookkeeper.storage.wal import read_blocks
+from bookkeeper.storage.volume.local_volume import LocalVolume
+from bookkeeper.storage.volume.opening import open_volume
+from bookkeeper.storage.wal.reading.block_reader import read_blocks
 from bookkeeper.tserver.shipping import worker_books
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.shipping.worker_lane import pick_replay

@@ -7,7 +7,7 @@ import pytest
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.errors import NotFoundError
 from bookkeeper.model import BlockTarget, LocalityGroup, Target, TargetKey
-from bookkeeper.storage.wal import block_target_from_pb
+from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb
 from bookkeeper.tserver.tablets.block_targets import groups_present, view_of
 
 NARROW = Target(TargetKey("east", "r1", "1", 3), ("a",), "east-id", "there")

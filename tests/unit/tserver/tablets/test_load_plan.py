@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent, Origin, StreamKey
-from bookkeeper.storage.wal import Block, BlockHeader, origin_to_pb
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block_messages import origin_to_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 from bookkeeper.tserver.tablets.load_plan import (
     LogToRead,
     Recovered,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from bookkeeper.model import BlockTarget, Extent, Origin, StreamKey, TargetKey
-from bookkeeper.storage.tablet import GroupMap, TabletData
-from bookkeeper.storage.wal import DraftBlock, PlacedBlock, block_target_to_pb
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.wal.blocks.block import DraftBlock, PlacedBlock
+from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
 from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.tablets.load_plan import Recovered
 from bookkeeper.tserver.tablets.tablet import (

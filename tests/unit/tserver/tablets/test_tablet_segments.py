@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
-from bookkeeper.bulk import segment_entry
+from bookkeeper.bulk.booked_segment import segment_entry
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import StreamKey
-from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.tserver.tablets import tablet_segments
 from bookkeeper.tserver.tablets.load_plan import first_flush_id
 from bookkeeper.tserver.tablets.tablet_segments import dead_segments, is_own, named_state, segments_put

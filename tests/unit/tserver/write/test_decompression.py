@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import SourceBlock
-from bookkeeper.storage.tablet import BatchLimits
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits
+from bookkeeper.storage.wal.blocks.block import encode_batch
 from bookkeeper.tserver.receive.message_decoding import decode_blocks
 from bookkeeper.tserver.write.decompression import DecompressionBudget
 from bookkeeper.tserver.write.request_decoder import decode_labelled, decode_records

@@ -5,16 +5,17 @@ that it takes back; the records that become one block.
 from __future__ import annotations
 
 import mmap
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import InvalidInputError, UnavailableError
 from bookkeeper.model import MUTATION_SCHEMA, Extent, StreamKey
-from bookkeeper.storage.tablet import GroupMap, TabletData
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.tablet_data import TabletData
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.receive.receiver import SliceApply, joined_records
 from bookkeeper.tserver.receive.tablet_slice import ReceivedRange

@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from bookkeeper.model import MUTATION_SCHEMA, Extent
-from bookkeeper.storage.tablet import GroupMap, TabletData
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.tablet_data import TabletData
 from tests.support.volumes import MACHINE, name_at
 
 

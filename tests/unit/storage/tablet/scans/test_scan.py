@@ -12,22 +12,19 @@ from hypothesis import strategies as st
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import (
-    Authorizations,
-    BlockCache,
-    GroupMap,
-    ScanPage,
-    TabletData,
-    TabletResources,
-    TabletSettings,
-    VersionFilter,
-)
 from bookkeeper.storage.tablet.scans import scan
-from bookkeeper.storage.tablet.scans.cell_versions import ALL_VERSIONS
+from bookkeeper.storage.tablet.scans.cell_versions import ALL_VERSIONS, VersionFilter
+from bookkeeper.storage.tablet.scans.scan import ScanPage
 from bookkeeper.storage.tablet.scans.scan_position import Resume, VersionPosition
+from bookkeeper.storage.tablet.scans.visibility import Authorizations
+from bookkeeper.storage.tablet.segments.block_cache import BlockCache
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock
 from bookkeeper.storage.tablet.sorting.merge import Cursor, Round, merge_round
+from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.tablet.tablet_resources import TabletResources
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from tests.support.faults import fault
 from tests.support.tablet_model import Model, Record, age_off, scan_all, to_batch, to_records
 from tests.support.volumes import MACHINE, name_at, path_of

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.model import Extent, RowRange
-from bookkeeper.storage.tablet import GroupMap, TabletData, TabletResources, TabletSettings
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.tablet.segments.middle_row import (
     CERTAIN_PART_MIN,
     Piece,
@@ -20,6 +20,9 @@ from bookkeeper.storage.tablet.segments.middle_row import (
     find_middle,
     middle_row,
 )
+from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.tablet.tablet_resources import TabletResources
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from tests.support.tablet_model import Record, to_batch
 from tests.support.volumes import MACHINE, name_at
 

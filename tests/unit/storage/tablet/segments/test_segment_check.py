@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from bookkeeper.errors import CorruptionError, IncompatibleError
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import BatchLimits, GroupMap, SegmentRef, TabletData, TabletResources, TabletSettings
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA
+from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.tablet.tablet_resources import TabletResources
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits, TabletSettings
 from tests.support.damage import damaged
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,15 +10,21 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from bookkeeper.errors import CorruptionError, IncompatibleError
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import BlockCache, GroupMap, SegmentRef, TabletData, TabletResources, TabletSettings
 from bookkeeper.storage.tablet.segments import bloom
 from bookkeeper.storage.tablet.segments import segment_format as form
+from bookkeeper.storage.tablet.segments.block_cache import BlockCache
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.segments.segment_writer import WRITEBACK_BYTES, SegmentWriter
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA
+from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.tablet.tablet_resources import TabletResources
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from bookkeeper.storage.volume.file_ops import FileOps
 from tests.support.faults import fault
 from tests.support.tablet_model import Record, rows, to_batch

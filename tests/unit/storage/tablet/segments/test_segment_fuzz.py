@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,11 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from bookkeeper.errors import CorruptionError, IncompatibleError
-from bookkeeper.storage.tablet import BlockCache, SegmentRef
 from bookkeeper.storage.tablet.segments import segment_format as form
-from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILER, crc32c
+from bookkeeper.storage.tablet.segments.block_cache import BlockCache
+from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILER, SegmentRef, crc32c
 from bookkeeper.storage.tablet.segments.segment_index import decode_index, encode_index
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from tests.support.damage import damaged

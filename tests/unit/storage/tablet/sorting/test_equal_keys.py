@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import GroupMap, TabletData
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.tablet_data import TabletData
 from tests.support.tablet_model import Record, scan_all, to_batch
 from tests.support.volumes import MACHINE, name_at
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bookkeeper.storage.tablet import TabletSettings, memtable
+from bookkeeper.storage.tablet import memtable
 from bookkeeper.storage.tablet.memtable import Memtable
 from bookkeeper.storage.tablet.sorting import range_select
 from bookkeeper.storage.tablet.sorting.entries import RowWords, SortedBlock, to_entries
 from bookkeeper.storage.tablet.sorting.merge import Cursor, merge_round
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from tests.support.faults import fault
 from tests.support.tablet_model import LONG, TRICKY, Record, batches, rows, to_batch
 

@@ -12,19 +12,17 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.model import MUTATION_SCHEMA, BlockTarget, Origin, StreamKey, TargetKey
-from bookkeeper.storage.wal import (
-    Block,
-    BlockHeader,
+from bookkeeper.storage.wal.blocks.block import Block, decode_batch, encode_batch
+from bookkeeper.storage.wal.blocks.block_messages import (
     block_target_from_pb,
     block_target_to_pb,
-    decode_batch,
-    encode_batch,
     origin_from_pb,
     origin_to_pb,
     stream_from_pb,
     stream_to_pb,
     target_from_pb,
 )
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 from bookkeeper.tserver.commit.submission import Durability
 from tests.support.wal_files import records
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.model import MUTATION_SCHEMA
-from bookkeeper.storage.wal import decode_batch, encode_batch
+from bookkeeper.storage.wal.blocks.block import decode_batch, encode_batch
 from bookkeeper.storage.wal.blocks.ipc_message import read_form
 from tests.support.faults import fault
 from tests.support.ipc_forms import VALUE_BUFFER, body_at, bomb, buffer_at, old_bomb, written

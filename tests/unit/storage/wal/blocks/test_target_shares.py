@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from bookkeeper.model import BlockTarget, TargetKey, TargetShare
-from bookkeeper.storage.wal import Block, BlockHeader, Group, block_target_to_pb, shares_from_pb
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb, shares_from_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, Group
 from bookkeeper.storage.wal.blocks.target_shares import LogShares, note_target_records
 
 EAST, NORTH = TargetKey("east", "r1", "1", 1), TargetKey("north", "r1", "1", 2)

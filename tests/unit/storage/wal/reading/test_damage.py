@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError
-from bookkeeper.storage.wal import Seal, file_summary, read_blocks
-from bookkeeper.storage.wal.writing.seal import SealFile, decode_seal, encode_seal
+from bookkeeper.storage.wal.reading.block_reader import read_blocks
+from bookkeeper.storage.wal.reading.wal_recovery import file_summary
+from bookkeeper.storage.wal.writing.seal import Seal, SealFile, decode_seal, encode_seal
 from tests.support.volumes import MACHINE, name_at, path_of
 from tests.support.wal_files import Spec, write_wal
 from tests.support.wal_files import lay_out as lay_out_at

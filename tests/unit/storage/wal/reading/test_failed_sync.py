@@ -19,20 +19,22 @@ from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.storage.volume import local_volume
 from bookkeeper.storage.volume.file_ops import CALL_BYTES, FileOps
 from bookkeeper.storage.volume.sources import MappedSource
-from bookkeeper.storage.wal import (
-    FileHeader,
-    Seal,
-    WalView,
-    WalWriter,
-    delete_log,
-    read_blocks,
-    read_headers,
-    read_seal,
-    recover,
-)
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
 from bookkeeper.storage.wal.reading import seal_proof as proven
 from bookkeeper.storage.wal.reading import wal_recovery as recovery
-from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX, SEAL_SUFFIX, SealFile, encode_seal, read_seal_file
+from bookkeeper.storage.wal.reading.block_reader import read_blocks, read_headers
+from bookkeeper.storage.wal.reading.wal_recovery import delete_log, recover
+from bookkeeper.storage.wal.reading.wal_view import WalView
+from bookkeeper.storage.wal.writing.seal import (
+    COPY_SUFFIX,
+    SEAL_SUFFIX,
+    Seal,
+    SealFile,
+    encode_seal,
+    read_seal,
+    read_seal_file,
+)
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.failing_disk import failing_disk
 from tests.support.faults import fault
 from tests.support.page_cache import CachedFileOps, PageCache, path_of_descriptor

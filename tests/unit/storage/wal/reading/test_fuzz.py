@@ -12,8 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.errors import BookkeeperError, CorruptionError, IncompatibleError, NotFoundError, TransientError
-from bookkeeper.storage.wal import Seal, WalView, file_summary, read_blocks, read_headers, read_seal, recover
 from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC, FramePosition, pack_frame
+from bookkeeper.storage.wal.reading.block_reader import read_blocks, read_headers
+from bookkeeper.storage.wal.reading.wal_recovery import file_summary, recover
+from bookkeeper.storage.wal.reading.wal_view import WalView
+from bookkeeper.storage.wal.writing.seal import Seal, read_seal
 from tests.support.damage import damaged
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise

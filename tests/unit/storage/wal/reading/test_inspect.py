@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError, IncompatibleError, InvalidInputError, NotFoundError
 from bookkeeper.storage.volume.local_volume import raise_fence
-from bookkeeper.storage.wal import FileHeader, Seal, WalView, WalWriter, read_headers
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
 from bookkeeper.storage.wal.reading import log_formats as formats
+from bookkeeper.storage.wal.reading.block_reader import read_headers
 from bookkeeper.storage.wal.reading.wal_recovery import find_end, recover
-from bookkeeper.storage.wal.writing.seal import write_seal
+from bookkeeper.storage.wal.reading.wal_view import WalView
+from bookkeeper.storage.wal.writing.seal import Seal, write_seal
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.volumes import MACHINE, name_at, path_of
 from tests.support.wal_files import WEST, Spec, append, write_wal
 

@@ -18,12 +18,16 @@ from bookkeeper.errors import (
     TransientError,
     UnavailableError,
 )
-from bookkeeper.storage.volume import GivenFiles, file_uris, given_files
+from bookkeeper.storage.volume import file_uris, given_files
+from bookkeeper.storage.volume.given_files import GivenFiles
 from bookkeeper.storage.volume.sources import MAPPED_WINDOW_BYTES, map_file, open_remote, open_source
 from bookkeeper.storage.volume.volume_protocol import Source
-from bookkeeper.storage.wal import Block, FileHeader, Seal, WalWriter, read_blocks, read_headers, read_seal
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
 from bookkeeper.storage.wal.reading import log_formats as formats
-from bookkeeper.storage.wal.writing.seal import write_seal
+from bookkeeper.storage.wal.reading.block_reader import read_blocks, read_headers
+from bookkeeper.storage.wal.writing.seal import Seal, read_seal, write_seal
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.faults import fault
 from tests.support.volumes import MACHINE, name_at, path_of
 from tests.support.wal_files import Spec, append, write_wal

@@ -14,25 +14,14 @@ from hypothesis import strategies as st
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotFoundError, TransientError
 from bookkeeper.model import Barrier, BlockTarget, TargetKey
 from bookkeeper.storage.volume.sources import MappedSource, map_file
-from bookkeeper.storage.wal import (
-    Block,
-    BlockHeader,
-    FileHeader,
-    Predecessor,
-    Seal,
-    WalWriter,
-    block_target_to_pb,
-    delete_log,
-    encode_batch,
-    file_summary,
-    read_blocks,
-    read_headers,
-    read_seal,
-    recover,
-)
+from bookkeeper.storage.wal.blocks.block import Block, encode_batch
+from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader, Predecessor
 from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC
-from bookkeeper.storage.wal.reading.wal_recovery import find_end
-from bookkeeper.storage.wal.writing.seal import write_seal
+from bookkeeper.storage.wal.reading.block_reader import read_blocks, read_headers
+from bookkeeper.storage.wal.reading.wal_recovery import delete_log, file_summary, find_end, recover
+from bookkeeper.storage.wal.writing.seal import Seal, read_seal, write_seal
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
 from tests.support.volumes import MACHINE, name_at, path_of, rooted

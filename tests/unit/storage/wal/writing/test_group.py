@@ -10,15 +10,9 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import BlockTarget, Origin, StreamKey
-from bookkeeper.storage.wal import (
-    BlockHeader,
-    DraftBlock,
-    Group,
-    PlacedBlock,
-    Predecessor,
-    block_target_to_pb,
-    origin_to_pb,
-)
+from bookkeeper.storage.wal.blocks.block import DraftBlock, PlacedBlock
+from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb, origin_to_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, Group, Predecessor
 from bookkeeper.storage.wal.writing.block_merge import MergeLimits, check_draft, form_blocks
 from tests.support.faults import fault
 from tests.support.wal_files import TO_EAST, records

@@ -14,20 +14,12 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import ExistsError, InvalidInputError, LeaseLostError, PermanentError, UnavailableError
 from bookkeeper.storage.volume.file_ops import CALL_BYTES, FileOps
-from bookkeeper.storage.wal import (
-    BlockHeader,
-    FileHeader,
-    Seal,
-    WalWriter,
-    encode_batch,
-    read_blocks,
-    read_headers,
-    read_seal,
-)
-from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block import Block, encode_batch
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader
 from bookkeeper.storage.wal.blocks.frame import HEADER_BYTES_MAX
-from bookkeeper.storage.wal.writing.seal import write_seal
-from bookkeeper.storage.wal.writing.wal_writer import UNCACHED_BYTES
+from bookkeeper.storage.wal.reading.block_reader import read_blocks, read_headers
+from bookkeeper.storage.wal.writing.seal import Seal, read_seal, write_seal
+from bookkeeper.storage.wal.writing.wal_writer import UNCACHED_BYTES, WalWriter
 from tests.support.volumes import MACHINE, name_at, path_of, rooted
 from tests.support.wal_commits import Journal, JournalOps
 from tests.support.wal_files import Spec, append, block, records
