@@ -7,9 +7,9 @@ from tests.support.faults.switch import Switch
 FAILOVER: dict[str, Switch] = {
     "late-losses-count": Switch(
         "bookkeeper.metadata.lost_logs",
-        "is_given_up",
-        old="return serial is not None and cell.rank == serial.rank",
-        new="return True",
+        "given_up",
+        old="if cell.rank == serial.rank}",
+        new="}",
         breaks="N6: a late word of a deposed master lets a log be replayed and merged",
     ),
     "hosts-are-given-up-at-once": Switch(

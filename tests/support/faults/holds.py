@@ -59,9 +59,9 @@ HOLDS: dict[str, Switch] = {
     ),
     "takers-vouch-for-each-other": Switch(
         "bookkeeper.bulk.file_holds",
-        "is_given",
-        old="return row is not None and any(column.family != keys.TAKING_FAMILY for column in row.cells)",
-        new="return row is not None and len(row.cells) > 1",
+        "unheld",
+        old="all(column.family == keys.TAKING_FAMILY for column in row.cells)",
+        new="len(row.cells) == 1",
         breaks="R17: two tablets take a file that nothing held, each on the word of the other",
     ),
     "given-up-files-go-at-once": Switch(

@@ -28,9 +28,9 @@ LOG_HOMES: dict[str, Switch] = {
     ),
     "homes-are-guessed": Switch(
         "bookkeeper.log_homes.home_books",
-        "is_final",
-        old="return home is not None or had_shared_logs",
-        new="return True",
+        "HomeBooks.of",
+        old="if home is not None or had_shared_logs:",
+        new="if True:",
         breaks="R12: a session that was asked about too early has no logs for ever",
     ),
     "logs-before-their-home": Switch(
