@@ -2,12 +2,13 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help system-deps venv lock contract hbase hbase-image lint docs test tests demo bench soak mutants clean
+.PHONY: help system-deps venv lock contract hbase hbase-image lint docs test test-long tests test-costs demo bench soak mutants clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
 METADATA ?= sqlite
 PYTEST_ARGS ?=
+TESTS ?= not benchmark and not long
 WORKERS ?= 2
 ROUNDS ?= 20
 PAIR_ROUNDS ?= 10
@@ -49,14 +50,20 @@ docs: venv ## The documentation as a site, under build/site (a warning is an err
 	@$(PY) -m sphinx -W --keep-going -n -q -b html docs build/site
 	@echo build/site/index.html
 
-test: system-deps ## Everything: lint and all tests, real HBase and containers included (WORKERS=2 at once)
+test: system-deps ## Lint and all tests but the long ones, real HBase and containers included (WORKERS=2 at once)
 	@$(MAKE) --no-print-directory --jobs=2 lint tests
+
+test-long: system-deps ## The long tests: matrices of kills on real processes, more seeds, other places for the books
+	@$(MAKE) --no-print-directory tests TESTS=long
 
 # Lint runs beside it: mypy takes one core for a minute. JVMs of tests live for seconds, too short for the second JIT
 # compiler to pay back what it costs (JDK_JAVA_OPTIONS= runs them as operators do).
 tests: export JDK_JAVA_OPTIONS ?= -XX:TieredStopAtLevel=1
 tests: venv hbase-image
-	@docker/in-memory.sh $(PY) -m pytest -m "not benchmark" --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@docker/in-memory.sh $(PY) -m pytest -m "$(TESTS)" --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-costs: PYTEST_ARGS += -p tests.support.costs.plugin --costs=build/test-costs.jsonl
+test-costs: system-deps tests ## The tests of make test, and what each costs: CPU with all processes that it starts, processes, JVMs (TESTS="not benchmark": the long ones, too)
 
 demo: ## Two clusters, outages, proof (METADATA=hbase: the books in a real HBase)
 	@docker/system-deps.sh runtime

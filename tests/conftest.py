@@ -1,5 +1,8 @@
-"""Fixtures of all tests."""
+"""Fixtures of all tests, and what is done with each list of tests."""
 
+from __future__ import annotations
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.fixtures import (
@@ -18,3 +21,24 @@ settings.register_profile("project", deadline=None, print_blob=True, suppress_he
 settings.load_profile("project")
 
 __all__ = ["_clients_are_trusted", "_workers_share_no_port", "books", "east", "hbase", "hbase_to_kill", "spark", "west"]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In a parallel run those first that can't be divided."""
+    if hasattr(config, "workerinput"):
+        from tests.support.sharing import in_order
+
+        items[:] = in_order(items)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """``--dist=loadfile`` keeps together what shares a costly start."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    from tests.support.sharing import shares
+
+    scheduler = LoadFileScheduling(config, log)
+    scheduler._split_scope = shares
+    return scheduler

@@ -102,6 +102,7 @@ def test_a_table_that_was_dropped_is_not_made_anew_and_goes_on_when_it_is_back(h
     table.close()
 
 
+@pytest.mark.long
 def test_another_hbase_at_the_address_is_not_written(tmp_path: Path) -> None:
     """A real HBase with the same ports and another data directory, without the table of this cluster."""
     if (reason := why_not_runnable()) is not None:

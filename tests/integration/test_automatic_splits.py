@@ -22,7 +22,7 @@ from tests.support.workloads_run import Loader, check_workload
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 
 LIMIT_S = 120.0
-SPLITS = 6
+SPLITS = 4
 
 SMALL_TABLETS = {
     "table.split.bytes": "400000",

@@ -76,17 +76,16 @@ def test_the_demo_proves_itself_and_leaves_nothing_running(tmp_path: Path) -> No
     assert "\x1b" not in text
 
 
-def test_a_demo_that_is_interrupted_or_killed_leaves_nothing_running(tmp_path: Path) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        directory = tmp_path / number.name
-        demo = _start(directory)
-        assert demo.stdout is not None
-        while "answers at" not in (line := demo.stdout.readline()):
-            assert line, "the demo ended before its clusters answered"
-        demo.send_signal(number)
-        demo.communicate(timeout=LIMIT_S)
-        assert demo.returncode != 0
-        _wait_until_gone(directory)
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
+def test_a_demo_that_is_interrupted_or_killed_leaves_nothing_running(number: signal.Signals, tmp_path: Path) -> None:
+    demo = _start(tmp_path / "demo")
+    assert demo.stdout is not None
+    while "answers at" not in (line := demo.stdout.readline()):
+        assert line, "the demo ended before its clusters answered"
+    demo.send_signal(number)
+    demo.communicate(timeout=LIMIT_S)
+    assert demo.returncode != 0
+    _wait_until_gone(tmp_path / "demo")
 
 
 def test_a_wrong_place_for_the_books_is_told_before_anything_starts(tmp_path: Path) -> None:
@@ -96,6 +95,7 @@ def test_a_wrong_place_for_the_books_is_told_before_anything_starts(tmp_path: Pa
     assert "METADATA=mysql://x" in text.splitlines()[-1]
 
 
+@pytest.mark.long
 @pytest.mark.hbase
 @pytest.mark.container
 def test_the_demo_keeps_its_books_in_a_real_hbase(tmp_path: Path) -> None:

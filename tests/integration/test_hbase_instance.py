@@ -52,6 +52,7 @@ def values(connection: happybase.Connection) -> set[tuple[bytes, int]]:
     return set(found)
 
 
+@pytest.mark.long
 def test_acknowledged_puts_and_their_ranks_survive_kill_9_and_restart(own_hbase: HBaseInstance) -> None:
     connection = connect(own_hbase)
     connection.create_table("books", {"f": {"max_versions": 1}})

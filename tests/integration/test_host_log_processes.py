@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 HOSTS: dict[str, object] = {**SETTINGS, "standalone.hosts": 3, "storage.logs": "host"}
 SPLITS = [b"h", b"p"]
 LETTERS = b"abcdefghijklmnopqrstuvwxyz"
-BATCHES = 6
+BATCHES = 3
 VERSIONS = {"table.versions.max": "50"}
 """More than any cell gets: so that a record that is applied twice shows, as a version more."""
 
@@ -89,6 +89,7 @@ def test_hosts_are_killed_under_load_and_each_cell_is_there_once_on_both_sides(w
         assert not list((west.directory / "wal").glob("*/*.wal")), "a log lies on the cluster's Volume"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_r15_a_peer_gets_a_record_after_other_hosts_have_it(west: Cluster, tmp_path: Path) -> None:
     with ExitStack() as stack:

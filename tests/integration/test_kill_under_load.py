@@ -77,6 +77,7 @@ def test_a_killed_jvm_takes_the_replay_process_along_and_loses_nothing(pair: Pai
     pair.check()
 
 
+@pytest.mark.long
 def test_both_tservers_of_a_side_may_die_at_once(pair: Pair) -> None:
     rng = moments("both")
     with pair.load():
@@ -89,12 +90,14 @@ def test_both_tservers_of_a_side_may_die_at_once(pair: Pair) -> None:
     pair.check()
 
 
+@pytest.mark.long
 def test_a_whole_side_may_die_at_once(pair: Pair) -> None:
     """On a full disk, too: a process that starts there waits for room."""
     full = [(Fault.FILL, "west", "")] if pair.disk is not None else []
     strike(pair, *full, (Fault.CRASH, "west", ""))
 
 
+@pytest.mark.long
 def test_a_network_that_breaks_delays_and_cuts_loses_nothing_and_repeats_nothing(pair: Pair) -> None:
     passed = pair.to_east.bytes_passed
     strike(
@@ -115,6 +118,7 @@ def test_a_full_disk_refuses_writes_loses_nothing_and_mends_by_itself(pair: Pair
     strike(pair, (Fault.FILL, "west", ""), (Fault.KILL, "west", "tserver1"), (Fault.KILL, "west", "master"))
 
 
+@pytest.mark.long
 def test_who_goes_on_after_others_took_over_changes_nothing(pair: Pair) -> None:
     strike(pair, (Fault.DEPOSE, "west", "tserver1"), (Fault.DEPOSE, "east", "master"), (Fault.DEPOSE, "west", "master"))
 

@@ -56,6 +56,7 @@ def test_hbase_may_be_killed_while_the_processes_of_both_clusters_are(pair: Pair
     )
 
 
+@pytest.mark.long
 def test_its_thrift_server_may_be_killed_and_stopped(pair: Pair) -> None:
     strike(
         pair,
@@ -65,6 +66,7 @@ def test_its_thrift_server_may_be_killed_and_stopped(pair: Pair) -> None:
     )
 
 
+@pytest.mark.long
 def test_hbase_may_be_stopped_and_started_again(pair: Pair) -> None:
     strike(
         pair,
@@ -74,14 +76,17 @@ def test_hbase_may_be_stopped_and_started_again(pair: Pair) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_deposed_master_and_tserver_change_nothing(pair: Pair) -> None:
     strike(pair, (Fault.DEPOSE, "west", "tserver1", 0), (Fault.DEPOSE, "west", "master", 0))
 
 
+@pytest.mark.long
 def test_tablets_are_split_and_merged_while_processes_die(pair: Pair) -> None:
     split_and_merge_under_load(pair.west, pair.east)
 
 
+@pytest.mark.long
 def test_afterwards_nothing_is_left_behind(pair: Pair) -> None:
     pair.wait_settled()
     assert not pair.differences()

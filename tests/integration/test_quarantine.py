@@ -20,6 +20,7 @@ from bookkeeper.storage.wal.reading.block_reader import read_headers
 from shell.failures import ExitCode
 from tests.docs.page import ROOT, same_shape
 from tests.docs.stage import Stage
+from tests.support.fixtures import BOOKS_IN_BOTH
 from tests.support.local_pair import Books, LocalCluster, local_pair
 from tests.support.local_replay import at_once
 from tests.support.shell import quick
@@ -122,6 +123,7 @@ def test_by_default_it_blocks_its_queue_and_says_why_and_what_releases_it(manual
     arrived(east, {b"a": b"1", b"c": b"3", b"d": b"4"})
 
 
+@BOOKS_IN_BOTH
 def test_a_quarantined_range_keeps_its_file_until_it_is_skipped(manual: Pair) -> None:
     west, east = manual
     check_blocked_until_held(manual)

@@ -17,6 +17,7 @@ from tests.soak.hosts.host_files import compare, named_tablets
 from tests.support.books import books_of
 from tests.support.cluster import Cluster
 from tests.support.hosted_cluster import HOSTS, REPLICAS, HostedCluster, role_of
+from tests.support.shared_cluster import lent
 
 pytestmark = pytest.mark.integration
 
@@ -26,9 +27,15 @@ SETTINGS: Mapping[str, object] = {"standalone.hosts": 3, "coordination.session_l
 SPLITS = [b"r01000", b"r03000"]
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("copies") / "own", "own", tservers=1, overrides=SETTINGS) as made:
+        yield made
+
+
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(tmp_path / "own", "own", tservers=1, overrides=SETTINGS) as made:
+def cluster(running: Cluster) -> Iterator[Cluster]:
+    with lent(running) as made:
         yield made
 
 
@@ -64,7 +71,7 @@ def check_once(cluster: Cluster, expected: Mapping[bytes, bytes]) -> None:
     assert usage.records == len(expected), "an import counts twice"
 
 
-@pytest.mark.parametrize("killed", ["master", "leader"])
+@pytest.mark.parametrize("killed", ["master", pytest.param("leader", marks=pytest.mark.long)])
 def test_an_import_that_is_killed_between_its_states_is_there_once_on_every_host(
     killed: str, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -73,18 +80,19 @@ def test_an_import_that_is_killed_between_its_states_is_there_once_on_every_host
     hosted = HostedCluster(cluster, ("t",), None)
     leader = hosted.leader()
     cluster.wait_until(lambda: is_named(hosted), "a first state with a name")
+    before = {host: files_on(hosted, host) for host in HOSTS}
     found: list[int] = []
     asking = threading.Thread(target=lambda: found.append(client.tables.import_directory("t", tmp_path / "given")))
 
     def is_taken_by_the_leader_alone() -> bool:
         steps = [one.step for one in client.operations() if one.kind == IMPORT_KIND]
-        return steps == ["adopt"] and bool(files_on(hosted, leader))
+        return steps == ["adopt"] and bool(files_on(hosted, leader) - before[leader])
 
     with hosted.halted(*set(HOSTS) - {leader}):  # the import can't end before they go on
         asking.start()
         cluster.wait_until(is_taken_by_the_leader_alone, "an import that has begun")
         assert not found
-        assert not any(files_on(hosted, host) for host in set(HOSTS) - {leader})
+        assert not any(files_on(hosted, host) - before[host] for host in set(HOSTS) - {leader})
         cluster.kill9("master" if killed == "master" else role_of(leader))
     asking.join(90)
     assert found == [len(expected)]
@@ -100,12 +108,12 @@ def is_named(hosted: HostedCluster) -> bool:
     return all(tablet.named for tablet in hosted.replicas()) and not hosted.lacking()
 
 
-def files_on(hosted: HostedCluster, host: str) -> list[Path]:
+def files_on(hosted: HostedCluster, host: str) -> set[Path]:
     """The segment files on a host's own disk."""
-    return [*(hosted.home(host) / REPLICAS / "tables").rglob("*.parquet")]
+    return {*(hosted.home(host) / REPLICAS / "tables").rglob("*.parquet")}
 
 
-@pytest.mark.parametrize("killed", ["", "tserver1", "master"])
+@pytest.mark.parametrize("killed", ["", "tserver1", pytest.param("master", marks=pytest.mark.long)])
 def test_an_export_is_complete_and_like_that_of_any_table(killed: str, cluster: Cluster, tmp_path: Path) -> None:
     client, expected = cluster.client, given(tmp_path / "given")
     client.tables.create("t", SPLITS, properties={"table.replicas": "3"})

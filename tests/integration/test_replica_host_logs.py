@@ -19,7 +19,7 @@ from tests.support.host_turns import Turn
 from tests.support.hosted_cluster import MOVABLE
 from tests.support.workloads_hosts import Trios
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(900)]
 
 SEED = 20_262
 BEFORE = 6

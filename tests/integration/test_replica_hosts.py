@@ -54,19 +54,23 @@ def test_killed_leaders_lose_nothing(rounds: HostRounds) -> None:
     rounds.play([step(HostFault.KILL, "west", leader), step(HostFault.KILL, "west", FIRST)])
 
 
+@pytest.mark.long
 def test_all_hosts_may_die_at_once(rounds: HostRounds) -> None:
     rounds.play([step(HostFault.KILL_ALL, "west"), step(HostFault.KILL_ALL, "east")])
 
 
+@pytest.mark.long
 def test_a_host_is_back_with_its_disk_after_many_changes(rounds: HostRounds) -> None:
     rounds.play([step(HostFault.AWAY, "west", MOVABLE, inner(HostFault.SPLIT, "west", pick=1))])
 
 
+@pytest.mark.long
 def test_wiped_hosts_get_their_replicas_again(rounds: HostRounds) -> None:
     wiped = step(HostFault.WIPE, "west", rounds.trios.hosted["west"].leader())
     rounds.play([wiped, step(HostFault.DESTROY, "west", MOVABLE)])
 
 
+@pytest.mark.long
 def test_a_leader_that_goes_on_after_its_lease_changes_nothing(rounds: HostRounds) -> None:
     leader = rounds.trios.hosted["west"].leader()
     rounds.play([step(HostFault.STOP, "west", leader, inner(HostFault.FLUSH, "west"))])
@@ -78,22 +82,26 @@ def test_a_full_disk_of_one_host_loses_nothing(rounds: HostRounds) -> None:
     rounds.play([step(HostFault.FILL, "west", SMALL)])
 
 
+@pytest.mark.long
 def test_damaged_files_of_one_host_are_mended(rounds: HostRounds) -> None:
     leader = rounds.trios.hosted["west"].leader()
     rounds.play([step(HostFault.FLIP, "west", leader, inner(HostFault.KILL, "west", MOVABLE))])
 
 
+@pytest.mark.long
 def test_a_drained_host_leads_nothing_while_tablets_split(rounds: HostRounds) -> None:
     leader = rounds.trios.hosted["west"].leader()
     rounds.play([step(HostFault.DRAIN, "west", leader, inner(HostFault.SPLIT, "west", pick=2))])
 
 
+@pytest.mark.long
 def test_operations_go_on_while_hosts_are_killed(rounds: HostRounds) -> None:
     leader = rounds.trios.hosted["west"].leader()
     orders = [inner(HostFault.IMPORT, "west"), inner(HostFault.MERGE, "west", pick=LINKS)]
     rounds.play([*orders, step(HostFault.KILL, "west", leader), inner(HostFault.MOVE, "west", pick=1)])
 
 
+@pytest.mark.long
 def test_a_table_gets_other_numbers_of_replicas_while_a_host_is_killed(rounds: HostRounds) -> None:
     orders = [inner(HostFault.REPLICAS, "west", pick=pick) for pick in (FEWER, HOSTED)]
     rounds.play([*orders, step(HostFault.KILL, "west", MOVABLE)])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from bookkeeper.client import Client, Mutation
 from tests.support.cluster import Cluster
+from tests.support.shared_cluster import lent
 
 pytestmark = pytest.mark.integration
 
@@ -20,9 +20,16 @@ MOVED_S = 200.0
 """A replica that the balance replaces leaves 78 s after its vote ended (R4)."""
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp("splits") / "own"
+    with Cluster(directory, "own", tservers=1, overrides={"standalone.hosts": 3}) as made:
+        yield made
+
+
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(tmp_path / "own", "own", tservers=1, overrides={"standalone.hosts": 3}) as made:
+def cluster(running: Cluster) -> Iterator[Cluster]:
+    with lent(running) as made:
         yield made
 
 
@@ -46,7 +53,9 @@ def write_until(client: Client, ended: threading.Event) -> bytes:
     return b"%d" % number
 
 
-@pytest.mark.parametrize("killed", ["", "tserver1", "host2.tserver1"])
+@pytest.mark.parametrize(
+    "killed", ["tserver1", *(pytest.param(role, marks=pytest.mark.long) for role in ("", "host2.tserver1"))]
+)
 def test_a_split_under_load_loses_no_cell(killed: str, cluster: Cluster) -> None:
     client, ended = cluster.client, threading.Event()
     client.tables.create("t", properties={"table.replicas": "3"})
@@ -68,7 +77,9 @@ def test_a_split_under_load_loses_no_cell(killed: str, cluster: Cluster) -> None
     assert values(client) == dict.fromkeys(ROWS, value), "a half has lost cells with a host"
 
 
-@pytest.mark.parametrize("killed", ["", "tserver1", "host2.tserver1", "master"])
+@pytest.mark.parametrize(
+    "killed", ["master", *(pytest.param(role, marks=pytest.mark.long) for role in ("", "tserver1", "host2.tserver1"))]
+)
 def test_a_merge_under_load_loses_no_cell(killed: str, cluster: Cluster) -> None:
     client, ended = cluster.client, threading.Event()
     client.tables.create("t", splits=SPLITS, properties={"table.replicas": "3"})

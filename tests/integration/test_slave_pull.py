@@ -25,6 +25,7 @@ from bookkeeper.replay.stream.filters import Selection, decide
 from bookkeeper.storage.wal.reading.block_reader import read_blocks
 from combiners import ReplicationStatus
 from tests.support.faults import fault
+from tests.support.fixtures import BOOKS_IN_BOTH
 from tests.support.local_pair import Books, LocalCluster, local_cluster
 from tests.support.tservers import replicate_request, source_block, wait_until
 
@@ -133,6 +134,7 @@ def _dies_and_pulls_again(puller: Puller) -> None:
     assert len(set(rows)) == len(rows), "R18: a cell that was pulled arrived twice"
 
 
+@BOOKS_IN_BOTH
 def test_a_peer_that_pulls_gets_everything_once_and_the_masters_books_and_logs_end(puller: Puller) -> None:
     west = puller.west
     _dies_and_pulls_again(puller)

@@ -21,7 +21,7 @@ from tests.support.cluster import Cluster
 from tests.support.workloads_books import leftovers, look
 from tests.support.workloads_clusters import SETTINGS
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.spark]
 
 NAMES = "abc"
 

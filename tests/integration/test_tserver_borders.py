@@ -18,6 +18,7 @@ from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.contract.messages import TabletAssignment
 from tests.support.faults import fault
+from tests.support.fixtures import BOOKS_IN_BOTH
 from tests.support.local_pair import Books
 from tests.support.must_raise import must_raise
 from tests.support.tservers import (
@@ -100,6 +101,7 @@ def test_both_halves_read_the_file_of_the_whole_and_write_on(west: Ground) -> No
     assert west.scan(second, WHOLE) == {(b"a", b"f", b"q"): b"2", (b"z", b"f", b"q"): b"2"}
 
 
+@BOOKS_IN_BOTH
 def test_a_half_that_dies_is_recovered_from_its_own_records_only(west: Ground) -> None:
     """Both halves go on in the log of the whole, whose records lie there too."""
     west.create_table("1")

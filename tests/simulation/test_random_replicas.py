@@ -19,20 +19,30 @@ from tests.support.simulation.world import simulation
 
 SEEDS = int(os.environ.get("BOOKKEEPER_SIMULATION_EXAMPLES", "60"))
 FIRST = int(os.environ.get("BOOKKEEPER_SIMULATION_SEED", "0")) * 10_000
+AT_ONCE = range(FIRST, FIRST + SEEDS // 5)
+LATER = range(FIRST + SEEDS // 5, FIRST + SEEDS)
+"""Seeds of ``make test-long``."""
 LENGTH = 10
 """Events of a schedule; coming to rest takes most of its steps."""
 
 
+SHARES = pytest.mark.parametrize(
+    "seeds", [AT_ONCE, pytest.param(LATER, marks=pytest.mark.long)], ids=["the first seeds", "more seeds"]
+)
+
+
 @pytest.mark.timeout(7_200 if SEEDS > 100 else 900)
-def test_no_schedule_breaks_a_law_of_replicas(tmp_path: Path) -> None:
-    for seed in range(FIRST, FIRST + SEEDS):
+@SHARES
+def test_no_schedule_breaks_a_law_of_replicas(seeds: range, tmp_path: Path) -> None:
+    for seed in seeds:
         stage = ElectedStage if seed % 3 == 2 else HostedStage
         with simulation(tmp_path / str(seed), seed) as world, explained(world, f"seed {seed} of {stage.__name__}"):
             run_schedule(world, seed, LENGTH, stage)
 
 
 @pytest.mark.timeout(7_200 if SEEDS > 100 else 900)
-def test_no_schedule_breaks_a_law_when_the_logs_lie_on_hosts(tmp_path: Path) -> None:
-    for seed in range(FIRST, FIRST + SEEDS // 2):
+@SHARES
+def test_no_schedule_breaks_a_law_when_the_logs_lie_on_hosts(seeds: range, tmp_path: Path) -> None:
+    for seed in seeds[::2]:
         with simulation(tmp_path / str(seed), seed) as world, explained(world, f"seed {seed} with logs on hosts"):
             run_schedule(world, seed, LENGTH, HostLogsStage)

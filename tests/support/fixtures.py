@@ -1,4 +1,7 @@
-"""Fixtures that every test may ask for; ``tests/conftest.py`` imports them."""
+"""Fixtures that every test may ask for; ``tests/conftest.py`` imports them.
+
+A fixture imports what it starts: a test that asks for none of them waits for none of these imports.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import happybase
 import pytest
 
 from bookkeeper.standalone import ports
-from tests.support.cluster import Cluster
-from tests.support.hbase import HBaseInstance, HBaseUnavailableError, running_hbase
-from tests.support.local_pair import Books, own_file
-from tests.support.trust import trusted_clients
+from tests.support.trusted_clients import SECRET_FILE_VARIABLE, client_secret_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.support.cluster import Cluster
+    from tests.support.hbase import HBaseInstance
+    from tests.support.local_pair import Books
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _clients_are_trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A client may name a cluster of a test by its quorum."""
-    with trusted_clients(tmp_path_factory.mktemp("secrets")):
+    """A client without a cluster's directory, in this process and its children, may name a cluster by its quorum."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SECRET_FILE_VARIABLE, str(client_secret_in(tmp_path_factory.mktemp("secrets"))))
         yield
 
 
@@ -48,30 +52,28 @@ def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseInstance]:
 
 
 _prefixes = itertools.count()
-DROP_TIMEOUT_MS = 60_000
 
 
-@pytest.fixture(params=["sqlite", pytest.param("hbase", marks=pytest.mark.hbase)])
+BOOKS_IN_BOTH = pytest.mark.parametrize(
+    "books", ["sqlite", pytest.param("hbase", marks=pytest.mark.hbase)], indirect=True
+)
+"""For one test of each kind: ``make test`` runs it with books in HBase, too; ``make test-long`` does for the others."""
+
+
+@pytest.fixture(params=["sqlite", pytest.param("hbase", marks=[pytest.mark.hbase, pytest.mark.long])])
 def books(request: pytest.FixtureRequest) -> Iterator[Books]:
     """The store of the clusters' books in a test: SQLite files, then tables of one real HBase."""
+    from tests.support.local_pair import own_file
+
     if request.param == "sqlite":
         yield own_file
         return
+    from tests.support.hbase import drop_tables
+
     hbase: HBaseInstance = request.getfixturevalue("hbase")
     prefix = f"clusters{next(_prefixes)}"
     yield lambda name: f"hbase://{hbase.host}:{hbase.thrift_port}/{prefix}_{name}"
     drop_tables(hbase, prefix)
-
-
-def drop_tables(hbase: HBaseInstance, prefix: str) -> None:
-    """Remove the tables whose names begin so: each family that was written to takes 2 MiB of HBase's heap."""
-    connection = happybase.Connection(hbase.host, hbase.thrift_port, timeout=DROP_TIMEOUT_MS)
-    try:
-        for table in connection.tables():
-            if table.startswith(prefix.encode()):
-                connection.delete_table(table, disable=True)
-    finally:
-        connection.close()
 
 
 @pytest.fixture
@@ -81,6 +83,8 @@ def hbase_to_kill(tmp_path: Path) -> Iterator[HBaseInstance]:
 
 
 def _started(directory: Path) -> Iterator[HBaseInstance]:
+    from tests.support.hbase import HBaseUnavailableError, running_hbase
+
     try:
         instance = running_hbase(directory)
         started = instance.__enter__()
@@ -95,6 +99,8 @@ def _started(directory: Path) -> Iterator[HBaseInstance]:
 @pytest.fixture(scope="session")
 def west(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One running cluster of two tservers for the whole run; use table names of your own, and leave it running."""
+    from tests.support.cluster import Cluster
+
     with Cluster(tmp_path_factory.mktemp("clusters") / "west", "west") as cluster:
         yield cluster
 
@@ -102,6 +108,8 @@ def west(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def east(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A second cluster, a peer for ``west``; the same manners."""
+    from tests.support.cluster import Cluster
+
     with Cluster(tmp_path_factory.mktemp("clusters") / "east", "east") as cluster:
         yield cluster
 
@@ -109,7 +117,7 @@ def east(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One Spark session, as a user of the project has it, for the whole run; leave its settings as they are."""
-    from tests.support.spark import start_spark  # only who asks for a session pays for the import
+    from tests.support.spark import start_spark
 
     session = start_spark()
     try:

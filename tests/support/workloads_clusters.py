@@ -8,6 +8,7 @@ test.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -26,6 +27,8 @@ READY_S = 240.0
 PROGRESS_S = 240.0
 REPLICATED_MS = 300_000
 SETTLED_S = 240.0
+LOOK_PAUSE_MS = 1_000
+"""Between two looks at all that clusters have: a look flushes all tablets."""
 
 SETTINGS: dict[str, object] = {
     "coordination.session_lease_ms": 6_000,
@@ -162,12 +165,12 @@ class TwoClusters(ABC):
 
     def wait_none(self, lines: Callable[[], list[str]], what: str, limit_s: float = READY_S) -> None:
         """Return when ``lines`` finds none; raises AssertionError with the last ones after ``limit_s``."""
-        deadline_ns = self.clock.boot_ns() + int(limit_s * 1e9)
+        never, deadline_ns = threading.Event(), self.clock.boot_ns() + int(limit_s * 1e9)
         found: list[str] = []
 
         def is_over() -> bool:
             found[:] = lines()
-            return not found or self.clock.boot_ns() > deadline_ns
+            return not found or self.clock.boot_ns() > deadline_ns or self.clock.wait(never, LOOK_PAUSE_MS)
 
         self.west.wait_until(is_over, "end of the look", 2 * limit_s)
         assert not found, f"{what} after {limit_s:.0f} s:\n" + "\n".join(found)
