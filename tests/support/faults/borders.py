@@ -65,9 +65,9 @@ BORDERS: dict[str, Switch] = {
     ),
     "highest-of-merged-counts": Switch(
         "bookkeeper.master.splits.split_rules",
-        "common_high_water",
-        old="return min(offsets)",
-        new="return max(offsets)",
+        "joined_high_waters",
+        old="min(state",
+        new="max(state",
         breaks="R18: a merged tablet drops records as duplicates that one of its parts lacks",
     ),
     "nothing-is-ahead": Switch(
@@ -79,9 +79,9 @@ BORDERS: dict[str, Switch] = {
     ),
     "one-predecessor-is-enough": Switch(
         "bookkeeper.master.splits.split_rules",
-        "joined_last_wals",
-        old="return tuple(sorted(highest(place for state in states for place in state.last_wals).items()))",
-        new="return list(states)[-1].last_wals",
+        "joined_state",
+        old="tuple(sorted(highest(place for _, state in states for place in state.last_wals).items()))",
+        new="states[-1][1].last_wals",
         breaks="R24: a merged tablet's record overtakes one that a part of it wrote to another log",
     ),
     "logs-of-parents-are-replayed": Switch(
@@ -124,9 +124,9 @@ BORDERS: dict[str, Switch] = {
     ),
     "operations-hold-no-table": Switch(
         "bookkeeper.master.splits.due_splits",
-        "is_held",
-        old='return f"table {table}" in locks',
-        new="return False",
+        "due_tablets",
+        old='and f"table {tablet.table}" not in locks',
+        new="",
         breaks="a split begins while an import fills the table, at a row of the time before",
     ),
     "parking-is-optional": Switch(

@@ -21,9 +21,9 @@ BOUNDS: dict[str, Switch] = {
     ),
     "budgets-are-words": Switch(
         "bookkeeper.rpc.frames.budget",
-        "exceeds",
-        old="return counted_bytes + more_bytes > limit_bytes",
-        new="return False",
+        "Budget.take",
+        old="if counted + size > limit:",
+        new="if False:",
         breaks="a holder of a secret fills the memory of a process with incomplete frames",
     ),
     "each-batch-has-its-own-budget": Switch(

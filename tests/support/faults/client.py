@@ -38,9 +38,9 @@ CLIENT: dict[str, Switch] = {
     ),
     "a-name-is-one-table-for-ever": Switch(
         "bookkeeper.client.scanner",
-        "is_of_another_table",
-        old="return scanned is not None and scanned != table_id",
-        new="return False",
+        "Scanner._page",
+        old="if position.table_id not in (None, extent.table_id):",
+        new="if False:",
         breaks="one scan shows the cells of two tables, of which the first was deleted",
     ),
 }

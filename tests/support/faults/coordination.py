@@ -35,9 +35,9 @@ COORDINATION: dict[str, Switch] = {
     ),
     "damage-is-waited-for": Switch(
         "bookkeeper.client.tablet_extents",
-        "is_unservable",
-        old="return now_ns - since_ns >= UNSERVABLE_MS * 1_000_000",
-        new="return False",
+        "UnservableTracker.check",
+        old="if now_ns - since_ns >= UNSERVABLE_MS * 1_000_000:",
+        new="if False:",
         breaks="a client waits minutes for a tablet that can't be loaded because a file is damaged",
     ),
     "death-not-written-down": Switch(
@@ -52,9 +52,9 @@ COORDINATION: dict[str, Switch] = {
     ),
     "epoch-starts-again": Switch(
         "bookkeeper.coordination.embedded",
-        "next_epoch",
-        old="return 1 if previous is None else previous.epoch + 1",
-        new="return 1",
+        "EmbeddedCoordination.try_lead",
+        old="epoch = 1 if row is None else row.epoch + 1",
+        new="epoch = 1",
         breaks="R8: a new leader's writes are hidden under those of an older one",
     ),
     "unreadable-means-empty": Switch(

@@ -35,9 +35,9 @@ ENTRANCE: dict[str, Switch] = {
     ),
     "no-secret-is-required": Switch(
         "bookkeeper.rpc.trust.admission",
-        "asks_for_secret",
-        old="return entrance.accepted is not None",
-        new="return False",
+        "Admission._answer_greeting",
+        old="if self._entrance.accepted is None:",
+        new="if True:",
         breaks="a server that should ask for a secret accepts all callers",
     ),
     "proofs-are-the-same": Switch(
@@ -98,9 +98,9 @@ ENTRANCE: dict[str, Switch] = {
     ),
     "callers-believe-any-proof": Switch(
         "bookkeeper.rpc.channel",
-        "is_from_server",
-        old="return handshake.is_proof(handshake.server_proof(key, transcript), proof)",
-        new="return True",
+        "Channel._prove",
+        old="if not handshake.is_proof(handshake.server_proof(secret.key, transcript), challenge.proof):",
+        new="if False:",
         breaks="any server at an address counts as holder of the secret",
     ),
     "everywhere-is-loopback": Switch(
@@ -215,16 +215,16 @@ ENTRANCE: dict[str, Switch] = {
     ),
     "viewers-come-in-everywhere": Switch(
         "bookkeeper.security.secret_store",
-        "opens_ports",
-        old='return kind != "monitor"',
-        new="return True",
+        "SecretStore.accepted",
+        old='if stored.secret.kind != "monitor"}',
+        new="}",
         breaks="a viewer of the monitor gets in at the ports of processes",
     ),
     "the-monitor-needs-no-token": Switch(
         "bookkeeper.monitor.auth_middleware",
-        "accepted_by",
-        old="return None if viewers.accepted is None else list(viewers.accepted())",
-        new="return None",
+        "AuthMiddleware.__call__",
+        old="secrets = None if self._viewers.accepted is None else list(self._viewers.accepted())",
+        new="secrets = None",
         breaks="any client that reaches the monitor's port sees its pages",
     ),
     "any-token-will-do": Switch(

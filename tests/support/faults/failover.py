@@ -7,9 +7,9 @@ from tests.support.faults.switch import Switch
 FAILOVER: dict[str, Switch] = {
     "late-losses-count": Switch(
         "bookkeeper.metadata.lost_logs",
-        "is_given_up",
-        old="return serial is not None and cell.rank == serial.rank",
-        new="return True",
+        "given_up",
+        old="if cell.rank == serial.rank}",
+        new="}",
         breaks="N6: a late word of a deposed master lets a log be replayed and merged",
     ),
     "hosts-are-given-up-at-once": Switch(
@@ -52,9 +52,9 @@ FAILOVER: dict[str, Switch] = {
     ),
     "peers-wait-for-hosts": Switch(
         "bookkeeper.master.index.shipments",
-        "is_of_log",
-        old="return error_code == LogAwayError.code",
-        new="return False",
+        "Shipments._failed",
+        old="and report.error_code != LogAwayError.code",
+        new="",
         breaks="R24: a log whose host is away stops all work for a peer",
     ),
     "compactions-ignore-tails": Switch(

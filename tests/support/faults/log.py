@@ -103,9 +103,9 @@ LOG: dict[str, Switch] = {
     ),
     "read-past-the-seal": Switch(
         "bookkeeper.storage.wal.reading.log_formats",
-        "readable_bytes",
-        old="return source.size if seal is None else seal.position",
-        new="return source.size",
+        "BlockLog.__init__",
+        old="source.size if seal is None else seal.position",
+        new="source.size",
         breaks="R15: records that a zombie wrote behind the seal are shipped",
     ),
     "none-is-never-logged": Switch(

@@ -28,9 +28,9 @@ LOG_HOMES: dict[str, Switch] = {
     ),
     "homes-are-guessed": Switch(
         "bookkeeper.log_homes.home_books",
-        "is_final",
-        old="return home is not None or had_shared_logs",
-        new="return True",
+        "HomeBooks.of",
+        old="if home is not None or had_shared_logs:",
+        new="if True:",
         breaks="R12: a session that was asked about too early has no logs for ever",
     ),
     "logs-before-their-home": Switch(
@@ -70,9 +70,9 @@ LOG_HOMES: dict[str, Switch] = {
     ),
     "sealed-logs-are-copied": Switch(
         "bookkeeper.master.books.books_cycle",
-        "Books._is_on_host",
-        old="return home_of(self.homes, file.decode()) is not None",
-        new="return False",
+        "Books._fold_closed",
+        old="and home_of(self.homes, file.decode()) is None",
+        new="",
         breaks="R15: a log goes to peers when it is sealed, whoever has copies",
     ),
 }

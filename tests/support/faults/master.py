@@ -7,9 +7,9 @@ from tests.support.faults.switch import Edit, Switch
 MASTER: dict[str, Switch] = {
     "hosted-files-unchecked": Switch(
         "bookkeeper.master.calls.hosted_files",
-        "is_complete",
-        old="return checksum == expected",
-        new="return True",
+        "parts_on_host",
+        old="or checksum != part.crc32c",
+        new="",
         breaks="L7: a damaged file of a host becomes a part of an export",
     ),
     "joiner-votes-without-data": Switch(
@@ -28,9 +28,9 @@ MASTER: dict[str, Switch] = {
     ),
     "demoted-replica-leaves-at-once": Switch(
         "bookkeeper.master.replicas.repair_plan",
-        "has_settled",
-        old="return tablet.joining_ms.get(replica.host, 0) > limits.flight_ms",
-        new="return True",
+        "_leave",
+        old="if tablet.joining_ms.get(replica.host, 0) <= limits.flight_ms:",
+        new="if False:",
         breaks="R4: a replica leaves while a state that counts on it may still arrive in the books",
     ),
     "balance-takes-zones-away": Switch(
@@ -42,9 +42,9 @@ MASTER: dict[str, Switch] = {
     ),
     "moves-end-anywhere": Switch(
         "bookkeeper.master.replicas.repair_plan",
-        "replaced",
-        old="return {one.cell.in_place_of for one in replicas if one.cell.in_place_of}",
-        new="return set()",
+        "kept",
+        old="gone = {one.cell.in_place_of for one in good if one.cell.in_place_of}",
+        new="gone = set()",
         breaks="the balance chooses anew what leaves, by loads of half-done moves, and never ends",
     ),
     "leaves-count-for-nothing": Switch(
@@ -63,17 +63,33 @@ MASTER: dict[str, Switch] = {
     ),
     "a-move-needs-no-copies": Switch(
         "bookkeeper.master.operations.hosts.change_store",
-        "may_switch",
-        old="return not problems",
-        new="return True",
+        "ChangeStore.take",
+        old="if not lacking:",
+        new="if True:",
         breaks="N3: a tablet moves between the Volume and hosts although its files are not there",
+        also=[
+            Edit(
+                "bookkeeper.master.operations.hosts.change_store",
+                "ChangeStore._publish_all",
+                "if not problems else",
+                "if True else",
+            )
+        ],
     ),
     "moves-never-turn-back": Switch(
         "bookkeeper.master.operations.hosts.change_store",
-        "turns_back",
-        old="return waited_ms > limit_ms",
-        new="return False",
+        "ChangeStore.take",
+        old="if self.waits.waited_ms(call.txid, self.context.clock, reason) <= limit_ms:",
+        new="if True:",
         breaks="a tablet on its way to hosts is served by nobody as long as a chosen host is away",
+        also=[
+            Edit(
+                "bookkeeper.master.operations.hosts.change_store",
+                "ChangeStore._gives_up",
+                "self.waits.waited_ms(call.txid, self.context.clock) > COPIES_WAIT_MS",
+                "False",
+            )
+        ],
     ),
     "names-go-before-copies": Switch(
         "bookkeeper.master.operations.hosts.change_store",
@@ -84,16 +100,16 @@ MASTER: dict[str, Switch] = {
     ),
     "destroyed-disks-stay-placed": Switch(
         "bookkeeper.master.operations.hosts.change_store",
-        "replaceable",
-        old="return destroyed(replicas, sessions)",
-        new="return []",
+        "ChangeStore._replace_disks",
+        old="in destroyed(view.replicas, sessions):",
+        new="in ():",
         breaks="a tablet on its way to hosts waits for ever for a copy on a disk that is gone",
     ),
     "destroyed-disks-are-waited-for": Switch(
         "bookkeeper.master.operations.split_merge",
-        "within_reach",
-        old="return max(1, min(needed, copies + silent))",
-        new="return needed",
+        "divide_tablet",
+        old="min(copies_needed(properties, len(hosts)), copies[extent] + len(silent[extent]))",
+        new="copies_needed(properties, len(hosts))",
         breaks="a tablet that is split is served by nobody as long as a disk is gone",
     ),
     "splits-begin-without-hosts": Switch(
@@ -112,16 +128,16 @@ MASTER: dict[str, Switch] = {
     ),
     "one-link-is-enough": Switch(
         "bookkeeper.master.operations.split_merge",
-        "within_reach",
-        old="return max(1, min(needed, copies + silent))",
-        new="return min(needed, 1)",
+        "divide_tablet",
+        old="min(copies_needed(properties, len(hosts)), copies[extent] + len(silent[extent]))",
+        new="0",
         breaks="N3: the only host that has linked the files of a new tablet is lost, and its rows with it",
     ),
     "moving-tablets-merge": Switch(
         "bookkeeper.master.operations.split_merge",
-        "tablets_to_move",
-        old="return [tablet for tablet in tablets if is_elsewhere(tablet, replicas)]",
-        new="return []",
+        "MergeTablets.gather",
+        old="if is_elsewhere(tablet, wanted)",
+        new="if False",
         breaks="a merge waits for a repair that leaves its tablets to a move, and the move waits for the merge",
     ),
     "leaders-move-at-any-time": Switch(
@@ -228,9 +244,9 @@ MASTER: dict[str, Switch] = {
     ),
     "exports-are-believed": Switch(
         "bookkeeper.master.operations.export",
-        "is_damaged",
-        old="return found != wanted",
-        new="return False",
+        "ImportTable.copy",
+        old="if checksum.hex() != wanted:",
+        new="if False:",
         breaks="L7: a damaged file of an export becomes part of a table",
     ),
     "exports-share-a-directory": Switch(
@@ -324,9 +340,9 @@ MASTER: dict[str, Switch] = {
     ),
     "one-reading-is-enough": Switch(
         "bookkeeper.master.books.remover",
-        "saw_closed_before",
-        old="return 0 < entry.closed_in < cycle",
-        new="return entry.is_closed()",
+        "is_removable",
+        old="0 < entry.closed_in < cycle",
+        new="entry.is_closed()",
         breaks="R7: a deposed leader deletes by a configuration older than the file",
     ),
     "no-reading-is-enough": Switch(
@@ -338,9 +354,9 @@ MASTER: dict[str, Switch] = {
     ),
     "ranks-above-are-not-seen": Switch(
         "bookkeeper.master.reign.leader",
-        "is_foreign",
-        old="return epoch > own_epoch",
-        new="return False",
+        "Reign.observe",
+        old="if epoch <= self._leader.epoch:",
+        new="if True:",
         breaks="R8: after the epoch counter began again, a leader's writes are hidden",
     ),
     "every-target-ever-counts": Switch(
@@ -401,9 +417,9 @@ MASTER: dict[str, Switch] = {
     ),
     "books-are-read-without-proof": Switch(
         "bookkeeper.master.reign.books_proof",
-        "is_proof",
-        old="return found == number",
-        new="return True",
+        "Rounds.read_with_proof",
+        old="if after != number:",
+        new="if False:",
         breaks="L2: a table that was replaced while it was read names no file, and all files are deleted",
     ),
     "waits-count-as-work": Switch(
@@ -421,10 +437,10 @@ MASTER: dict[str, Switch] = {
         breaks="R17: a log is deleted between its creation and its first reference",
     ),
     "one-table's-word-is-enough": Switch(
-        "bookkeeper.master.index.file_entry",
-        "is_known_of",
-        old="return entry is not None and table_id in entry.scope.table_ids",
-        new="return entry is not None",
+        "bookkeeper.master.books.books_cycle",
+        "Books._refresh_row",
+        old="entry is not None and table_id in entry.scope.table_ids",
+        new="entry is not None",
         breaks="R24: a record overtakes one in a log that the scan knew of another table only",
     ),
     "replication-needs-no-log": Switch(
@@ -465,9 +481,9 @@ MASTER: dict[str, Switch] = {
     ),
     "streams-are-forgotten-at-once": Switch(
         "bookkeeper.master.operations.streams",
-        "grace_left_ms",
-        old="return max(0, grace_ms - (now_ns - since_ns) // 1_000_000)",
-        new="return 0",
+        "ForgetStreams.grace",
+        old="if left_ms > 0:",
+        new="if False:",
         breaks="R20: a message that was on its way is applied again",
     ),
     "a-cluster-is-its-own-peer": Switch(
@@ -520,9 +536,9 @@ MASTER: dict[str, Switch] = {
     ),
     "unknown-logs-are-passed": Switch(
         "bookkeeper.master.books.books_cycle",
-        "found_outstanding",
-        old="return all(log in files and table_id in files[log].scope.table_ids for log in logs)",
-        new="return True",
+        "Books._fold_closed",
+        old="all(log in files and table_id in files[log].scope.table_ids for log in waits_for)",
+        new="True",
         breaks="R24: a log is shipped before another one that is younger than the scan, and that it has to wait for",
     ),
     "unsafe-offsets-travel": Switch(
@@ -600,16 +616,16 @@ MASTER: dict[str, Switch] = {
     ),
     "quarantine-keeps-nothing": Switch(
         "bookkeeper.master.gc.gc_rules",
-        "quarantined_files",
-        old="return {keys.parse_quar_row(row.key) for row in rows}",
-        new="return set()",
+        "references",
+        old="in quarantine_rows:",
+        new="in ():",
         breaks="R17: a file goes while a range of it waits to be shipped again",
     ),
     "failures-are-kept-for-ever": Switch(
         "bookkeeper.master.fate.engine",
-        "excess_failures",
-        old="return max(0, retained - limit)",
-        new="return 0",
+        "FateEngine._retain_failure",
+        old="if excess > 0:",
+        new="if False:",
         breaks="failed operations pile up in the books",
     ),
     "the-age-of-logs-does-not-count": Switch(
@@ -628,9 +644,9 @@ MASTER: dict[str, Switch] = {
     ),
     "late-operations-count": Switch(
         "bookkeeper.master.fate.fate_store",
-        "came_late",
-        old="return record.epoch < taken_over",
-        new="return False",
+        "FateStore._valid_records",
+        old="or record.epoch < taken_over",
+        new="",
         breaks="an operation that was asked for again is executed a second time when the master changes, days later",
     ),
     "a-doubt-is-a-failure": Switch(

@@ -96,18 +96,18 @@ PATHS: dict[str, Switch] = {
     "paths-are-forgotten-at-once": Switch(
         "bookkeeper.master.origins.origin_termination",
         "is_over",
-        old="if owes_records(said, log) or log in said.silent:",
+        old="if log in said.owed or log in said.silent:",
         new="""
         return True
-        if owes_records(said, log) or log in said.silent:
+        if log in said.owed or log in said.silent:
         """,
         breaks="R22: records of a slow path are applied again when the fast path has ended",
     ),
     "clusters-are-read-once": Switch(
         "bookkeeper.master.origins.origin_termination",
-        "has_answered",
-        old="return about is not None and set(streams) <= set(about)",
-        new="return about is not None",
+        "_Walk.is_asked",
+        old="and self.streams[place] <= about",
+        new="",
         breaks="R22: a record that moves on while clusters are asked one after another is missed",
     ),
     "senders-are-not-remembered": Switch(
@@ -136,16 +136,16 @@ PATHS: dict[str, Switch] = {
     ),
     "a-cluster-with-records-may-be-over": Switch(
         "bookkeeper.master.origins.origin_termination",
-        "owes_records",
-        old="return log in said.owed",
-        new="return False",
+        "is_over",
+        old="log in said.owed or ",
+        new="",
         breaks="R22: a log is called over while a cluster still hands records of it on",
     ),
     "a-receiving-cluster-may-be-over": Switch(
         "bookkeeper.master.origins.origin_termination",
-        "is_under_way",
-        old="return log in said.under_way",
-        new="return False",
+        "is_over",
+        old="or log in said.under_way",
+        new="",
         breaks="R22: a log is called over while a message of it waits in a process that was stopped",
     ),
     "received-records-are-not-owed": Switch(

@@ -47,9 +47,9 @@ REPLICAS: dict[str, Switch] = {
     ),
     "file-checksum-ignored": Switch(
         "bookkeeper.storage.replicas.incoming_files",
-        "is_intact",
-        old="return checksum == file.crc32c",
-        new="return True",
+        "Part._write",
+        old="self._checksum != self.file.crc32c",
+        new="False",
         breaks="L7: a file counts whose bytes are not the sender's",
     ),
     "deletion-by-local-root": Switch(
@@ -91,9 +91,9 @@ REPLICAS: dict[str, Switch] = {
     ),
     "copies-unchecked": Switch(
         "bookkeeper.storage.replicas.file_checks",
-        "is_same_content",
-        old="return copy == original",
-        new="return True",
+        "copied_file",
+        old="if (made.size_bytes, made.crc32c) != (size, checksum):",
+        new="if False:",
         breaks="L7: a copy of an imported file with other bytes becomes a part of the tablet",
     ),
     "damaged-file-is-held": Switch(

@@ -31,16 +31,16 @@ SHIPPING: dict[str, Switch] = {
     ),
     "a-peer-with-less-is-not-believed": Switch(
         "bookkeeper.replay.progress",
-        "is_progress_valid",
-        old="return result.high_water is None",
-        new="return True",
+        "StreamProgress._record",
+        old="if result.high_water is not None:",
+        new="if False:",
         breaks="R19: records that a peer lost in a restore are never sent again",
     ),
     "streams-have-two-senders": Switch(
         "bookkeeper.replay.progress",
-        "is_free",
-        old="return not any(stream in shipping for stream in streams)",
-        new="return True",
+        "StreamProgress._wait_until_free",
+        old="while any(stream in self._shipping for stream in streams):",
+        new="while False:",
         breaks="two runs send the same records at the same time",
     ),
     "incarnations-are-one": Switch(
@@ -103,9 +103,9 @@ SHIPPING: dict[str, Switch] = {
     ),
     "hole-behind-the-fact": Switch(
         "bookkeeper.replay.stream.block_stream",
-        "starts_behind",
-        old="return current.first == acked + 1",
-        new="return True",
+        "RangeStream._begin",
+        old="if current.first == self._acked + 1:",
+        new="if True:",
         breaks="R19: a range is shipped while records before it are missing",
     ),
     "answers-count-as-they-come": Switch(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.faults.switch import Switch
+from tests.support.faults.switch import Edit, Switch
 
 STORAGE: dict[str, Switch] = {
     "any-time-will-do": Switch(
@@ -141,9 +141,9 @@ STORAGE: dict[str, Switch] = {
     ),
     "damaged-logs-have-no-records": Switch(
         "bookkeeper.master.placement.placement",
-        "uses_any",
-        old="return any(keys.log_column(log) in row.cells for log in logs)",
-        new="return False",
+        "Placement._released",
+        old="if keys.log_column(log) in row.cells",
+        new="if False",
         breaks="R15: a tablet is given to another tserver while a log that has records of it is not sealed",
     ),
     "cut-logs-are-short-logs": Switch(
@@ -168,16 +168,16 @@ STORAGE: dict[str, Switch] = {
     ),
     "owners-are-not-compared": Switch(
         "bookkeeper.metadata.owner",
-        "is_owned_by",
-        old="return owner == values.Owner(instance_id, FORMAT_VERSION)",
-        new="return True",
+        "check_owner",
+        old="if owner == values.Owner(instance_id, FORMAT_VERSION):",
+        new="if True:",
         breaks="L2: a cluster takes another one's books for its own, and deletes the files that they do not name",
     ),
     "older-books-are-believed": Switch(
         "bookkeeper.metadata.owner",
-        "is_older",
-        old="return round_number < latest_round",
-        new="return False",
+        "check_round",
+        old="if round_number < latest_round:",
+        new="if False:",
         breaks="L2: books that were put back from a copy do not name the logs since, which go",
     ),
     "older-coordination-is-believed": Switch(
@@ -189,9 +189,9 @@ STORAGE: dict[str, Switch] = {
     ),
     "proofs-last-for-ever": Switch(
         "bookkeeper.metadata.hbase.hbase_pool",
-        "is_check_valid",
-        old="return checked_ns is not None and now_ns - checked_ns < CHECK_VALID_MS * 1_000_000",
-        new="return checked_ns is not None",
+        "_CheckedConnection.check",
+        old="if self.checked_ns is None or now_ns - self.checked_ns >= CHECK_VALID_MS * 1_000_000:",
+        new="if self.checked_ns is None:",
         breaks="L2: a table is dropped and created again behind an open connection, unnoticed",
     ),
     "cells-are-believed": Switch(
@@ -213,9 +213,9 @@ STORAGE: dict[str, Switch] = {
     ),
     "long-rows-of-hbase-end-with-their-first-part": Switch(
         "bookkeeper.metadata.hbase.hbase_store",
-        "may_continue",
-        old="return len(part.cells) >= PART_CELLS",
-        new="return False",
+        "HBaseMetadataTable._page_of_parts",
+        old="if len(row.cells) >= PART_CELLS",
+        new="if False",
         breaks="R9: files that the rest of a row names are not outstanding, and go before they were shipped",
     ),
     "any-content-will-do": Switch(
@@ -286,10 +286,18 @@ STORAGE: dict[str, Switch] = {
     ),
     "any-size-is-decoded": Switch(
         "bookkeeper.storage.tablet.segments.segment_check",
-        "is_too_large",
-        old="return size > most",
-        new="return False",
+        "_Check.row_group",
+        old="if pages > most:",
+        new="if False:",
         breaks="L7: a file of some kilobytes takes gigabytes when it is read",
+        also=[
+            Edit(
+                "bookkeeper.storage.tablet.segments.segment_check",
+                "_Check.row_group",
+                "if plain > self._bounds.group_bytes_max:",
+                "if False:",
+            )
+        ],
     ),
     "the-wall-clock-is-believed": Switch(
         "bookkeeper.clock",
@@ -307,14 +315,14 @@ STORAGE: dict[str, Switch] = {
     ),
     "freezing-hides-memory": Switch(
         "bookkeeper.storage.tablet.tablet_data",
-        "frozen_state",
+        "TabletData.begin_flush",
         old=", frozen=FrozenMemtable(state.active)",
         new="",
         breaks="a reader misses acknowledged records while they are flushed",
     ),
     "flushed-before-segments": Switch(
         "bookkeeper.storage.tablet.tablet_data",
-        "flushed_state",
+        "TabletData.finish_flush",
         old=", segments=(*state.segments, *opened)",
         new="",
         breaks="a reader misses acknowledged records after they were flushed",
