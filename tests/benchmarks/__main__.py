@@ -21,7 +21,7 @@ from tests.benchmarks.figure import Figure, met
 
 BOOKS = ("master_cycle", "master_memory", "collector_memory", "master_cycle_hbase", "tablets_growth")
 REPLICAS = ("replicas", "replica_joins", "replica_splits", "replica_growth")
-MODULES = ("rpc", "wal", "tablet", "ingest", "client", *BOOKS, "drain", "backlog", "lag", *REPLICAS)
+MODULES = ("starts", "rpc", "wal", "tablet", "ingest", "client", *BOOKS, "drain", "backlog", "lag", *REPLICAS)
 LONG = ("replica_rounds",)
 """Run only when they are named: they take the better part of an hour."""
 RESULT = Path("build/bench/figures.json")
