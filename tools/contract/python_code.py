@@ -240,7 +240,7 @@ def _streams_in(method: Method, structs: Mapping[str, StructType]) -> Iterator[s
             yield f"*arguments[{index}]"
         elif one.type.name in structs:
             for field in structs[one.type.name].fields:
-                if field.type.name == STREAM:
+                if field.type.name == STREAM and field.required:
                     yield f"arguments[{index}].{field.name}"
                 elif STREAM in _reachable(field.type, structs):
                     raise _unchecked(method, f"{one.name}.{field.name}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PLACES = ("bookkeeper", "combiners", "shell", "docker", "tests", "docs")
+PLACES = ("bookkeeper", "combiners", "shell", "docker", "tests", "tools", "docs")
 BINARY = {".gz", ".png", ".pyc", ".so", ".jsa", ".svg", ".json"}
 
 ELSEWHERE = {

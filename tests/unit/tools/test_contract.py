@@ -90,6 +90,8 @@ def test_the_streams_that_a_peer_names_are_found_by_their_type() -> None:
     assert found.endswith('{("Master","locate"):lambdaarguments:(*arguments[0],arguments[1].stream,),}')
     with pytest.raises(ContractError, match=r"nothing checks the streams in part\.part"):
         modules_of(read_contract(SMALL.replace("2: Part part", "2: Deep part")))
+    with pytest.raises(ContractError, match=r"nothing checks the streams in part\.stream"):
+        modules_of(read_contract(SMALL.replace("required StreamKey stream", "optional StreamKey stream")))
 
 
 @pytest.mark.parametrize(
