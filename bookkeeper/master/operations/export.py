@@ -74,7 +74,6 @@ from bookkeeper.security.private_files import shared_mode
 from bookkeeper.storage.tablet.batch_routing import is_too_late
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
 from bookkeeper.storage.tablet.segments.segment_format import ENDING
-from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 from bookkeeper.storage.volume.given_directory import read_parts, sync_names, write_file, write_once
 from bookkeeper.storage.volume.names import TABLES, tablet_directory
 from bookkeeper.storage.volume.volume_protocol import Volume
@@ -370,7 +369,9 @@ class ImportTable(Struct, frozen=True):
             latest_ms = limits.latest_ms(self.context.clock.wall_ms())
             for entries in (tablet.segments for tablet in exported.tablets):
                 for name, entry in entries.items():
-                    bounds = exported_bounds(limits, entry.size_bytes, latest_ms)
+                    # Any groups are valid: a file may have groups that its table had earlier.
+                    tail_bytes_max = max(TAIL_BYTES_MIN, entry.size_bytes // TAIL_PARTS)
+                    bounds = Bounds(limits, tail_bytes_max, timestamp_max=latest_ms)
                     ref = segment_ref(f"{target}/{name}", entry)
                     check_segment(self._volume, ref, bounds, self.context.stores.reign.check)
             exported.write(self._volume, target)
@@ -471,13 +472,6 @@ def remove_other_attempts(volume: Volume, directory: str) -> None:
     for other in found:
         if other.startswith(f"{kind}-") and other != name:
             remove_files(volume, f"{parent}/{other}")
-
-
-def exported_bounds(limits: BatchLimits, size_bytes: int, latest_ms: int | None = None) -> Bounds:
-    """The limits of an exported file of this size, with no timestamp above ``latest_ms``. Any groups are valid: a file
-    may have groups that its table had earlier.
-    """
-    return Bounds(limits, max(TAIL_BYTES_MIN, size_bytes // TAIL_PARTS), timestamp_max=latest_ms)
 
 
 def check_server_times(exported: Exported, latest_ms: int | None) -> None:

@@ -329,7 +329,8 @@ class Placement:
     ) -> bool:
         """Order all loads once, later the missing ones; returns whether all are settled (see :meth:`_order`)."""
         if not self._checked:
-            if not may_load(live, reported):
+            # R7: once every live tserver has answered to this reign, only this leader's orders place tablets.
+            if not all(session in reported for session in live):
                 return False
             self._checked = True
             # all tablets get one load order: it also restores those that an unload left half way
@@ -449,10 +450,3 @@ def one_for_each_tablet(assignments: Iterable[Assignment]) -> list[Assignment]:
     for assignment in assignments:
         chosen.setdefault(assignment.tablet.row, assignment)
     return list(chosen.values())
-
-
-def may_load(live: Mapping[str, str], reported: Mapping[str, Collection[bytes]]) -> bool:
-    """Rule R7, for tablets: whether every live tserver has reported after this reign wrote the locations. From then on
-    only this leader assigns tablets.
-    """
-    return all(session in reported for session in live)

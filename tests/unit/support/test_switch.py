@@ -27,6 +27,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 
+from msgspec import Struct
+
 FACTOR = 3
 
 
@@ -107,6 +109,13 @@ class Slotted:
 
     def own_class(self) -> type:
         return __class__
+
+
+class Packed(Struct, frozen=True):
+    size: int
+
+    def doubled(self) -> int:
+        return 2 * self.size
 '''
 
 
@@ -239,6 +248,7 @@ def test_a_change_may_import_what_the_module_lacks(example: Any) -> None:
         ("Derived.static", "return value", "return value + 1", "m.Derived.static(1)", 2),
         ("Derived.Inner.name", '"inner"', '"outer"', "m.Derived.Inner().name()", "outer"),
         ("Slotted.doubled", "2 * self.size", "3 * self.size", "m.Slotted(2).doubled()", 6),
+        ("Packed.doubled", "2 * self.size", "3 * self.size", "m.Packed(2).doubled()", 6),
         ("Slotted.own_class", "__class__", "int", "m.Slotted(2).own_class()", int),
     ],
 )
