@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.client import retry
+from tests.support.faults import FAULTS, fault
 from tests.support.faults.switch import MUTANT_VARIABLE, Edit, Switch, TextGoneError, source_of, turned
 
 EXAMPLE = "example_of_switches"
@@ -190,6 +191,14 @@ def test_a_mutant_that_takes_a_text_fails_no_import(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(MUTANT_VARIABLE, "1")
     mutated = switch("scaled", "value == 0", "False")
     with pytest.raises(TextGoneError, match="there 0 times"), turned(mutated):
+        pass
+
+
+@pytest.mark.usefixtures("example")
+def test_the_red_twin_of_a_switch_that_a_mutant_took_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MUTANT_VARIABLE, "1")
+    monkeypatch.setitem(FAULTS, "gone", switch("scaled", "value == 0", "False"))
+    with pytest.raises(pytest.skip.Exception, match="the mutant has the text of the switch gone"), fault("gone"):
         pass
 
 
