@@ -67,7 +67,7 @@ from bookkeeper.master.operations.table_lifecycle import chained_tablets, tablet
 from bookkeeper.master.splits.split_rules import TabletFacts, facts_of
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
-from bookkeeper.metadata.values import FlushState, SegmentEntry
+from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import CopyRequest
 from bookkeeper.security.private_files import shared_mode
@@ -493,20 +493,16 @@ def imported_rows(table_id: str, exported: Exported, directory: str) -> list[Row
     rows = []
     for index, tablet in enumerate(exported.tablets):
         segments = {f"{directory}/{name}": entry for name, entry in tablet.segments.items()}
+        state = FlushState(1, {}, tablet.last_seq, tablet.last_time_ms, {}, (), tuple(segments))
         rows.append(
             RowPut(
                 keys.tablet_row(table_id, tablet.rows.end_row),
                 {
                     keys.PREV_ROW: values.encode_prev_row(tablet.rows.prev_row),
                     keys.DIR: values.encode_dir(f"t-{index:05d}"),
-                    keys.FLUSH: imported_state(tablet, segments).encode(),
+                    keys.FLUSH: state.encode(),
                 }
                 | {keys.segment_column(segment): entry.encode() for segment, entry in segments.items()},
             )
         )
     return rows
-
-
-def imported_state(tablet: ExportedTablet, segments: Mapping[str, SegmentEntry]) -> FlushState:
-    """The flush state of a new tablet that begins with exported segments."""
-    return FlushState(1, {}, tablet.last_seq, tablet.last_time_ms, {}, (), tuple(segments))

@@ -367,7 +367,8 @@ class Placement:
                 order = TabletAssignment(tablet.extent, tablet.directory, self.stores.reign.epoch)
                 self.calls.tservers.at(address).load_tablet(order)
             except BookkeeperError as error:
-                if needs_help(error):
+                # An operator has to help; a refusal only follows an outdated order.
+                if isinstance(error, PermanentError) and not isinstance(error, RefusedError):
                     self.problems[tablet.row] = error.message
                     self._retries.failed(tablet.row)
                 elif is_away(error):
@@ -433,13 +434,6 @@ class Placement:
 def row_of(extent: Extent) -> bytes:
     """The tablet's row in the metadata table."""
     return keys.tablet_row(extent.table_id, extent.end_row)
-
-
-def needs_help(error: BookkeeperError) -> bool:
-    """Whether a load fails until an operator acts: each permanent error except a refusal, which follows an outdated
-    order.
-    """
-    return isinstance(error, PermanentError) and not isinstance(error, RefusedError)
 
 
 def one_for_each_tablet(assignments: Iterable[Assignment]) -> list[Assignment]:

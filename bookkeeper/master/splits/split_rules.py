@@ -167,18 +167,14 @@ def facts_of(row: Row) -> TabletFacts:
     missing = [name for name in named if name not in cells]
     if missing:
         raise CorruptionError(f"tablet {row.key!r} has no segment: cell of {missing[0]}, which its flush state names")
+    replicas = {keys.parse_replica(host): ReplicaCell.decode(one.value) for host, one in row.family("replica").items()}
     return TabletFacts(
         Extent(table_id, end_row, values.decode_prev_row(row.cells[keys.PREV_ROW].value)),
         flush,
         {name: SegmentEntry.decode(cells[name].value) for name in sorted(named)},
         tuple(sorted(set(cells) - set(named))),
-        {host: cell for host, cell in replica_cells(row).items() if cell.role == VOTER},
+        {host: cell for host, cell in replicas.items() if cell.role == VOTER},
     )
-
-
-def replica_cells(row: Row) -> dict[str, ReplicaCell]:
-    """The replicas in a row by host. Raises CorruptionError."""
-    return {keys.parse_replica(host): ReplicaCell.decode(cell.value) for host, cell in row.family("replica").items()}
 
 
 def serial_of(row: Row | None) -> int:
