@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help system-deps venv lock contract hbase hbase-image lint docs test test-long tests test-costs demo bench soak mutants clean
+.PHONY: help system-deps venv lock contract hbase hbase-image lint docs check check-tests test test-long tests test-costs demo bench soak mutants clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -49,6 +49,15 @@ lint: venv ## Style, format, types, and the direction of imports
 docs: venv ## The documentation as a site, under build/site (a warning is an error)
 	@$(PY) -m sphinx -W --keep-going -n -q -b html docs build/site
 	@echo build/site/index.html
+
+check: ## In minutes: lint, the unit tests of what changed against main, a schedule of each family, a row that is shipped
+	@docker/system-deps.sh runtime
+	@docker/venv.sh
+	@$(MAKE) --no-print-directory --jobs=2 lint check-tests
+
+check-tests: export JDK_JAVA_OPTIONS ?= -XX:TieredStopAtLevel=1
+check-tests: venv
+	@docker/in-memory.sh $(PY) -m tests.support.check $(PYTEST_ARGS)
 
 test: system-deps ## Lint and all tests but the long ones, real HBase and containers included (WORKERS=2 at once)
 	@$(MAKE) --no-print-directory --jobs=2 lint tests

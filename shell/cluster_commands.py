@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from bookkeeper.config.file import load_settings
 from bookkeeper.config.sections import Settings
@@ -107,8 +108,8 @@ def standalone(directory: Path, hosts: int | None, as_json: bool) -> None:
     """
     output, settings = Output(as_json), load_settings(directory)
     if hosts is not None:
-        chosen = settings.standalone.model_copy(update={"hosts": hosts})
-        settings = settings.model_copy(update={"standalone": chosen})
+        chosen = replace(settings.standalone, hosts=hosts)
+        settings = replace(settings, standalone=chosen)
     run_standalone(settings, lambda text: output.line({"message": text}, text))
 
 

@@ -139,7 +139,7 @@ def become(order: Mapping[str, Any], output: int, go: int, parent: int) -> tuple
 
 def run_forked(module: str, arguments: Sequence[str]) -> None:
     """Run a module as ``python -m`` does."""
-    sys.argv = [module, *arguments]
+    sys.argv[:] = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
