@@ -159,7 +159,8 @@ def status(session: Session, output: Output, table: str | None) -> None:
     report = session.client.replication.report(table or "")
     rows = [_status_record(found) for found in report.targets]
     if not output.as_json:
-        rows = [{**row, "file": _short_file(str(row["file"]))} for row in rows]
+        # The last two parts of the name: the session that wrote the file, and its number.
+        rows = [{**row, "file": "/".join(str(row["file"]).rsplit("/", 2)[-2:])} for row in rows]
     if report.problem:
         output.warning(report.problem, {"age_ms": report.age_ms})
     output.records(rows, _STATUS_COLUMNS, "no record waits for replication")
@@ -188,11 +189,6 @@ def _status_record(found: TargetStatus) -> Record:
         "bytes_shipped": found.bytes_shipped,
         "resends": found.resends,
     }
-
-
-def _short_file(name: str) -> str:
-    """The last two parts of a URI: the session that wrote the file, and its number."""
-    return "/".join(name.rsplit("/", 2)[-2:])
 
 
 @replication.command()

@@ -65,11 +65,6 @@ def are_site_properties(names: Sequence[str]) -> bool:
     return bool(of_site)
 
 
-def is_group_property(name: str) -> bool:
-    """Whether the property names the peers of a table's group."""
-    return name.startswith(GROUP_PREFIX)
-
-
 def peer_changes(
     changes: Mapping[str, str], removals: Iterable[str], clusters: Iterable[ClusterInfo]
 ) -> list[PeerChange]:

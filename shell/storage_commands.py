@@ -12,7 +12,7 @@ from bookkeeper.config.table_properties import PROPERTIES
 from bookkeeper.rpc.contract.messages import ReplicationConfig
 from shell import parameters, replication_properties
 from shell.output import Output, Record, parse_bytes
-from shell.replication_properties import PeerChange, TargetChange, is_group_property
+from shell.replication_properties import GROUP_PREFIX, PeerChange, TargetChange
 from shell.shell_session import Session, in_session
 
 _DIRECTORY = click.argument("directory", type=click.Path(path_type=Path, resolve_path=True), metavar="DIR")
@@ -63,7 +63,7 @@ def change_table(
     client: Client, output: Output, table: str, changes: Mapping[str, str], removals: Sequence[str]
 ) -> None:
     """Change properties and targets. A change that can't be made is refused before the first change."""
-    info, group_keys = client.tables.get(table), [key for key in (*changes, *removals) if is_group_property(key)]
+    info, group_keys = client.tables.get(table), [key for key in (*changes, *removals) if key.startswith(GROUP_PREFIX)]
     target_changes: list[TargetChange] = []
     if group_keys:
         target_changes = replication_properties.target_changes(

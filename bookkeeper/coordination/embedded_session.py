@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bookkeeper.clock import Clock
 from bookkeeper.config.sections import CoordinationSettings
-from bookkeeper.coordination.lease import NO_RECORD, RECORD_BYTES, LeaseRecord, LeaseState, is_intact, renewal_counts
+from bookkeeper.coordination.lease import NO_RECORD, RECORD_BYTES, LeaseRecord, LeaseState, renewal_counts
 from bookkeeper.errors import CorruptionError, LeaseLostError, unavailable
 from bookkeeper.runtime.threads import guarded_thread
 
@@ -118,7 +118,8 @@ class EmbeddedSession:
 
     def _write(self, descriptor: int, before_ns: int) -> None:
         record = LeaseRecord(self._boot_id, before_ns + self._lease_ns).encode()
-        if not is_intact(os.pread(descriptor, RECORD_BYTES + 1, 0), self._record):
+        # R15: other processes read it, and could not tell when the lease of this live process ends.
+        if os.pread(descriptor, RECORD_BYTES + 1, 0) != self._record:
             LOG.error("%s is damaged: its content is not that of the last renewal; this renewal repairs it", self._path)
             os.ftruncate(descriptor, RECORD_BYTES)
         if os.pwrite(descriptor, record, 0) != len(record):

@@ -58,11 +58,6 @@ def renewal_counts(previous_until_ns: int, written_ns: int) -> bool:
     return written_ns < previous_until_ns
 
 
-def is_intact(found: bytes, written: bytes) -> bool:
-    """Whether a session's file has exactly the content that its owner wrote last."""
-    return found == written
-
-
 def is_dead(state: LeaseState, boot_id: str, now_ns: int, margin_ns: int) -> bool:
     """Whether a session is permanently dead: another boot, a free lock (no process), or lease and margin are over.
 

@@ -33,7 +33,7 @@ from bookkeeper.master.cycle.knowledge import Knowledge, knowledge_of
 from bookkeeper.master.cycle.replicate_file import KIND, ReplicateFiles
 from bookkeeper.master.cycle.work_dispatch import DispatchSettings, WorkDispatcher
 from bookkeeper.master.fate.engine import FateEngine
-from bookkeeper.master.fate.fate_store import FateRecord, FateStore
+from bookkeeper.master.fate.fate_store import FateStore
 from bookkeeper.master.gc.gc_pace import GcPace
 from bookkeeper.master.gc.gc_runner import GcRunner
 from bookkeeper.master.gc.orphan_files import OrphanFiles
@@ -289,7 +289,7 @@ def assemble(
     splits = AutomaticSplits(stores, tservers, fate, clock, rng)
     records = store.load()
     replicating.adopt(records)
-    fate.resume(administrative(records))
+    fate.resume([record for record in records if record.op.type != KIND])  # the cycle drives the others
     return Leadership(
         settings=settings,
         clock=clock,
@@ -325,8 +325,3 @@ def leader_choice(
     if settings.replicas.election == "coordination":
         return LeaderChoice.by_coordination(table, calls, event_queue.ask_place, coordination)
     return LeaderChoice.by_master(table, calls, event_queue.ask_place)
-
-
-def administrative(records: list[FateRecord]) -> list[FateRecord]:
-    """The operations that the engine executes: all except those that the cycle drives."""
-    return [record for record in records if record.op.type != KIND]

@@ -71,13 +71,11 @@ def closed_status(
     The barriers are the tablet's own (R24), from its blocks; a barrier in a cell whose block never became durable is
     left out.
     """
-    encoded_shares = values.encode_shares(shares)
     opened = ReplicationStatus(
-        created_time=created_ms, barriers=map(barrier_message, sorted(barriers)), shares=encoded_shares
+        created_time=created_ms,
+        barriers=[
+            combiners.Barrier(offset=b.offset, file=b.file, until_offset=b.until_offset) for b in sorted(barriers)
+        ],
+        shares=values.encode_shares(shares),
     )
     return combiners.close(combiners.append(opened, seal.offset, needed_bytes=seal.position))
-
-
-def barrier_message(barrier: Barrier) -> combiners.Barrier:
-    """A barrier as a status holds it."""
-    return combiners.Barrier(offset=barrier.offset, file=barrier.file, until_offset=barrier.until_offset)

@@ -212,15 +212,11 @@ class TServers(Struct, frozen=True):
         """Make every live tserver drop these tablets without a flush; returns the transient errors, one line each."""
 
         def drop(tserver: TServer) -> None:
-            for extent in sorted(set(tserver.tablets().extents) & set(extents), key=extent_order):
+            there = set(tserver.tablets().extents) & set(extents)
+            for extent in sorted(there, key=lambda one: (one.table_id, one.end_row is None, one.end_row or b"")):
                 tserver.unload_tablet(extent, epoch, True)
 
         return self.for_each_live(drop)
-
-
-def extent_order(extent: Extent) -> tuple[str, bool, bytes]:
-    """Tablets in the order of their rows."""
-    return extent.table_id, extent.end_row is None, extent.end_row or b""
 
 
 def session_of_log(file: str) -> str | None:

@@ -67,14 +67,13 @@ from bookkeeper.master.operations.table_lifecycle import chained_tablets, tablet
 from bookkeeper.master.splits.split_rules import TabletFacts, facts_of
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
-from bookkeeper.metadata.values import FlushState, SegmentEntry
+from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import CopyRequest
 from bookkeeper.security.private_files import shared_mode
 from bookkeeper.storage.tablet.batch_routing import is_too_late
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
 from bookkeeper.storage.tablet.segments.segment_format import ENDING
-from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 from bookkeeper.storage.volume.given_directory import read_parts, sync_names, write_file, write_once
 from bookkeeper.storage.volume.names import TABLES, tablet_directory
 from bookkeeper.storage.volume.volume_protocol import Volume
@@ -370,7 +369,9 @@ class ImportTable(Struct, frozen=True):
             latest_ms = limits.latest_ms(self.context.clock.wall_ms())
             for entries in (tablet.segments for tablet in exported.tablets):
                 for name, entry in entries.items():
-                    bounds = exported_bounds(limits, entry.size_bytes, latest_ms)
+                    # Any groups are valid: a file may have groups that its table had earlier.
+                    tail_bytes_max = max(TAIL_BYTES_MIN, entry.size_bytes // TAIL_PARTS)
+                    bounds = Bounds(limits, tail_bytes_max, timestamp_max=latest_ms)
                     ref = segment_ref(f"{target}/{name}", entry)
                     check_segment(self._volume, ref, bounds, self.context.stores.reign.check)
             exported.write(self._volume, target)
@@ -473,13 +474,6 @@ def remove_other_attempts(volume: Volume, directory: str) -> None:
             remove_files(volume, f"{parent}/{other}")
 
 
-def exported_bounds(limits: BatchLimits, size_bytes: int, latest_ms: int | None = None) -> Bounds:
-    """The limits of an exported file of this size, with no timestamp above ``latest_ms``. Any groups are valid: a file
-    may have groups that its table had earlier.
-    """
-    return Bounds(limits, max(TAIL_BYTES_MIN, size_bytes // TAIL_PARTS), timestamp_max=latest_ms)
-
-
 def check_server_times(exported: Exported, latest_ms: int | None) -> None:
     """Raises InvalidInputError if the last server time of an exported tablet is above ``latest_ms`` (None = no limit).
     The new tablet's server times continue from there, so its next records would lie ahead of the clock, too.
@@ -499,20 +493,16 @@ def imported_rows(table_id: str, exported: Exported, directory: str) -> list[Row
     rows = []
     for index, tablet in enumerate(exported.tablets):
         segments = {f"{directory}/{name}": entry for name, entry in tablet.segments.items()}
+        state = FlushState(1, {}, tablet.last_seq, tablet.last_time_ms, {}, (), tuple(segments))
         rows.append(
             RowPut(
                 keys.tablet_row(table_id, tablet.rows.end_row),
                 {
                     keys.PREV_ROW: values.encode_prev_row(tablet.rows.prev_row),
                     keys.DIR: values.encode_dir(f"t-{index:05d}"),
-                    keys.FLUSH: imported_state(tablet, segments).encode(),
+                    keys.FLUSH: state.encode(),
                 }
                 | {keys.segment_column(segment): entry.encode() for segment, entry in segments.items()},
             )
         )
     return rows
-
-
-def imported_state(tablet: ExportedTablet, segments: Mapping[str, SegmentEntry]) -> FlushState:
-    """The flush state of a new tablet that begins with exported segments."""
-    return FlushState(1, {}, tablet.last_seq, tablet.last_time_ms, {}, (), tuple(segments))

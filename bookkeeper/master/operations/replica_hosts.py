@@ -118,9 +118,10 @@ def first_replicas(rows: Sequence[bytes], hosts: Sequence[HostIdentity], replica
     for row in rows:
         chosen = spread(hosts, replicas, given)
         given.update(host.name for host in chosen)
-        puts.append(
-            RowPut(row, {keys.replica_column(host.name): first_cell(operation, host).encode() for host in chosen})
-        )
+        # Each placement has its host's name: a sender forgets what one placement acknowledged (E-37), and must not
+        # forget the others with it.
+        cells = {host.name: ReplicaCell(f"{operation}-{host.name}", host.incarnation, VOTER) for host in chosen}
+        puts.append(RowPut(row, {keys.replica_column(host): cell.encode() for host, cell in cells.items()}))
     return puts
 
 
@@ -137,13 +138,6 @@ def spread(hosts: Sequence[HostIdentity], replicas: int, given: Mapping[str, int
 def _next_host(chosen: Sequence[HostIdentity], left: Sequence[HostIdentity], given: Mapping[str, int]) -> HostIdentity:
     zones = {host.zone for host in chosen if host.zone}
     return min(left, key=lambda host: (host.zone in zones, given.get(host.name, 0)))
-
-
-def first_cell(operation: str, host: HostIdentity) -> ReplicaCell:
-    """A replica of a new tablet. Its placement has the host's name: a sender forgets what one placement acknowledged
-    (E-37), and must not forget the others with it.
-    """
-    return ReplicaCell(f"{operation}-{host.name}", host.incarnation, VOTER)
 
 
 def encode_hosts(hosts: Sequence[HostIdentity]) -> list[Json]:

@@ -65,7 +65,7 @@ from bookkeeper.master.splits.split_plan import Splittable, plan_splits, size_of
 from bookkeeper.master.splits.split_rules import Change, TabletFacts
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.lost_logs import given_up
-from bookkeeper.metadata.metadata_table import Row, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, Row, RowPut
 from bookkeeper.metadata.values import Json, Location
 from bookkeeper.model import Extent, RowRange
 from bookkeeper.rpc.contract.services import TServer
@@ -422,7 +422,9 @@ def hold(context: Context, call: Call) -> Outcome:
     tablets = [row for row in rows if keys.is_tablet(row)]
     if not all(map(split_rules.is_quiet, tablets)):
         return Next("serve", call.state)
-    stale = split_rules.stale_uses(row for row in rows if not keys.is_tablet(row))
+    # Uses of logs in remnants whose rows become tablets again: such a row had none, so a dead tserver wrote them late.
+    remnants = (row for row in rows if not keys.is_tablet(row))
+    stale = [CellKey(row.key, column) for row in remnants for column in row.cells if column.family == "log"]
     if stale:
         context.stores.reign.check()
         context.stores.table.purge(stale)

@@ -42,11 +42,6 @@ def forget_roots_args(logs: Iterable[RootLog]) -> Args:
     return {"logs": encoded}
 
 
-def forget_by_time_args(logs: Iterable[RootLog]) -> Args:
-    """Arguments of ``forget_roots`` for logs without news for ``tserver.paths_apart_ms``; they may not be over."""
-    return {**forget_roots_args(logs), "unheard": True}
-
-
 def logs_of(args: Args) -> list[RootLog]:
     """Inverse of :func:`forget_roots_args`."""
     return [RootLog.decode(encoded) for encoded in texts(args, "logs")]

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.master.fate.engine import FateEngine
-from bookkeeper.master.origins.end_origins import END_KIND, forget_by_time_args, forget_roots_args
+from bookkeeper.master.origins.end_origins import END_KIND, forget_roots_args
 from bookkeeper.master.origins.origin_books import (
     RootRow,
     instances_of,
@@ -92,7 +92,7 @@ class OriginGc(Struct):
                 "their origins are dropped, and later records of them may be stored twice",
                 len(due), due[0].file, due[0].instance_id,
             )  # fmt: skip
-            self.fate.submit("forget_roots", forget_by_time_args(due))
+            self.fate.submit("forget_roots", {**forget_roots_args(due), "unheard": True})
 
     def _is_open(self, log: RootLog) -> bool:
         """Whether the log's own stream is open: its cluster will end it."""

@@ -329,7 +329,8 @@ class Placement:
     ) -> bool:
         """Order all loads once, later the missing ones; returns whether all are settled (see :meth:`_order`)."""
         if not self._checked:
-            if not may_load(live, reported):
+            # R7: once every live tserver has answered to this reign, only this leader's orders place tablets.
+            if not all(session in reported for session in live):
                 return False
             self._checked = True
             # all tablets get one load order: it also restores those that an unload left half way
@@ -366,7 +367,8 @@ class Placement:
                 order = TabletAssignment(tablet.extent, tablet.directory, self.stores.reign.epoch)
                 self.calls.tservers.at(address).load_tablet(order)
             except BookkeeperError as error:
-                if needs_help(error):
+                # An operator has to help; a refusal only follows an outdated order.
+                if isinstance(error, PermanentError) and not isinstance(error, RefusedError):
                     self.problems[tablet.row] = error.message
                     self._retries.failed(tablet.row)
                 elif is_away(error):
@@ -434,13 +436,6 @@ def row_of(extent: Extent) -> bytes:
     return keys.tablet_row(extent.table_id, extent.end_row)
 
 
-def needs_help(error: BookkeeperError) -> bool:
-    """Whether a load fails until an operator acts: each permanent error except a refusal, which follows an outdated
-    order.
-    """
-    return isinstance(error, PermanentError) and not isinstance(error, RefusedError)
-
-
 def one_for_each_tablet(assignments: Iterable[Assignment]) -> list[Assignment]:
     """The first assignment of each tablet: all are written at one rank (rule R1). A tablet has two when a move unloaded
     it from a tserver that has died since.
@@ -449,10 +444,3 @@ def one_for_each_tablet(assignments: Iterable[Assignment]) -> list[Assignment]:
     for assignment in assignments:
         chosen.setdefault(assignment.tablet.row, assignment)
     return list(chosen.values())
-
-
-def may_load(live: Mapping[str, str], reported: Mapping[str, Collection[bytes]]) -> bool:
-    """Rule R7, for tablets: whether every live tserver has reported after this reign wrote the locations. From then on
-    only this leader assigns tablets.
-    """
-    return all(session in reported for session in live)

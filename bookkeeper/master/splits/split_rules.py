@@ -150,13 +150,6 @@ def shares_files(row: Row) -> bool:
     )
 
 
-def stale_uses(rows: Iterable[Row]) -> list[CellKey]:
-    """The `log:` cells of remnants whose rows become tablets again. They are void: a row that becomes a remnant has
-    none, so a dead tserver wrote them late.
-    """
-    return [CellKey(row.key, column) for row in rows for column in row.cells if column.family == "log"]
-
-
 # ---- facts
 
 
@@ -174,18 +167,14 @@ def facts_of(row: Row) -> TabletFacts:
     missing = [name for name in named if name not in cells]
     if missing:
         raise CorruptionError(f"tablet {row.key!r} has no segment: cell of {missing[0]}, which its flush state names")
+    replicas = {keys.parse_replica(host): ReplicaCell.decode(one.value) for host, one in row.family("replica").items()}
     return TabletFacts(
         Extent(table_id, end_row, values.decode_prev_row(row.cells[keys.PREV_ROW].value)),
         flush,
         {name: SegmentEntry.decode(cells[name].value) for name in sorted(named)},
         tuple(sorted(set(cells) - set(named))),
-        {host: cell for host, cell in replica_cells(row).items() if cell.role == VOTER},
+        {host: cell for host, cell in replicas.items() if cell.role == VOTER},
     )
-
-
-def replica_cells(row: Row) -> dict[str, ReplicaCell]:
-    """The replicas in a row by host. Raises CorruptionError."""
-    return {keys.parse_replica(host): ReplicaCell.decode(cell.value) for host, cell in row.family("replica").items()}
 
 
 def serial_of(row: Row | None) -> int:
@@ -330,7 +319,8 @@ def merge_on_hosts(parts: Sequence[TabletFacts], serial: int, directory: str) ->
     last = parts[-1]
     segments = joined_segments(_in_directory(part, directory) for part in parts)
     put = _row_put(_joined_extent(parts), joined_state(parts, segments, serial), segments, directory)
-    put = RowPut(put.key, {**put.values, keys.PARTS: values.encode_parts(directories_of(parts))})
+    directories = sorted({name.split("/")[-2] for part in parts for name in part.segments})
+    put = RowPut(put.key, {**put.values, keys.PARTS: values.encode_parts(directories)})
     change = _merged(parts, serial, put)
     gone = tuple(CellKey(last.row, keys.segment_column(name)) for name in sorted({*last.segments, *last.dead}))
     return replace(change, deletes=(*change.deletes, *gone))
@@ -350,11 +340,6 @@ def _in_directory(facts: TabletFacts, directory: str) -> TabletFacts:
     own = tablet_directory(facts.extent.table_id, directory)
     segments = {f"{own}/{name.rpartition('/')[2]}": entry for name, entry in facts.segments.items()}
     return replace(facts, segments=segments)
-
-
-def directories_of(parts: Iterable[TabletFacts]) -> list[str]:
-    """The directories with the files of tablets on hosts."""
-    return sorted({name.split("/")[-2] for part in parts for name in part.segments})
 
 
 def replicas_of_remnants(rows: Iterable[Row]) -> list[CellKey]:

@@ -158,11 +158,6 @@ def read_page(
         return next(_pages_of(path, cursor, None, page_cells))
 
 
-def cells_of_next_page(page_cells: int) -> int:
-    """The size of the page after a page with ``page_cells``."""
-    return min(8 * page_cells, PAGE_CELLS)
-
-
 def read_parts(
     path: Path, connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]
 ) -> Generator[tuple[list[Row], bytes | None]]:

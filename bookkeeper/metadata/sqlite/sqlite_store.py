@@ -49,7 +49,6 @@ from bookkeeper.metadata.sqlite.sqlite_cells import (
     PUT_SQL,
     SELECT_SQL,
     SLICE_SQL,
-    cells_of_next_page,
     check_records,
     delete_parameters,
     put_parameters,
@@ -248,7 +247,7 @@ class SqliteMetadataTable:
         page_cells = PAGE_CELLS_FIRST
         while at is not None:
             rows, at = self._page(at, stop, families, page_cells)
-            page_cells = cells_of_next_page(page_cells)
+            page_cells = min(8 * page_cells, PAGE_CELLS)
             yield from rows
 
     def _scan_parts(self, start: bytes, stop: bytes | None, families: tuple[str, ...]) -> Iterator[Row]:

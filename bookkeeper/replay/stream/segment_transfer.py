@@ -45,11 +45,6 @@ class TransferOutcome(Struct, frozen=True):
         return f"{BY_RECORDS}: {self.reason}" if self.reason else ""
 
 
-def is_all(r: Range) -> bool:
-    """Whether the range begins a stream: a stream that began with records goes on with records."""
-    return r.first == 1 and not r.run_id
-
-
 def reason_for_records(r: Range, log: SegmentedLog, header: BlockHeader) -> str | None:
     """The reason why the target does not get the segments; None when it does (R13, R21). All blocks of an import's log
     have the targets and the provenance of the first one.
@@ -91,7 +86,8 @@ def try_segment_transfer(
     """
     started_ns = clock.boot_ns()
     try:
-        log = read_segmented_log(volume, r.file) if is_all(r) else None
+        # Only from its beginning: a stream that began with records goes on with records.
+        log = read_segmented_log(volume, r.file) if r.first == 1 and not r.run_id else None
         if log is None:
             return TransferOutcome()
         header = next(read_headers(volume, r.file)).header

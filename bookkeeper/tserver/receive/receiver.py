@@ -88,7 +88,10 @@ class Receiver:
         table = self._admission.admit_message(request)
         blocks = decode_blocks(request, self._limits.batch, self._limits.latest_ms())
         slices = self._delivery.split(table.table_id, blocks)
-        with self._order.ordered(message_range(request), [one.tablet for one in slices]) as message:
+        offsets = MessageRange(
+            request.stream_session, request.stream.file, request.acked_offset, request.after_offset, request.to_offset
+        )
+        with self._order.ordered(offsets, [one.tablet for one in slices]) as message:
             applied = self._delivery.deliver(request, slices, message)
         self._admission.note_durable(request.stream, message.durable_to)
         return answer(message.durable_to, applied)
@@ -100,13 +103,6 @@ class Receiver:
         refuse_outside(request, blocks)
         applied = self._local.begin(request.extent, range_of(request, blocks))()
         return answer(applied.high_water, [applied])
-
-
-def message_range(request: ReplicateRequest) -> MessageRange:
-    """The range of a message, without its blocks."""
-    return MessageRange(
-        request.stream_session, request.stream.file, request.acked_offset, request.after_offset, request.to_offset
-    )
 
 
 def answer(offset: int, applied: Sequence[Applied]) -> ReplicateResult:

@@ -595,9 +595,9 @@ MASTER: dict[str, Switch] = {
     ),
     "loads-before-answers": Switch(
         "bookkeeper.master.placement.placement",
-        "may_load",
-        old="return all(session in reported for session in live)",
-        new="return True",
+        "Placement._order_all",
+        old="if not all(session in reported for session in live):",
+        new="if False:",
         breaks="R7: two tservers hold a tablet, one by order of a deposed master",
     ),
     "passed-without-a-row": Switch(

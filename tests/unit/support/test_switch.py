@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.client import retry
+from tests.support.faults import FAULTS, fault
 from tests.support.faults.switch import MUTANT_VARIABLE, Edit, Switch, TextGoneError, source_of, turned
 
 EXAMPLE = "example_of_switches"
@@ -26,6 +27,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
+
+from msgspec import Struct
 
 FACTOR = 3
 
@@ -107,6 +110,13 @@ class Slotted:
 
     def own_class(self) -> type:
         return __class__
+
+
+class Packed(Struct, frozen=True):
+    size: int
+
+    def doubled(self) -> int:
+        return 2 * self.size
 '''
 
 
@@ -184,6 +194,14 @@ def test_a_mutant_that_takes_a_text_fails_no_import(monkeypatch: pytest.MonkeyPa
         pass
 
 
+@pytest.mark.usefixtures("example")
+def test_the_red_twin_of_a_switch_that_a_mutant_took_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MUTANT_VARIABLE, "1")
+    monkeypatch.setitem(FAULTS, "gone", switch("scaled", "value == 0", "False"))
+    with pytest.raises(pytest.skip.Exception, match="the mutant has the text of the switch gone"), fault("gone"):
+        pass
+
+
 # ---- while it is turned
 
 
@@ -239,6 +257,7 @@ def test_a_change_may_import_what_the_module_lacks(example: Any) -> None:
         ("Derived.static", "return value", "return value + 1", "m.Derived.static(1)", 2),
         ("Derived.Inner.name", '"inner"', '"outer"', "m.Derived.Inner().name()", "outer"),
         ("Slotted.doubled", "2 * self.size", "3 * self.size", "m.Slotted(2).doubled()", 6),
+        ("Packed.doubled", "2 * self.size", "3 * self.size", "m.Packed(2).doubled()", 6),
         ("Slotted.own_class", "__class__", "int", "m.Slotted(2).own_class()", int),
     ],
 )

@@ -36,7 +36,9 @@ class LogShares(Struct, frozen=True):
             if not header.block_targets:
                 continue
             sums = []
-            for block_target, own in zip(header.block_targets, records_by_target(header), strict=True):
+            # A new block whose targets all get all records has no numbers of its own yet.
+            by_target = header.target_records or [header.record_count] * len(header.block_targets)
+            for block_target, own in zip(header.block_targets, by_target, strict=True):
                 target = (
                     block_target.cluster,
                     block_target.remote_table_id,
@@ -48,11 +50,6 @@ class LogShares(Struct, frozen=True):
                 sums.append(found)
             header.target_records[:], header.target_bytes[:] = zip(*sums, strict=True)
         return LogShares(totals)
-
-
-def records_by_target(header: BlockHeader) -> Sequence[int]:
-    """Each target's number of records, of a block that has no sums yet."""
-    return header.target_records or [header.record_count] * len(header.block_targets)
 
 
 def note_target_records(header: BlockHeader, families: pa.Array, peers: Sequence[str]) -> None:

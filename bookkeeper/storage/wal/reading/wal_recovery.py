@@ -236,19 +236,16 @@ class _Tally(Struct):
 
 
 def delete_log(volume: Volume, name: str) -> None:
-    """Remove a log and its companions, the log first; durable on return, idempotent. Raises UnavailableError."""
+    """Remove a log and its companions, the log first; durable on return, idempotent. Raises UnavailableError.
+
+    Companions are its fence, its seal, a temporary file of a crash while sealing, a copy of the log, and segments with
+    the same records.
+    """
     try:
-        beside = [other for other in volume.list_names(name + ".") if is_companion(name, other)]
+        beside = [other for other in volume.list_names(name + ".") if _COMPANION.fullmatch(other.removeprefix(name))]
         volume.delete([name, *beside])
     except OSError as error:
         raise UnavailableError(f"{name} can't be deleted: {error}") from error
-
-
-def is_companion(name: str, other: str) -> bool:
-    """Whether a file belongs to a log: its fence, its seal, a temporary file of a crash while sealing, a copy of the
-    log, or segments with the same records.
-    """
-    return _COMPANION.fullmatch(other.removeprefix(name)) is not None
 
 
 def last_shares(volume: ReadableVolume, name: str, table_id: str) -> tuple[TargetShare, ...]:
