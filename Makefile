@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help system-deps venv lock hbase hbase-image lint docs check check-tests test test-long tests test-costs demo bench soak mutants clean
+.PHONY: help system-deps venv lock contract hbase hbase-image lint docs check check-tests test test-long tests test-costs demo bench soak mutants clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -29,6 +29,9 @@ venv: ## Create .venv with the project, its demo data and its development tools
 
 lock: venv ## Write the lock files anew from pyproject.toml (UPGRADE=1: with the newest versions that it allows)
 	@UPGRADE=$(UPGRADE) docker/lock.sh
+
+contract: venv ## Write the Python modules of the wire contract from bookkeeper/rpc/contract/bookkeeper.thrift
+	@$(PY) -m tools.contract
 
 hbase: ## Put the real HBase together under build/hbase (one JVM, for tests and demos: no sync to disk)
 	@docker/system-deps.sh hbase

@@ -16,7 +16,11 @@ nitpicky = True
 _DOCUMENTED = r"combiners|bookkeeper\.(?:client|errors|model|peers|rpc)"
 nitpick_ignore_regex = [(r"py:.*", rf"(?!(?:{_DOCUMENTED})\b).*")]  # other modules and projects have no pages here
 
-autodoc_default_options = {"members": True, "member-order": "bysource", "exclude-members": "__init__, __new__"}
+autodoc_default_options = {
+    "members": True,
+    "member-order": "bysource",
+    "exclude-members": "__init__, __new__, bytes",  # a field of this name would be a target of the type
+}
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100

@@ -161,6 +161,3 @@ def _cell_record(cell: Cell) -> Record:
         "timestamp": cell.timestamp,
         "value": printable(cell.value),
     }
-
-
-COMMANDS = (insert, delete, scan)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from bookkeeper.rpc.contract.host_messages import HostInfo, SegmentStanding, TabletReplicas, WaitingFiles
+from bookkeeper.rpc.contract.messages import HostInfo, SegmentStanding, TabletReplicas, WaitingFiles
 from shell import parameters
 from shell.output import Output, Record, printable, utc
 from shell.shell_session import Session, in_session
@@ -211,6 +211,3 @@ def segments(session: Session, output: Output, table: str, row: bytes | None) ->
         "waits_for",
     )
     output.records(rows, columns, "no segments on hosts")
-
-
-COMMANDS = (hosts, host, segments)

@@ -6,185 +6,56 @@ Its exit code is one of :class:`shell.failures.ExitCode`.
 from __future__ import annotations
 
 import sys
-import tomllib
-from importlib.metadata import version
-from pathlib import Path
 
 import click
 
-from bookkeeper.config.file import load_settings
-from bookkeeper.config.sections import Settings
-from bookkeeper.errors import InvalidInputError
-from bookkeeper.security.access import CredentialFiles
-from bookkeeper.security.private_files import keep_private
-from bookkeeper.standalone.directory import init_cluster
-from bookkeeper.standalone.foreground import run_standalone
-from bookkeeper.standalone.joining import join_cluster
-from shell.config_commands import config
 from shell.failures import run
-from shell.interactive import run_words
-from shell.monitor_command import monitor
-from shell.output import Output, Record
-from shell.parameters import INT_COUNT, PORT, key_value
-from shell.secret_commands import secret
-from shell.wal_commands import wal
+from shell.lazy_group import LazyCommand, LazyCommands, LazyGroup
 
-HELP = {"help_option_names": ["-h", "--help"]}
+COMMANDS = {
+    "init": LazyCommand(
+        "shell.cluster_commands",
+        "init",
+        "Make a cluster in DIR, or with --join another host of a cluster; no process starts.",
+    ),
+    "standalone": LazyCommand(
+        "shell.cluster_commands",
+        "standalone",
+        "Run the cluster in DIR until Ctrl-C or SIGTERM: one master, its tablet servers, one replay process.",
+    ),
+    "shell": LazyCommand(
+        "shell.shell_command", "shell", "Run one COMMAND on a cluster, or a loop that reads commands."
+    ),
+    "config": LazyCommand(
+        "shell.config_commands", "config", "Check and print the settings of a cluster; it need not run."
+    ),
+    "monitor": LazyCommand(
+        "shell.monitor_command",
+        "monitor",
+        "Print the address of the monitor of the cluster in DIR, with the token that a browser needs.",
+    ),
+    "secret": LazyCommand(
+        "shell.secret_commands",
+        "secret",
+        "Manage secrets: those that a cluster accepts, and those that it shows to its peers.",
+    ),
+    "wal": LazyCommand("shell.wal_commands", "wal", "Print write-ahead logs, without a cluster."),
+}
 
 
-@click.group(name="bookkeeper", context_settings=HELP)
-@click.version_option(version("tablet-bookkeeper"), prog_name="bookkeeper")
+@click.group(
+    name="bookkeeper",
+    cls=LazyGroup,
+    commands=LazyCommands(COMMANDS),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="tablet-bookkeeper", prog_name="bookkeeper")
 def bookkeeper() -> None:
     """Tables on one cluster, replicated to others, with exact books.
 
     Exit codes: 0 success; 1 permanent error; 2 wrong command line; 3 transient error or no answer, try again later;
     4 time limit of a wait.
     """
-
-
-@bookkeeper.command()
-@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--name", help="Name of the new cluster, for people.")
-@click.option(
-    "--join",
-    "cluster",
-    type=click.Path(path_type=Path),
-    metavar="CLUSTER",
-    help="Make a host of the cluster in this directory, not a new cluster.",
-)
-@click.option("--host", metavar="NAME", help="Name of the host; default: host1, with --join host2, host3, ...")
-@click.option(
-    "--master-port", type=PORT, help="Port of the master; default: a free port, which init writes into the settings."
-)
-@click.option("--tservers", type=INT_COUNT, default=1, show_default=True, help="Tablet servers to run.")
-@click.option("--metadata", "metadata_url", metavar="URL", help="hbase://HOST:PORT/PREFIX or sqlite:///FILE.")
-@click.option(
-    "--set", "overrides", type=key_value, multiple=True, metavar="SECTION.KEY=VALUE", help="Further settings."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def init(
-    directory: Path,
-    name: str | None,
-    cluster: Path | None,
-    host: str | None,
-    master_port: int | None,
-    tservers: int,
-    metadata_url: str | None,
-    overrides: tuple[tuple[str, str], ...],
-    as_json: bool,
-) -> None:
-    """Make a cluster in DIR, or with --join another host of a cluster; no process starts.
-
-    A host has its own directory, with the settings of the cluster, its logs and its replicas. Its name belongs to that
-    directory for ever.
-    """
-    keep_private()
-    further = {key: _toml_value(text) for key, text in overrides}
-    if cluster is not None:
-        _refuse_with_join(name, metadata_url, further)
-        settings = join_cluster(directory, cluster, host, master_port, {"standalone.tservers": tservers, **further})
-        text = f"host {settings.host.name} of cluster {settings.instance.name} made in {settings.directory}"
-    else:
-        if name is None:
-            raise click.UsageError("a new cluster needs --name NAME, a host of an existing one --join CLUSTER")
-        own_host = {} if host is None else {"host.name": host}
-        settings = init_cluster(directory, name, master_port, tservers, metadata_url, {**own_host, **further})
-        text = f"cluster {name} made in {settings.directory}; its quorum is {settings.master.address}"
-    Output(as_json).result(f"{text}; start it: bookkeeper standalone {directory}", _init_record(settings))
-
-
-def _refuse_with_join(name: str | None, metadata_url: str | None, further: dict[str, object]) -> None:
-    if name is not None or metadata_url is not None:
-        raise click.UsageError("--name and --metadata are for a new cluster; a host has those of the cluster it joins")
-    if named := sorted({"host.name", "host.cluster"} & further.keys()):
-        raise InvalidInputError(f"--set {named[0]} goes with no --join; name the host with --host NAME")
-
-
-def _init_record(settings: Settings) -> Record:
-    return {
-        "directory": str(settings.directory),
-        "name": settings.instance.name,
-        "instance_id": settings.instance.instance_id,
-        "host": settings.host.name,
-        "cluster": str(settings.cluster_directory),
-        "quorum": settings.master.address,
-        "tservers": settings.standalone.tservers,
-        "metadata": settings.metadata_url,
-    }
-
-
-@bookkeeper.command()
-@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@click.option(
-    "--hosts",
-    type=click.IntRange(1, 16),
-    help="Hosts to run on this machine: the one in DIR, and others in DIR/hosts, which it makes when they are missing; "
-    "default: standalone.hosts of the settings.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
-def standalone(directory: Path, hosts: int | None, as_json: bool) -> None:
-    """Run the cluster in DIR until Ctrl-C or SIGTERM: one master, its tablet servers, one replay process.
-
-    In the directory of a host that has joined a cluster it runs that host: a master, which leads when the first one is
-    away, and its tablet servers. It prints a line when the cluster answers with all tablet servers, and a line whenever
-    it restarts a process.
-    """
-    output, settings = Output(as_json), load_settings(directory)
-    if hosts is not None:
-        chosen = settings.standalone.model_copy(update={"hosts": hosts})
-        settings = settings.model_copy(update={"standalone": chosen})
-    run_standalone(settings, lambda text: output.line({"message": text}, text))
-
-
-@bookkeeper.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option(
-    "--secret-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The client's secret, or a directory of secrets; default: the secret in DIR, else BOOKKEEPER_SECRET_FILE.",
-)
-@click.option(
-    "--tls-ca",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The CA of a cluster with TLS.",
-)
-@click.option(
-    "--tls-certificate", type=click.Path(path_type=Path), metavar="FILE", help="The client's certificate with its key."
-)
-@click.argument("cluster", metavar="DIR|QUORUM")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
-@click.pass_context
-def shell(
-    ctx: click.Context,
-    cluster: str,
-    words: tuple[str, ...],
-    as_json: bool,
-    secret_file: Path | None,
-    tls_ca: Path | None,
-    tls_certificate: Path | None,
-) -> None:
-    """Run one COMMAND on a cluster, or a loop that reads commands.
-
-    The cluster is a directory, or the addresses HOST:PORT[,HOST:PORT] of its masters. COMMAND `help` lists all
-    commands. If commands come from a file or pipe, the first that fails ends the loop.
-    """
-    ctx.exit(run_words(cluster, list(words), as_json, CredentialFiles(secret_file, tls_ca, tls_certificate)))
-
-
-bookkeeper.add_command(config)
-bookkeeper.add_command(monitor)
-bookkeeper.add_command(secret)
-bookkeeper.add_command(wal)
-
-
-def _toml_value(text: str) -> object:
-    """The value of a setting as TOML; text that is not TOML is a string."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def main() -> None:

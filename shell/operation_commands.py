@@ -32,6 +32,3 @@ def operations(session: Session, output: Output) -> None:
         for found in session.client.operations()
     ]
     output.records(rows, _COLUMNS, "no operation is under way, and no operation failed lately")
-
-
-COMMANDS = (operations,)

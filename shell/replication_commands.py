@@ -219,5 +219,3 @@ def wait(session: Session, output: Output, table: str, cluster: str, timeout: fl
 
 
 replication.add_command(quarantine)
-
-COMMANDS = (definecluster, deletecluster, clusters, enablereplication, disablereplication, replication)

@@ -32,6 +32,3 @@ def notable(session: Session, output: Output) -> None:
 
 def _text(session: Session) -> str:
     return "there is no current table" if session.table is None else f"the current table is {session.table}"
-
-
-COMMANDS = (table, notable)

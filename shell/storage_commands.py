@@ -236,6 +236,3 @@ def importtable(session: Session, output: Output, name: str, directory: Path) ->
     """
     count = session.client.tables.import_exported(name, directory)
     output.result(f"table {name} imported: segments of {count} records", {"name": name, "records": count})
-
-
-COMMANDS = (config, compact, du, importdirectory, exporttable, importtable)

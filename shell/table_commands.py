@@ -126,6 +126,3 @@ def flush(session: Session, output: Output, table: str) -> None:
     """Write the memory of a table's tablets to segments."""
     session.client.tables.flush(table)
     output.result(f"table {table} flushed", {"name": table})
-
-
-COMMANDS = (createtable, deletetable, tables, setgroups, getgroups, readonly, flush)

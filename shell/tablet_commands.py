@@ -102,6 +102,3 @@ def merge(session: Session, output: Output, table: str, begin: bytes | None, end
     session.client.tables.merge(table, begin, end)
     shown = {"begin": None if begin is None else printable(begin), "end": None if end is None else printable(end)}
     output.result(f"tablets of table {table} merged", {"name": table, **shown})
-
-
-COMMANDS = (tablets, addsplits, getsplits, merge)

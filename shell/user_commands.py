@@ -36,6 +36,3 @@ def getauths(session: Session, output: Output, user: str) -> None:
     """Print the authorizations of a user."""
     found = list(session.client.users.authorizations(user))
     output.line({"user": user, "authorizations": found}, ",".join(found) or f"user {user} has no authorizations")
-
-
-COMMANDS = (setauths, getauths)

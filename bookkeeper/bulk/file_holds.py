@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.metadata_table import CellKey, Column, MetadataTable, Row, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, Column, MetadataTable, RowPut
 
 BATCH_ROWS = 2_000
 """Holds in one put."""
@@ -40,13 +40,15 @@ def end_holds(table: MetadataTable, column: Column, files: Sequence[str]) -> Non
     table.purge([CellKey(keys.hold_row(name), column) for name in files])
 
 
-def is_given(row: Row | None) -> bool:
-    """Rule R17: whether the file has a holder of those that hold it from its beginning. Two tservers that are about to
-    name a file do not vouch for each other: the collector may have read the books before both of their holds.
-    """
-    return row is not None and any(column.family != keys.TAKING_FAMILY for column in row.cells)
-
-
 def unheld(table: MetadataTable, files: Collection[str]) -> list[str]:
-    """The files that have no holder but tservers which are about to name them. Raises TransientError."""
-    return [name for name in sorted(files) if not is_given(table.get(keys.hold_row(name), keys.HOLD_FAMILIES))]
+    """The files that have no holder but tservers which are about to name them. Raises TransientError.
+
+    Rule R17: two tservers that are about to name a file do not vouch for each other, because the collector may have
+    read the books before both of their holds.
+    """
+    found = []
+    for name in sorted(files):
+        row = table.get(keys.hold_row(name), keys.HOLD_FAMILIES)
+        if row is None or all(column.family == keys.TAKING_FAMILY for column in row.cells):
+            found.append(name)
+    return found

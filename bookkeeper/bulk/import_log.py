@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from bookkeeper.bulk.log_segments import Lengths
 from bookkeeper.model import BlockTarget, Extent
-from bookkeeper.rpc.contract.offer_messages import ImportedLog
+from bookkeeper.rpc.contract.messages import ImportedLog
 from bookkeeper.storage.columns import distinct, min_max_row
 from bookkeeper.storage.tablet.batch_routing import split_by_tablets
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap

@@ -16,7 +16,7 @@ from bookkeeper.bulk.booked_segment import segment_entry, segment_ref
 from bookkeeper.errors import BookkeeperError, CorruptionError, InvalidInputError, UnavailableError
 from bookkeeper.metadata.values import SegmentEntry, encode_row
 from bookkeeper.model import RowRange
-from bookkeeper.rpc.contract.offer_messages import ImportedLog
+from bookkeeper.rpc.contract.messages import ImportedLog
 from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, tuples

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bookkeeper.client.master_link import MasterLink
-from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
+from bookkeeper.rpc.contract.messages import HostInfo, TabletReplicas
 
 
 class Hosts:

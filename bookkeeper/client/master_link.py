@@ -14,6 +14,7 @@ from bookkeeper.client.retry import retrying
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, NotLeaderError, TransientError, UnavailableError
 from bookkeeper.rpc.address import Address, format_quorum
+from bookkeeper.rpc.contract.tables import READ_METHODS
 from bookkeeper.rpc.rpc_pool import RpcPool
 
 LEADER_TIMEOUT_MS = 5_000
@@ -25,21 +26,6 @@ CALL_TIMEOUT_MS = 120_000
 
 READ_TIMEOUT_MS = 15_000
 """Time-out of one try of a method that only reads, ms: another master may answer when one is stopped."""
-
-READ_METHODS = {
-    "tables",
-    "is_read_only",
-    "locate",
-    "locate_tablet",
-    "table_replicas",
-    "clusters",
-    "authorizations",
-    "hosts",
-    "replication_config",
-    "replication_status",
-    "replication_pending",
-    "quarantine",
-}
 
 
 class MasterLink:

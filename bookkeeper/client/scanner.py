@@ -131,11 +131,6 @@ def page_after(page_bytes: int) -> int:
     return min(2 * page_bytes, PAGE_BYTES_MAX)
 
 
-def is_of_another_table(scanned: str | None, table_id: str) -> bool:
-    """Whether the earlier pages (None: there are none) came from an earlier table of the same name."""
-    return scanned is not None and scanned != table_id
-
-
 class Scanner:
     """The result of :meth:`Client.scan`. Iterating gives Arrow record batches in the order of rows; each iteration is a
     new scan.
@@ -262,7 +257,7 @@ class Scanner:
     def _page(self, position: _Position, located: TableMap, unservable: UnservableTracker | None = None) -> _Found:
         index = located.index_of(position.row)
         extent, address = located.extents[index], located.addresses[index]
-        if is_of_another_table(position.table_id, extent.table_id):
+        if position.table_id not in (None, extent.table_id):  # None: this is the first page
             raise NotFoundError(f"table {self._locations.table} was deleted and created again during the scan")
         request = self._request(extent, position)
         if may_ask_followers(self._range.stale_ms, position.resume is None, position.state_id):

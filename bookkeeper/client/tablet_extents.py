@@ -95,10 +95,5 @@ class UnservableTracker(Struct):
         now_ns = self.clock.boot_ns()
         self._since_ns = {extent: self._since_ns.get(extent, now_ns) for extent in awaited if extent in found.problems}
         for extent, since_ns in self._since_ns.items():
-            if is_unservable(since_ns, now_ns):
+            if now_ns - since_ns >= UNSERVABLE_MS * 1_000_000:
                 raise CorruptionError(f"no tserver can serve tablet {extent}: {found.problems[extent]}")
-
-
-def is_unservable(since_ns: int, now_ns: int) -> bool:
-    """Whether a tablet has needed an operator's help for :data:`UNSERVABLE_MS`; boot clock."""
-    return now_ns - since_ns >= UNSERVABLE_MS * 1_000_000

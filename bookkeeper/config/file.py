@@ -12,16 +12,15 @@ import os
 import textwrap
 import tomllib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+from msgspec import Struct, ValidationError, convert
+from msgspec.structs import asdict
 
 from bookkeeper.config.sections import Sections, Settings
-from bookkeeper.config.setting import explain
+from bookkeeper.config.setting import Section, expected, explain, fields_of, is_section
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError
 
 SETTINGS_FILE = "bookkeeper.toml"
@@ -152,7 +151,7 @@ def joined_settings(
     home = Path(directory).absolute()
     nested = home.is_relative_to(cluster.directory)
     where = os.path.relpath(cluster.directory, home) if nested else str(cluster.directory)
-    data = {section: getattr(cluster, section).model_dump() for section in Sections.model_fields}
+    data = {section: asdict(getattr(cluster, section)) for section in fields_of(Sections)}
     _override(
         data, {"host.name": name, "host.zone": "", "host.cluster": where, "standalone.hosts": 1, **(overrides or {})}
     )
@@ -208,30 +207,58 @@ def format_settings(settings: Sections) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _validated(data: dict[str, object], directory: Path) -> Settings | list[Problem]:
+def _validated(data: dict[str, Any], directory: Path) -> Settings | list[Problem]:
+    problems = [Problem(directory / SETTINGS_FILE, *found) for found in _problems("", Sections, data)]
+    if problems:
+        return problems
+    sections = convert(data, Sections)
+    return Settings(directory=directory, **{name: getattr(sections, name) for name in fields_of(Sections)})
+
+
+def _problems(section: str, kind: type[Section], data: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Key, reason and next step of every problem of a section, or of all sections (``section`` empty). Its values are
+    compared with each other once each of them is right.
+    """
+    fields, found = fields_of(kind), False
+    required = kind.__struct_fields__[: len(fields) - len(kind.__struct_defaults__)]
+    for name in dict.fromkeys([*fields, *data]):
+        where = f"{section}.{name}" if section else name
+        problem = None
+        if name not in fields:
+            problem = where, f"unknown setting, {_hint(where)}", "rename it or take it out"
+        elif name not in data:
+            problem = (where, "it is missing", "add it") if name in required else None
+        elif is_section(fields[name]) and not isinstance(data[name], dict):
+            problem = where, f"it must be a section: [{name}]", "correct the file"
+        elif is_section(fields[name]):
+            nested = list(_problems(name, fields[name], data[name]))
+            found = found or bool(nested)
+            yield from nested
+        elif reason := _reason(data[name], fields[name]):
+            problem = where, reason, "correct the value"
+        if problem is not None:
+            found = True
+            yield problem
+    if not found and (reason := _reason(data, kind)):
+        yield section, reason, "correct the value"
+
+
+def _reason(value: object, kind: Any) -> str:
+    """Why a value is not of this kind; empty when it is."""
     try:
-        sections = Sections.model_validate(data)
-        return Settings(directory=directory, **{name: getattr(sections, name) for name in Sections.model_fields})
+        convert(value, kind)
     except ValidationError as error:
-        path = directory / SETTINGS_FILE
-        return [Problem(path, *_explain(detail)) for detail in error.errors()]
-
-
-def _explain(detail: ErrorDetails) -> tuple[str, str, str]:
-    """Key, reason and next step."""
-    where = ".".join(str(part) for part in detail["loc"])
-    if detail["type"] == "extra_forbidden":
-        return where, f"unknown setting, {_hint(where)}", "rename it or take it out"
-    if detail["type"] == "missing":
-        return where, "it is missing", "add it"
-    return where, _one_line(detail["msg"].removeprefix("Value error, ")), "correct the value"
+        if is_section(kind):
+            return _one_line(str(error))  # of its __post_init__
+        return f"it must be {expected(kind)}"
+    return ""
 
 
 def _hint(where: str) -> str:
     """The nearest known setting: the same key in another section, or else a similar key in its section, or in any."""
     names = [facts.name for facts in explain(Sections)]
     section, _, key = where.rpartition(".")
-    siblings = [name for name in names if name.startswith(f"{section}.")] if section else list(Sections.model_fields)
+    siblings = [name for name in names if name.startswith(f"{section}.")] if section else list(fields_of(Sections))
     own, keys = _by_key(siblings), _by_key(names)
     near = (
         [name for name in names if name.endswith(f".{key}")]

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from msgspec import Meta
 
-from bookkeeper.config.setting import KIB, MIB, Bytes, Count, Millis, Port, Section, Unit, setting
+from bookkeeper.config.setting import KIB, MIB, Bytes, Count, Millis, Port, Section, Text, setting, unit
 
 
-class MasterSettings(Section):
+class MasterSettings(Section, frozen=True):
     """The master's address and its thread."""
 
-    host: str = setting(
+    host: Text = setting(
         "127.0.0.1",
         "Host of the master's fixed address, which peers use as quorum",
         "as for rpc.bind_host",
-        min_length=1,
     )
     port: Port = setting(
         9797,
@@ -66,7 +65,7 @@ class MasterSettings(Section):
         return f"{self.host}:{self.port}"
 
 
-class TServerSettings(Section):
+class TServerSettings(Section, frozen=True):
     """Logs, memory and the replication worker of a tserver."""
 
     wal_roll_bytes: Bytes = setting(
@@ -107,7 +106,7 @@ class TServerSettings(Section):
         64 * KIB, "Maximum size of a row, family, qualifier or visibility", "keys are compared in memory"
     )
     value_bytes_max: Bytes = setting(8 * MIB, "Largest value", "one must fit in a message")
-    future_timestamp_max_ms: Annotated[int, Field(ge=0, le=100 * 366 * 24 * 3_600_000), Unit("ms")] = setting(
+    future_timestamp_max_ms: Annotated[int, Meta(ge=0, le=100 * 366 * 24 * 3_600_000, extra=unit("ms"))] = setting(
         24 * 3_600_000,
         "Maximum time by which a timestamp may be ahead of this cluster's clock, in writes, imports and replicated "
         "records; 0: no limit",
@@ -147,19 +146,18 @@ class TServerSettings(Section):
     )
 
 
-class ReplaySettings(Section):
+class ReplaySettings(Section, frozen=True):
     """The Spark process that ships ranges."""
 
-    spark_master: str = setting(
+    spark_master: Text = setting(
         "local[*]",
         "Spark master; a cluster's URL needs WALs on a filesystem that its workers share",
         "needs no other software",
-        min_length=1,
     )
-    heap_mib: Annotated[int, Field(ge=480, le=1024 * 1024), Unit("MiB")] = setting(
+    heap_mib: Annotated[int, Meta(ge=480, le=1024 * 1024, extra=unit("MiB"))] = setting(
         512, "Heap of the driver's JVM", "the data passes through Python, not through the heap"
     )
-    tasks_max: Annotated[int, Field(ge=2, le=4096)] = setting(
+    tasks_max: Annotated[int, Meta(ge=2, le=4096)] = setting(
         8, "Task slots of local[*], 180 MB each", "more than cores, because a task mostly waits for a peer"
     )
     run_budget_ms: Millis = setting(
@@ -171,7 +169,7 @@ class ReplaySettings(Section):
     message_bytes: Bytes = setting(
         4 * MIB, "Size of one message to a peer", "a backlog drains a sixth faster than with 2 MiB; more costs memory"
     )
-    message_retries: Annotated[int, Field(ge=0, le=100)] = setting(
+    message_retries: Annotated[int, Meta(ge=0, le=100)] = setting(
         4,
         "Retries of one message before the range counts as failed and the master backs off",
         "together they wait up to 1.5 s, about the time of a tserver's restart",

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 from urllib.parse import quote, unquote
 
-from pydantic import Field, model_validator
+from msgspec import Meta
 
 from bookkeeper.config.processes import MasterSettings, ReplaySettings, TServerSettings
-from bookkeeper.config.setting import KIB, MIB, Bytes, Count, Millis, Name, Section, Unit, required, setting
+from bookkeeper.config.setting import KIB, MIB, Bytes, Count, Millis, Name, Section, Text, required, setting, unit
 
 
-class InstanceSettings(Section):
+class InstanceSettings(Section, frozen=True):
     """The identity of this cluster."""
 
     name: Name = required(
@@ -26,26 +26,24 @@ class InstanceSettings(Section):
     instance_id: Name = required("Permanent identity, made by init, for provenance and handshakes; never change it")
 
 
-class MetadataSettings(Section):
+class MetadataSettings(Section, frozen=True):
     """The store of the books."""
 
-    url: str = setting(
+    url: Annotated[str, Meta(pattern=r"^(sqlite:///.+|hbase://[^/]+:\d+/[^/]+)\Z")] = setting(
         "sqlite:///metadata.db",
         "sqlite:///FILE (relative to the cluster's directory) or hbase://HOST:PORT/PREFIX (HBase's Thrift server), "
         "percent-escaped; init makes the table there, and processes refuse any other table",
         "SQLite needs no other process, and an acknowledged write is on disk; with HBase in a single JVM it is not",
-        pattern=r"^(sqlite:///.+|hbase://[^/]+:\d+/[^/]+)$",
     )
 
 
-class CoordinationSettings(Section):
+class CoordinationSettings(Section, frozen=True):
     """Sessions, leadership and the shared configuration tree."""
 
-    url: str = setting(
+    url: Annotated[str, Meta(pattern=r"^embedded:.+\Z")] = setting(
         "embedded:coordination",
         "embedded:DIRECTORY (relative to the cluster's directory): all processes of the cluster on one machine",
         "the only kind there is",
-        pattern=r"^embedded:.+$",
     )
     session_lease_ms: Millis = setting(
         8_000,
@@ -67,17 +65,16 @@ class CoordinationSettings(Section):
         "a write takes milliseconds, and an answer must come before the lease is over",
     )
 
-    @model_validator(mode="after")
-    def _renewals_fit(self) -> Self:
+    def __post_init__(self) -> None:
+        """Raise ValueError when values do not go together."""
         if self.session_renew_ms * 3 > self.session_lease_ms:
             raise ValueError("session_renew_ms must be at most a third of session_lease_ms")
-        return self
 
 
-Memory = Annotated[int, Field(ge=0, le=2**40), Unit("bytes")]
+Memory = Annotated[int, Meta(ge=0, le=2**40, extra=unit("bytes"))]
 
 
-class RpcSettings(Section):
+class RpcSettings(Section, frozen=True):
     """Calls between processes."""
 
     bind_host: str = setting(
@@ -85,7 +82,7 @@ class RpcSettings(Section):
         "Address that servers bind and announce",
         "the cluster is on one machine; traffic over a network must be encrypted (security.tls_certificate)",
     )
-    frame_bytes_max: Annotated[int, Field(ge=64 * KIB, le=1024 * MIB), Unit("bytes")] = setting(
+    frame_bytes_max: Annotated[int, Meta(ge=64 * KIB, le=1024 * MIB, extra=unit("bytes"))] = setting(
         32 * MIB, "Maximum size of a frame, sent or received", "four times the largest usual message"
     )
     secret_memory_bytes: Memory = setting(
@@ -134,15 +131,14 @@ class RpcSettings(Section):
         "clients reconnect without an error, and forgotten connections do not accumulate",
     )
 
-    @model_validator(mode="after")
-    def _frames_find_memory(self) -> Self:
+    def __post_init__(self) -> None:
+        """Raise ValueError when values do not go together."""
         for name in ("secret_memory_bytes", "memory_bytes"):
             if 0 < getattr(self, name) < self.frame_bytes_max:
                 raise ValueError(f"{name} must be at least frame_bytes_max, or 0")
-        return self
 
 
-class SecuritySettings(Section):
+class SecuritySettings(Section, frozen=True):
     """Authentication and encryption (docs/security.md)."""
 
     authentication: Literal["secret", "none"] = setting(
@@ -173,14 +169,13 @@ class SecuritySettings(Section):
         "an operator must decide that a network is trusted",
     )
 
-    @model_validator(mode="after")
-    def _files_go_together(self) -> Self:
+    def __post_init__(self) -> None:
+        """Raise ValueError when values do not go together."""
         if len({bool(self.tls_certificate), bool(self.tls_key), bool(self.tls_ca)}) > 1:
             raise ValueError("tls_certificate, tls_key and tls_ca go together: set all of them, or none")
-        return self
 
 
-class ReplicationSettings(Section):
+class ReplicationSettings(Section, frozen=True):
     """The treatment of records that can't be replicated."""
 
     quarantine: Literal["manual", "auto"] = setting(
@@ -196,16 +191,15 @@ class ReplicationSettings(Section):
     )
 
 
-class MonitorSettings(Section):
+class MonitorSettings(Section, frozen=True):
     """The pages that every master serves (docs/monitor.md)."""
 
-    host: str = setting(
+    host: Text = setting(
         "127.0.0.1",
         "Address that the monitor binds",
         "no other machine can reach it",
-        min_length=1,
     )
-    port: Annotated[int, Field(ge=0, le=65535)] = setting(
+    port: Annotated[int, Meta(ge=0, le=65535)] = setting(
         0,
         "Port of the monitor; 0 = no monitor; each cluster on a machine needs its own",
         "init chooses a free port for each cluster",
@@ -223,7 +217,7 @@ class MonitorSettings(Section):
     )
 
 
-class FilesSettings(Section):
+class FilesSettings(Section, frozen=True):
     """Files of importdirectory, exporttable, importtable and parquet:// peers."""
 
     roots: tuple[str, ...] = setting(
@@ -231,26 +225,24 @@ class FilesSettings(Section):
         "Directories below which the cluster reads and writes such files, symbolic links resolved: absolute, or "
         "relative to the cluster's directory; a URI for another filesystem (s3://bucket/prefix)",
         "users of a cluster must not read and write all files that its processes can",
-        strict=False,
     )
 
-    @model_validator(mode="after")
-    def _roots_are_directories(self) -> Self:
+    def __post_init__(self) -> None:
+        """Raise ValueError when values do not go together."""
         for root in self.roots:
             if not root or "\0" in root or ".." in root.split("/"):
                 raise ValueError(f"files.roots has {root!r}: enter directories, or URIs of directories, without ..")
-        return self
 
 
-class HostSettings(Section):
+class HostSettings(Section, frozen=True):
     """The host: this directory, as one of those on which a cluster runs."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,30}$")] = setting(
+    name: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,30}\Z")] = setting(
         "host1",
         "Permanent name of this host, which no other host of the cluster ever gets; never change it",
         "the first host of a cluster",
     )
-    zone: Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9-]{0,30})?$")] = setting(
+    zone: Annotated[str, Meta(pattern=r"^([a-z0-9][a-z0-9-]{0,30})?\Z")] = setting(
         "",
         "Zone of this host: a rack, a room or a disk that several hosts lose together. Replicas of a tablet go to "
         "different zones while there are enough; empty: the host is a zone of its own",
@@ -264,7 +256,7 @@ class HostSettings(Section):
     )
 
 
-class StorageSettings(Section):
+class StorageSettings(Section, frozen=True):
     """The place of new files."""
 
     logs: Literal["shared", "host"] = setting(
@@ -275,7 +267,7 @@ class StorageSettings(Section):
     )
 
 
-class ReplicasSettings(Section):
+class ReplicasSettings(Section, frozen=True):
     """The repair of tables with several replicas (``table.replicas``), and the check of their files."""
 
     repair_after_ms: Millis = setting(
@@ -288,7 +280,7 @@ class ReplicasSettings(Section):
         "Replicas that join at a time, in the whole cluster",
         "a copy of a tablet takes the disk and the network of its leader",
     )
-    copy_share_percent: Annotated[int, Field(ge=1, le=100)] = setting(
+    copy_share_percent: Annotated[int, Meta(ge=1, le=100)] = setting(
         1,
         "CPU time, as a part of one core, that copies of large files to one other host take on a host whose clients "
         "write; 100: no limit",
@@ -314,58 +306,55 @@ class ReplicasSettings(Section):
     )
 
 
-class StandaloneSettings(Section):
+class StandaloneSettings(Section, frozen=True):
     """The processes that ``bookkeeper standalone`` starts."""
 
-    tservers: Annotated[int, Field(ge=1, le=64)] = setting(
+    tservers: Annotated[int, Meta(ge=1, le=64)] = setting(
         1, "Tservers to run; each is a process of its own", "the smallest cluster that works"
     )
-    hosts: Annotated[int, Field(ge=1, le=16)] = setting(
+    hosts: Annotated[int, Meta(ge=1, le=16)] = setting(
         1,
         "Hosts of the cluster to run on this machine: this directory, and others below its directory hosts/, which are "
         "made when they are missing",
         "one machine loses all its hosts together; several are for tables with replicas, and for tests",
     )
-    processes: tuple[Literal["master", "tserver", "replay"], ...] = setting(
+    processes: Annotated[tuple[Literal["master", "tserver", "replay"], ...], Meta(min_length=1)] = setting(
         ("master", "tserver", "replay"),
         "Kinds of processes to run here; a cluster needs one master, and one replay process for each machine",
         "the first host of a cluster runs all of them",
-        strict=False,
-        min_length=1,
     )
 
 
-class Sections(Section):
+class Sections(Section, frozen=True):
     """All sections of the file."""
 
     instance: InstanceSettings
-    metadata: MetadataSettings = Field(default_factory=MetadataSettings)
-    coordination: CoordinationSettings = Field(default_factory=CoordinationSettings)
-    rpc: RpcSettings = Field(default_factory=RpcSettings)
-    security: SecuritySettings = Field(default_factory=SecuritySettings)
-    master: MasterSettings = Field(default_factory=MasterSettings)
-    tserver: TServerSettings = Field(default_factory=TServerSettings)
-    replay: ReplaySettings = Field(default_factory=ReplaySettings)
-    replication: ReplicationSettings = Field(default_factory=ReplicationSettings)
-    monitor: MonitorSettings = Field(default_factory=MonitorSettings)
-    files: FilesSettings = Field(default_factory=FilesSettings)
-    host: HostSettings = Field(default_factory=HostSettings)
-    storage: StorageSettings = Field(default_factory=StorageSettings)
-    replicas: ReplicasSettings = Field(default_factory=ReplicasSettings)
-    standalone: StandaloneSettings = Field(default_factory=StandaloneSettings)
+    metadata: MetadataSettings = MetadataSettings()
+    coordination: CoordinationSettings = CoordinationSettings()
+    rpc: RpcSettings = RpcSettings()
+    security: SecuritySettings = SecuritySettings()
+    master: MasterSettings = MasterSettings()
+    tserver: TServerSettings = TServerSettings()
+    replay: ReplaySettings = ReplaySettings()
+    replication: ReplicationSettings = ReplicationSettings()
+    monitor: MonitorSettings = MonitorSettings()
+    files: FilesSettings = FilesSettings()
+    host: HostSettings = HostSettings()
+    storage: StorageSettings = StorageSettings()
+    replicas: ReplicasSettings = ReplicasSettings()
+    standalone: StandaloneSettings = StandaloneSettings()
 
-    @model_validator(mode="after")
-    def _messages_fit(self) -> Self:
+    def __post_init__(self) -> None:
+        """Raise ValueError when values do not go together."""
         largest = max(self.replay.message_bytes, self.tserver.value_bytes_max, self.tserver.scan_page_bytes_max)
         if largest * 2 > self.rpc.frame_bytes_max:
             raise ValueError(
                 "rpc.frame_bytes_max must be at least twice replay.message_bytes, tserver.value_bytes_max "
                 "and tserver.scan_page_bytes_max"
             )
-        return self
 
 
-class Settings(Sections):
+class Settings(Sections, frozen=True, kw_only=True):
     """The settings, and the absolute path of their directory, which is one host of the cluster."""
 
     directory: Path

@@ -6,44 +6,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, get_args
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.fields import FieldInfo
+from msgspec import NODEFAULT, Meta, Struct, StructMeta
 
 KIB = 1024
 MIB = 1024 * KIB
 
 
-class Unit(Struct, frozen=True):
-    """The unit of a number, as a part of a field's type."""
-
-    name: str
-
-
-Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
-Millis = Annotated[int, Field(ge=1, le=7 * 24 * 3600 * 1000), Unit("ms")]
-Bytes = Annotated[int, Field(ge=1, le=2**40), Unit("bytes")]
-Port = Annotated[int, Field(ge=1, le=65535)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+def unit(name: str) -> dict[str, str]:
+    """The unit of a number, as an extra fact of its type."""
+    return {"unit": name}
 
 
-class Section(BaseModel):
+Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+Millis = Annotated[int, Meta(ge=1, le=7 * 24 * 3600 * 1000, extra=unit("ms"))]
+Bytes = Annotated[int, Meta(ge=1, le=2**40, extra=unit("bytes"))]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]
+Text = Annotated[str, Meta(min_length=1)]
+
+
+class Documented(NamedTuple):
+    """What a section declares for a field, in the place of a default."""
+
+    default: object
+    meaning: str
+    why: str = ""
+    key: str = ""
+    """Its name where it is stored, if that is another one."""
+
+
+class SectionMeta(StructMeta):
+    """Makes a section: each field gets its default, and the class keeps what was said about the field."""
+
+    documented: Mapping[str, Documented]
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> Any:
+        """The class of a section."""
+        documented = {key: value for key, value in namespace.items() if isinstance(value, Documented)}
+        defaults = {key: value.default for key, value in documented.items() if value.default is not NODEFAULT}
+        others = {key: value for key, value in namespace.items() if key not in documented}
+        made = super().__new__(mcs, name, bases, {**others, **defaults}, **config)
+        made.documented = documented
+        return made
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True, metaclass=SectionMeta):
     """A section of the settings file: frozen, strict (no number in quotes), without unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-
-def setting(default: object, meaning: str, why: str, **rules: Any) -> Any:
+def setting(default: object, meaning: str, why: str) -> Any:
     """A field with a default. ``meaning`` is a sentence without its full stop, ``why`` completes "default N:"."""
-    return Field(default=default, description=meaning, json_schema_extra={"why": why}, **rules)
+    return Documented(default, meaning, why)
 
 
 def required(meaning: str) -> Any:
     """A field without a default; ``bookkeeper init`` writes its value."""
-    return Field(description=meaning)
+    return Documented(NODEFAULT, meaning)
+
+
+def stored(key: str, default: object, meaning: str) -> Any:
+    """A field that is stored under ``key``. ``meaning`` also has the reason for the default."""
+    return Documented(default, meaning, key=key)
+
+
+@functools.cache
+def fields_of(section: type[Struct]) -> Mapping[str, Any]:
+    """The types of a class's fields by name, in their order, with bounds."""
+    hints = get_type_hints(section, include_extras=True)
+    return {name: hints[name] for name in section.__struct_fields__}
 
 
 class SettingFacts(Struct, frozen=True):
@@ -75,31 +109,59 @@ class SettingFacts(Struct, frozen=True):
         return f"{self.meaning}{unit}{choices}.{reason}"
 
 
-def explain(sections: type[BaseModel]) -> Iterator[SettingFacts]:
+def explain(sections: type[Section]) -> Iterator[SettingFacts]:
     """All settings, in the order of the file."""
-    for section, outer in sections.model_fields.items():
-        model = outer.annotation
-        assert isinstance(model, type)
-        assert issubclass(model, BaseModel)
-        for key, field in model.model_fields.items():
-            yield _facts(section, key, field)
+    for name, section in fields_of(sections).items():
+        for key, kind in fields_of(section).items():
+            yield _facts(name, key, kind, section.documented[key])
 
 
-def _facts(section: str, key: str, field: FieldInfo) -> SettingFacts:
-    extra = field.json_schema_extra
+def is_section(kind: Any) -> bool:
+    """Whether a type is that of a section."""
+    return isinstance(kind, SectionMeta)
+
+
+def expected(kind: Any) -> str:
+    """What a value of this type is, in words: it completes "it must be"."""
+    if choices := choices_of(kind):
+        return f"one of {', '.join(map(repr, choices))}"
+    bare, meta = bare_of(kind), meta_of(kind)
+    if get_origin(bare) is tuple:
+        (each, _) = get_args(bare)
+        return f"a list{' of at least one element' if meta.min_length else ''}; each element {expected(each)}"
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[bare]
+    if meta.ge is not None and meta.le is not None:
+        return f"{words} from {meta.ge} to {meta.le}"
+    if meta.pattern is not None:
+        return f"{words} that matches {meta.pattern}"
+    return f"{words}, not empty" if meta.min_length else words
+
+
+def _facts(section: str, key: str, kind: Any, said: Documented) -> SettingFacts:
+    meta = meta_of(kind)
     return SettingFacts(
         section=section,
         key=key,
-        unit=next((rule.name for rule in field.metadata if isinstance(rule, Unit)), ""),
-        default=None if field.is_required() else field.default,
-        least=_bound(field, "ge"),
-        most=_bound(field, "le"),
-        choices=tuple(word for word in get_args(field.annotation) if isinstance(word, str)),
-        meaning=field.description or "",
-        why=str(extra["why"]) if isinstance(extra, dict) else "",
+        unit=(meta.extra or {}).get("unit", ""),
+        default=None if said.default is NODEFAULT else said.default,
+        least=int(meta.ge) if meta.ge is not None else None,
+        most=int(meta.le) if meta.le is not None else None,
+        choices=choices_of(kind),
+        meaning=said.meaning,
+        why=said.why,
     )
 
 
-def _bound(field: FieldInfo, name: str) -> int | None:
-    bounds = [getattr(rule, name, None) for rule in field.metadata]
-    return next((bound for bound in bounds if isinstance(bound, int)), None)
+def choices_of(kind: Any) -> tuple[str, ...]:
+    """The words that a type allows, if it is a choice of words."""
+    return tuple(word for word in get_args(bare_of(kind)) if isinstance(word, str))
+
+
+def bare_of(kind: Any) -> Any:
+    """A type without its bounds."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def meta_of(kind: Any) -> Meta:
+    """The bounds of a type."""
+    return next((rule for rule in getattr(kind, "__metadata__", ()) if isinstance(rule, Meta)), Meta())

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
-from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from msgspec import Meta, Struct, ValidationError, convert
 
+from bookkeeper.config.setting import Section, choices_of, expected, fields_of, stored
 from bookkeeper.errors import InvalidInputError
 
 CUSTOM_PREFIX = "table.custom."
@@ -30,101 +30,99 @@ DurabilityName = Literal["sync", "flush", "log", "none"]
 CompressionName = Literal["lz4", "zstd", "snappy", "none"]
 SwitchName = Literal["false", "true"]
 
-_Millis = Annotated[int, Field(ge=0, le=1000 * 365 * 24 * 3600 * 1000)]
-_Bytes = Annotated[int, Field(ge=0, le=2**40)]
+_Millis = Annotated[int, Meta(ge=0, le=1000 * 365 * 24 * 3600 * 1000)]
+_Bytes = Annotated[int, Meta(ge=0, le=2**40)]
 
 
-class TableProperties(BaseModel):
-    """The values of a table's properties; a field's alias is its key."""
+class TableProperties(Section, frozen=True):
+    """The values of a table's properties; each field declares its key."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    versions_max: Annotated[int, Field(ge=1, le=2**31 - 1)] = Field(
-        default=1,
-        alias="table.versions.max",
-        description="Maximum versions of a cell; scans do not show older ones, and compactions drop them. 1 is right "
+    versions_max: Annotated[int, Meta(ge=1, le=2**31 - 1)] = stored(
+        "table.versions.max",
+        1,
+        "Maximum versions of a cell; scans do not show older ones, and compactions drop them. 1 is right "
         "for a table of current values.",
     )
-    age_off_ms: _Millis = Field(
-        default=0,
-        alias="table.age_off_ms",
-        description="Maximum age of a cell by its timestamp, ms; scans do not show older cells, and compactions drop "
+    age_off_ms: _Millis = stored(
+        "table.age_off_ms",
+        0,
+        "Maximum age of a cell by its timestamp, ms; scans do not show older cells, and compactions drop "
         "them. 0 = no limit. A peer uses the property of its own table.",
     )
-    memtable_bytes: _Bytes = Field(
-        default=0,
-        alias="table.flush.memtable_bytes",
-        description="A tablet's memtable is flushed to segments beyond this many bytes. 0 = "
+    memtable_bytes: _Bytes = stored(
+        "table.flush.memtable_bytes",
+        0,
+        "A tablet's memtable is flushed to segments beyond this many bytes. 0 = "
         "tserver.memtable_flush_bytes of the settings.",
     )
-    flush_interval_ms: _Millis = Field(
-        default=30_000,
-        alias="table.flush.interval_ms",
-        description="A tablet with several replicas is flushed when its oldest record in memory is older, ms. "
+    flush_interval_ms: _Millis = stored(
+        "table.flush.interval_ms",
+        30_000,
+        "A tablet with several replicas is flushed when its oldest record in memory is older, ms. "
         "Other hosts get records with segments, and a destroyed disk with logs loses no older ones. 0 = when it is "
         "full. Each interval with a record makes a segment, and compactions merge them.",
     )
-    compression: CompressionName = Field(
-        default="lz4",
-        alias="table.compression",
-        description="Compression of new segments; older ones keep theirs until a compaction. lz4 takes the least time, "
+    compression: CompressionName = stored(
+        "table.compression",
+        "lz4",
+        "Compression of new segments; older ones keep theirs until a compaction. lz4 takes the least time, "
         "zstd the least space.",
     )
-    durability: DurabilityName = Field(
-        default="sync",
-        alias="table.durability",
-        description="Durability of writes without one: acknowledged when synced to disk, written to the operating "
+    durability: DurabilityName = stored(
+        "table.durability",
+        "sync",
+        "Durability of writes without one: acknowledged when synced to disk, written to the operating "
         "system, queued for the log, or not logged at all.",
     )
-    read_only: SwitchName = Field(
-        default="false",
-        alias="table.read_only",
-        description="true: the table refuses users' writes and still takes replicated records. The command readonly "
+    read_only: SwitchName = stored(
+        "table.read_only",
+        "false",
+        "true: the table refuses users' writes and still takes replicated records. The command readonly "
         "sets it. false: the table takes all writes.",
     )
-    segments_max: Annotated[int, Field(ge=2, le=1_000)] = Field(
-        default=10,
-        alias="table.compaction.segments_max",
-        description="Maximum segments of one locality group of a tablet: beyond it the smallest are merged, also when "
+    segments_max: Annotated[int, Meta(ge=2, le=1_000)] = stored(
+        "table.compaction.segments_max",
+        10,
+        "Maximum segments of one locality group of a tablet: beyond it the smallest are merged, also when "
         "table.compaction.ratio does not require it. Each segment delays the start of a scan by a few ms.",
     )
-    ratio: Annotated[float, Field(ge=1.0, le=1_000.0)] = Field(
-        default=3.0,
-        alias="table.compaction.ratio",
-        description="Segments are merged when their total size is this many times that of the largest one: a higher "
+    ratio: Annotated[float, Meta(ge=1.0, le=1_000.0)] = stored(
+        "table.compaction.ratio",
+        3.0,
+        "Segments are merged when their total size is this many times that of the largest one: a higher "
         "ratio means fewer rewrites of a record, and more segments to read.",
     )
-    deletes_kept_ms: _Millis = Field(
-        default=0,
-        alias="table.compaction.deletes_kept_ms",
-        description="Compactions keep deletes younger than this, ms. Where two clusters write the same cells and "
+    deletes_kept_ms: _Millis = stored(
+        "table.compaction.deletes_kept_ms",
+        0,
+        "Compactions keep deletes younger than this, ms. Where two clusters write the same cells and "
         "replicate to each other, set it above their longest separation: an older put may still arrive. 0 takes no "
         "space.",
     )
-    split_bytes: _Bytes = Field(
-        default=1024 * 1024 * 1024,
-        alias="table.split.bytes",
-        description="A tablet whose segments have more bytes is split near their middle. 0 = never. As "
+    split_bytes: _Bytes = stored(
+        "table.split.bytes",
+        1024 * 1024 * 1024,
+        "A tablet whose segments have more bytes is split near their middle. 0 = never. As "
         "table.split.threshold in Accumulo: a compaction rewrites one tablet at a time, and more tablets spread the "
         "load. A split row is the last row of a row group (up to 4 MiB): choose some hundred MiB or more.",
     )
-    replicas: Annotated[int, Field(ge=1, le=REPLICAS_MAX)] = Field(
-        default=1,
-        alias="table.replicas",
-        description="Hosts that hold the segments of each tablet. 1: they lie on the cluster's Volume. More: each of "
+    replicas: Annotated[int, Meta(ge=1, le=REPLICAS_MAX)] = stored(
+        "table.replicas",
+        1,
+        "Hosts that hold the segments of each tablet. 1: they lie on the cluster's Volume. More: each of "
         "these hosts has them on its own disk. It may change while the table is written. 1 is right for one machine.",
     )
-    copies_min: Annotated[int, Field(ge=0, le=REPLICAS_MAX)] = Field(
-        default=0,
-        alias="table.copies_min",
-        description="Replicas that must hold a new segment durably before the books name it and its logs may go; at "
+    copies_min: Annotated[int, Meta(ge=0, le=REPLICAS_MAX)] = stored(
+        "table.copies_min",
+        0,
+        "Replicas that must hold a new segment durably before the books name it and its logs may go; at "
         "most table.replicas. 0 = a majority of table.replicas: a destroyed disk has none of the only copies.",
     )
 
-    failover: Annotated[str, Field(pattern=r"^(wait|[1-9][0-9]{0,12})$")] = Field(
-        default=WAIT,
-        alias="table.failover",
-        description="What a tablet does when its newest records are in a log on a host that stays away. wait: it is "
+    failover: Annotated[str, Meta(pattern=r"^(wait|[1-9][0-9]{0,12})\Z")] = stored(
+        "table.failover",
+        WAIT,
+        "What a tablet does when its newest records are in a log on a host that stays away. wait: it is "
         "not served until the host is back, and loses nothing. A number of ms: after so long without the host it is "
         "served without these records, and gets them when the host is back. Needs several replicas. wait is right "
         "where each read must see each acknowledged write.",
@@ -159,13 +157,15 @@ class Property(Struct, frozen=True):
 
 
 def _properties() -> Iterator[Property]:
-    for name, field in TableProperties.model_fields.items():
-        choices = tuple(word for word in get_args(field.annotation) if isinstance(word, str))
-        yield Property(field.alias or name, f"{field.default}", field.description or "", choices)
+    for name, kind in fields_of(TableProperties).items():
+        said = TableProperties.documented[name]
+        yield Property(said.key, f"{said.default}", said.meaning, choices_of(kind))
 
 
 PROPERTIES: Mapping[str, Property] = {item.key: item for item in _properties()}
 """All keys except those of :data:`CUSTOM_PREFIX`."""
+
+_FIELDS = {said.key: name for name, said in TableProperties.documented.items()}
 
 
 def parse_properties(properties: Mapping[str, str]) -> TableProperties:
@@ -177,12 +177,15 @@ def parse_properties(properties: Mapping[str, str]) -> TableProperties:
             raise InvalidInputError(f"property {key[:100]} is above {VALUE_BYTES_MAX} bytes")
     own = {key: value for key, value in properties.items() if not is_custom(key)}
     check_keys(own)
-    try:
-        parsed = TableProperties.model_validate(own)
-    except ValidationError as error:
-        detail = error.errors()[0]
-        key = str(detail["loc"][0])
-        raise InvalidInputError(f"property {key} can't be {own.get(key)!r}: {detail['msg'].lower()}") from None
+    values = {}
+    for key, text in own.items():
+        name = _FIELDS[key]
+        try:
+            values[name] = convert(text, fields_of(TableProperties)[name], strict=False)
+        except ValidationError:
+            must = expected(fields_of(TableProperties)[name])
+            raise InvalidInputError(f"property {key} can't be {text!r}: it must be {must}") from None
+    parsed = TableProperties(**values)
     if parsed.copies_min > parsed.replicas:
         raise InvalidInputError(
             f"property table.copies_min is {parsed.copies_min} and table.replicas is {parsed.replicas}: no segment "

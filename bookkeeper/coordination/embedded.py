@@ -214,7 +214,8 @@ class EmbeddedCoordination:
             if row is not None and not self._was_dead(db, row.session_id):
                 return None  # another candidate was first
             session.check()
-            leader = Leader(session.session_id, address, next_epoch(row))
+            epoch = 1 if row is None else row.epoch + 1  # R8: above all earlier reigns, so that its ranks are, too
+            leader = Leader(session.session_id, address, epoch)
             _write_leader(db, leader)
         return leader
 
@@ -352,11 +353,6 @@ def process_started(pid: int) -> str:
         return ""
     state, started = fields[0], fields[19]
     return "" if state in "ZX" else started
-
-
-def next_epoch(previous: Leader | None) -> int:
-    """Epoch of a new reign: above all earlier epochs (rule R8)."""
-    return 1 if previous is None else previous.epoch + 1
 
 
 def _leader_row(db: sqlite3.Connection) -> Leader | None:

@@ -50,7 +50,9 @@ class HomeBooks:
         row = self._table.get(keys.home_row(session), FAMILIES)
         cell = None if row is None else row.cells.get(keys.HOME)
         home = None if cell is None else LogHome.decode(cell.value)
-        if is_final(home, had_shared_logs):
+        # R12: a session without a row may put it later, unless it had logs on the cluster's Volume before the read: the
+        # row comes before any log.
+        if home is not None or had_shared_logs:
             self._known[session] = home
         return home
 
@@ -82,10 +84,3 @@ class HomeBooks:
             row = keys.home_row(session)
             self._table.purge([CellKey(row, keys.HOME), CellKey(row, keys.HOME_ENDED)])
             self._known.pop(session, None)
-
-
-def is_final(home: LogHome | None, had_shared_logs: bool) -> bool:
-    """Rule R12: whether what was read about a session can't change. A session without a row may put it later, unless it
-    had logs on the cluster's Volume before the read: the row comes before any log.
-    """
-    return home is not None or had_shared_logs

@@ -17,7 +17,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import AWAY_HOST, HostAwayError, NotFoundError, RefusedError, TransientError, UnavailableError
 from bookkeeper.metadata.values import LogHome
-from bookkeeper.rpc.contract.log_messages import LOG_CONTENT_BYTES_MAX, LOG_DROPS_MAX, LogPart
+from bookkeeper.rpc.contract.messages import LOG_CONTENT_BYTES_MAX, LOG_DROPS_MAX, LogPart
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.storage.wal.writing.seal import Seal
 

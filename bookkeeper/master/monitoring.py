@@ -43,8 +43,7 @@ from bookkeeper.monitor.observation import (
     TableInfo,
     TServerInfo,
 )
-from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
-from bookkeeper.rpc.contract.messages import TargetStatus
+from bookkeeper.rpc.contract.messages import HostInfo, TabletReplicas, TargetStatus
 from bookkeeper.storage.volume.volume_protocol import Volume
 
 STATUSES_MAX = 5_000

@@ -38,7 +38,6 @@ from bookkeeper.master.status_report import leader_facts, operation_infos
 from bookkeeper.master.table_compaction import compact
 from bookkeeper.model import LocalityGroup, RowRange, StreamKey
 from bookkeeper.origins import RootLog
-from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
 from bookkeeper.rpc.contract.messages import (
     BulkProgress,
     ClusterInfo,
@@ -46,19 +45,22 @@ from bookkeeper.rpc.contract.messages import (
     CompactRequest,
     CopyRequest,
     FileMark,
+    HostInfo,
     ImportRequest,
     OperationInfo,
     QuarantinedRange,
     ReplicationChange,
     ReplicationConfig,
     ReplicationReport,
+    RootQuestion,
+    RootStanding,
     TableInfo,
     TabletLocation,
+    TabletReplicas,
     TableUsage,
     TargetStatus,
     WorkReport,
 )
-from bookkeeper.rpc.contract.origin_messages import RootQuestion, RootStanding
 from bookkeeper.rpc.dispatch import caller
 from bookkeeper.rpc.trust.table_rights import TableRights
 

@@ -30,20 +30,21 @@ class LostLog(Struct, frozen=True):
     known: int
 
 
-def is_given_up(cell: Cell, serial: Cell | None) -> bool:
-    """Whether the holder of the newest serial is served without the log of a ``tablet:lost:`` cell."""
-    return serial is not None and cell.rank == serial.rank
-
-
 def lost_cells(row: Row) -> dict[str, Cell]:
     """Log to its ``tablet:lost:`` cell, void ones included; of a row with the family ``tablet``."""
     return {keys.parse_lost(column): cell for column, cell in sorted(row.cells.items()) if keys.is_lost(column)}
 
 
 def given_up(row: Row) -> dict[str, Cell]:
-    """Log to its cell, of each log that the tablet is served without."""
+    """Log to its cell, of each log that the tablet is served without.
+
+    A cell of another rank than the newest serial does not count: it is of an earlier holder, or a deposed master wrote
+    it late (N6).
+    """
     serial = row.cells.get(keys.SERIAL)
-    return {log: cell for log, cell in lost_cells(row).items() if is_given_up(cell, serial)}
+    if serial is None:
+        return {}
+    return {log: cell for log, cell in lost_cells(row).items() if cell.rank == serial.rank}
 
 
 def void_cells(row: Row) -> list[tuple[CellKey, int]]:

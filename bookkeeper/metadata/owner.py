@@ -47,7 +47,7 @@ def check_owner(table: str, row: Row | None, instance_id: str) -> None:
     its format is another one, CorruptionError when the row does not parse.
     """
     owner = owner_of(row)
-    if is_owned_by(owner, instance_id):
+    if owner == values.Owner(instance_id, FORMAT_VERSION):
         return
     if owner is None:
         raise NotFoundError(
@@ -65,23 +65,13 @@ def check_owner(table: str, row: Row | None, instance_id: str) -> None:
     )
 
 
-def is_owned_by(owner: values.Owner | None, instance_id: str) -> bool:
-    """Whether the owner is the instance, and its format that of this version."""
-    return owner == values.Owner(instance_id, FORMAT_VERSION)
-
-
 def check_round(table: str, round_number: int, latest_round: int) -> None:
     """Raise RefusedError when the round of the books is lower than the latest one: then they are an older copy."""
-    if is_older(round_number, latest_round):
+    if round_number < latest_round:
         raise RefusedError(
             f"{table} is an older copy: its round is {round_number}, and the latest round is {latest_round}; "
             f"{COPY_STEP}"
         )
-
-
-def is_older(round_number: int, latest_round: int) -> bool:
-    """Whether books of this round are an older copy of books that had the latest round."""
-    return round_number < latest_round
 
 
 def is_ahead(round_number: int, stored_round: int) -> bool:

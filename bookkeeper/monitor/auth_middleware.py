@@ -42,7 +42,7 @@ class AuthMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         request = Request(scope)
-        secrets = accepted_by(self._viewers)
+        secrets = None if self._viewers.accepted is None else list(self._viewers.accepted())  # None: no token is needed
         if secrets is not None and TOKEN in request.query_params and request.url.path not in OPEN_PATHS:
             holder = holder_of(secrets, token_of, request.query_params[TOKEN])
             answer = self._refuse(request) if holder is None else self._redirect(request, holder)
@@ -78,11 +78,6 @@ class AuthMiddleware:
         answer.headers["WWW-Authenticate"] = f'Bearer realm="monitor of {self._viewers.cluster}"'
         answer.headers["Connection"] = "close"
         return answer
-
-
-def accepted_by(viewers: Viewers) -> list[Secret] | None:
-    """The secrets with valid tokens; None = the monitor needs no token."""
-    return None if viewers.accepted is None else list(viewers.accepted())
 
 
 def set_cookie(answer: Response, name: str, value: str, is_secure: bool) -> None:

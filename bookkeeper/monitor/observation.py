@@ -10,8 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
-from bookkeeper.rpc.contract.messages import QuarantinedRange, ReplicationConfig, TargetStatus
+from bookkeeper.rpc.contract.messages import HostInfo, QuarantinedRange, ReplicationConfig, TabletReplicas, TargetStatus
 
 
 class LeaderInfo(Struct, frozen=True):

@@ -20,7 +20,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, NotFoundError
 from bookkeeper.monitor.observation import Source
 from bookkeeper.monitor.sampler import pause_ms
-from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
+from bookkeeper.rpc.contract.messages import HostInfo, TabletReplicas
 
 LOG = logging.getLogger(__name__)
 

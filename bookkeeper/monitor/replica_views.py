@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from bookkeeper.monitor.observation import ReplicaHealth
 from bookkeeper.monitor.replica_sampler import ReplicaSample
 from bookkeeper.monitor.views import Selection, View, paged
-from bookkeeper.rpc.contract.host_messages import (
+from bookkeeper.rpc.contract.messages import (
     HostInfo,
+    ReplicaLag,
     ReplicaStanding,
     SegmentStanding,
     TabletReplicas,
     WaitingFiles,
 )
-from bookkeeper.rpc.contract.replica_messages import ReplicaLag
 
 NAMES_MAX = 20
 """Most names of files that wait for one reason; the others are counted."""
@@ -88,7 +88,7 @@ def tablet_row(tablet: TabletReplicas) -> View:
     return {
         "directory": tablet.directory,
         "rows": rows_text(tablet),
-        "leader": tablet.leader,
+        "leader": leader_of(tablet),
         "replicas": [replica_text(one) for one in tablet.replicas],
         "named": tablet.named,
         "newest": newest(tablet),
@@ -98,6 +98,11 @@ def tablet_row(tablet: TabletReplicas) -> View:
         "lacks": max((lag.lacking for one in tablet.replicas for lag in lags_of(one)), default=0),
         "problem": tablet.problem or "; ".join(f"{one.host}: {one.problem}" for one in tablet.replicas if one.problem),
     }
+
+
+def leader_of(tablet: TabletReplicas) -> str | None:
+    """The host that leads a tablet."""
+    return next((one.host for one in tablet.replicas if one.leads), None)
 
 
 def tablet(sample: ReplicaSample, selection: Selection) -> View:

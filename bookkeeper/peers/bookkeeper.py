@@ -37,8 +37,15 @@ from bookkeeper.peers.extensions import SegmentTransfer, TransferAnswer
 from bookkeeper.peers.protocol import Acked, Message, MessageBlock, Peer, RetryLimits
 from bookkeeper.peers.segment_files import SentBytes, is_about_form, missing_parts, offer_of
 from bookkeeper.rpc.address import parse_quorum
-from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult, SourceBlock
-from bookkeeper.rpc.contract.offer_messages import TAKEN, WANTED
+from bookkeeper.rpc.contract.messages import (
+    PROTOCOL_VERSION,
+    TAKEN,
+    WANTED,
+    Hello,
+    ReplicateRequest,
+    ReplicateResult,
+    SourceBlock,
+)
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import UNREACHED, RpcPool
 from bookkeeper.security.access import peer_credentials

@@ -12,7 +12,7 @@ from msgspec import Struct
 from bookkeeper.errors import BookkeeperError, DeclinedError, NotFoundError, PermanentError, RefusedError
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.extensions import SegmentTransfer
-from bookkeeper.rpc.contract.offer_messages import OfferedSegment, SegmentPart, SegmentsOffer
+from bookkeeper.rpc.contract.messages import OfferedSegment, SegmentPart, SegmentsOffer
 
 
 class SentBytes(Struct):

@@ -23,10 +23,9 @@ from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import IO, Annotated, Literal
+from typing import IO
 
-from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from msgspec import DecodeError, Struct, json
 
 from bookkeeper.clock import Clock
 from bookkeeper.config.sections import Settings
@@ -45,25 +44,21 @@ ERROR_CHARACTERS_MAX = 500
 """Most characters of an error's text, so that a line is far below the size of one write."""
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
-
+class _Line(Struct, frozen=True, kw_only=True, tag_field="event"):
     time: datetime
     run: str
     """Unique for each attempt of a job."""
 
 
-class RunBegan(_Line):
+class RunBegan(_Line, frozen=True, kw_only=True, tag="began"):
     """The start of a run with a number of ranges."""
 
-    event: Literal["began"] = "began"
     ranges: int
 
 
-class Shipped(_Line):
+class Shipped(_Line, frozen=True, kw_only=True, tag="shipped"):
     """The outcome of one range in one run; the counts are those of :class:`RangeResult`."""
 
-    event: Literal["shipped"] = "shipped"
     file: str
     cluster: str
     remote_table_id: str
@@ -93,7 +88,7 @@ class Shipped(_Line):
         return TargetKey(self.cluster, self.remote_table_id, self.source_table_id, self.incarnation)
 
 
-_ANY_LINE: TypeAdapter[RunBegan | Shipped] = TypeAdapter(Annotated[RunBegan | Shipped, Field(discriminator="event")])
+_ANY_LINE: json.Decoder[RunBegan | Shipped] = json.Decoder(RunBegan | Shipped)
 
 
 class JournalContent(Struct, frozen=True):
@@ -148,7 +143,7 @@ class Journal:
         self._file.close()
 
     def _append(self, line: RunBegan | Shipped) -> None:
-        self._file.handle(logging.LogRecord(FILE, logging.INFO, "", 0, line.model_dump_json(), None, None))
+        self._file.handle(logging.LogRecord(FILE, logging.INFO, "", 0, json.encode(line).decode(), None, None))
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)
@@ -226,8 +221,8 @@ def read_journal(settings: Settings) -> JournalContent:
         for part in reversed(parts):
             for raw in part:
                 try:
-                    line = _ANY_LINE.validate_json(raw)
-                except ValidationError:
+                    line = _ANY_LINE.decode(raw)
+                except DecodeError:
                     unreadable += 1
                     continue
                 if isinstance(line, RunBegan):

@@ -57,18 +57,6 @@ def already_there(r: Range) -> RangeResult:
     return RangeResult(r.range_id, r.last, 0, None, 0, 0, 0, 0, 0, 0, 0, None, os.uname().nodename, os.getpid(), 0.0)
 
 
-def is_progress_valid(result: RangeResult) -> bool:
-    """Whether the cached progress of a stream is valid after this result. A peer that reports a high-water has less
-    than the cache says (R19), for example after a restore of its table.
-    """
-    return result.high_water is None
-
-
-def is_free(shipping: Collection[StreamAt], streams: Collection[StreamAt]) -> bool:
-    """Whether no run ships one of these streams."""
-    return not any(stream in shipping for stream in streams)
-
-
 class StreamProgress:
     """The streams of one replay process. Thread-safe."""
 
@@ -109,7 +97,8 @@ class StreamProgress:
                 self._acked.popitem(last=False)
 
     def _record(self, stream: StreamAt, result: RangeResult) -> None:
-        if not is_progress_valid(result):
+        # R19: a peer that tells its high-water has less than is known here, as after a restore of its table.
+        if result.high_water is not None:
             self._acked.pop(stream, None)
             return
         previous = self._acked.get(stream)
@@ -119,7 +108,7 @@ class StreamProgress:
 
     def _wait_until_free(self, streams: Collection[StreamAt], timeout_ms: int) -> bool:
         deadline_ns = self._clock.boot_ns() + timeout_ms * 1_000_000
-        while not is_free(self._shipping, streams):
+        while any(stream in self._shipping for stream in streams):
             remaining_ns = deadline_ns - self._clock.boot_ns()
             if remaining_ns <= 0:
                 return False

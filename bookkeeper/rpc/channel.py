@@ -92,7 +92,8 @@ class Channel:
             raise NotAdmittedError(f"it asks for secret {challenge.chosen.hex()}, which this side did not offer")
         binding = channel_binding(self._sock)
         transcript = handshake.transcript_of(binding, messages, challenge.nonce, challenge.chosen)
-        if not is_from_server(secret.key, transcript, challenge.proof):
+        # The server has the key, and saw the same handshake.
+        if not handshake.is_proof(handshake.server_proof(secret.key, transcript), challenge.proof):
             raise NotAdmittedError(
                 f"it does not have secret {secret.id}: it is another server, or a third party relays the connection"
             )
@@ -213,8 +214,3 @@ class Channel:
     def close(self) -> None:
         """Close the socket."""
         self._sock.close()
-
-
-def is_from_server(key: bytes, transcript: bytes, proof: bytes) -> bool:
-    """Whether the server that made this proof has the key and saw the same handshake."""
-    return handshake.is_proof(handshake.server_proof(key, transcript), proof)

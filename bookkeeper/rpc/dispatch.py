@@ -26,7 +26,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.rpc.contract.faults import internal_fault, to_fault
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Fault, Hello
-from bookkeeper.rpc.contract.schema import load_contract
+from bookkeeper.rpc.contract.tables import SERVICES
 from bookkeeper.rpc.frames.budget import Account
 from bookkeeper.rpc.frames.call_sizes import call_bytes_max
 from bookkeeper.rpc.frames.envelope import (
@@ -141,12 +141,12 @@ class ServedService(Struct, frozen=True):
 
 
 class Dispatcher:
-    """The methods of one service, each with its codec and its handler's function."""
+    """The methods of one service, each with its handler's function. A codec is made at the first call of its method."""
 
     def __init__(self, service: ServedService, hello: Hello, frame_bytes_max: int) -> None:
         """Raises InvalidInputError when the handler lacks a method, or a limit names no method."""
         handler, concurrency = service.handler, service.concurrency
-        names = load_contract().services[service.name]
+        names = SERVICES[service.name]
         missing = [name for name in names if name != HELLO and not callable(getattr(handler, name, None))]
         unknown = set(concurrency) - set(names)
         if missing or unknown:
@@ -157,7 +157,6 @@ class Dispatcher:
         self._service = service.name
         self._hello = hello
         self._frame_bytes_max = frame_bytes_max
-        self._codecs = {name: method_codec(service.name, name) for name in names}
         self._call_bytes_max = {name: call_bytes_max(service.name, name, frame_bytes_max) for name in names}
         self._functions: dict[str, Callable[..., Any]] = {
             name: getattr(handler, name) for name in names if name != HELLO
@@ -173,7 +172,7 @@ class Dispatcher:
     def refuse(self, head: memoryview, error: BookkeeperError) -> Answer:
         """The answer to a call that the server can't receive or answer; raises CorruptionError when it is no call."""
         start = read_start(head)
-        codec = self._codecs[start.method]
+        codec = method_codec(self._service, start.method)
         LOG.debug("%s.%s: %s", self._service, codec.name, error)
         return Answer(None if codec.oneway else self._fault(codec, start, to_fault(error)))
 
@@ -183,7 +182,7 @@ class Dispatcher:
         refusal = self._judge_call(start, len(frame), state)
         if refusal is not None:
             return refusal
-        codec = self._codecs[start.method]
+        codec = method_codec(self._service, start.method)
         try:
             arguments = codec.read_call(frame, start)
         except CorruptionError as error:
@@ -199,8 +198,7 @@ class Dispatcher:
         """The refusal of a call, whatever its arguments are; None: the call is allowed."""
         if start.kind not in (MessageKind.CALL, MessageKind.ONEWAY):
             raise CorruptionError(f"a {start.kind.name} in place of a call")
-        codec = self._codecs.get(start.method)
-        if codec is None:
+        if start.method not in self._call_bytes_max:
             LOG.warning("%s: there is no method %s.%s", state.peer, self._service, start.method)
             return Answer(unknown_method(start) if start.kind is MessageKind.CALL else None, state.hello is None)
         try:
@@ -209,6 +207,7 @@ class Dispatcher:
             refuse_large(start.method, size, self._call_bytes_max[start.method])
         except BookkeeperError as error:
             close = isinstance(error, IncompatibleError)
+            codec = method_codec(self._service, start.method)
             LOG.warning("%s: %s.%s: %s%s", state.peer, self._service, codec.name, error, "; closed" * close)
             return Answer(None if codec.oneway else self._fault(codec, start, to_fault(error)), close)
         return None

@@ -81,9 +81,11 @@ class SecretStore:
         return self.directory / f"{kind}{SUFFIX}"
 
     def accepted(self) -> Mapping[str, Secret]:
-        """The secrets that open the ports now, by id. It skips an unreadable file with a log line."""
+        """The secrets that open the ports of processes now, by id; those of viewers of the monitor do not. It skips an
+        unreadable file with a log line.
+        """
         accepted = (*self._stored(""), *self._stored("from"))
-        return {stored.secret.id: stored.secret for stored in accepted if opens_ports(stored.secret.kind)}
+        return {stored.secret.id: stored.secret for stored in accepted if stored.secret.kind != "monitor"}
 
     def viewers(self) -> Sequence[Secret]:
         """The secrets whose tokens the monitor accepts now, read as :meth:`accepted` does."""
@@ -259,11 +261,6 @@ def _fact_of(directory: Path, name: str) -> FileFact | None:
     except FileNotFoundError:
         return None
     return FileFact(name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
-
-
-def opens_ports(kind: Kind) -> bool:
-    """Whether a secret of this kind opens the ports of processes: the monitor's does not."""
-    return kind != "monitor"
 
 
 def previous_of(path: Path) -> Path:

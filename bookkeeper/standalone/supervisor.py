@@ -1,7 +1,8 @@
 """Keeps the processes of a cluster's hosts on this machine running: a master, tservers, and the replay process.
 
-Each role has one process, which the supervisor restarts with backoff after its end, a log file, and a
-``run/<role>.json`` with the pid, both in the directory of its host. When the directory of a further host is lost, the
+Each role has one process, which the supervisor restarts after its end, at once or with backoff, a log file, and a
+``run/<role>.json`` with the pid, both in the directory of its host. Processes are forked from one that has imported
+their modules (``forked_starts``), so that a restart costs no import. When the directory of a further host is lost, the
 supervisor ends the processes of that host and starts them again once the directory is back. When the supervisor is
 killed, its children die with it (parent-death signal), and the next supervisor starts them again. A lock on each
 directory refuses a second supervisor. When a full disk refuses to open a log or to write a file, the supervisor reports
@@ -16,8 +17,6 @@ import json
 import os
 import selectors
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -28,12 +27,9 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.file import SETTINGS_FILE
 from bookkeeper.config.sections import StandaloneSettings
 from bookkeeper.errors import BookkeeperError, RefusedError, unavailable
-from bookkeeper.standalone.parent_death import ended_with_parent
+from bookkeeper.standalone.backoff import restart_delay_ms
+from bookkeeper.standalone.forked_starts import ForkedStarts, StaleServerError, adopt_orphans, warm_modules
 
-RESTART_DELAY_MIN_MS = 100
-RESTART_DELAY_MAX_MS = 5_000
-STABLE_AFTER_MS = 10_000
-"""A process that lived this long is restarted with the shortest delay."""
 RECORD_RETRY_MS = 500
 HOST_CHECK_MS = 500
 """Time between two looks at the directories of further hosts."""
@@ -68,19 +64,14 @@ def roles_of(standalone: StandaloneSettings, directory: Path, host: str = "") ->
     ]
 
 
-def restart_delay_ms(previous_ms: int, lived_ms: int) -> int:
-    """The delay of the next start; it doubles as long as a process ends soon after its start."""
-    if lived_ms >= STABLE_AFTER_MS:
-        return RESTART_DELAY_MIN_MS
-    return min(RESTART_DELAY_MAX_MS, max(RESTART_DELAY_MIN_MS, 2 * previous_ms))
-
-
 class _Child(Struct):
     role: Role
-    process: subprocess.Popen[bytes] | None = None
+    pid: int | None = None
+    """None while it does not run."""
     pidfd: int = -1
     started_ns: int = 0
-    delay_ms: int = 0
+    delay_ms: int | None = None
+    """Of the last restart; None before the first."""
     start_at_ns: int = 0
     starts: int = 0
     is_unrecorded: bool = False
@@ -103,25 +94,32 @@ class Supervisor(Struct):
     clock: Clock = field(default_factory=SystemClock)
     _children: list[_Child] = field(default_factory=list)
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+    _starts: ForkedStarts | None = None
     _stopping: bool = False
     _locks: dict[Path, IO[str]] = field(default_factory=dict)
 
     def run(self) -> None:
         """Start every role and keep it running until the end. Raises as :meth:`acquire`."""
         self.acquire()
+        adopt_orphans()
+        warm = warm_modules(role.module for role in self.roles)
+        starts = self._starts = ForkedStarts(warm, self.clock, self._selector)
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_read, False)
         os.set_blocking(wake_write, False)
         previous_fd = signal.set_wakeup_fd(wake_write)
         previous = {s: signal.signal(s, self._on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
+        previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, _only_wake)
         self._selector.register(wake_read, selectors.EVENT_READ)
         try:
             self._children = [_Child(role) for role in self.roles]
             while not self._stopping:
-                self._start_due()
-                self._wait(wake_read)
+                self._keep_server(starts)
+                self._start_due(starts)
+                self._wait(wake_read, starts)
             self._stop_all(wake_read)
         finally:
+            starts.close()
             signal.set_wakeup_fd(previous_fd)
             for number, handler in previous.items():
                 signal.signal(number, handler)
@@ -170,13 +168,22 @@ class Supervisor(Struct):
         while self._locks:
             self._locks.popitem()[1].close()
 
-    def _start_due(self) -> None:
-        now = self.clock.boot_ns()
+    def _keep_server(self, starts: ForkedStarts) -> None:
+        """Keep a fork server running. Reports once why none can be started."""
+        try:
+            starts.keep_open()
+        except OSError as error:
+            reason = unavailable("no process can be started", error).message
+            for child in self._children:
+                self._report_once(child, f"{child.role.name} can't be started: {reason}")
+
+    def _start_due(self, starts: ForkedStarts) -> None:
         for child in self._children:
             self._look_for_home(child)
-            if child.process is None and child.start_at_ns <= now and not child.is_homeless:
-                self._try_to_start(child)
-            if child.process is not None and child.is_unrecorded:
+            is_due = child.pid is None and child.start_at_ns <= self.clock.boot_ns() and not child.is_homeless
+            if is_due and starts.is_ready:
+                self._try_to_start(child, starts)
+            if child.pid is not None and child.is_unrecorded:
                 self._try_to_record(child)
 
     def _look_for_home(self, child: _Child) -> None:
@@ -189,8 +196,7 @@ class Supervisor(Struct):
                 f"{child.role.name} is stopped: the directory {child.role.directory} of its host was removed or "
                 "emptied; it starts again when the directory is back; the next bookkeeper standalone makes a new one"
             )
-            if child.process is not None:
-                child.process.terminate()
+            _send(child, signal.SIGTERM)
         child.is_homeless = is_lost or (child.is_homeless and not self._lock_again(child))
 
     def _lock_again(self, child: _Child) -> bool:
@@ -213,9 +219,11 @@ class Supervisor(Struct):
         except OSError:
             return False
 
-    def _try_to_start(self, child: _Child) -> None:
+    def _try_to_start(self, child: _Child, starts: ForkedStarts) -> None:
         try:
-            self._start(child)
+            self._start(child, starts)
+        except StaleServerError:
+            return  # the next fork server has the changed code; the child is due until then
         except OSError as error:
             child.delay_ms = restart_delay_ms(child.delay_ms, 0)
             child.start_at_ns = self.clock.boot_ns() + child.delay_ms * 1_000_000
@@ -241,81 +249,97 @@ class Supervisor(Struct):
     def _record(self, role: Role) -> Path:
         return role.directory / "run" / f"{role.file}.json"
 
-    def _start(self, child: _Child) -> None:
+    def _start(self, child: _Child, starts: ForkedStarts) -> None:
         log = self._log(child.role)
         log.parent.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", child.role.module, str(child.role.directory)]
         with log.open("ab") as output:
-            child.process = subprocess.Popen(
-                ended_with_parent(command, signal.SIGKILL),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+            child.pid = starts.start(child.role.module, [str(child.role.directory)], output.fileno())
         child.started_ns = self.clock.boot_ns()
         child.starts += 1
-        child.pidfd = os.pidfd_open(child.process.pid)
+        child.pidfd = os.pidfd_open(child.pid)
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
         child.is_unrecorded = True
 
     def _write_pid(self, child: _Child) -> None:
-        assert child.process is not None
         path = self._record(child.role)
         temporary = path.with_suffix(".tmp")
         path.parent.mkdir(exist_ok=True)
         try:
-            temporary.write_text(json.dumps({"pid": child.process.pid, "starts": child.starts}))
+            temporary.write_text(json.dumps({"pid": child.pid, "starts": child.starts}))
             temporary.replace(path)
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
 
-    def _wait(self, wake_read: int) -> None:
+    def _wait(self, wake_read: int, starts: ForkedStarts) -> None:
         now = self.clock.boot_ns()
-        due = [c.start_at_ns for c in self._children if c.process is None and not c.is_homeless]
+        due = [c.start_at_ns for c in self._children if c.pid is None and not c.is_homeless and starts.is_ready]
         due += [now + HOST_CHECK_MS * 1_000_000 for c in self._children if c.role.directory != self.directory]
-        due += [now + RECORD_RETRY_MS * 1_000_000 for c in self._children if c.process is not None and c.is_unrecorded]
-        timeout = max(0.0, (min(due) - now) / 1e9) if due else None
-        for key, _events in self._selector.select(timeout):
+        due += [now + RECORD_RETRY_MS * 1_000_000 for c in self._children if c.pid is not None and c.is_unrecorded]
+        due += [] if starts.due_ns is None else [starts.due_ns]
+        self._handle_events(max(0.0, (min(due) - now) / 1e9) if due else None, wake_read)
+
+    def _handle_events(self, timeout_s: float | None, wake_read: int) -> None:
+        for key, _events in self._selector.select(timeout_s):
             if key.fd == wake_read:
                 os.read(wake_read, 4096)
+            elif isinstance(key.data, ForkedStarts):
+                key.data.receive()
             else:
                 self._ended(key.data)
+        self._reap_adopted()
+
+    def _reap_adopted(self) -> None:
+        """Take the exit codes of ended processes that only were adopted, such as the JVM of a process that was killed.
+        Those of the roles and of the fork server stay until their own event.
+        """
+        own = {child.pid for child in self._children}
+        own.add(None if self._starts is None else self._starts.pid)
+        with contextlib.suppress(ChildProcessError):
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid in own:
+                    return
+                os.waitpid(ended.si_pid, 0)
 
     def _ended(self, child: _Child) -> None:
-        assert child.process is not None
-        _end_group(child.process.pid)
-        code = child.process.wait()
+        assert child.pid is not None
+        _end_group(child.pid)
+        _, status = os.waitpid(child.pid, 0)
         self._selector.unregister(child.pidfd)
         os.close(child.pidfd)
         now = self.clock.boot_ns()
-        child.process = None
+        child.pid = None
         child.delay_ms = restart_delay_ms(child.delay_ms, (now - child.started_ns) // 1_000_000)
         child.start_at_ns = now + child.delay_ms * 1_000_000
         if not self._stopping and not child.is_homeless:
-            text = f"{child.role.name} ended ({_describe(code)}), its log is {self._log(child.role)}"
-            self.report(f"{text}; starting again in {child.delay_ms} ms")
+            code = _describe(os.waitstatus_to_exitcode(status))
+            when = f"in {child.delay_ms} ms" if child.delay_ms else "at once"
+            self.report(f"{child.role.name} ended ({code}), its log is {self._log(child.role)}; starting again {when}")
 
     def _stop_all(self, wake_read: int) -> None:
         for child in self._children:
-            if child.process is not None:
-                child.process.terminate()
+            _send(child, signal.SIGTERM)
         deadline = self.clock.boot_ns() + self.stop_timeout_ms * 1_000_000
-        while alive := [c for c in self._children if c.process is not None]:
+        while alive := [c for c in self._children if c.pid is not None]:
             left = (deadline - self.clock.boot_ns()) / 1e9
             if left <= 0:
                 for child in alive:
-                    assert child.process is not None
                     self.report(f"{child.role.name} did not stop in {self.stop_timeout_ms} ms; killing it")
-                    child.process.kill()
+                    _send(child, signal.SIGKILL)
                 deadline += self.stop_timeout_ms * 1_000_000
                 continue
-            for key, _events in self._selector.select(left):
-                if key.fd == wake_read:
-                    os.read(wake_read, 4096)
-                else:
-                    self._ended(key.data)
+            self._handle_events(left, wake_read)
+
+
+def _only_wake(_number: int, _frame: object) -> None:
+    """A child has ended: the wakeup descriptor says so, and the loop looks which one."""
+
+
+def _send(child: _Child, number: signal.Signals) -> None:
+    """Send a signal to the process of a child, if one runs and is not reaped yet."""
+    if child.pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(child.pidfd, number)
 
 
 def _end_group(pid: int) -> None:

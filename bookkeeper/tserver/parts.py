@@ -10,7 +10,7 @@ from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import RootLog
-from bookkeeper.rpc.contract import replica_messages
+from bookkeeper.rpc.contract import messages
 from bookkeeper.rpc.contract.messages import FileMark, ServedTablets, SplitPoint, TabletProblem
 from bookkeeper.storage.replicas.manifest import ReplicaKey
 from bookkeeper.tserver.books.received_index import ReceivedIndex
@@ -204,13 +204,13 @@ class ReplicaParts(Struct, frozen=True):
         """Facts for operators."""
         return {**self.receiver.status(), **self.damage.checker.status(), **self.damage.repair.status()}
 
-    def infos(self, table_id: str, with_segments: bool) -> replica_messages.HeldReplicas:
+    def infos(self, table_id: str, with_segments: bool) -> messages.HeldReplicas:
         """The replicas on this host; ``table_id`` empty = of all tables."""
         return self._infos(
             [held for held in self.held.all() if table_id in ("", held.key.table_id)], with_segments, self.held.damaged
         )
 
-    def tablet_info(self, table_id: str, directory: str) -> replica_messages.HeldReplicas:
+    def tablet_info(self, table_id: str, directory: str) -> messages.HeldReplicas:
         """The replica of the tablet in this directory, with its segments; none is fine. Raises InvalidInputError."""
         key = ReplicaKey(table_id, directory).check()
         damaged = {one: error for one, error in self.held.damaged.items() if one == key}
@@ -219,13 +219,13 @@ class ReplicaParts(Struct, frozen=True):
 
     def _infos(
         self, replicas: Sequence[HeldReplica], with_segments: bool, damaged: Mapping[ReplicaKey, CorruptionError]
-    ) -> replica_messages.HeldReplicas:
+    ) -> messages.HeldReplicas:
         incoming = self.receiver.received_bytes()
         if with_segments:
             found = [replica_info(one.manifest, True, incoming.get(one.key, 0), one.names_in_use()) for one in replicas]
         else:
             found = [with_incoming(one.info, incoming.get(one.key, 0)) for one in replicas]
-        return replica_messages.HeldReplicas(tuple(found), {str(key): error.message for key, error in damaged.items()})
+        return messages.HeldReplicas(tuple(found), {str(key): error.message for key, error in damaged.items()})
 
 
 class Parts(Struct, frozen=True):

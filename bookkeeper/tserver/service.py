@@ -7,33 +7,35 @@ from collections.abc import Mapping, Sequence
 from bookkeeper.errors import RefusedError, UnavailableError
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import RootLog
-from bookkeeper.rpc.contract.log_messages import LogPart, LogSeal
 from bookkeeper.rpc.contract.messages import (
+    AdoptRequest,
     ApplyRequest,
     Condition,
     FileMark,
+    FileRequest,
+    HeldReplicas,
+    LogPart,
+    LogSeal,
+    OfferAnswer,
+    ReplicaContent,
     ReplicateRequest,
     ReplicateResult,
     ScanPage,
     ScanRequest,
+    SegmentAck,
+    SegmentAnswer,
+    SegmentOffer,
+    SegmentPart,
+    SegmentsOffer,
+    SegmentTransit,
     ServedTablets,
     SplitPoint,
+    StateConfirmation,
     TabletAssignment,
     WorkItem,
     WorkReport,
     WriteBatch,
     WriteResult,
-)
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, OfferAnswer, SegmentPart, SegmentsOffer
-from bookkeeper.rpc.contract.replica_messages import (
-    FileRequest,
-    HeldReplicas,
-    ReplicaContent,
-    SegmentAck,
-    SegmentAnswer,
-    SegmentOffer,
-    SegmentTransit,
-    StateConfirmation,
 )
 from bookkeeper.rpc.dispatch import caller, secret_holder
 from bookkeeper.rpc.trust.table_rights import TableRights

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 
 from bookkeeper.config.sections import Sections
-from bookkeeper.config.setting import SettingFacts, explain
+from bookkeeper.config.setting import SettingFacts, explain, fields_of
 from bookkeeper.config.table_properties import PROPERTIES
 from docs.extension.markdown import code, doc, table
 
 
 def section(name: str) -> str:
     """One section of the settings file; raises ValueError."""
-    if name not in Sections.model_fields:
+    if name not in Sections.__struct_fields__:
         raise ValueError(f"no section {name}")
     facts = [found for found in explain(Sections) if found.section == name]
     rows = [[code(found.key), _default(found), _range(found), _meaning(found)] for found in facts]
-    introduction = doc(Sections.model_fields[name].annotation)
+    introduction = doc(fields_of(Sections)[name])
     return f"{introduction}\n\n{table(('key', 'default', 'allowed', 'meaning, and reason for the default'), rows)}"
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import load_settings
 from bookkeeper.errors import TransientError
+from bookkeeper.monitor.replica_views import leader_of
 from bookkeeper.standalone.joining import local_directory
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.replicas import exactly, outage
@@ -124,7 +125,7 @@ class Trial:
                 for one in tablet.replicas
             )
             == len(HOSTS)
-            and tablet.leader is not None
+            and leader_of(tablet) is not None
             for tablet in tablets
         )
 

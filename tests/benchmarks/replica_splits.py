@@ -18,7 +18,8 @@ from pathlib import Path
 
 from bookkeeper.client import Client, Mutation
 from bookkeeper.errors import TransientError
-from bookkeeper.rpc.contract.host_messages import TabletReplicas
+from bookkeeper.monitor.replica_views import leader_of
+from bookkeeper.rpc.contract.messages import TabletReplicas
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.replicas import ClusterHosts, exactly
 from tests.support.cluster import Cluster
@@ -136,7 +137,7 @@ def row_of(number: int) -> bytes:
 def is_settled(tablet: TabletReplicas) -> bool:
     """Whether each host holds the newest state of the leader, and the books name it."""
     held = [one.held for one in tablet.replicas if one.held is not None]
-    return len(held) == HOSTS and {one.root for one in held} == {tablet.named} and tablet.leader is not None
+    return len(held) == HOSTS and {one.root for one in held} == {tablet.named} and leader_of(tablet) is not None
 
 
 def longest(order: str, took_s: Sequence[float], quiet_s: float) -> Figure:

@@ -25,8 +25,7 @@ from bookkeeper.client import Client, Mutation
 from bookkeeper.clock import SystemClock
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import TransientError
-from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
-from bookkeeper.rpc.contract.replica_messages import TRANSIT_BYTES_MAX, HeldReplicaInfo
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, TRANSIT_BYTES_MAX, HeldReplicaInfo, Hello
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import process_credentials

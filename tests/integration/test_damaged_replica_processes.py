@@ -9,7 +9,7 @@ import pytest
 
 from bookkeeper.client import Client, Mutation
 from bookkeeper.errors import TransientError
-from bookkeeper.rpc.contract.host_messages import ReplicaStanding
+from bookkeeper.rpc.contract.messages import ReplicaStanding
 from bookkeeper.standalone.joining import local_directory
 from tests.support.cluster import Cluster
 

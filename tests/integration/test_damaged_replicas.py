@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from bookkeeper.config.sections import ReplicasSettings
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotServingError, TransientError
 from bookkeeper.model import Extent
-from bookkeeper.rpc.contract.messages import ScanRequest
-from bookkeeper.rpc.contract.replica_messages import FileRequest, ReplicaPlacement
+from bookkeeper.rpc.contract.messages import FileRequest, ReplicaPlacement, ScanRequest
 from bookkeeper.tserver.replicas.file_repair import FileRepair
 from tests.support.led_hosts import Hosts, hosts
 from tests.support.tservers import records, wait_until

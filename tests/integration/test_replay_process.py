@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.config.file import new_settings, write_settings
 from bookkeeper.config.sections import Sections
@@ -64,10 +65,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("west")
     base = new_settings(directory, "west", instance_id=WEST)
     # A run waits for a slot, and a message for its answer, for longer than a busy machine takes for others beside them.
-    replay = base.replay.model_copy(
-        update={"message_timeout_ms": int(LIMIT_S * 1000), "message_retries": 1, "heap_mib": least_heap_mib()}
-    )
-    write_settings(base.model_copy(update={"replay": replay}))
+    replay = replace(base.replay, message_timeout_ms=int(LIMIT_S * 1000), message_retries=1, heap_mib=least_heap_mib())
+    write_settings(replace(base, replay=replay))
     trust_everybody(base)
     return directory
 
@@ -113,7 +112,7 @@ def test_without_a_peer_no_jvm_is_started_and_it_stops_when_told_to(tmp_path: Pa
 def test_a_process_that_was_stopped_beyond_its_lease_ends(tmp_path: Path) -> None:
     base = new_settings(tmp_path / "stopped", "stopped")
     lease = {"session_lease_ms": 600, "session_renew_ms": 100, "session_margin_ms": 100}
-    settings = base.model_copy(update={"coordination": base.coordination.model_copy(update=lease)})
+    settings = replace(base, coordination=replace(base.coordination, **lease))
     write_settings(settings)
     with ReplayProcess(settings, tmp_path / "log", warm=False) as stopped:
         stopped.process.send_signal(signal.SIGSTOP)

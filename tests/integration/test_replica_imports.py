@@ -13,7 +13,7 @@ from bookkeeper.errors import CorruptionError, DeclinedError, InvalidInputError,
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Extent, Target, TargetKey
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest
+from bookkeeper.rpc.contract.messages import AdoptRequest
 from bookkeeper.storage.volume.volume_protocol import Appender
 from combiners import CLOSED
 from tests.support.faults import fault

@@ -10,7 +10,7 @@ import pytest
 
 from bookkeeper.errors import RefusedError
 from bookkeeper.model import HostIdentity
-from bookkeeper.rpc.contract.replica_messages import CONTENT_BYTES_MAX, FileNeed, SegmentOffer
+from bookkeeper.rpc.contract.messages import CONTENT_BYTES_MAX, FileNeed, SegmentOffer
 from bookkeeper.storage.replicas.host_store import HostStore
 from tests.support.jumping_clock import TestClock
 from tests.support.replica_disks import KEY

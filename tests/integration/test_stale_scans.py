@@ -13,7 +13,7 @@ import pytest
 
 from bookkeeper.client import Client, Mutation
 from bookkeeper.errors import TransientError
-from bookkeeper.rpc.contract.host_messages import TabletReplicas
+from bookkeeper.rpc.contract.messages import TabletReplicas
 from tests.support.cluster import Cluster
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from bookkeeper.errors import CorruptionError, UnavailableError
-from bookkeeper.rpc.contract.replica_messages import SegmentAck, SegmentTransit
+from bookkeeper.rpc.contract.messages import SegmentAck, SegmentTransit
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.tserver.leading.copy_pace import PAUSE_MAX_MS, CopyPace
 from bookkeeper.tserver.leading.host_calls import HostLink

@@ -11,7 +11,7 @@ from bookkeeper.bulk.file_holds import end_holds, put_holds
 from bookkeeper.errors import InvalidInputError, NotServingError, RefusedError, UnavailableError
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent, Target
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
+from bookkeeper.rpc.contract.messages import AdoptRequest, ImportedSegment
 from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb
 from combiners import CLOSED
 from tests.support.compactions import (

@@ -96,7 +96,7 @@ def check_halves_go_together(west: Ground) -> None:
     """A block of which one tablet's part is too long for that tablet's server, and for no other."""
     extents = west.create_table("1", [b"h"])
     usual = west.settings
-    west.settings = usual.model_copy(update={"tserver": usual.tserver.model_copy(update={"value_bytes_max": 10})})
+    west.settings = replace(usual, tserver=replace(usual.tserver, value_bytes_max=10))
     far = west.local()
     west.settings = usual
     near = west.local()
@@ -409,7 +409,7 @@ def open_beyond_the_bound(west: Ground) -> set[str]:
     """Which streams the books know when a peer has opened more than it may."""
     west.create_table("1")
     usual = west.settings
-    west.settings = usual.model_copy(update={"tserver": usual.tserver.model_copy(update={"peer_streams_max": 2})})
+    west.settings = replace(usual, tserver=replace(usual.tserver, peer_streams_max=2))
     node = west.local()
     for number in range(2):
         west.tserver(node).open_stream(replace(STREAM, file=f"{number}"))

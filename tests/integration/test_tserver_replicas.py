@@ -18,7 +18,7 @@ from bookkeeper.model import Extent
 from bookkeeper.replicas.events import ReplyArrived
 from bookkeeper.replicas.messages import Decline, Purpose, Reason
 from bookkeeper.replicas.values import Target
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.rpc.contract.messages import (
     CONTENT_BYTES_MAX,
     SegmentAck,
     SegmentTransit,

@@ -24,8 +24,7 @@ from bookkeeper.master.queries.usage import FAMILIES, usage_of
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent, LocalityGroup
 from bookkeeper.origins import Runs, root_of
-from bookkeeper.rpc.contract.messages import ReplicateResult
-from bookkeeper.rpc.contract.offer_messages import SegmentPart
+from bookkeeper.rpc.contract.messages import ReplicateResult, SegmentPart
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, block_origins_to_pb, exact_claims
 from bookkeeper.tserver.bulk.segment_offers import FILE_SEQ_MAX

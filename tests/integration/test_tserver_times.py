@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.errors import DeclinedError, InvalidInputError
 from bookkeeper.model import Extent, StreamKey
@@ -36,8 +37,8 @@ def west(tmp_path: Path) -> Iterator[Ground]:
 
 
 def _without_bound(west: Ground) -> None:
-    tserver = west.settings.tserver.model_copy(update={"future_timestamp_max_ms": 0})
-    west.settings = west.settings.model_copy(update={"tserver": tserver})
+    tserver = replace(west.settings.tserver, future_timestamp_max_ms=0)
+    west.settings = replace(west.settings, tserver=tserver)
 
 
 def check_users(west: Ground) -> None:

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.faults.switch import MUTANT_VARIABLE
+
 STAGE_TIMEOUT_S = 900.0
 ALWAYS_PASSED_OVER = ["--ignore=tests/unit/docs", "--ignore=tests/unit/packaging", "--ignore=tests/unit/mutants"]
 """They read sources and papers, not what the code does."""
@@ -66,7 +68,7 @@ def passes(stage: Stage, tree: Path) -> bool:
     shutil.rmtree(scratch, ignore_errors=True)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"--basetemp={scratch}"]
     command += [*ALWAYS_PASSED_OVER, *stage.arguments]
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", MUTANT_VARIABLE: "1"}
     with (tree.parent / "pytest.log").open("wb") as log:
         tests = subprocess.Popen(
             command, cwd=tree, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.master_faults import forget_everything
 from tests.support.master_world import World
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """A cluster whose table 1 has one tablet."""
-    forget_everything()
     made = World.at(tmp_path / "west")
     made.create_table("1")
     yield made

@@ -16,16 +16,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from bookkeeper.errors import BookkeeperError, InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent, StreamKey
-from bookkeeper.rpc.contract.messages import ReplicateRequest, ScanRequest, WriteBatch
-from bookkeeper.rpc.contract.offer_messages import OfferedSegment, SegmentPart, SegmentsOffer
-from bookkeeper.rpc.contract.schema import FieldSpec, TypeSpec, WireType, load_contract
+from bookkeeper.rpc.contract.messages import (
+    OfferedSegment,
+    ReplicateRequest,
+    ScanRequest,
+    SegmentPart,
+    SegmentsOffer,
+    WriteBatch,
+)
+from bookkeeper.rpc.contract.specs import FieldSpec, TypeSpec, WireType
+from bookkeeper.rpc.contract.tables import PEER_METHODS, PROCESS_METHODS, SERVICES, STRUCTS
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec, read_start
-from bookkeeper.rpc.trust.rights import PEER_METHODS, PROCESS_METHODS
 from bookkeeper.storage.wal.blocks.block import decode_batch, encode_batch
 from tests.soak.fuzz_inside import CHECKED, LONG, POSING, Inside, hostile_end, numbers_of, poses, right_call, words_of
 from tests.support.ipc_forms import bomb, old_bomb
@@ -131,11 +137,8 @@ class Attacker:
         self._rng = random.Random(seed)
         self._names = names
         self._is_inside = rights is PROCESS_METHODS
-        contract = load_contract()
         allowed = [(service, method) for service in ("Master", "TServer") for method in sorted(rights[service])]
-        everything = [
-            (service, method) for service in ("Master", "TServer") for method in sorted(contract.services[service])
-        ]
+        everything = [(service, method) for service in ("Master", "TServer") for method in sorted(SERVICES[service])]
         deep = [("TServer", method) for method in DEEP if method in rights["TServer"]]
         self._methods = [call for call in allowed if call[1] != "hello"] * 3 + deep * 12 + everything
 
@@ -189,11 +192,11 @@ class Attacker:
 
     def _changed(self, value: Any, spec: FieldSpec) -> Any:
         """The same with one field somewhere in it replaced."""
-        if isinstance(value, msgspec.Struct) and self._rng.random() < 0.9:
-            inner = self._rng.choice(load_contract().structs[type(value)])
+        if type(value) in STRUCTS and self._rng.random() < 0.9:
+            inner = self._rng.choice(STRUCTS[type(value)])
             found = getattr(value, inner.name)
             changed = self._value(inner.type, inner.name) if found is None else self._changed(found, inner)
-            return msgspec.structs.replace(value, **{inner.name: changed})
+            return replace(value, **{inner.name: changed})
         if isinstance(value, tuple) and value and spec.type.element is not None and self._rng.random() < 0.8:
             place = self._rng.randrange(len(value))
             inner = FieldSpec(0, spec.name, spec.type.element, True)
@@ -211,7 +214,7 @@ class Attacker:
             return (extent, (), raw, "sync")
         if method == "scan":
             return (ScanRequest(extent, None, None, (), (), None, 1000),)
-        if service == "TServer" and method in PEER_METHODS["TServer"]:
+        if service == "TServer" and method in PEER_METHODS["TServer"] - {"hello"}:
             return self._right_of_peer(method, extent)
         return None if self._inside is None else right_call(rng, method, self._inside)
 
@@ -246,7 +249,7 @@ class Attacker:
                 return rng.choice([*self._names.own_extents, *self._names.other_extents])
             members = {
                 inner.name: self._value(inner.type, inner.name) if inner.required or rng.random() < 0.5 else None
-                for inner in load_contract().structs[spec.struct]
+                for inner in STRUCTS[spec.struct]
             }
             return spec.struct(**members)
         if spec.wire is WireType.LIST:
@@ -325,8 +328,8 @@ def harms(attack: Attack, names: Names) -> bool:
 def _names_others(value: object, names: Names) -> bool:
     if isinstance(value, str):
         return value in names.others
-    if isinstance(value, msgspec.Struct):
-        return any(_names_others(getattr(value, found), names) for found in value.__struct_fields__)
+    if type(value) in STRUCTS:
+        return any(_names_others(getattr(value, found.name), names) for found in STRUCTS[type(value)])
     if isinstance(value, Mapping):
         return any(_names_others(one, names) for pair in value.items() for one in pair)
     return isinstance(value, tuple) and any(_names_others(one, names) for one in value)
@@ -336,9 +339,9 @@ def _payloads(value: object) -> Iterator[bytes]:
     """All that may be a batch of records."""
     if isinstance(value, bytes | memoryview):
         yield bytes(value)
-    elif isinstance(value, msgspec.Struct):
-        for found in value.__struct_fields__:
-            yield from _payloads(getattr(value, found))
+    elif type(value) in STRUCTS:
+        for found in STRUCTS[type(value)]:
+            yield from _payloads(getattr(value, found.name))
     elif isinstance(value, tuple):
         for one in value:
             yield from _payloads(one)

@@ -14,8 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bookkeeper.rpc.contract.messages import TabletAssignment
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.rpc.contract.messages import (
     FileRequest,
     HeldReplicaInfo,
     ReplicaFile,
@@ -24,6 +23,7 @@ from bookkeeper.rpc.contract.replica_messages import (
     SegmentRecord,
     SegmentTransit,
     StateConfirmation,
+    TabletAssignment,
 )
 from bookkeeper.storage.replicas.file_checks import extended
 from bookkeeper.storage.volume.names import tablet_directory

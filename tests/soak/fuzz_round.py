@@ -25,13 +25,12 @@ from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import BookkeeperError, CorruptionError, TransientError, UnavailableError
 from bookkeeper.rpc.channel import Channel
 from bookkeeper.rpc.contract.faults import INTERNAL_CODE
-from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
-from bookkeeper.rpc.contract.replica_messages import ACCEPTED
+from bookkeeper.rpc.contract.messages import ACCEPTED, PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.contract.tables import CLIENT_METHODS, PEER_METHODS, PROCESS_METHODS
 from bookkeeper.rpc.frames.budget import limits_of
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec, read_start
 from bookkeeper.rpc.frames.wire import Buffers
 from bookkeeper.rpc.rpc_pool import RpcPool
-from bookkeeper.rpc.trust.rights import CLIENT_METHODS, PEER_METHODS, PROCESS_METHODS
 from bookkeeper.security.access import Credentials, process_credentials
 from bookkeeper.security.secret import Secret
 from bookkeeper.security.secret_store import SecretStore

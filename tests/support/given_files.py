@@ -18,8 +18,7 @@ from bookkeeper.model import BlockTarget, Extent, StreamKey, TargetKey
 from bookkeeper.origins import Root
 from bookkeeper.peers.extensions import SegmentTransfer
 from bookkeeper.peers.segment_files import missing_parts, offer_of
-from bookkeeper.rpc.contract.messages import ReplicateResult
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment, OfferAnswer
+from bookkeeper.rpc.contract.messages import AdoptRequest, ImportedSegment, OfferAnswer, ReplicateResult
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from bookkeeper.storage.volume.volume_protocol import Volume

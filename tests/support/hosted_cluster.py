@@ -20,7 +20,7 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import TransientError
 from bookkeeper.master.status_report import NEEDS_HELP, WARNING
-from bookkeeper.rpc.contract.host_messages import ReplicaStanding, TabletReplicas
+from bookkeeper.rpc.contract.messages import ReplicaStanding, TabletReplicas
 from bookkeeper.standalone.joining import join_cluster, local_directory
 from tests.soak.takeover import has_ended
 from tests.support.cluster import Cluster

@@ -21,8 +21,7 @@ from bookkeeper.master.operations.table_lifecycle import create_table_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import VOTER, ReplicaCell
-from bookkeeper.rpc.contract.messages import CopyRequest
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaPlacement
+from bookkeeper.rpc.contract.messages import CopyRequest, HeldReplicaInfo, ReplicaPlacement
 from bookkeeper.storage.replicas.file_checks import extended
 from tests.support import move_scenes
 from tests.support.operation_scenes import (

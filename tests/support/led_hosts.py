@@ -48,13 +48,13 @@ class Hosts:
 
     def settings(self, name: str) -> Settings:
         """The settings of a host."""
-        own = self.ground.settings.model_copy(update={"replicas": self._replica_settings})
+        own = replace(self.ground.settings, replicas=self._replica_settings)
         if name == own.host.name:
             return own
         home = self._directory / name
         (home / "logs").mkdir(parents=True, exist_ok=True)
         host = HostSettings(name=name, cluster=str(own.directory))
-        return own.model_copy(update={"directory": home, "host": host})
+        return replace(own, directory=home, host=host)
 
     def start(self, *names: str) -> None:
         """Start the tservers of hosts."""

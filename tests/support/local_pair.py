@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from bookkeeper.client import Client, Mutation
 from bookkeeper.clock import SystemClock
 from bookkeeper.config.sections import Settings
@@ -82,7 +84,7 @@ class LocalCluster:
     def replace_tserver(self, **changes: object) -> None:
         """End the tserver cleanly, and start another one with other settings."""
         self.tserver.stop()
-        settings = self.settings.model_copy(update={"tserver": self.settings.tserver.model_copy(update=changes)})
+        settings = replace(self.settings, tserver=replace(self.settings.tserver, **changes))
         self.tserver = TServerProcess(settings, self.coordination, self.metadata, SystemClock(), self.died.append)
         self.tserver.start()
 

@@ -21,15 +21,19 @@ from bookkeeper.monitor.observation import (
     TableInfo,
     TServerInfo,
 )
-from bookkeeper.rpc.contract.host_messages import (
+from bookkeeper.rpc.contract.messages import (
+    HeldReplicaInfo,
     HostInfo,
+    QuarantinedRange,
+    ReplicaLag,
+    ReplicaPlacement,
     ReplicaStanding,
+    ReplicationConfig,
     SegmentStanding,
     TabletReplicas,
+    TargetStatus,
     WaitingFiles,
 )
-from bookkeeper.rpc.contract.messages import QuarantinedRange, ReplicationConfig, TargetStatus
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaLag, ReplicaPlacement
 from bookkeeper.security.viewers import Viewers
 
 EAST = TargetKey("east", "7", "1", 1)
@@ -130,9 +134,17 @@ def tablet(number: int, segments: int = 3) -> TabletReplicas:
     )
 
 
-HOST = HostInfo("host1", "disk-host1", "127.0.0.1:9001", False, 4, 0, 3, 90, "", 0, 0, 3, 70, zone="rack1")
-JOINER = HostInfo("host2", "disk-host2", "127.0.0.1:9002", True, 4, 2, 0, 40, "", 2, 50, 0, 0, 200, 50)
-AWAY = HostInfo("host3", None, None, False, 4, 0, 0, None, "the host is <away>", 1, 20, away_since_ms=1_700_000_000_000)
+HOST = HostInfo(
+    "host1", "disk-host1", "127.0.0.1:9001", False, 4, 0, 3, 90, zone="rack1", unsent_segments=3, unsent_bytes=70
+)
+JOINER = HostInfo(
+    "host2", "disk-host2", "127.0.0.1:9002", True, 4, 2, 0, 40,
+    lacking_segments=2, lacking_bytes=50, joining_bytes=200, joined_bytes=50,
+)  # fmt: skip
+AWAY = HostInfo(
+    "host3", None, None, False, 4, 0, 0, None, "the host is <away>",
+    away_since_ms=1_700_000_000_000, lacking_segments=1, lacking_bytes=20,
+)  # fmt: skip
 
 QUARANTINED = QuarantinedRange(
     "0123456789", "cities", EAST, "w/1.wal", BlockRange(3, 5, 10, 90), "held", "invalid", "too <large>", 1, 0

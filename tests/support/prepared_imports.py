@@ -16,7 +16,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import Received
 from bookkeeper.model import BlockTarget, Extent, StreamKey, Target
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
+from bookkeeper.rpc.contract.messages import AdoptRequest, ImportedSegment
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 from bookkeeper.storage.volume.names import log_directory

@@ -30,7 +30,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, Column, RowPut
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Extent
-from bookkeeper.rpc.contract.replica_messages import ReplicaPlacement
+from bookkeeper.rpc.contract.messages import ReplicaPlacement
 from bookkeeper.storage.volume.names import tablet_directory
 from tests.support.border_world import segment
 from tests.support.hosted_scenes import TWO, held, lead, replicate, start_hosts, views_of

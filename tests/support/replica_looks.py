@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from bookkeeper.errors import TransientError
-from bookkeeper.rpc.contract.host_messages import TabletReplicas
+from bookkeeper.rpc.contract.messages import TabletReplicas
 from tests.support.cluster import Cluster
 
 

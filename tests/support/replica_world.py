@@ -25,7 +25,7 @@ from bookkeeper.replicas.events import (
 from bookkeeper.replicas.instructions import Decision, Name, Send
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Offer, Purpose, Reason, Reply
 from bookkeeper.replicas.values import Target, state_id
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.rpc.contract.messages import (
     ACKED,
     REFUSED,
     SegmentAnswer,

@@ -16,7 +16,12 @@ from bookkeeper.errors import BookkeeperError, NotFoundError, NotServingError
 from bookkeeper.model import Extent, HostIdentity, StreamKey
 from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract.messages import (
+    AdoptRequest,
     FileMark,
+    HeldReplicaInfo,
+    HeldReplicas,
+    ImportedLog,
+    ReplicaContent,
     ServedTablets,
     SplitPoint,
     TabletAssignment,
@@ -24,8 +29,6 @@ from bookkeeper.rpc.contract.messages import (
     WorkItem,
     WorkReport,
 )
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, HeldReplicas, ReplicaContent
 from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_server import RpcServer
 from tests.support.master_world import World

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from bookkeeper.config.file import new_settings
 from bookkeeper.config.sections import Settings
 from bookkeeper.peers.registry import Registry
@@ -52,7 +54,7 @@ class Bench:
     def settings(self) -> Settings:
         """Those of the sending cluster."""
         base = new_settings(self.directory, "west")
-        return base.model_copy(update={"replay": base.replay.model_copy(update={"message_bytes": self.message_bytes})})
+        return replace(base, replay=replace(base.replay, message_bytes=self.message_bytes))
 
     def ship(self, ranges: Sequence[Range], budget_ms: int = LONG_MS) -> list[RangeResult]:
         """Ship ranges as one task of a run does."""

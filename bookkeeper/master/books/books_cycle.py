@@ -24,7 +24,7 @@ from bookkeeper.master.books.finished import read_done
 from bookkeeper.master.books.tserver_recovery import claim_of
 from bookkeeper.master.books.work_maker import RankWatch, RowChange
 from bookkeeper.master.index import snapshot
-from bookkeeper.master.index.file_entry import CellFacts, FileEntry, Scopes, is_known_of, parse_cell
+from bookkeeper.master.index.file_entry import CellFacts, FileEntry, Scopes, parse_cell
 from bookkeeper.master.index.held_back import NO_LOGS_ON_HOSTS, LogsOnHosts
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.snapshot import BrokenChainError, Snapshot
@@ -81,11 +81,6 @@ class View(Struct):
         """Every target has the file; ``needed_cells`` are those of its row."""
         self.removable.put(entry)
         self.leftovers += [cell for cell in needed_cells if cell.column not in entry.scope.columns]
-
-
-def found_outstanding(logs: Iterable[bytes], table_id: str, files: Outstanding) -> bool:
-    """Whether a scan found each of these logs outstanding, for this table."""
-    return all(log in files and table_id in files[log].scope.table_ids for log in logs)
 
 
 class Books:
@@ -175,9 +170,11 @@ class Books:
             facts = parse_cell(put.values[column])
             entry.merge(facts)
             table_id, _ = keys.parse_tablet_row(put.key)
-            are_known = are_known and found_outstanding((barrier.file for barrier in facts.barriers), table_id, files)
+            # R24: a log that is younger than the scan may be outstanding, too.
+            waits_for = [barrier.file for barrier in facts.barriers]
+            are_known = are_known and all(log in files and table_id in files[log].scope.table_ids for log in waits_for)
         view.snapshot.note_closed(entry)
-        if are_known and not self._is_on_host(file):
+        if are_known and home_of(self.homes, file.decode()) is None:
             entry.reach(entry.needed)
 
     def _closed_cells(
@@ -329,9 +326,6 @@ class Books:
         held_back = self.snapshot.held_back
         return [entry for entry in self._moving if entry.safe < entry.needed and entry.file not in held_back]
 
-    def _is_on_host(self, file: bytes) -> bool:
-        return home_of(self.homes, file.decode()) is not None
-
     def _may_hold_back(self, session: str) -> bool:
         """Rule R15: whether a tablet with replicas may have begun to use a log on this session's host since the last
         full cycle: then that one decides.
@@ -348,7 +342,9 @@ class Books:
             facts = parse_cell(cell.value)
             self._fold(table_id, column.qualifier, facts, changed)
             for barrier in facts.barriers:
-                known = is_known_of(self.snapshot.files.get(barrier.file), table_id)
+                # R24: tables share logs, and a row that was read before its tablet's first use of a log names no log.
+                entry = self.snapshot.files.get(barrier.file)
+                known = entry is not None and table_id in entry.scope.table_ids
                 if not known and (table_id, barrier.file) not in self._passed:
                     self._find_file(row, table_id, barrier.file, changed)
 

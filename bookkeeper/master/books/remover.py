@@ -19,17 +19,13 @@ from bookkeeper.metadata.metadata_table import CellKey, Column, Row
 
 
 def is_removable(entry: FileEntry, cycle: int) -> bool:
-    """Whether the file is complete, and this leader may act on it."""
-    return saw_closed_before(entry, cycle) and is_complete(entry)
-
-
-def saw_closed_before(entry: FileEntry, cycle: int) -> bool:
-    """Rule R7: whether an earlier cycle of this reign read the file as CLOSED; this one read the configuration later.
+    """Whether the file is complete, and this leader may act on it (rule R7): an earlier cycle of this reign read the
+    file as CLOSED, and this one read the configuration later.
 
     So the configuration names every target that any block of the file can have. Ranks fence writes, but they can't
     fence deletes.
     """
-    return 0 < entry.closed_in < cycle
+    return 0 < entry.closed_in < cycle and is_complete(entry)
 
 
 def is_orphan(file: bytes, previous: Container[bytes] | None) -> bool:

@@ -117,7 +117,8 @@ class TServerRecovery(Struct):
         """Remove the records of dead sessions without tablets and logs; ``holding``: sessions with assigned tablets."""
         forgotten = []
         for info in sessions:
-            if left_nothing(info, holding) and self._has_no_log(info.session_id):
+            # R17: the logs of a session may be deleted only while its death is on record, so they go before the record.
+            if not info.alive and info.session_id not in holding and self._has_no_log(info.session_id):
                 self.reign.check()
                 self.tservers.remove_directory(info.session_id)
                 self.tservers.coordination.forget_session(info.session_id)
@@ -160,13 +161,6 @@ def needed_of(raw: bytes) -> int:
         return values.decode_status(raw).replication_needed_offset
     except CorruptionError:
         return 0
-
-
-def left_nothing(info: SessionInfo, holding: Collection[str]) -> bool:
-    """Whether a session is dead and has no tablet. Its record may go once it has no log on disk either (rule R17: its
-    files may be deleted only while its death is on record).
-    """
-    return not info.alive and info.session_id not in holding
 
 
 def unsealed_sessions(sessions: Iterable[SessionInfo], tservers: TServers) -> list[str]:

@@ -41,11 +41,6 @@ def from_any_host(tservers: TServers, name: str, take: Callable[[Iterator[bytes]
     raise NotFoundError(f"no host holds {name} any more ({reasons})")
 
 
-def is_complete(checksum: int, expected: int) -> bool:
-    """Whether all parts of a file have its checksum."""
-    return checksum == expected
-
-
 def parts_on_host(tservers: TServers, host: SessionInfo, name: str) -> Iterator[bytes]:
     """The content of a file. Raises NotFoundError when the host does not hold it, CorruptionError when its file is not
     what its manifest says, TransientError.
@@ -59,6 +54,6 @@ def parts_on_host(tservers: TServers, host: SessionInfo, name: str) -> Iterator[
         position += len(part.content)
         yield part.content
         if position >= part.size_bytes or not part.content:
-            if position != part.size_bytes or not is_complete(checksum, part.crc32c):
+            if position != part.size_bytes or checksum != part.crc32c:
                 raise CorruptionError(f"{name} of the host at {host.address} is damaged: its checksum differs")
             return

@@ -31,7 +31,7 @@ from bookkeeper.origins import RootLog
 from bookkeeper.peers.protocol import Peer
 from bookkeeper.peers.registry import BUILT_IN, Registry, split_quorum
 from bookkeeper.rpc.address import format_quorum, parse_quorum
-from bookkeeper.rpc.contract.origin_messages import RootQuestion, RootStanding
+from bookkeeper.rpc.contract.messages import RootQuestion, RootStanding
 from bookkeeper.rpc.contract.services import Master
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.file_roots import FileRoots

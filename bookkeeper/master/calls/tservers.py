@@ -7,7 +7,7 @@ may be repeated. Rules: R14, R15 and R17.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from msgspec import Struct, field
@@ -124,7 +124,7 @@ class TServers(Struct, frozen=True):
 
     def _has_sealed_all(self, session_id: str) -> bool:
         try:
-            return all_sealed(self.logs_of(session_id))
+            return all(log.sealed for log in self.logs_of(session_id))
         except UnavailableError as error:
             if not is_away(error):
                 raise
@@ -216,11 +216,6 @@ class TServers(Struct, frozen=True):
                 tserver.unload_tablet(extent, epoch, True)
 
         return self.for_each_live(drop)
-
-
-def all_sealed(logs: Iterable[LogFile]) -> bool:
-    """Whether each of these logs is sealed."""
-    return all(log.sealed for log in logs)
 
 
 def extent_order(extent: Extent) -> tuple[str, bool, bytes]:

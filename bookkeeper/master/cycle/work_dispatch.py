@@ -24,10 +24,10 @@ from bookkeeper.master.cycle.event_queue import EventQueue
 from bookkeeper.master.cycle.replicate_file import ReplicateFiles
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.outstanding import Outstanding
-from bookkeeper.master.index.shipments import Flight, Report, Shipment, Shipments, WorkKey
-from bookkeeper.master.quarantine.quarantined_ranges import Quarantine, RangeKey, blocking_ranges
+from bookkeeper.master.index.shipments import Flight, Report, Shipments, WorkKey
+from bookkeeper.master.quarantine.quarantined_ranges import Quarantine, blocking_ranges
 from bookkeeper.master.reign.leader import Reign
-from bookkeeper.model import BlockRange, TargetKey
+from bookkeeper.model import TargetKey
 from bookkeeper.rpc.contract.messages import WorkItem
 
 LOG = logging.getLogger(__name__)
@@ -114,15 +114,13 @@ class WorkDispatcher(Struct):
         TransientError.
         """
         self.quarantine.hold_due(self.shipping)
-        self.try_now([key.work for key, *_ in self._failing() if key in self.quarantine.ranges], files)
+        failing = [key for key, *_ in blocking_ranges(self.shipping, tries=1)]
+        self.try_now([key.work for key in failing if key in self.quarantine.ranges], files)
 
     def refresh_quarantine(self, configured: Collection[TargetKey]) -> None:
         """Read the ranges in quarantine anew, and drop those of targets that are not configured."""
         self.quarantine.refresh()
         self.quarantine.drop_unconfigured(configured)
-
-    def _failing(self) -> list[tuple[RangeKey, Shipment, BlockRange]]:
-        return list(blocking_ranges(self.shipping, tries=1))
 
     def retry_now(self) -> None:
         """A replay process has started: retry the work that failed without one."""

@@ -404,8 +404,8 @@ class FateEngine(Struct):
     def _retain_failure(self, running: Running, error: BookkeeperError) -> None:
         running.fail(error, self.clock.boot_ns() + FAILED_RETENTION_NS)
         self._failed[running.txid] = running
-        excess = excess_failures(len(self._failed), self.limits.failed_max)
-        if excess:
+        excess = len(self._failed) - self.limits.failed_max
+        if excess > 0:
             next(islice(self._failed.values(), excess - 1, None)).expire()
 
     def _drop_failure(self, running: Running) -> None:
@@ -418,11 +418,6 @@ def doubt_error(running: Running) -> UnavailableError:
     """The error for a caller while the operation's record may be in the books or not."""
     reason = running.note or "another call writes its record"
     return UnavailableError(f"it is in doubt whether {running.op.type} begins ({reason}); ask again")
-
-
-def excess_failures(retained: int, limit: int) -> int:
-    """The number of retained failures above the limit."""
-    return max(0, retained - limit)
 
 
 def shared(lock: str) -> str:

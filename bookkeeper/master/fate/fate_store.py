@@ -64,11 +64,6 @@ def parse_record(row: Row) -> FateRecord | None:
     return FateRecord(txid, FateOp.decode(op.value), decoded.step, decoded.state, epoch)
 
 
-def came_late(record: FateRecord, taken_over: int) -> bool:
-    """Whether a record arrived in the books after the reign of epoch ``taken_over`` took over all operations."""
-    return record.epoch < taken_over
-
-
 class FateStore:
     """Reads and writes the operations of one reign. Calls may be repeated; they raise TransientError."""
 
@@ -158,7 +153,8 @@ class FateStore:
             except CorruptionError as error:
                 LOG.error("row %r is not a valid operation; this master leaves it alone: %s", row.key, error.message)
                 continue
-            if record is None or came_late(record, taken_over):
+            # Its caller has long been told that nobody knows: the reign that took over all operations did not find it.
+            if record is None or record.epoch < taken_over:
                 void += [CellKey(row.key, column) for column in row.cells]
             else:
                 records.append(record)

@@ -58,8 +58,8 @@ def references(
     for row in books_rows:
         if any(column.family == "repl" for column in row.cells):
             yield keys.parse_repl_row(row.key).encode()
-    for file in quarantined_files(quarantine_rows):
-        yield file.encode()
+    for row in quarantine_rows:
+        yield keys.parse_quar_row(row.key).encode()
     for file in held_files(hold_rows):
         yield file.encode()
 
@@ -95,27 +95,10 @@ class Holders(Struct, frozen=True):
         return keys.parse_hold_column(column.qualifier) in self.operations
 
 
-def ended_holds(rows: Iterable[Row], holders: Holders) -> list[CellKey]:
-    """The cells of `~hold_` rows whose holder is over. A late put of one is hidden by the purge, or seen by the next
-    run (R4).
-    """
-    return [CellKey(row.key, column) for row in rows for column in row.cells if not holders.keep(column)]
-
-
-def is_leaving(since_ns: int, now_ns: int, flight_ns: int) -> bool:
-    """Rule R4: whether a put of a session that is over may still be in flight."""
-    return now_ns - since_ns <= flight_ns
-
-
 def dead_takers(rows: Iterable[Row], live: Collection[str]) -> set[str]:
     """The sessions that are over and hold a file that a tablet was to name."""
     columns = (column for row in rows for column in row.cells if column.family == keys.TAKING_FAMILY)
     return {session for column in columns if (session := keys.parse_taking(column.qualifier)) not in live}
-
-
-def quarantined_files(rows: Iterable[Row]) -> set[str]:
-    """The files of `~quar_` rows: they stay while one of their ranges may be shipped again."""
-    return {keys.parse_quar_row(row.key) for row in rows}
 
 
 def is_collectable_log(log: LogFile, referenced: Collection[str], live: Collection[str]) -> bool:
@@ -166,11 +149,6 @@ def idle_files(known: Mapping[str, int], files: FileFlags, live: Collection[str]
     flight, or on the word of a hold in flight.
     """
     return {file: known.get(file, now_ns) for file in filter(is_adoptable, to_delete(files, live))}
-
-
-def is_idle_for_long(file: str, idle: Mapping[str, int], now_ns: int, flight_ns: int) -> bool:
-    """Rule R4: whether no write can be in flight that names a file which may be deleted otherwise."""
-    return file not in idle or now_ns - idle[file] > flight_ns
 
 
 def may_delete(file: bytes, flags: int, live: Collection[str]) -> bool:

@@ -158,7 +158,7 @@ class GcRunner(Struct):
         """The files that may be deleted now."""
         now_ns, flight_ns = self.clock.boot_ns(), self.flight_ms * 1_000_000
         for name in gc_rules.to_delete(files, live, unread):
-            if gc_rules.is_idle_for_long(name, idle, now_ns, flight_ns):
+            if name not in idle or now_ns - idle[name] > flight_ns:  # R4: no write in flight names it
                 yield name
 
     def _noted(self, rows: Iterable[Row], files: FileFlags, absent: set[str], late: list[CellKey]) -> Iterator[Row]:
@@ -247,7 +247,9 @@ class GcRunner(Struct):
         """
         self._tell([(file, target) for file in gone for target in seen.going[file]])
         self.stores.reign.check()
-        ended = gc_rules.ended_holds(seen.holds, self._holders(seen))
+        holders = self._holders(seen)
+        # R4: a late put of such a hold is hidden by the purge, or the next run sees it.
+        ended = [CellKey(row.key, column) for row in seen.holds for column in row.cells if not holders.keep(column)]
         if seen.late or ended:
             self.stores.table.purge([*seen.late, *ended])
         now_ns = self.clock.boot_ns()
@@ -262,7 +264,7 @@ class GcRunner(Struct):
         live, now_ns = self.tservers.live(), self.clock.boot_ns()
         self.takers = note_orphans(self.takers, gc_rules.dead_takers(seen.holds, live), now_ns)
         flight_ns = self.flight_ms * 1_000_000
-        leaving = {session for session, at in self.takers.items() if gc_rules.is_leaving(at, now_ns, flight_ns)}
+        leaving = {session for session, at in self.takers.items() if now_ns - at <= flight_ns}  # R4: a put in flight
         is_there = self._storage_is_there(seen)
         has_log = lambda log: log in seen or not is_there or self.tservers.volume.exists(log)  # noqa: E731
         return Holders(operations, live, leaving, has_log)

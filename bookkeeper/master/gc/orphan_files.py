@@ -128,12 +128,7 @@ def without_log(volume: Volume, directory: str) -> list[str]:
     if not found:
         return []
     names = set(volume.entries(directory))
-    return [name for name in found if log_beside(name) not in names]
-
-
-def log_beside(segment: str) -> str:
-    """The log that a segment lies beside."""
-    return segment.partition(SEGMENT_SUFFIX)[0]
+    return [name for name in found if name.partition(SEGMENT_SUFFIX)[0] not in names]
 
 
 class OrphanFiles(Struct):

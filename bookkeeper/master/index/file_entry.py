@@ -393,10 +393,3 @@ def configured_targets(
     """
     found = {target.key: target for table_id in table_ids for target in targets_by_table.get(table_id, ())}
     return tuple(found[key] for key in sorted(found))
-
-
-def is_known_of(entry: FileEntry | None, table_id: str) -> bool:
-    """Whether the snapshot has a reference of a table to a file. Tables share logs, and a row that was read before its
-    tablet's first use of a log does not name the log (R24).
-    """
-    return entry is not None and table_id in entry.scope.table_ids

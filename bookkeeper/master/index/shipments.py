@@ -296,7 +296,7 @@ class Shipments(Struct):
         """
         if shipment.retry_requested:
             shipment.excuse(report.error)
-        elif report.error_transient and not is_of_log(report.error_code):
+        elif report.error_transient and report.error_code != LogAwayError.code:  # its host is away, not the peer
             shipment.show_error(report.error)
             peer = self.peer(report.target.cluster)
             peer.fail(now_ns, self._wait_ns)
@@ -306,11 +306,6 @@ class Shipments(Struct):
 
     def _wait_ns(self, failures: int) -> int:
         return retry_after_ns(failures, self.backoff_base_ms, self.backoff_max_ms, self.rng)
-
-
-def is_of_log(error_code: str | None) -> bool:
-    """Whether an error is about the log alone, so that the peer's other work goes on: its host is away."""
-    return error_code == LogAwayError.code
 
 
 def are_the_same(one: BlockRange | None, other: BlockRange | None) -> bool:

@@ -54,8 +54,7 @@ from bookkeeper.master.operations.requests import (
 from bookkeeper.master.operations.table_lifecycle import chained_tablets
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.contract.messages import ImportRequest
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
+from bookkeeper.rpc.contract.messages import AdoptRequest, ImportedSegment, ImportRequest
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.storage.tablet.tablet_settings import TabletSettings

@@ -364,7 +364,7 @@ class ImportTable(Struct, frozen=True):
                 checksum = Checksum()
                 with self.context.settings.files.opened(directory / name) as opened:
                     self._volume.create(f"{target}/{name}", checksum.of(read_parts(opened))).close()
-                if is_damaged(checksum.hex(), wanted):
+                if checksum.hex() != wanted:
                     raise CorruptionError(f"{directory / name} is damaged: its checksum is not that of its export")
             limits = self.context.settings.batch_limits
             latest_ms = limits.latest_ms(self.context.clock.wall_ms())
@@ -490,11 +490,6 @@ def check_server_times(exported: Exported, latest_ms: int | None) -> None:
             f"a tablet of the export was at {newest} ms, more than tserver.future_timestamp_max_ms ahead of this "
             f"cluster's clock; the highest accepted time is {latest_ms} ms now"
         )
-
-
-def is_damaged(found: str, wanted: str) -> bool:
-    """Whether a file has another checksum than the exported file."""
-    return found != wanted
 
 
 def imported_rows(table_id: str, exported: Exported, directory: str) -> list[RowPut]:

@@ -23,11 +23,6 @@ READS_MAX = 5
 """Reads of the tablets in one step, while compactions replace segments."""
 
 
-def are_held(named: Collection[str], held: Collection[str]) -> bool:
-    """Rule R17: whether all of these files were held before the read that found their names."""
-    return set(named) <= set(held)
-
-
 def hold_named(
     stores: ReignStores, txid: str, read: Callable[[], Sequence[TabletFacts]]
 ) -> Sequence[TabletFacts] | None:
@@ -38,7 +33,7 @@ def hold_named(
     for _ in range(READS_MAX):
         facts = read()
         named = {name for tablet in facts for name in tablet.segments}
-        if are_held(named, held):
+        if named <= held:  # R17: each was held before the read that found its name
             return facts
         put_holds(stores, txid, named - held)
         held |= named

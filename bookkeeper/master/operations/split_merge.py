@@ -285,7 +285,8 @@ class MergeTablets(_TabletChange, frozen=True):
         """
         tablets = [tablet_view(row) for row in read_rows(self.context, call)]
         table = self.context.config().table(tablets[0].extent.table_id)
-        moving = tablets_to_move(tablets, replicas_wanted(table.properties))
+        wanted = replicas_wanted(table.properties)
+        moving = [tablet for tablet in tablets if is_elsewhere(tablet, wanted)]
         if moving:
             raise RefusedError(
                 f"table.replicas of table {table.name} has changed and {len(moving)} of these tablets are not where it "
@@ -328,11 +329,6 @@ class MergeTablets(_TabletChange, frozen=True):
         gone = split_rules.replicas_of_remnants(read_rows(self.context, call))
         self.context.stores.table.delete(gone, self.context.stores.reign.next_rank())
         return Next("divide", state)
-
-
-def tablets_to_move(tablets: Iterable[TabletView], replicas: int) -> list[TabletView]:
-    """The tablets that have to move between the Volume and hosts before others may join them."""
-    return [tablet for tablet in tablets if is_elsewhere(tablet, replicas)]
 
 
 # ---- steps of both
@@ -547,8 +543,10 @@ def divide_tablet(
             copies.update(extent for extent in made if info.host.name in voting[extent])
             for hosts in silent.values():
                 hosts.discard(info.host.name)
+    # A copy that can't come is not waited for: a host whose disk was destroyed, that lacks a file, or that stays away,
+    # gets the files from the leader, and one complete copy may lead (N3).
     wanted = {
-        extent: within_reach(copies_needed(properties, len(hosts)), copies[extent], len(silent[extent]))
+        extent: max(1, min(copies_needed(properties, len(hosts)), copies[extent] + len(silent[extent])))
         for extent, hosts in voting.items()
     }
     return [
@@ -556,14 +554,6 @@ def divide_tablet(
         for extent, count in wanted.items()
         if copies[extent] < count
     ]
-
-
-def within_reach(needed: int, copies: int, silent: int) -> int:
-    """How many copies a divided tablet waits for: those that it needs, but none that can't come. A host whose disk was
-    destroyed, that lacks a file, or that stays away, gets the files from the leader, and one complete copy may lead.
-    ``silent``: the voters that did not answer and may still.
-    """
-    return max(1, min(needed, copies + silent))
 
 
 def without_hope(

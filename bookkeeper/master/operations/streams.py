@@ -109,7 +109,8 @@ class ForgetStreams(Struct, frozen=True):
 
     def grace(self, call: Call) -> Outcome:
         """Wait for the grace: no message lives longer (rule R20). Each master begins the wait again."""
-        left_ms = grace_left_ms(call.since_ns, self.context.clock.boot_ns(), self.context.settings.stream_grace_ms)
+        waited_ms = (self.context.clock.boot_ns() - call.since_ns) // 1_000_000
+        left_ms = self.context.settings.stream_grace_ms - waited_ms
         if left_ms > 0:
             return Wait(f"earlier messages may live for {left_ms} ms more", min(left_ms, 1_000))
         return Next("purge", {})
@@ -127,11 +128,6 @@ class ForgetStreams(Struct, frozen=True):
         streams = forgotten_streams(call.args)
         problems = self.context.tservers.for_each_live(lambda tserver: tserver.forget_streams(streams))
         return Wait("; ".join(problems), 500) if problems else Done()
-
-
-def grace_left_ms(since_ns: int, now_ns: int, grace_ms: int) -> int:
-    """The remaining time for which the receiver retains ended streams, ms."""
-    return max(0, grace_ms - (now_ns - since_ns) // 1_000_000)
 
 
 def forgotten_streams(args: Args) -> list[StreamKey]:

@@ -29,7 +29,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey
 from bookkeeper.metadata.values import Json
 from bookkeeper.origins import RootLog
-from bookkeeper.rpc.contract.origin_messages import RootQuestion, RootStanding
+from bookkeeper.rpc.contract.messages import RootQuestion, RootStanding
 
 LOG = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, Row, RowP
 from bookkeeper.model import TargetKey
 from bookkeeper.origins import RootLog
 from bookkeeper.peers.registry import BUILT_IN, split_quorum
-from bookkeeper.rpc.contract.origin_messages import HandedOn, RootStanding
+from bookkeeper.rpc.contract.messages import HandedOn, RootStanding
 
 
 class RootRow(Struct, frozen=True):

@@ -34,7 +34,7 @@ from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.origins import RootLog
-from bookkeeper.rpc.contract.origin_messages import RootQuestion, RootStanding
+from bookkeeper.rpc.contract.messages import RootQuestion, RootStanding
 
 LOGS_MAX = 500
 """Most logs in one question."""

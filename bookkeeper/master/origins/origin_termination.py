@@ -25,7 +25,7 @@ from msgspec import Struct, field
 
 from bookkeeper.errors import PermanentError, TransientError, UnauthorizedError
 from bookkeeper.origins import RootLog
-from bookkeeper.rpc.contract.origin_messages import HandedOn, RootQuestion, RootStanding
+from bookkeeper.rpc.contract.messages import HandedOn, RootQuestion, RootStanding
 
 Route = tuple[str, ...]
 """Instances, each of which defines the next one; the last one is the destination."""
@@ -97,7 +97,8 @@ class _Walk(Struct):
 
     def is_asked(self, place: Place) -> bool:
         """Whether the instance has answered about the log and every named stream."""
-        return has_answered(self.answered.get(place), self.streams[place])
+        about = self.answered.get(place)
+        return about is not None and self.streams[place] <= about
 
     def name(self, log: RootLog, namer: Route, handed: HandedOn) -> None:
         """Add an instance to which the cluster at the end of a route forwarded, or may forward, records of a log."""
@@ -170,28 +171,14 @@ def ask_round(starts: Mapping[RootLog, Collection[HandedOn]], own_instance_id: s
     return found
 
 
-def has_answered(about: Collection[RootLog] | None, streams: Collection[RootLog]) -> bool:
-    """Whether a cluster has answered about all of these streams; ``about``: those of its answers, None = no answer."""
-    return about is not None and set(streams) <= set(about)
-
-
 def is_over(log: RootLog, said: Round, is_wait_over: bool) -> bool:
     """Whether no record of a log is under way. ``is_wait_over``: lost instances and open streams no
     longer count. An instance with a transient error always counts.
     """
-    if owes_records(said, log) or log in said.silent:
+    if log in said.owed or log in said.silent:  # a cluster still has records of it to hand on, or did not answer
         return False
-    return is_wait_over or not (log in said.lost or is_under_way(said, log))
-
-
-def owes_records(said: Round, log: RootLog) -> bool:
-    """Whether a cluster still has to forward records of it."""
-    return log in said.owed
-
-
-def is_under_way(said: Round, log: RootLog) -> bool:
-    """Whether a message of an open stream may still bring records of it to a cluster."""
-    return log in said.under_way
+    # A message of an open stream may still bring records of it to a cluster.
+    return is_wait_over or not (log in said.lost or log in said.under_way)
 
 
 def farthest_first(rounds: Round, over: Collection[RootLog]) -> list[tuple[Route, list[RootLog]]]:

@@ -45,7 +45,7 @@ from bookkeeper.master.placement.tablet_reports import TabletReports
 from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.master.replicas.leader_choice import LeaderChoice
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.metadata_table import Row, RowPut
+from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import Location
 from bookkeeper.model import Extent, HostIdentity
 from bookkeeper.rpc.contract.messages import TabletAssignment
@@ -278,7 +278,9 @@ class Placement:
         if not all(log in self.unrecoverable for log in logs):
             return tablet
         row = self.stores.table.get(tablet.row, ("log",))
-        damaged = [] if row is None else [log for log in logs if uses_any(row, [log])]
+        # A tserver puts a `log:` cell before the tablet's first record in that log (R12), and the row was read after
+        # the logs were fenced: no record follows (R15).
+        damaged = [] if row is None else [log for log in logs if keys.log_column(log) in row.cells]
         if not damaged:
             return replace(tablet, session=None, address=None)
         self.problems[tablet.row] = f"{self.unrecoverable[damaged[0]]}; {RESTORE}"
@@ -437,13 +439,6 @@ def needs_help(error: BookkeeperError) -> bool:
     order.
     """
     return isinstance(error, PermanentError) and not isinstance(error, RefusedError)
-
-
-def uses_any(row: Row, logs: Collection[str]) -> bool:
-    """Whether one of these logs may hold records of the tablet: a tserver puts a `log:` cell before the tablet's first
-    record in that log (R12), and the row was read after the logs were fenced: no record follows.
-    """
-    return any(keys.log_column(log) in row.cells for log in logs)
 
 
 def one_for_each_tablet(assignments: Iterable[Assignment]) -> list[Assignment]:

@@ -21,8 +21,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.lost_logs import given_up
 from bookkeeper.metadata.metadata_table import MetadataTable, Row
 from bookkeeper.metadata.values import FlushState, LogHome
-from bookkeeper.rpc.contract.host_messages import HostInfo, TabletReplicas
-from bookkeeper.rpc.contract.replica_messages import HeldReplicas
+from bookkeeper.rpc.contract.messages import HeldReplicas, HostInfo, TabletReplicas
 from bookkeeper.rpc.contract.services import TServer
 
 FAMILIES = ("tablet", "location", keys.REPLICA_FAMILY)
@@ -184,13 +183,13 @@ def host_info(
         sums.leads[name],
         None if held is None else sum(one.bytes for one in held.values()),
         problem,
+        None if info is None or info.host is None else info.host.zone,
+        away_since_ms if info is None else None,
         sums.lacking_segments[name],
         sums.lacking_bytes[name],
         sums.unsent_segments[name],
         sums.unsent_bytes[name],
         sums.joining_bytes[name],
         sums.joined_bytes[name],
-        None if info is None or info.host is None else info.host.zone,
-        away_since_ms if info is None else None,
         lost_logs,
     )

@@ -10,8 +10,16 @@ from msgspec.structs import replace
 
 from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.master.index.tablet_replicas import TabletReplica
-from bookkeeper.rpc.contract.host_messages import ReplicaStanding, SegmentStanding, TabletReplicas, WaitingFiles
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, HeldReplicas, HeldSegment, UnlistedFile
+from bookkeeper.rpc.contract.messages import (
+    HeldReplicaInfo,
+    HeldReplicas,
+    HeldSegment,
+    ReplicaStanding,
+    SegmentStanding,
+    TabletReplicas,
+    UnlistedFile,
+    WaitingFiles,
+)
 
 TabletKey = tuple[str, str]
 """Table and directory of a tablet."""

@@ -47,7 +47,7 @@ class Rounds(Struct, frozen=True):
         number = self.begin()
         found = read()
         after = self._round_in_books()
-        if not is_proof(after, number):
+        if after != number:  # L2: not the books in which the round began, or a later round began
             raise LostBooksError(
                 f"{self._name} was replaced during the read, or another master leads: its round is {after}, and this "
                 f"master began round {number}; the read is dropped, and the next run repeats it"
@@ -88,8 +88,3 @@ class Rounds(Struct, frozen=True):
     @property
     def _name(self) -> str:
         return f"the metadata table {self.url}"
-
-
-def is_proof(found: int, number: int) -> bool:
-    """Whether books of round ``found`` are those in which round ``number`` began, without a later round."""
-    return found == number

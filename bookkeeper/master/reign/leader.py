@@ -70,7 +70,7 @@ class Reign:
         Raises LeaseLostError if a later leader wrote the rank, because then this process does not lead.
         """
         epoch, _ = keys.split_master_rank(rank)
-        if not is_foreign(epoch, self._leader.epoch):
+        if epoch <= self._leader.epoch:
             return
         with self._lock:
             self._raise_to(epoch)
@@ -82,11 +82,6 @@ class Reign:
             raise LeaseLostError(f"session {raised.session_id} leads now")
         self._leader = raised
         self._number = 0
-
-
-def is_foreign(epoch: int, own_epoch: int) -> bool:
-    """Rule R8: whether a rank with ``epoch`` would hide what a reign of ``own_epoch`` writes."""
-    return epoch > own_epoch
 
 
 def campaign(coordination: Coordination, session: Session) -> Reign | None:

@@ -20,7 +20,7 @@ from bookkeeper.master.replicas.held_states import HeldState, HeldStates, Tablet
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import MetadataTable, Row
 from bookkeeper.model import HostIdentity
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo
+from bookkeeper.rpc.contract.messages import HeldReplicaInfo
 
 
 class LeaderChoice(Struct):

@@ -112,33 +112,20 @@ def others_suffice(replica: TabletReplica, tablet: TabletState, hosts: Mapping[s
     return len(others) >= tablet.copies_needed
 
 
-def has_settled(replica: TabletReplica, tablet: TabletState, limits: RepairLimits) -> bool:
-    """Whether a replica that may have voted has been joining for so long that no state that counts on it can still
-    arrive in the books (R4).
-    """
-    return tablet.joining_ms.get(replica.host, 0) > limits.flight_ms
-
-
 def kept(tablet: TabletState, hosts: Mapping[str, HostState], loads: Loads, limits: RepairLimits) -> set[str]:
     """The hosts that are to have the tablet in the end: as many good ones as are wanted, chosen ones first, then one of
     each zone, then those that no other one replaces, then the least loaded, voters before joiners.
     """
     good = [replica for replica in tablet.replicas if why_bad(replica, hosts, limits) is None]
-    gone = replaced(good)
+    # The balance chose what leaves when it chose what joins. Chosen again by the loads of a later moment, when other
+    # moves are half done, the joiner itself could leave, and the balance would begin anew, for ever.
+    gone = {one.cell.in_place_of for one in good if one.cell.in_place_of}
 
     def preference(one: TabletReplica) -> tuple[bool, float, bool, str]:
         return one.cell.placement in gone, round(loads.without(one.host, tablet), 9), not one.is_voter, one.host
 
     names = zones_first([one.host for one in sorted(good, key=preference)], hosts)
     return set(sorted(names, key=lambda name: name not in tablet.chosen)[: tablet.wanted])
-
-
-def replaced(replicas: Sequence[TabletReplica]) -> set[str]:
-    """The placements that others of these replicas came in place of: the balance chose what leaves when it chose what
-    joins. Chosen again by the loads of a later moment, when other moves are half done, the joiner itself could leave,
-    and the balance would begin anew, for ever.
-    """
-    return {one.cell.in_place_of for one in replicas if one.cell.in_place_of}
 
 
 def kept_by_row(
@@ -271,7 +258,10 @@ def _leave(tablet: TabletState, hosts: Mapping[str, HostState], limits: RepairLi
     if len(settled) < tablet.wanted:
         return None
     for replica in _worst_first(tablet.replicas, hosts, limits):
-        if replica.is_voter or replica.host in keep or not has_settled(replica, tablet, limits):
+        if replica.is_voter or replica.host in keep:
+            continue
+        # R4: as long as it counts as a voter, a state may still be named that counts on its copy.
+        if tablet.joining_ms.get(replica.host, 0) <= limits.flight_ms:
             continue
         if is_lost(replica, hosts) or others_suffice(replica, tablet, hosts):
             reason = why_bad(replica, hosts, limits) or f"{tablet.wanted} others have it"

@@ -75,14 +75,8 @@ def counted_bytes(size: TabletSize, measured: Measured | None) -> int:
 
 def due_tablets(large: Iterable[LargeTablet], locks: Collection[str]) -> list[LargeTablet]:
     """The tablets to split next: the largest ones of tables that no operation has in its hands (``locks`` of running
-    operations).
+    operations): it is deleted, filled by an import, copied, split or merged, and the split row would be older than the
+    result.
     """
-    free = (tablet for tablet in large if not tablet.rests and not is_held(tablet.table, locks))
+    free = (tablet for tablet in large if not tablet.rests and f"table {tablet.table}" not in locks)
     return nlargest(TABLETS_AT_ONCE, free, key=lambda tablet: (tablet.counted_bytes, tablet.row))
-
-
-def is_held(table: str, locks: Collection[str]) -> bool:
-    """Whether a running operation changes the table: it is deleted, filled by an import, copied, split or merged. The
-    split row would be older than the operation's result.
-    """
-    return f"table {table}" in locks

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.master.index.tablet_replicas import TabletReplica, replica_on, voters
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo
+from bookkeeper.rpc.contract.messages import HeldReplicaInfo
 
 
 def why_apart(tablets: Sequence[TabletView]) -> str:

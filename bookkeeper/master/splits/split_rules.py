@@ -41,7 +41,7 @@ lowest, and the rows beyond it with their offsets (``FlushState.partial_high_wat
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import Struct, field
@@ -452,7 +452,8 @@ def joined_state(parts: Sequence[TabletFacts], segments: Iterable[str], serial: 
         last_seq=max(state.last_seq for _, state in states),
         last_time_ms=max(state.last_time_ms for _, state in states),
         high_water=high_water,
-        last_wals=joined_last_wals(state for _, state in states),
+        # R24: the next record comes after the last one of every tablet, in each log.
+        last_wals=tuple(sorted(highest(place for _, state in states for place in state.last_wals).items())),
         segments=tuple(segments),
         compacted=min(state.compacted for _, state in states),
         partial_high_waters=ahead,
@@ -460,24 +461,15 @@ def joined_state(parts: Sequence[TabletFacts], segments: Iterable[str], serial: 
     )
 
 
-def joined_last_wals(states: Iterable[FlushState]) -> tuple[tuple[str, int], ...]:
-    """Rule R24: the last record of every tablet, in each log; the next record comes after all of them."""
-    return tuple(sorted(highest(place for state in states for place in state.last_wals).items()))
-
-
 def joined_high_waters(
     states: Sequence[tuple[RowRange, FlushState]],
 ) -> tuple[dict[StreamKey, int], dict[StreamKey, tuple[PartialHighWater, ...]]]:
     """Rule R18, for merged tablets: the offset of each stream that all of them have, and the rows with more."""
     streams = sorted({stream for _, state in states for stream in state.high_water})
-    common = {stream: common_high_water([state.high_water.get(stream, 0) for _, state in states]) for stream in streams}
+    # The lowest offset: beyond it, one of the tablets may lack records.
+    common = {stream: min(state.high_water.get(stream, 0) for _, state in states) for stream in streams}
     ahead = {stream: rows_ahead(states, stream, common[stream]) for stream in streams}
     return common, {stream: parts for stream, parts in ahead.items() if parts}
-
-
-def common_high_water(offsets: Collection[int]) -> int:
-    """The lowest offset: beyond it, a tablet may lack records."""
-    return min(offsets)
 
 
 def rows_ahead(

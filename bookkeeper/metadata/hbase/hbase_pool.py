@@ -31,7 +31,7 @@ class _CheckedConnection(Struct):
 
     def check(self, check_owner: Callable[[Any], None], now_ns: int) -> None:
         """Check the owner unless a valid check exists. Raises what ``check_owner`` raises."""
-        if not is_check_valid(self.checked_ns, now_ns):
+        if self.checked_ns is None or now_ns - self.checked_ns >= CHECK_VALID_MS * 1_000_000:
             check_owner(self.connection.client)
             self.checked_ns = now_ns
 
@@ -111,8 +111,3 @@ class ConnectionPool:
             idle, self._idle = self._idle, []
         for checked in idle:
             checked.connection.close()
-
-
-def is_check_valid(checked_ns: int | None, now_ns: int) -> bool:
-    """Whether an owner check at that time is still valid."""
-    return checked_ns is not None and now_ns - checked_ns < CHECK_VALID_MS * 1_000_000

@@ -217,7 +217,8 @@ class HBaseMetadataTable:
         while size < PAGE_BYTES and not is_cut and not is_last:
             found = rows_of(client.scannerGetList(scanner, requested))
             is_last = len(found) < requested
-            index = next((index for index, row in enumerate(found) if may_continue(row)), None)
+            # A full part: more parts of its row may follow.
+            index = next((index for index, row in enumerate(found) if len(row.cells) >= PART_CELLS), None)
             if index is not None:
                 found, is_cut, is_last = found[: index + 1], True, False
             rows += found
@@ -240,11 +241,6 @@ class HBaseMetadataTable:
         """The id of a new scanner; it belongs to its connection, because there may be several Thrift servers."""
         rows = {"startRow": start} if stop is None else {"startRow": start, "stopRow": stop}
         return client.scannerOpenWithScan(self._name, thrift.TScan(columns=columns, **rows, **limits), {})
-
-
-def may_continue(part: Row) -> bool:
-    """Whether more parts of the row may follow this one."""
-    return len(part.cells) >= PART_CELLS
 
 
 def _row_of_puts(row: RowPut) -> tuple[Any, int, int]:

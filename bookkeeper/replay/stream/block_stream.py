@@ -185,7 +185,7 @@ class RangeStream:
     def _begin(self) -> None:
         current = self._current
         check_range(current)
-        if starts_behind(current, self._acked):
+        if current.first == self._acked + 1:  # R19: no hole behind what the peer has acknowledged
             return
         raise InvalidInputError(
             f"range {current.first} to {current.last} of {current.file} must start right behind what "
@@ -408,8 +408,3 @@ class RangeStream:
         self._failed = None
         self._index += 1
         self._counts, self._started_ns = _Counts(), now_ns
-
-
-def starts_behind(current: Range, acked: int) -> bool:
-    """Whether a range leaves no hole behind the acknowledged offset (R19)."""
-    return current.first == acked + 1

@@ -1,5 +1,6 @@
 """The wire contract: ``bookkeeper.thrift`` and the same in Python.
 
-``messages`` and the other modules ``*_messages`` define the structs, ``structs`` lists them, ``schema`` binds
-them to the Thrift file, ``services`` has the methods, ``faults`` encodes and decodes errors.
+``make contract`` writes ``messages`` (structs), ``services`` (Protocols) and ``tables`` (fields, methods, rights and
+sizes) from the Thrift file; nothing reads that file at a start. ``specs`` is the form of the tables, ``faults`` encodes
+and decodes errors.
 """

@@ -39,11 +39,6 @@ def limits_of(settings: RpcSettings) -> MemoryLimits:
     )
 
 
-def exceeds(counted_bytes: int, more_bytes: int, limit_bytes: int) -> bool:
-    """Whether ``more_bytes`` besides the counted ones pass the limit."""
-    return counted_bytes + more_bytes > limit_bytes
-
-
 class Budget:
     """Counts the bytes of a process, and those of the connections of each secret. Thread-safe."""
 
@@ -73,7 +68,7 @@ class Budget:
                 (of_secret, self._limits.secret_bytes, "the callers with this secret", "rpc.secret_memory_bytes"),
                 (self._counted_bytes, self._limits.process_bytes, "all callers", "rpc.memory_bytes"),
             ):
-                if exceeds(counted, size, limit):
+                if counted + size > limit:
                     raise OverloadedError(
                         f"messages of {callers} take {counted} bytes, and {size} more pass the limit of {limit} "
                         f"({setting}): back off, or send less at once"

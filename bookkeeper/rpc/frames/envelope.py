@@ -17,7 +17,8 @@ from msgspec import Struct
 from bookkeeper.errors import BookkeeperError, CorruptionError, IncompatibleError, InvalidInputError, NotFoundError
 from bookkeeper.rpc.contract.faults import from_fault
 from bookkeeper.rpc.contract.messages import Fault
-from bookkeeper.rpc.contract.schema import FieldSpec, MethodSpec, TypeSpec, WireType, load_contract
+from bookkeeper.rpc.contract.specs import I32, TEXT, FieldSpec, MethodSpec, optional, struct_of
+from bookkeeper.rpc.contract.tables import SERVICES
 from bookkeeper.rpc.frames.wire import Buffers, Reader, Writer, fields_reader, fields_writer
 
 FRAME_HEADER = struct.Struct(">i")
@@ -34,10 +35,9 @@ _JOIN_BELOW_BYTES = 32 * 1024
 _BUFFERS_MAX = 512
 """Well below the kernel's limit for one gathering send."""
 
-_TEXT = TypeSpec(WireType.STRING)
 _UNKNOWN_METHOD = 1
 _INVALID_PROTOCOL = 9
-_REFUSAL_FIELDS = (FieldSpec(1, "message", _TEXT, False), FieldSpec(2, "kind", TypeSpec(WireType.I32), False))
+_REFUSAL_FIELDS = (optional(1, "message", TEXT), optional(2, "kind", I32))
 
 
 class MessageKind(IntEnum):
@@ -73,8 +73,8 @@ class MethodCodec:
         self.spec = spec
         self.name = spec.name
         self.oneway = spec.oneway
-        fault = FieldSpec(1, "fault", TypeSpec(WireType.STRUCT, struct=Fault), False)
-        success = () if spec.result is None else (FieldSpec(0, "success", spec.result, False),)
+        fault = optional(1, "fault", struct_of(Fault))
+        success = () if spec.result is None else (optional(0, "success", spec.result),)
         self._returns = spec.result is not None
         self._write_arguments = _tuple_writer(spec.arguments)
         self._write_success = _tuple_writer(success)
@@ -129,7 +129,7 @@ class MethodCodec:
 @functools.cache
 def method_codec(service: str, method: str) -> MethodCodec:
     """The codec of a method; raises NotFoundError."""
-    methods = load_contract().services.get(service, {})
+    methods = SERVICES.get(service, {})
     if method not in methods:
         raise NotFoundError(f"the contract has no method {service}.{method}")
     return MethodCodec(service, methods[method])

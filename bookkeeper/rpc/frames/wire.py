@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
-from bookkeeper.rpc.contract.schema import FieldSpec, TypeSpec, WireType, load_contract
+from bookkeeper.rpc.contract.specs import FieldSpec, TypeSpec, WireType
+from bookkeeper.rpc.contract.tables import STRUCTS
 
 Buffers = list[bytes | memoryview]
 Writer = Callable[[Buffers, Any], None]
@@ -120,7 +121,7 @@ def _map_writer(key: TypeSpec, element: TypeSpec) -> Writer:
 @functools.cache
 def struct_writer(cls: type) -> Writer:
     """A function that appends a struct of the contract."""
-    fields = load_contract().structs[cls]
+    fields = STRUCTS[cls]
     return fields_writer(fields, [operator.attrgetter(spec.name) for spec in fields])
 
 
@@ -261,7 +262,7 @@ def _map_reader(key: TypeSpec, element: TypeSpec) -> Reader:
 @functools.cache
 def struct_reader(cls: type) -> Reader:
     """A function that reads a struct of the contract."""
-    return fields_reader(load_contract().structs[cls], cls.__name__, lambda members: cls(**members))
+    return fields_reader(STRUCTS[cls], cls.__name__, lambda members: cls(**members))
 
 
 def _field_reader(spec: FieldSpec, name: str) -> Reader:

@@ -128,7 +128,7 @@ class Admission:
         refuse_other_target(greeting.target, self._hello, self._own_name)
         self._messages.append(message.raw)
         nonce = handshake.new_nonce()
-        if not asks_for_secret(self._entrance):
+        if self._entrance.accepted is None:  # the server admits callers without a secret
             self.admitted = Admitted(greeting.role, greeting.instance_id, None)
             none = handshake.NO_SECRET
             return handshake.pack_challenge(nonce, none, bytes(handshake.PROOF_BYTES))
@@ -153,11 +153,6 @@ class Admission:
     @property
     def _details(self) -> dict[str, str]:
         return {"instance_id": self._hello.instance_id}
-
-
-def asks_for_secret(entrance: Entrance) -> bool:
-    """Whether a server admits no caller without a secret."""
-    return entrance.accepted is not None
 
 
 def choose_secret(greeting: Greeting, entrance: Entrance) -> Secret | None:

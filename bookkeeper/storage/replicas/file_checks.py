@@ -49,13 +49,8 @@ def copied_file(source: Volume, name: str, target: Volume, copy: str) -> None:
 
     target.create(copy, content()).close()
     made = held_file(target, copy, b"")
-    if not is_same_content((made.size_bytes, made.crc32c), (size, checksum)):
+    if (made.size_bytes, made.crc32c) != (size, checksum):
         raise CorruptionError(f"{copy} has other bytes than {name}, of which it is a copy: check the disk")
-
-
-def is_same_content(copy: tuple[int, int], original: tuple[int, int]) -> bool:
-    """Whether two files have the same size and checksum."""
-    return copy == original
 
 
 def is_sound(volume: Volume, file: HeldFile) -> bool:

@@ -29,11 +29,6 @@ def part_name(file: HeldFile) -> str:
     return f"{digest}-{file.size_bytes}-{file.crc32c:08x}{PART_SUFFIX}"
 
 
-def is_intact(file: HeldFile, checksum: int) -> bool:
-    """Whether received bytes are those that the sender has (P5: only such a file counts)."""
-    return checksum == file.crc32c
-
-
 def make_durable(fd: int, ops: FileOps) -> None:
     """Sync a complete part, before it counts (P5). Raises OSError."""
     ops.fsync(fd)
@@ -107,7 +102,7 @@ class Part:
         except OSError as error:
             self._reset()
             raise unavailable(f"{self.file.name} can't be received", error) from error
-        if is_last and not is_intact(self.file, self._checksum):
+        if is_last and self._checksum != self.file.crc32c:
             self._reset()
             raise CorruptionError(
                 f"the received bytes of {self.file.name} are not those of the sender: their checksum differs; check "

@@ -50,16 +50,6 @@ class _State(Struct, frozen=True):
     segments: tuple[Segment, ...]
 
 
-def frozen_state(state: _State, fresh: Memtable) -> _State:
-    """The active memtable becomes the frozen one; its records stay readable."""
-    return replace(state, active=fresh, frozen=FrozenMemtable(state.active))
-
-
-def flushed_state(state: _State, opened: tuple[Segment, ...]) -> _State:
-    """Segments take the place of the frozen memtable, at one moment."""
-    return replace(state, frozen=None, segments=(*state.segments, *opened))
-
-
 def merged_state(state: _State, inputs: Collection[str], opened: tuple[Segment, ...]) -> _State:
     """New segments take the place of those that were merged, at one moment."""
     left = tuple(segment for segment in state.segments if segment.ref.name not in inputs)
@@ -268,7 +258,8 @@ class TabletData:
                 return state.frozen
             if not state.active.records:
                 return None
-            self._state = frozen_state(state, Memtable(self._settings))
+            # One state: its readers see the records in the active memtable or in the frozen one.
+            self._state = replace(state, active=Memtable(self._settings), frozen=FrozenMemtable(state.active))
             return self._state.frozen
 
     def write_segments(self, frozen: FrozenMemtable, flush_id: int) -> list[NewSegment]:
@@ -314,7 +305,7 @@ class TabletData:
             bounds = [(segment.first_seq, segment.last_seq) for segment in segments]
             if (min(bounds)[0], max(last for _, last in bounds)) != (frozen.first_seq, frozen.last_seq):
                 raise InvalidInputError("finish_flush got segments of another memtable")
-            self._state = flushed_state(state, opened)
+            self._state = replace(state, frozen=None, segments=(*state.segments, *opened))
 
     # ---- compaction
 

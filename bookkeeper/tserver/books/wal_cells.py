@@ -64,7 +64,9 @@ class TabletUse(Struct):
         """The first use for this block goes into the books."""
         self.logged = True
         self.replicated = self.replicated or bool(block.header.block_targets)
-        self.barriers = (*self.barriers, *barriers_of(block))
+        # R24: in the books, the master sees that these records wait for others, in other logs.
+        after = (WalPosition(one.file, one.offset) for one in block.header.after)
+        self.barriers = (*self.barriers, *(barrier_at(block.first_offset, one) for one in after))
 
     def undo_start(self, before: TabletUse) -> None:
         """The cells of :meth:`start` are not in the books: restore the state ``before``."""
@@ -280,11 +282,6 @@ class WalBooks(Struct):
 
     def _repl_put(self, use: TabletUse, status: ReplicationStatus) -> RowPut:
         return RowPut(use.row, {keys.repl_column(self.name): values.encode_status(status)})
-
-
-def barriers_of(block: Block) -> tuple[Barrier, ...]:
-    """Rule R24: the barriers that the block's records wait for."""
-    return tuple(barrier_at(block.first_offset, WalPosition(after.file, after.offset)) for after in block.header.after)
 
 
 def tablet_of(header: BlockHeader) -> tuple[str, bytes | None]:

@@ -43,7 +43,7 @@ from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent, TargetShare
 from bookkeeper.origins import Part, Root, RootIntervals, Runs
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
+from bookkeeper.rpc.contract.messages import AdoptRequest, ImportedLog
 from bookkeeper.runtime.threads import Die
 from bookkeeper.storage.tablet.segments.block_cache import BlockCache
 from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
@@ -57,7 +57,7 @@ from bookkeeper.tserver.books.wal_cells import Reach, open_status
 from bookkeeper.tserver.bulk.exclusive_tablets import ExclusiveTablets
 from bookkeeper.tserver.bulk.hosted_files import HostedImports
 from bookkeeper.tserver.bulk.relay_log import OwnLog, RelayLogs
-from bookkeeper.tserver.bulk.segment_offers import Standing, first_root, leaves_numbers, standing_of, targets_reason
+from bookkeeper.tserver.bulk.segment_offers import Standing, first_root, standing_of, targets_reason
 from bookkeeper.tserver.bulk.session_holds import SessionHolds, Taking
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.receive.receiver import may_be_forgotten
@@ -165,7 +165,7 @@ def refuse_exhaustion(tablet: ServedTablet, request: AdoptRequest, last_seq: int
     """Raise when the files would leave the tablet too few sequence numbers: DeclinedError for another cluster's, whose
     records may come as such and take one each, InvalidInputError for an import.
     """
-    if leaves_numbers(last_seq):
+    if last_seq <= SEQ_MAX:
         return
     reason = f"tablet {tablet.extent} would reach sequence number {last_seq}: files go up to {SEQ_MAX}"
     raise (

@@ -35,7 +35,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.errors import DeclinedError, UnavailableError
 from bookkeeper.model import Origin
 from bookkeeper.origins import Part, Root, Runs, root_of
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
+from bookkeeper.rpc.contract.messages import AdoptRequest, ImportedLog
 from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.volume.volume_protocol import Volume
@@ -68,13 +68,6 @@ class OwnLog:
         self._is_named = True
 
 
-def needs_log(view: TableView | None) -> bool:
-    """Rule R13: whether the files go on to targets of the table. None: the files are an import of this cluster, which
-    has a log already.
-    """
-    return view is not None and bool(view.block_targets)
-
-
 def describe(header: BlockHeader, request: AdoptRequest, root: Root) -> None:
     """Write the provenance and the origins of a block of such a log into its header (R21, R22)."""
     last = header.first_offset + header.record_count - 1
@@ -102,7 +95,8 @@ class RelayLogs:
         """The log for an order, removed again unless it was named. Raises DeclinedError, CorruptionError,
         TransientError.
         """
-        if view is None or not needs_log(view):
+        # R13: the files go on to the targets of the table. No view: an import of this cluster, which has a log already.
+        if view is None or not view.block_targets:
             yield OwnLog(request.log)
             return
         with self._writing:

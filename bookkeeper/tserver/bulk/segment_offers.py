@@ -14,13 +14,13 @@ from enum import Enum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bookkeeper.bulk.booked_segment import SEQ_MAX, part_of_segment
+from bookkeeper.bulk.booked_segment import part_of_segment
 from bookkeeper.bulk.segment_conversion import CHUNK_BYTES, CHUNK_RECORDS
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import Root, root_of
-from bookkeeper.rpc.contract.offer_messages import RelayFacts, SegmentsOffer
+from bookkeeper.rpc.contract.messages import RelayFacts, SegmentsOffer
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 from bookkeeper.tserver.receive.slice_decision import check_offset
@@ -84,11 +84,6 @@ def check_entry(entry: SegmentEntry) -> None:
         raise InvalidInputError(f"{entry.records} records can't have the numbers {entry.first_seq} to {entry.last_seq}")
     if entry.min_row > entry.max_row or not entry.size_bytes:
         raise InvalidInputError(f"a file of {entry.size_bytes} bytes with rows {entry.min_row!r} to {entry.max_row!r}")
-
-
-def leaves_numbers(last_seq: int) -> bool:
-    """Whether a tablet has enough sequence numbers left behind this one."""
-    return last_seq <= SEQ_MAX
 
 
 def reason_to_decline(

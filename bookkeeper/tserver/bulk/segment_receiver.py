@@ -30,20 +30,18 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.contract.messages import ApplyRequest
-from bookkeeper.rpc.contract.offer_messages import (
+from bookkeeper.rpc.contract.messages import (
     DECLINED,
     TAKEN,
     WANTED,
     AdoptRequest,
+    ApplyRequest,
     ImportedSegment,
     OfferAnswer,
     SegmentPart,
     SegmentsOffer,
 )
-from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
-from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
 from bookkeeper.tserver.bulk.segment_offers import (
@@ -121,7 +119,7 @@ class SegmentReceiver:
         if reason is not None:
             LOG.info("%s comes as records: %s", stream.file, reason)
             return OfferAnswer(DECLINED, reason)
-        bounds = received_bounds(self._limits.batch, view.groups, self._limits.latest_ms())
+        bounds = Bounds(self._limits.batch, RECEIVED_TAIL_BYTES_MAX, view.groups, self._limits.latest_ms())
         check = partial(check_received, self._volume, bounds=bounds)
         received_bytes = self._uploads.begin(stream, offer.to_offset, files, check, relay)
         return OfferAnswer(WANTED, received_bytes=received_bytes)
@@ -200,11 +198,6 @@ class SegmentReceiver:
             self._loader.adopt(request)
         else:
             self._tablets.tserver(tablet).adopt_segments(request)
-
-
-def received_bounds(limits: BatchLimits, groups: GroupMap, latest_ms: int | None = None) -> Bounds:
-    """The bounds of a file from another cluster, for a table of these groups; no timestamp above ``latest_ms``."""
-    return Bounds(limits, RECEIVED_TAIL_BYTES_MAX, groups, latest_ms)
 
 
 def check_received(volume: Volume, name: str, offered: OfferedFile, bounds: Bounds) -> None:

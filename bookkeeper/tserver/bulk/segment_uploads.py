@@ -28,7 +28,7 @@ from bookkeeper.errors import (
     unavailable,
 )
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.contract.offer_messages import RelayFacts, SegmentPart
+from bookkeeper.rpc.contract.messages import RelayFacts, SegmentPart
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.tablet.segments.segment_format import ENDING
 from bookkeeper.storage.volume.volume_protocol import Volume
@@ -76,7 +76,7 @@ class _File:
         """Raise DeclinedError when the complete file is not the offered one, or does not match its description (L7):
         its records may come instead. ``file``: the source file, for the message.
         """
-        if not is_intact(self._digest.hexdigest(), self.offered):
+        if self._digest.hexdigest() != self.offered.sha256:  # which the import computed
             raise DeclinedError(f"a received file of {file} is not the imported one: its checksum differs")
         try:
             check(self.name, self.offered)
@@ -104,9 +104,11 @@ class Upload(Struct):
         self.used_ns = now_ns
 
     def end(self, volume: Volume, holds: SessionHolds) -> None:
-        """No later call uses it; rule R17: its files are removed unless a tablet may name them."""
+        """No later call uses it; rule R17: its files are removed unless a tablet may name them: one that was told of
+        them, also by a call that failed, may do so later.
+        """
         self.is_over = True
-        if is_own(self.may_be_named):
+        if not self.may_be_named:
             volume.discard(self.names)
         holds.arrived(self.names)
 
@@ -124,18 +126,6 @@ class Upload(Struct):
     def size_bytes(self) -> int:
         """Size of all files."""
         return sum(file.offered.entry.size_bytes for file in self.files)
-
-
-def is_own(may_be_named: bool) -> bool:
-    """Rule R17: whether the uploader alone decides about its files. A tablet that was told of them, also by a call that
-    failed, may name them now or later.
-    """
-    return not may_be_named
-
-
-def is_intact(digest: str, offered: OfferedFile) -> bool:
-    """Whether the received file has the checksum that the import computed (L7)."""
-    return digest == offered.sha256
 
 
 class SegmentUploads:
@@ -291,7 +281,7 @@ class SegmentUploads:
         """End the thread, and remove the files that no tablet was told of. The holds end with the session."""
         self._thread.close()
         with self._lock:
-            own = [name for upload in self._uploads.values() if is_own(upload.may_be_named) for name in upload.names]
+            own = [name for upload in self._uploads.values() if not upload.may_be_named for name in upload.names]
         try:
             self._volume.discard(own)
         except OSError as error:

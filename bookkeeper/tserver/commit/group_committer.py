@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 
@@ -41,11 +41,6 @@ from bookkeeper.tserver.commit.submission_queue import Entry, Roll, SubmissionQu
 
 _IDLE_WAIT_MS = 60_000.0
 _log = logging.getLogger(__name__)
-
-
-def needs_sync(requested: Iterable[Durability]) -> bool:
-    """Whether a group is answered only after ``fdatasync``."""
-    return any(durability is Durability.SYNC for durability in requested)
 
 
 class _Group(Struct):
@@ -290,7 +285,8 @@ class GroupCommitter:
     def _finish(self, group: _Group) -> None:
         """Sync the group if a submission requests it or a sync is due; check the fence, make it visible, answer it."""
         entries = group.unanswered
-        if needs_sync(entry.durability for entry in entries) or self._wal.syncs_in_ms() <= 0:
+        # L1: a write that asks for sync is answered only after fdatasync.
+        if any(entry.durability is Durability.SYNC for entry in entries) or self._wal.syncs_in_ms() <= 0:
             self._wal.sync()
         elif entries:
             self._wal.check_fence()

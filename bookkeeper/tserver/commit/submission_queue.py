@@ -81,11 +81,6 @@ def effective_durability(requested: Durability, drafts: Sequence[DraftBlock]) ->
     return requested
 
 
-def has_to_begin(entry: Entry) -> bool:
-    """Whether everything before the entry in the queue has to be applied before the entry is prepared."""
-    return entry.begins_group
-
-
 class SubmissionQueue:
     """Any thread puts; the commit thread at the front takes. ``changed`` is set when something arrives, and at the
     close.
@@ -141,7 +136,8 @@ class SubmissionQueue:
         with self._lock:
             while self._queue and count < self._limits.group_count_max and size < self._limits.group_bytes_max:
                 entry = self._queue[0]
-                if isinstance(entry, Roll) or (count and has_to_begin(entry)):
+                # Everything in front of an entry that begins a group has to be applied before it is prepared.
+                if isinstance(entry, Roll) or (count and entry.begins_group):
                     break
                 self._queue.popleft()
                 taken.append(entry)
@@ -155,7 +151,7 @@ class SubmissionQueue:
         """
         with self._lock:
             head = self._queue[0] if self._queue else None
-            if self.waiting_bytes < self._limits.ahead_bytes_min or not isinstance(head, Entry) or has_to_begin(head):
+            if self.waiting_bytes < self._limits.ahead_bytes_min or not isinstance(head, Entry) or head.begins_group:
                 return []
         return self.take(group)
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.replicas.values import Target
-from bookkeeper.rpc.contract.replica_messages import StateConfirmation
+from bookkeeper.rpc.contract.messages import StateConfirmation
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.replicas.wire_forms import placement_message
 
@@ -54,11 +54,6 @@ def next_look_ns(rows: Iterable[bytes], confirmed_ns: Mapping[bytes, int], now_n
     return first_ns + CONFIRM_MS * 1_000_000
 
 
-def may_confirm(leads: bool, has_lease: bool) -> bool:
-    """Whether no other host can have led the tablet so far. After the loss of the lease one may, with newer writes."""
-    return leads and has_lease
-
-
 def confirmation_message(chain: LeaderChain, target: Target, confirmation: Confirmation) -> StateConfirmation:
     """The confirmation for the host that has the state."""
     key = chain.held.key
@@ -76,6 +71,7 @@ def confirmation_of(chain: LeaderChain, clock: Clock, has_lease: Callable[[], bo
     """The confirmation of a led tablet's newest state; None while a record is in memory alone, or without the lease."""
     as_of_ms = clock.wall_ms()
     state_id = chain.complete_state()
-    if state_id is None or not may_confirm(chain.leads, has_lease()):
+    # After the loss of the lease another host may lead, with newer writes.
+    if state_id is None or not (chain.leads and has_lease()):
         return None
     return Confirmation(state_id, as_of_ms)

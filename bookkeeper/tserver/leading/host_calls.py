@@ -18,7 +18,7 @@ from bookkeeper.config.sections import RpcSettings
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.model import HostIdentity
 from bookkeeper.replicas.values import Target
-from bookkeeper.rpc.contract.replica_messages import TRANSIT_BYTES_MAX, SegmentAck, SegmentTransit
+from bookkeeper.rpc.contract.messages import TRANSIT_BYTES_MAX, SegmentAck, SegmentTransit
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import RpcPool
 

@@ -17,7 +17,7 @@ from functools import partial
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, CorruptionError, TransientError
 from bookkeeper.replicas.values import Target
-from bookkeeper.rpc.contract.replica_messages import StateConfirmation
+from bookkeeper.rpc.contract.messages import StateConfirmation
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.tserver.leading.confirmation import (
     OFFERS_AT_ONCE,

@@ -21,7 +21,7 @@ from bookkeeper.replicas.events import OfferOne, ReplicateTo, ReplyArrived
 from bookkeeper.replicas.instructions import Decision, Send, Transit
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Failed, Offer, Purpose, Reason, Reply
 from bookkeeper.replicas.values import Target
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.rpc.contract.messages import (
     ACCEPTED,
     ACKED,
     FileNeed,
@@ -112,7 +112,7 @@ class Transfer:
         return Outcome.NOTHING if outcome is Outcome.SENT else outcome
 
     def _send(self, decision: Decision, as_of_ms: int | None, is_over: Callable[[], bool]) -> Outcome:
-        send = _send_of(decision)
+        send = next((one for one in decision if isinstance(one, Send)), None)
         if send is None:
             return Outcome.NOTHING
         names = frozenset(send.offer.segment.list)
@@ -245,10 +245,6 @@ class Transfer:
             raise CorruptionError(f"{first.file} of this host ends before its {size} bytes", facts)
         transits.send(replace(first, start=position, content=content))
         return length
-
-
-def _send_of(decision: Decision) -> Send | None:
-    return next((one for one in decision if isinstance(one, Send)), None)
 
 
 def _reply_of(segment_id: int, answer: SegmentAnswer) -> Reply:

@@ -31,12 +31,7 @@ def contained(extent: Extent, work: str) -> Iterator[None]:
         raise
     except Exception as error:
         LOG.exception("%s of tablet %s failed unexpectedly", work, extent)
-        raise undeclared(extent, work, error) from error
-
-
-def undeclared(extent: Extent, work: str, error: Exception) -> BaseException:
-    """The declared error for one that the code does not expect."""
-    return CorruptionError(
-        f"{work} of tablet {extent} failed unexpectedly ({type(error).__name__}: {str(error)[:REASON_MAX]}); the log "
-        "of its tserver says more; restore its files or books from a copy, or copy the table from a peer"
-    )
+        raise CorruptionError(
+            f"{work} of tablet {extent} failed unexpectedly ({type(error).__name__}: {str(error)[:REASON_MAX]}); the "
+            "log of its tserver says more; restore its files or books from a copy, or copy the table from a peer"
+        ) from error

@@ -72,11 +72,6 @@ def is_busy(tablet: ServedTablet) -> bool:
     return tablet.data.active_bytes > 0 or tablet.flushes.needs_log
 
 
-def has_room(memory_bytes: int, memtable_bytes: int) -> bool:
-    """Whether a tablet may take more records before a flush ends."""
-    return memory_bytes < MEMTABLES_MAX * memtable_bytes
-
-
 class DueFlush(Struct, frozen=True):
     """A tablet to flush. ``is_full``: because of its memory, and not because of an old log or record."""
 

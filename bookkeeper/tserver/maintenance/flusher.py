@@ -27,7 +27,7 @@ from bookkeeper.runtime.threads import BackgroundThread
 from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.maintenance.containment import contained
-from bookkeeper.tserver.maintenance.flush_schedule import TICK_MS, FlushSchedule, has_room
+from bookkeeper.tserver.maintenance.flush_schedule import MEMTABLES_MAX, TICK_MS, FlushSchedule
 from bookkeeper.tserver.maintenance.tablet_states import TabletStates
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint
@@ -79,7 +79,7 @@ class Flusher:
         if tablet.data.active_bytes >= limit:
             self.hurry()
         with self._written:
-            if self._written.wait_for(lambda: has_room(tablet.data.memory_bytes, limit), patience_ms / 1000):
+            if self._written.wait_for(lambda: tablet.data.memory_bytes < MEMTABLES_MAX * limit, patience_ms / 1000):
                 return
         raise OverloadedError(
             f"tablet {tablet.extent} holds {tablet.data.memory_bytes} bytes that are not flushed yet: back off"

@@ -185,7 +185,7 @@ class Loader:
 
     def _check_epoch(self, epoch: int) -> None:
         with self._lock:
-            if is_deposed(epoch, self._epoch):
+            if epoch < self._epoch:  # R7: a deposed master moves no tablet
                 raise NotLeaderError(f"an order of epoch {epoch}, but a master of epoch {self._epoch} leads already")
             self._epoch = epoch
 
@@ -203,8 +203,3 @@ class Loader:
             with self._lock:
                 if orders.leave():
                     del self._busy[row]
-
-
-def is_deposed(epoch: int, latest: int) -> bool:
-    """Rule R7: whether a master of a later reign has given an order."""
-    return epoch < latest

@@ -18,7 +18,7 @@ from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.errors import CorruptionError, UnavailableError, unavailable
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.lost_logs import renewed
-from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, Row, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet.segments.block_cache import BlockCache
 from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
@@ -33,7 +33,7 @@ from bookkeeper.storage.wal.writing.seal import log_exists, read_seal
 from bookkeeper.tserver.books.received_index import indexed_streams
 from bookkeeper.tserver.leading.terms import Candidacy, Terms
 from bookkeeper.tserver.maintenance.sealed_logs import SealedLogs
-from bookkeeper.tserver.origins.origin_marks import announced_logs, ended_logs
+from bookkeeper.tserver.origins.origin_marks import announced_logs
 from bookkeeper.tserver.tablets import load_plan
 from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.tablets.load_plan import (
@@ -151,9 +151,8 @@ class TabletOpener:
         for stream in forgotten_streams(recovered.high_water, indexed_streams(self._metadata, sources)):
             tablet.received.forget_stream(stream)
         root_logs = {root.log for root in recovered.origin_intervals}
-        tablet.received.forget_roots(
-            ended_logs(root_logs, announced_logs(self._metadata, {log.instance_id for log in root_logs}))
-        )
+        announced = announced_logs(self._metadata, {log.instance_id for log in root_logs})  # read after the intervals
+        tablet.received.forget_roots(root_logs - announced)
 
     def _claim(self, extent: Extent, row_key: bytes) -> tuple[TabletRow, Candidacy | None]:
         """Check that the books assign the tablet to this session, that this host may lead it if it has replicas, and
@@ -168,7 +167,8 @@ class TabletOpener:
         row = self._without_void_uses(assigned)
         for log in recovery_plan(row):
             check_sealed(self._volume, log.name)
-        if assigned.logs and not is_same(cells, self._metadata.get(row_key, TABLET_FAMILIES)):
+        # R1: to check the logs may take long, and meanwhile another holder may have taken the serial that comes next.
+        if assigned.logs and cells != self._metadata.get(row_key, TABLET_FAMILIES):
             raise UnavailableError(f"the row of tablet {extent} changed while its logs were checked: load again")
         serial = next_serial(row)
         losses = {} if cells is None else renewed(cells)
@@ -177,11 +177,13 @@ class TabletOpener:
         return row, candidacy
 
     def _without_void_uses(self, row: TabletRow) -> TabletRow:
-        """The row without logs that were collected before their `log:` cell came."""
+        """The row without logs that were collected before their `log:` cell came (R4): such a cell came after the mark
+        that let the log go, and needs no record. Without the mark the log and its records are lost.
+        """
         void = {
             name
             for name in sorted(set(row.logs) - row.lost)
-            if load_plan.is_void_use(is_there(self._volume, name), partial(self._is_marked, name))
+            if not is_there(self._volume, name) and self._is_marked(name)
         }
         for name in void:
             LOG.info("tablet %s ignores a late use of %s: that log was not needed any more", row.extent, name)
@@ -194,13 +196,6 @@ class TabletOpener:
     def _drop_unneeded(self, row_key: bytes, unneeded: dict[str, int]) -> None:
         for name, through in unneeded.items():
             self._metadata.delete([CellKey(row_key, keys.log_column(name))], keys.log_delete_rank(through))
-
-
-def is_same(checked: Row | None, now: Row | None) -> bool:
-    """Rule R1: whether a row is still the one whose logs were checked, which may take long. Another holder may have
-    taken the serial that follows the one in an older row.
-    """
-    return checked == now
 
 
 def check_sealed(volume: Volume, name: str) -> None:

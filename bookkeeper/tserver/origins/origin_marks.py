@@ -30,13 +30,6 @@ def announced_logs(metadata: MetadataTable, instance_ids: Iterable[str]) -> set[
     return found
 
 
-def ended_logs(logs: Iterable[RootLog], announced: Collection[RootLog]) -> set[RootLog]:
-    """The logs of a tablet's intervals that ended while no tserver served it. ``announced`` was read after the
-    intervals.
-    """
-    return {log for log in logs if log not in announced}
-
-
 def marks_of(sender: str) -> dict[Column, bytes]:
     """The cells of a log, for a cluster that sends records of it."""
     return {keys.ROOT_HERE: values.EMPTY, keys.sender_column(sender): values.EMPTY}

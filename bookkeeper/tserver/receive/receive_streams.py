@@ -86,11 +86,6 @@ def refuse_more(open_count: int, peer_count: int, limits: StreamLimits) -> None:
         )
 
 
-def is_expired(used_ns: int, now_ns: int, idle_timeout_ms: int) -> bool:
-    """Rule R20: whether a session was idle for longer than the timeout."""
-    return now_ns - used_ns > idle_timeout_ms * 1_000_000
-
-
 def new_token() -> str:
     """A token that can't be guessed."""
     return secrets.token_hex(16)
@@ -194,6 +189,7 @@ class Streams:
     def _expire(self, now_ns: int) -> None:
         while self._open:
             token, oldest = next(iter(self._open.items()))
-            if not is_expired(oldest.used_ns, now_ns, self._idle_timeout_ms):
+            # R20: a message that comes after its stream was forgotten finds no session, and is refused.
+            if now_ns - oldest.used_ns <= self._idle_timeout_ms * 1_000_000:
                 return
             self._drop(token)

@@ -153,13 +153,6 @@ def may_be_forgotten(has_stream: bool, forgotten_before: int, forgotten_now: int
     return not has_stream and forgotten_before != forgotten_now
 
 
-def trusted_ack(acked: int, awaits_tails: bool) -> int:
-    """Rule R18: the offset up to which the sender knows that this cluster has its records. A tablet that awaits the
-    tail of a given-up log may lack some of them: it asks for them again (R19), or the tail brings them.
-    """
-    return 0 if awaits_tails else acked
-
-
 def joined_records(blocks: Sequence[ReceivedBlock]) -> TabletRecords:
     """The records of some blocks, in order, for one WAL block (R18). Raises InvalidInputError when a column is longer
     than 2 GiB: the sender halves its message then.
@@ -231,7 +224,9 @@ class SliceApply:
         if received.stream in state.partial_high_waters:
             blocks = unknown_parts(blocks, state.partial_high_waters[received.stream])
         high_water = state.staged_high_water(received.stream)
-        acked = trusted_ack(received.acked, self._tablet.given_up.awaits_tails)
+        # R18: the sender also counts records that only the tail of a given-up log has; the tablet asks for them again
+        # (R19), or the tail brings them.
+        acked = 0 if self._tablet.given_up.awaits_tails else received.acked
         decision = decide(high_water, acked, received.after, received.to, blocks)
         if isinstance(decision, Gap):
             raise GapError(

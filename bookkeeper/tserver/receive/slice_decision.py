@@ -55,18 +55,6 @@ class Gap(Struct, frozen=True):
 Decision = Accept[BlockT] | Duplicate | Gap
 
 
-def known_through(high_water: int, acked: int) -> int:
-    """The offset up to which this tablet has every record: its own high-water, or what the sender knows of all
-    tablets.
-    """
-    return max(high_water, acked)
-
-
-def leaves_gap(known: int, after: int) -> bool:
-    """Rule R19: records between the known offset and the start of the range could be missing."""
-    return after > known
-
-
 def is_known(known: int, block: Spanning) -> bool:
     """Rule R18: the block was applied before."""
     return block.last_offset <= known
@@ -82,8 +70,8 @@ def decide(high_water: int, acked: int, after: int, to: int, blocks: Sequence[Bl
     comes from a sender that cuts differently, and half of it can't be dropped.
     """
     check_range(acked, after, to, blocks)
-    known = known_through(high_water, acked)
-    if leaves_gap(known, after):
+    known = max(high_water, acked)  # the tablet has each record up to here
+    if after > known:  # R19: records between could be missing
         return Gap(known)
     fresh = tuple(block for block in blocks if not is_known(known, block))
     if not fresh:

@@ -18,7 +18,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, CorruptionError, UnavailableError, unavailable
 from bookkeeper.replicas.events import FilesDamaged
 from bookkeeper.replicas.values import Replica, Target
-from bookkeeper.rpc.contract.replica_messages import FileRequest
+from bookkeeper.rpc.contract.messages import FileRequest
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.replicas.file_checks import is_sound

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from bookkeeper.errors import InvalidInputError, NotServingError, unavailable
 from bookkeeper.replicas.events import CopyDamaged
-from bookkeeper.rpc.contract.replica_messages import CONTENT_BYTES_MAX, FileRequest
+from bookkeeper.rpc.contract.messages import CONTENT_BYTES_MAX, FileRequest
 from bookkeeper.storage.replicas.manifest import ReplicaKey
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.wire_forms import placement_of

@@ -21,7 +21,7 @@ from bookkeeper.replicas.messages import Ack
 from bookkeeper.replicas.rules import CORRECTED, Rules
 from bookkeeper.replicas.splitting import divided
 from bookkeeper.replicas.values import Placement, Replica, Segment
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo
+from bookkeeper.rpc.contract.messages import HeldReplicaInfo
 from bookkeeper.storage.replicas.host_store import HostStore
 from bookkeeper.storage.replicas.manifest import HeldFile, Manifest, ReplicaKey
 from bookkeeper.storage.replicas.manifest_codec import durable_part
@@ -240,7 +240,7 @@ class HeldReplica:
         keeps no transfer from its end.
         """
         manifest = manifest.pruned()
-        if publish is not None or has_durable_change(self._manifest, manifest):
+        if publish is not None or _durable(manifest) != _durable(self._manifest):
             self._write(manifest, publish)
         self._manifest = manifest
 
@@ -253,11 +253,6 @@ class HeldReplica:
         """After a save that failed the disk may have that manifest: make it this one, before a file goes."""
         if self._is_unsure:
             self._write(self._manifest)
-
-
-def has_durable_change(before: Manifest, after: Manifest) -> bool:
-    """Whether a change has to be on the disk; segments under way are in memory alone."""
-    return _durable(after) != _durable(before)
 
 
 def _durable(manifest: Manifest) -> Manifest:

@@ -15,7 +15,7 @@ from bookkeeper.model import Extent, HostIdentity
 from bookkeeper.replicas.messages import Offer, Reason
 from bookkeeper.replicas.rules import MAX_SEGMENT_HISTORY
 from bookkeeper.replicas.values import Placement, Replica, Stage, Target, term_of
-from bookkeeper.rpc.contract.replica_messages import SegmentOffer, StateConfirmation
+from bookkeeper.rpc.contract.messages import SegmentOffer, StateConfirmation
 from bookkeeper.storage.replicas.manifest import HeldFile, ReplicaKey
 from bookkeeper.tserver.replicas.wire_forms import file_of, placement_of, segment_of
 

@@ -12,7 +12,7 @@ a table, and nothing of it goes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Protocol
 
@@ -69,20 +69,10 @@ def verdict_on(row: ReplicaRow | None, host: str, placement: Placement | None, m
     return Verdict.COLLECT if named.placement == placement else Verdict.REMOVE
 
 
-def parts_in(rows: Iterable[ReplicaRow]) -> frozenset[str]:
-    """The directories of tablets whose files hosts still link for a merged tablet."""
-    return frozenset(directory for row in rows for directory in row.parts)
-
-
 def collect_event(replica: Replica, row: ReplicaRow) -> Collect:
     """The files that the books allow to delete (N4): those that a named state has replaced."""
     given_up = frozenset(term for term, _ in replica.given_up)
     return Collect(row.named_id, row.named_files, given_up=given_up)
-
-
-def sparing(event: Collect, held: Collection[str]) -> Collect:
-    """The same, and files that something holds count as read (P15, R17)."""
-    return replace(event, read=event.read | frozenset(held))
 
 
 class ReplicaCollector:
@@ -110,10 +100,10 @@ class ReplicaCollector:
                 LOG.warning("replicas of table %s are not collected now: %s", table_id, error.message)
                 missed |= self._missed & of_table.keys()
                 continue
-            parts = parts_in(rows.values())
+            parts = {part for row in rows.values() for part in row.parts}
             for key, placement in of_table.items():
                 row = rows.get(key.directory)
-                if key.directory in parts:
+                if key.directory in parts:  # N4: hosts still link its files for a merged tablet
                     continue
                 if row is None:
                     missed.add(key)
@@ -172,7 +162,8 @@ def collect_replica(held: HeldReplica, row: ReplicaRow, held_files: Collection[s
     own = row.replicas[held.replica.host]
     if not held.replica.is_leader:
         held.placed(row.extent, lambda replica: noted(replica, own.stage, row.targets_of(replica.host)))
-    event = sparing(collect_event(held.replica, row), held_files)
+    event = collect_event(held.replica, row)
+    event = replace(event, read=event.read | frozenset(held_files))  # P15, R17: something still reads them
     gone = (*held.collect(event), *held.delete_unlisted())
     if gone:
         LOG.info("%s: %d files are deleted, the books name state %s", held.key, len(gone), row.named_id)

@@ -6,7 +6,7 @@ A hold in the books keeps the files meanwhile: the collector of each host spares
 from __future__ import annotations
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, unavailable
-from bookkeeper.rpc.contract.replica_messages import CONTENT_BYTES_MAX, ReplicaContent
+from bookkeeper.rpc.contract.messages import CONTENT_BYTES_MAX, ReplicaContent
 from bookkeeper.storage.replicas.manifest import ReplicaKey
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 

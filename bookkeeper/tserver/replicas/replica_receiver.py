@@ -30,7 +30,7 @@ from bookkeeper.model import Extent
 from bookkeeper.replicas.events import ContentArrived, ContentFailed, LeaderNamed, OfferArrived, Restarted
 from bookkeeper.replicas.instructions import Answer, Decision, FlushMemory
 from bookkeeper.replicas.messages import Accept, Ack, Decline, Reason, Reply
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.rpc.contract.messages import (
     TRANSIT_BYTES_MAX,
     FileNeed,
     ReplicaPlacement,
@@ -137,11 +137,6 @@ def is_same_offer(transfer: SegmentOffer, offer: SegmentOffer) -> bool:
     )
 
 
-def must_read_row(held: HeldReplica | None, offer: SegmentOffer) -> bool:
-    """Whether the placement, the term or the leader is new to this host, so that the books have to confirm it."""
-    return held is None or not is_known(held.replica, offer)
-
-
 def arrived(held: HeldReplica, event: OfferArrived) -> Decision:
     """The decision about an offer. A host that led before needs no flush of its memory (P9): the records are in logs on
     the shared Volume, and the next leader has replayed them before it offers anything.
@@ -216,7 +211,8 @@ class ReplicaReceiver:
     def _believed(self, key: ReplicaKey, offer: SegmentOffer) -> tuple[HeldReplica | None, str]:
         """The replica to which the offer is made; or None, and why the books contradict it."""
         held = self._replicas.find(key)
-        if not must_read_row(held, offer):
+        # P10: a placement, a term or a leader that is new to this host counts only when the books confirm it.
+        if held is not None and is_known(held.replica, offer):
             return held, ""
         row = self._read_row(offer.extent)
         problem = reason_against(offer, row, self._replicas.host)
@@ -325,7 +321,7 @@ class ReplicaReceiver:
         key = ReplicaKey(transit.table_id, transit.directory)
         with self._lock:
             transfer = self._transfers.get(_Name(key, transit.segment_id, transit.sender.host))
-        if transfer is None or not _is_between(transfer.offer, transit):
+        if transfer is None or (transfer.offer.sender, transfer.offer.receiver) != (transit.sender, transit.receiver):
             raise _expired(key, transit.segment_id)
         with transfer.lock:
             if transfer.is_over:
@@ -447,10 +443,6 @@ class ReplicaReceiver:
 
 class _Slot(Struct, frozen=True):
     is_free: bool
-
-
-def _is_between(offer: SegmentOffer, transit: SegmentTransit) -> bool:
-    return (offer.sender, offer.receiver) == (transit.sender, transit.receiver)
 
 
 def _expired(key: ReplicaKey, segment_id: int) -> BookkeeperError:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from bookkeeper.bulk.adoption import INCOMING
 from bookkeeper.errors import CorruptionError, InvalidInputError, UnavailableError, unavailable
-from bookkeeper.model import Extent, HostIdentity
+from bookkeeper.model import Extent
 from bookkeeper.storage.replicas.incoming_files import copy_durable
 from bookkeeper.storage.replicas.manifest import HeldFile
 from bookkeeper.storage.volume.names import TABLES, check_name
@@ -92,7 +92,8 @@ class ReplicaStores:
         try:
             if self._volume.exists(file.name) and self._volume.size(file.name) == file.size_bytes:
                 return  # the name of a segment file is unique for ever: it was published before
-            writer = writer_on(self._replicas.host)
+            # A master whose call takes too long asks the next host: both copy the file, each under a name of its own.
+            writer = self._replicas.host.name
             scratch = self._volume.scratch(file.name, writer)
             size_bytes, crc32c = copy_durable(self._replicas.store.volume, file.name, scratch.path, scratch.ops)
             if (size_bytes, crc32c) != (file.size_bytes, file.crc32c):
@@ -122,10 +123,3 @@ def check_source(table_id: str, name: str, source: str) -> None:
     places = (f"{TABLES}{table_id}/", f"{INCOMING}/")
     if not check_name(source).startswith(places) or source.rpartition("/")[2] != name.rpartition("/")[2]:
         raise InvalidInputError(f"{source!r} is not the file {name!r} of table {table_id}: name the same file")
-
-
-def writer_on(host: HostIdentity) -> str:
-    """The name of a host's own scratch files on the Volume. A master whose call takes too long asks the next host, and
-    both copy the same file for a while.
-    """
-    return host.name

@@ -15,8 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, RefusedError, unavailable
-from bookkeeper.model import HostIdentity
-from bookkeeper.rpc.contract.log_messages import (
+from bookkeeper.rpc.contract.messages import (
     LOG_CONTENT_BYTES_MAX,
     LOG_DROPS_MAX,
     LOG_NAMES_MAX,
@@ -81,7 +80,7 @@ class ServedLogs:
         self._check(incarnation, (name,))
         if name != numbered_log(name):
             raise InvalidInputError(f"{name} is no log, it lies beside one: name the log")
-        if is_written_here(name, self._session_id):
+        if session_of_numbered(name) == self._session_id:  # R15: the session that runs here may still write it
             raise RefusedError(f"session {self._session_id} is alive and writes its logs itself: {name} gets no seal")
         self._check_exists(name)
         end = recover(self._volume, name, books_claim=lambda: claim)
@@ -121,21 +120,11 @@ class ServedLogs:
 
     def _check(self, incarnation: str, names: Sequence[str]) -> None:
         own = self._store.identity
-        if not is_meant(incarnation, own):
+        if incarnation != own.incarnation:  # P10: another disk had other logs under the same name of the host
             raise RefusedError(f"the disk of host {own.name} is {own.incarnation}, and {incarnation} was meant")
         for name in names:
             if session_of_numbered(check_name(name)) is None:
                 raise InvalidInputError(f"{name} is neither a numbered log nor a file beside one")
-
-
-def is_meant(incarnation: str, own: HostIdentity) -> bool:
-    """Whether a caller means this disk: another one had other logs under the same name of the host."""
-    return incarnation == own.incarnation
-
-
-def is_written_here(name: str, session_id: str) -> bool:
-    """Rule R15: whether the session that runs here may still write a log."""
-    return session_of_numbered(name) == session_id
 
 
 def needed(logs: Collection[str], marked: Collection[str]) -> list[str]:

@@ -11,7 +11,7 @@ from bookkeeper.replicas.messages import Reason
 from bookkeeper.replicas.progress import files_to_send, progress
 from bookkeeper.replicas.rules import CORRECTED
 from bookkeeper.replicas.values import Placement, Replica, Segment
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.rpc.contract.messages import (
     ACCEPTED,
     ACKED,
     REFUSED,

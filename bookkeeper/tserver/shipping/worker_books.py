@@ -36,7 +36,8 @@ def write_finished(metadata: MetadataTable, advanced: Iterable[tuple[WorkItem, S
     by_rank: dict[int, list[RowPut]] = {}
     for item, progress in advanced:
         put = RowPut(keys.repl_row(item.file), {keys.done_column(item.target): finished_value(progress)})
-        by_rank.setdefault(finished_rank(progress), []).append(put)
+        # The offset is the rank, plus one for the cell that announces the stream: a late write turns nothing back.
+        by_rank.setdefault(keys.done_rank(progress.recorded), []).append(put)
     for rank, puts in sorted(by_rank.items()):
         metadata.put(puts, rank)
 
@@ -44,13 +45,6 @@ def write_finished(metadata: MetadataTable, advanced: Iterable[tuple[WorkItem, S
 def announce(metadata: MetadataTable, items: Iterable[WorkItem]) -> None:
     """Put cells with offset 0 for streams that have none yet; durable on return. Raises TransientError."""
     write_finished(metadata, [(item, StreamProgress(0, 0)) for item in items])
-
-
-def finished_rank(progress: StreamProgress) -> int:
-    """The rank of a finished cell is its offset, and one more for the cell that announces the stream: a late or
-    repeated write can't turn it back.
-    """
-    return keys.done_rank(progress.recorded)
 
 
 def finished_value(progress: StreamProgress) -> bytes:

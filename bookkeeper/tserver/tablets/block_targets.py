@@ -12,9 +12,8 @@ from typing import Literal
 from msgspec import Struct, field
 
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties, parse_properties
-from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
+from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import NotFoundError
-from bookkeeper.model import BlockTarget
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
 from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
@@ -53,23 +52,9 @@ class ConfigView(Struct, frozen=True):
         return view
 
 
-def block_targets_in_force(config: ClusterConfig, table_id: str) -> tuple[BlockTarget, ...]:
-    """Rule R13: all targets of the table now, with their groups, for every block of the table.
-
-    A block carries also the targets for which it has no record: so no WAL of the tablet's chain is missing in the books
-    of a target, as the order of rule R24 needs.
-    """
-    return config.block_targets_of(table_id)
-
-
 def peers_of(config: ClusterConfig, table_id: str) -> tuple[str, ...]:
     """The instance ids of the targets in force, in the order of the targets."""
     return tuple(target.peer_instance_id for target in config.targets_of(table_id))
-
-
-def is_online(table: TableConfig) -> bool:
-    """A table takes writes until its deletion begins; one being created has no location yet."""
-    return table.state != "deleting"
 
 
 def view_of(config: ClusterConfig) -> ConfigView:
@@ -86,12 +71,15 @@ def view_of(config: ClusterConfig) -> ConfigView:
 def _table_view(config: ClusterConfig, table_id: str) -> TableView:
     table = config.tables[table_id]
     properties = parse_properties(table.properties)
+    # R13: every block carries all targets of the table, also those for which it has no record. So each log of a
+    # tablet's chain is in the books of each target, as the order of R24 needs.
+    block_targets = config.block_targets_of(table_id)
     return TableView(
         table_id,
         table.name,
-        is_online(table),
+        table.state != "deleting",  # a table that is being created has no location yet
         GroupMap({group.name: group.families for group in table.groups}),
-        tuple(block_target_to_pb(block_target) for block_target in block_targets_in_force(config, table_id)),
+        tuple(block_target_to_pb(block_target) for block_target in block_targets),
         peers_of(config, table_id),
         properties,
         read_only_by(config.read_only, properties),

@@ -14,11 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
-def may_come_late(over_since_ns: int, now_ns: int, flight_ns: int) -> bool:
-    """Rule R4: a use that was announced before the log was over may still reach the books."""
-    return now_ns - over_since_ns <= flight_ns
-
-
 class FlushedLogs:
     """The flushed logs of one tablet at one holder, who starts with ``through`` of the state in the books."""
 
@@ -34,9 +29,8 @@ class FlushedLogs:
         for log in self._through:
             if log != current:
                 self._over_since_ns.setdefault(log, now_ns)
-        over = [
-            log for log, since_ns in self._over_since_ns.items() if not may_come_late(since_ns, now_ns, self._flight_ns)
-        ]
+        # R4: until then, a use that was announced before the log was over may still reach the books.
+        over = [log for log, since_ns in self._over_since_ns.items() if now_ns - since_ns > self._flight_ns]
         for log in over:
             del self._over_since_ns[log], self._through[log]
         for log, offset in needed.items():

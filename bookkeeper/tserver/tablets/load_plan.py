@@ -6,7 +6,7 @@ loading again gives the same tablet. Rules: R15, R18 and R24.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct, field
 
@@ -54,10 +54,12 @@ def parse_tablet(row: Row) -> TabletRow:
     if prev_row is None or directory is None:
         raise CorruptionError(f"tablet {row.key!r} lacks its previous row or its directory in the metadata table")
     location, serial, flush = row.cells.get(keys.LOCATION), row.cells.get(keys.SERIAL), row.cells.get(keys.FLUSH)
+    place = None if location is None else values.Location.decode(location.value)
     return TabletRow(
         extent=Extent(table_id, end_row, values.decode_prev_row(prev_row.value)),
         directory=values.decode_dir(directory.value),
-        session=None if location is None else assigned_to(values.Location.decode(location.value)),
+        # R7: no session loads a parked tablet, because an operation changes its borders.
+        session=None if place is None or place.is_parked else place.session,
         location_rank=keys.location_rank(row) or 0,
         serial=0 if serial is None else serial.rank,
         flush=None if flush is None else FlushState.decode(flush.value),
@@ -77,11 +79,6 @@ def parse_replicas(row: Row) -> tuple[RowReplica, ...]:
         RowReplica(host, Placement(cell.placement, cell.incarnation), Role(cell.role))
         for host, cell in sorted(found.items())
     )
-
-
-def assigned_to(location: values.Location) -> str | None:
-    """The session that may load the tablet; None when it is parked, for an operation that changes its borders."""
-    return None if location.is_parked else location.session
 
 
 def check_assignment(row: TabletRow | None, extent: Extent, session_id: str) -> TabletRow:
@@ -160,20 +157,6 @@ def _to_read(row: TabletRow, name: str) -> LogToRead:
     return LogToRead(name, 0 if row.flush is None else row.flush.through.get(name, 0))
 
 
-def first_seq_without_tails(serial: int) -> int:
-    """The first sequence number of a holder that is served without a log: above all that earlier holders gave, so the
-    records of a tail keep theirs, and stay older than all that this holder writes.
-    """
-    return keys.first_flush_id(serial)
-
-
-def is_void_use(exists: bool, is_marked: Callable[[], bool]) -> bool:
-    """Rule R4: a `log:` cell of a collected log came after the mark that let the log go, and needs no record (see
-    ``master.gc``). Without the mark the log and its records are lost.
-    """
-    return not exists and is_marked()
-
-
 def writer_of(header: BlockHeader) -> tuple[str, bytes | None]:
     """The :func:`tablet_key` of the tablet that wrote a block."""
     return header.table_id, header.end_row if header.HasField("end_row") else None
@@ -235,7 +218,9 @@ class Recovered(Struct):
             return
         self.lost = row.lost
         self.tails = {log.name: log.after for log in tails_to_merge(row)}
-        self.next_seq = max(self.next_seq, first_seq_without_tails(next_serial(row)))
+        # Above all numbers that earlier holders gave: the records of a tail keep theirs, and stay older than all that
+        # this holder writes.
+        self.next_seq = max(self.next_seq, keys.first_flush_id(next_serial(row)))
 
     def absorb(self, name: str, block: Block) -> int:
         """One replayed block, in order; returns the sequence number of its first record.

@@ -12,7 +12,6 @@ from bookkeeper.errors import BookkeeperError, ConflictError
 from bookkeeper.model import Extent
 from bookkeeper.storage.wal.blocks.block import DraftBlock, PlacedBlock
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
-from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.tablets.tablet import ServedTablet, TabletRecords, Undo
 from bookkeeper.tserver.write import write_guards
 from bookkeeper.tserver.write.request_dedup import NO_ATTEMPT, Attempt
@@ -53,7 +52,9 @@ class ClientWrite:
             write_guards.refuse_read_only(moment.view)
             write_guards.refuse_exhausted(tablet.extent, tablet.next_seq)
         if self._requested is None:
-            self.durability = max((durability_of(moment.view) for moment in moments), default=Durability.NONE)
+            self.durability = max(
+                (Durability.parse(moment.view.properties.durability) for moment in moments), default=Durability.NONE
+            )
         unlogged = self.durability is Durability.NONE and not any(moment.view.block_targets for moment in moments)
         drafts = []
         for (tablet, records), moment in zip(open_writes, moments, strict=True):
@@ -73,8 +74,3 @@ class ClientWrite:
         del error
         for tablet, undo in reversed(self._staged):
             tablet.take_back(undo)
-
-
-def durability_of(view: TableView) -> Durability:
-    """The durability of a write that requests none."""
-    return Durability.parse(view.properties.durability)

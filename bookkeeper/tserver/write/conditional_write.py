@@ -8,7 +8,7 @@ durability says. Source: Accumulo's ConditionalWriter.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from bookkeeper.errors import BookkeeperError, InvalidInputError, NotServingError, UnavailableError
 from bookkeeper.rpc.contract.messages import Condition
@@ -40,11 +40,6 @@ def check_conditional(conditions: Collection[Condition], records: TabletRecords)
         raise InvalidInputError(
             f"a conditional write is of one row, not of {records.min_row!r} to {records.max_row!r}: send one a row"
         )
-
-
-def all_hold(conditions: Collection[Condition], cells: Mapping[Key, bytes]) -> bool:
-    """Each cell has the value that its condition names, or is not there when it names none."""
-    return all(cells.get((c.family, c.qualifier, c.visibility)) == c.value for c in conditions)
 
 
 def read_cells(data: TabletData, row: bytes, conditions: Collection[Condition], now_ms: int) -> dict[Key, bytes]:
@@ -130,4 +125,5 @@ def holds_now(data: TabletData, row: bytes, conditions: Collection[Condition], n
     """Whether the conditions hold for the applied records; only the commit thread may write because of it. Raises the
     errors of :func:`read_cells`.
     """
-    return all_hold(conditions, read_cells(data, row, conditions, now_ms))
+    cells = read_cells(data, row, conditions, now_ms)
+    return all(cells.get((c.family, c.qualifier, c.visibility)) == c.value for c in conditions)

@@ -11,11 +11,6 @@ from bookkeeper.rpc.dispatch import count_call_memory
 from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 
 
-def is_too_much(message_bytes: int, limits: BatchLimits) -> bool:
-    """Whether the batches of a message take more than a message may."""
-    return message_bytes > limits.message_bytes_max
-
-
 class DecompressionBudget:
     """The budget of one message; one thread uses it."""
 
@@ -26,7 +21,7 @@ class DecompressionBudget:
     def admit(self, size: int) -> None:
         """Permit the decompression of a batch of ``size`` bytes. Raises InvalidInputError, OverloadedError."""
         self._bytes += size
-        if is_too_much(self._bytes, self._limits):
+        if self._bytes > self._limits.message_bytes_max:
             raise InvalidInputError(
                 f"the records of a message take {self._bytes} bytes, the limit is {self._limits.message_bytes_max}: "
                 "send less at once, or raise rpc.frame_bytes_max"

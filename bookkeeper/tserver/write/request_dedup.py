@@ -33,11 +33,6 @@ class Attempt(NamedTuple):
 NO_ATTEMPT = Attempt("", 0)
 
 
-def is_late(number: int, latest: int) -> bool:
-    """Whether a later attempt of the same writer reached this tablet before."""
-    return number < latest
-
-
 def is_for_another(known_rank: int | None, placed: int) -> bool:
     """Whether the request is for an earlier holder of the tablet: its client knew a location of a lower rank than the
     one of this holder. None: the client knew none.
@@ -57,7 +52,7 @@ class RequestDedup:
         if not attempt.writer:
             return True
         key = (attempt.writer, extent)
-        if is_late(attempt.number, self._latest.get(key, 0)):
+        if attempt.number < self._latest.get(key, 0):  # L1: a later attempt of the same writer was here before
             return False
         self._latest[key] = attempt.number
         self._latest.move_to_end(key)

@@ -24,11 +24,6 @@ class _TargetSpan(Struct, frozen=True):
     since: int
 
 
-def has_same_targets(one: TableView, other: TableView) -> bool:
-    """Whether blocks under both have the same targets, and part their families in the same groups (R13)."""
-    return one is other or (one.block_targets == other.block_targets and one.groups.groups == other.groups.groups)
-
-
 BUSY_MS = 500
 """ms for which a host counts as busy after a write."""
 
@@ -74,6 +69,8 @@ class WriteContext:
         elif span.view is view:
             return span.since
         else:
-            since = span.since if has_same_targets(span.view, view) else point.next_offset
+            # R13: the same targets, and families in the same groups.
+            is_same = span.view.block_targets == view.block_targets and span.view.groups.groups == view.groups.groups
+            since = span.since if is_same else point.next_offset
         self._spans[view.table_id] = _TargetSpan(point.wal_name, view, since)
         return since

@@ -32,8 +32,14 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog, ImportedSegment, SegmentPart
+from bookkeeper.rpc.contract.messages import (
+    PROTOCOL_VERSION,
+    AdoptRequest,
+    Hello,
+    ImportedLog,
+    ImportedSegment,
+    SegmentPart,
+)
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap

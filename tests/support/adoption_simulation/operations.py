@@ -19,7 +19,7 @@ from bookkeeper.master.splits.split_rules import TabletFacts, facts_of
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.contract.offer_messages import ImportedLog, ImportedSegment
+from bookkeeper.rpc.contract.messages import ImportedLog, ImportedSegment
 from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 from tests.support.adoption_simulation.cluster import TABLE, Cluster, content_of, entry_of

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_changes import create_table_record, define_cluster, next_count, set_table_state
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
@@ -113,11 +115,10 @@ class Cluster:
         """One more host, which has joined the cluster; no process runs on it."""
         name = f"h{len(self.hosts) + 1}"
         joined = {"name": name, "cluster": f"../{self.name}"}
-        settings = self.settings.model_copy(
-            update={
-                "directory": self.world.directory / f"{self.name}-{name}",
-                "host": self.settings.host.model_copy(update=joined),
-            }
+        settings = replace(
+            self.settings,
+            directory=self.world.directory / f"{self.name}-{name}",
+            host=replace(self.settings.host, **joined),
         )
         HostDisks.beside.add(self.settings.directory.absolute())
         self.hosts.append(Host(self, name, settings))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from msgspec.structs import replace
+
 from bookkeeper.model import RowRange
 from tests.support.simulation.cluster import Node
 from tests.support.simulation.setting_aside import TOO_LONG
@@ -61,8 +63,8 @@ def skip_range(stage: Stage, rng: Random) -> None:
 def take_all(stage: Stage, rng: Random) -> None:
     """East takes long values from now on: its tservers are started anew, one after another, with another setting."""
     east = stage.east
-    taken = east.settings.tserver.model_copy(update={"value_bytes_max": 1_000})
-    east.settings = east.settings.model_copy(update={"tserver": taken})
+    taken = replace(east.settings.tserver, value_bytes_max=1_000)
+    east.settings = replace(east.settings, tserver=taken)
     nodes = east.alive(east.tservers)
     if nodes:
         east.kill(rng.choice(nodes))

@@ -24,7 +24,7 @@ from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.extensions import SegmentTransfer
 from bookkeeper.peers.segment_files import missing_parts
-from bookkeeper.rpc.contract.offer_messages import AdoptRequest, SegmentPart
+from bookkeeper.rpc.contract.messages import AdoptRequest, SegmentPart
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.blocks.block import Block
 from bookkeeper.storage.wal.writing.wal_writer import WalWriter

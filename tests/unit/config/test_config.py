@@ -74,12 +74,16 @@ def test_paths_are_relative_to_the_directory(tmp_path: Path) -> None:
         ("[mastr]\nport = 5\n", "mastr: unknown setting, did you mean master?"),
         ("[master]\nwal_roll_bytes = 5\n", "did you mean tserver.wal_roll_bytes?"),
         ("zzz = 1\n", "instance.zzz: unknown setting, known are instance.name, instance.instance_id"),
-        ('[master]\nport = "9797"\n', "master.port: Input should be a valid integer"),
-        ("[master]\nport = 70000\n", "master.port: Input should be less than or equal to 65535"),
-        ('[master]\nassigner = "random"\n', "master.assigner: Input should be 'sequential' or 'unordered'"),
+        ('[master]\nport = "9797"\n', "master.port: it must be a whole number from 1 to 65535"),
+        ("[master]\nport = 70000\n", "master.port: it must be a whole number from 1 to 65535"),
+        ('[master]\nassigner = "random"\n', "master.assigner: it must be one of 'sequential', 'unordered'"),
         ("[coordination]\nsession_renew_ms = 5000\n", "coordination: session_renew_ms must be at most a third"),
         ("[rpc]\nframe_bytes_max = 1048576\n", "rpc.frame_bytes_max must be at least twice"),
-        ('[metadata]\nurl = "mysql://x"\n', "metadata.url"),
+        ('[metadata]\nurl = "mysql://x"\n', "metadata.url: it must be text that matches ^(sqlite"),
+        ('[master]\nhost = ""\n', "master.host: it must be text, not empty"),
+        ("[standalone]\nprocesses = []\n", "it must be a list of at least one element; each element one of 'master',"),
+        ("[master]\nport = true\n", "master.port: it must be a whole number from 1 to 65535"),
+        ('[files]\nroots = ["a/../b"]\n', "files: files.roots has 'a/../b'"),
     ],
 )
 def test_a_mistake_is_named_in_one_line(tmp_path: Path, text: str, said: str) -> None:
@@ -155,7 +159,7 @@ def test_a_check_names_every_problem_with_file_key_reason_and_next_step(tmp_path
     path = _file(tmp_path, text) / SETTINGS_FILE
     assert check_settings(tmp_path) == [
         Problem(path, "instance.instance_id", "it is missing", "add it"),
-        Problem(path, "master.port", "Input should be greater than or equal to 1", "correct the value"),
+        Problem(path, "master.port", "it must be a whole number from 1 to 65535", "correct the value"),
         Problem(
             path,
             "tserver.wal_roll_byte",

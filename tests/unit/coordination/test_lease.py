@@ -248,7 +248,7 @@ def test_a_store_that_can_not_be_created_is_unavailable(tmp_path: Path) -> None:
 DYING_LEASE = """
 import sys
 from pathlib import Path
-from bookkeeper.config import CoordinationSettings
+from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.runtime.process_exit import EXIT_CODE
 from bookkeeper.coordination.embedded_session import EmbeddedSession

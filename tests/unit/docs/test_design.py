@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.config.sections import Sections
+from bookkeeper.config.setting import fields_of
 from docs.extension import sequence
 
 ROOT = Path(__file__).parents[3]
@@ -24,7 +25,7 @@ SIZE_MAX_BYTES = 10_240
 DOTTED = re.compile(r"(?<![\w./-])(?:bookkeeper|combiners|shell|docs)(?:\.\w+)+")
 ELSEWHERE = re.compile(r"bookkeeper\.(?:thrift|toml|proto|replica_systems)")
 PATH = re.compile(r"`(?:master|tserver|storage|replay|rpc|client|monitor)/[\w/]+(?:\.py)?`")
-SETTING = re.compile(rf"`((?:{'|'.join(Sections.model_fields)})\.\w+)`")
+SETTING = re.compile(rf"`((?:{'|'.join(Sections.__struct_fields__)})\.\w+)`")
 TO_THE_READER = re.compile(r"\b(?:you|[Uu]se th|[Rr]ead th|[Ww]ith th)\w*\b|^tablet-bookkeeper replicates")
 NO_SETTING = re.compile(r"\w+\.secret")
 
@@ -99,7 +100,7 @@ def test_what_a_page_names_is_there(page: Path) -> None:
     assert not PATH.findall(text), "name modules with dots and in full"
     for name in SETTING.findall(text):
         section, field = name.split(".")
-        known = getattr(Sections.model_fields[section].annotation, "model_fields", {})
+        known = fields_of(Sections)[section].__struct_fields__
         assert NO_SETTING.fullmatch(name) or field in known, f"there is no setting {name}"
 
 

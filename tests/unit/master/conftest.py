@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.standalone.directory import init_cluster
-from tests.support.master_faults import forget_everything
 from tests.support.master_world import UNHURRIED, World
 from tests.support.masters import LocalMaster
 from tests.support.operation_plays import Outcomes
@@ -18,7 +17,6 @@ from tests.support.operation_scenes import Scene, scene_at
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """A cluster whose table 1 has one tablet, ``1<``, and a peer that nobody answers for."""
-    forget_everything()
     made = World.at(tmp_path / "west")
     made.create_table("1")
     yield made

@@ -214,7 +214,7 @@ def test_tables_move_when_their_tablets_are_elsewhere_and_enough_hosts_live(scen
     table_id = scene.world.config().table_named(NAME).table_id
     found = [scene.world.table.get(row, ("tablet", "location", keys.REPLICA_FAMILY)) for row in rows(scene)]
     views = [tablet_view(row) for row in found if row is not None]
-    two, one = TableProperties.model_validate({"table.replicas": 2}), TableProperties()
+    two, one = TableProperties(replicas=2), TableProperties()
     assert tables_elsewhere(views, {table_id: two}, 2) == {table_id}
     assert tables_elsewhere(views, {table_id: two}, 1) == set(), "it would wait for hosts that are not there"
     assert tables_elsewhere(views, {table_id: one}, 0) == set()

@@ -193,7 +193,7 @@ def test_an_export_of_a_time_far_ahead_makes_no_table(world: World, master: Mast
 def test_a_directory_outside_the_roots_is_neither_read_nor_written(kind: str, world: World, master: Master) -> None:
     """The directory of the cluster's own secrets is one."""
     secrets = world.settings.directory / "secrets"
-    world.settings = world.settings.model_copy(update={"files": FilesSettings()})
+    world.settings = replace(world.settings, files=FilesSettings())
     master.session.close()
     master = world.master()
     before = sorted(secrets.rglob("*"))

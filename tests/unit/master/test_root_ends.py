@@ -23,8 +23,7 @@ from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.metadata.values import Received
 from bookkeeper.model import StreamKey, TargetKey
 from bookkeeper.origins import RootLog, root_of
-from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
-from bookkeeper.rpc.contract.origin_messages import HandedOn, RootQuestion, RootStanding
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, HandedOn, Hello, RootQuestion, RootStanding
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import peer_credentials
 from bookkeeper.security.file_roots import FileRoots

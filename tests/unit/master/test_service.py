@@ -257,6 +257,6 @@ def test_nudges_and_reports_of_anybody_harm_nothing(master: LocalMaster) -> None
 
 def test_a_cluster_directory_belongs_to_one_instance(settings: Settings, tmp_path: Path) -> None:
     other = init_cluster(tmp_path / "east", "east", overrides=UNHURRIED)
-    mixed = settings.model_copy(update={"instance": other.instance})
+    mixed = replace(settings, instance=other.instance)
     with pytest.raises(RefusedError, match="holds the books of instance"):
         LocalMaster(mixed)

@@ -10,7 +10,7 @@ from bookkeeper.monitor import replica_views
 from bookkeeper.monitor.observation import ReplicaHealth
 from bookkeeper.monitor.replica_sampler import ReplicaSample
 from bookkeeper.monitor.views import Selection
-from bookkeeper.rpc.contract.host_messages import ReplicaStanding
+from bookkeeper.rpc.contract.messages import ReplicaStanding
 from tests.support.monitor_source import AWAY, HOST, JOINER, tablet
 
 

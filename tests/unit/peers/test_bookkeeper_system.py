@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import new_settings
@@ -236,9 +237,7 @@ def test_tries_are_bounded_and_pauses_grow_with_jitter(peer: ThriftPeer, setting
 
 
 def test_no_new_try_begins_once_the_time_for_a_message_is_up(peer: ThriftPeer, settings: Settings) -> None:
-    hurried = settings.model_copy(
-        update={"replay": settings.replay.model_copy(update={"message_timeout_ms": 50, "message_retries": 100})}
-    )
+    hurried = replace(settings, replay=replace(settings.replay, message_timeout_ms=50, message_retries=100))
     released = threading.Event()
 
     def hang(_request: ReplicateRequest) -> None:

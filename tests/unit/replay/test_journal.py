@@ -23,7 +23,7 @@ from tests.support.wal_files import TO_EAST
 KILLED_AFTER_A_LINE = """
 import os, signal, sys
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import load_settings
+from bookkeeper.config.file import load_settings
 from bookkeeper.replay.journal import Journal
 from tests.support.ranges import a_range
 Journal(load_settings(sys.argv[1]), SystemClock()).begin([a_range("a", 1, 9)])

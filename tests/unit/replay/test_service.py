@@ -9,6 +9,8 @@ import queue
 import subprocess
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import new_settings
 from bookkeeper.coordination.connect import open_coordination
@@ -76,8 +78,8 @@ def test_warm_up_ranges_are_ranges_of_files_that_do_not_exist(tmp_path: Path) ->
 def test_every_core_gets_the_slots_of_the_settings_and_another_master_is_left_alone(tmp_path: Path) -> None:
     settings = new_settings(tmp_path, "west")
     assert spark_master(settings) == f"local[{settings.replay.tasks_max}]"
-    cluster = settings.replay.model_copy(update={"spark_master": "spark://host:7077"})
-    assert spark_master(settings.model_copy(update={"replay": cluster})) == "spark://host:7077"
+    cluster = replace(settings.replay, spark_master="spark://host:7077")
+    assert spark_master(replace(settings, replay=cluster)) == "spark://host:7077"
 
 
 def test_tasks_are_never_tried_twice_at_once_and_small_tables_are_not_cut_again(tmp_path: Path) -> None:
@@ -92,8 +94,8 @@ def test_tasks_are_never_tried_twice_at_once_and_small_tables_are_not_cut_again(
 def test_sparks_own_ports_ask_for_a_secret_where_it_runs_by_itself(tmp_path: Path) -> None:
     settings = new_settings(tmp_path, "west")
     assert session_conf(settings, tmp_path)["spark.authenticate"] == "true"
-    cluster = settings.replay.model_copy(update={"spark_master": "spark://host:7077"})
-    assert "spark.authenticate" not in session_conf(settings.model_copy(update={"replay": cluster}), tmp_path)
+    cluster = replace(settings.replay, spark_master="spark://host:7077")
+    assert "spark.authenticate" not in session_conf(replace(settings, replay=cluster), tmp_path)
 
 
 def test_what_spark_says_becomes_one_line() -> None:

@@ -162,7 +162,8 @@ def test_a_server_without_the_secret_is_not_spoken_to() -> None:
 
 def test_a_peer_can_not_stand_for_another_one() -> None:
     elsewhere = new_secret("peer", "north", "i-north", "west", 0)
-    with pytest.raises(NotAdmittedError, match=r"says that it is instance i-west \(west\), and proved the secret of"):
+    proved = r"says that it is instance i-west \(west\), and proved the secret of"
+    with must_raise(NotAdmittedError, "a call is made that had to be refused", match=proved):
         refuse_wrong_instance(SERVER_HELLO, elsewhere, (elsewhere,))
     with serving(Echo()) as server:
         assert "does not prove its secret" in refusal(server, PEER, demand=False)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, FileMark, Hello
-from bookkeeper.rpc.contract.schema import load_contract
+from bookkeeper.rpc.contract.tables import SERVICES
 from bookkeeper.rpc.dispatch import CallerState, Dispatcher, ServedService
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec
 from bookkeeper.rpc.trust import handshake
@@ -25,12 +25,12 @@ from tests.support.faults import fault
 from tests.support.rpc_peer import greeting
 from tests.unit.rpc.frames.test_wire import values
 
-SERVICES = ("Master", "TServer", "Replay")
+NAMES = ("Master", "TServer", "Replay")
 OWN = new_secret("cluster", "west", "i-west", "processes", 0)
 ENTRANCE = Entrance(lambda: {OWN.id: OWN})
 WEST = Hello(PROTOCOL_VERSION, "i-west", "west", "master")
 LIMIT = 1 << 20
-METHODS = [(service, name) for service in SERVICES for name in load_contract().services[service]]
+METHODS = [(service, name) for service in NAMES for name in SERVICES[service]]
 
 
 class Anything:
@@ -40,7 +40,7 @@ class Anything:
         return lambda *_: None
 
 
-DISPATCHERS = {service: Dispatcher(ServedService(service, Anything()), WEST, LIMIT) for service in SERVICES}
+DISPATCHERS = {service: Dispatcher(ServedService(service, Anything()), WEST, LIMIT) for service in NAMES}
 
 GREETING = greeting(OWN, target="i-west")
 STARTS = (
@@ -163,7 +163,7 @@ def test_a_mangled_call_is_a_call_or_is_refused_and_surprises_nobody(call: tuple
     assert not heard.said, "an error that nobody foresaw is logged with its traceback"
 
 
-@given(st.sampled_from(SERVICES), st.binary(max_size=200))
+@given(st.sampled_from(NAMES), st.binary(max_size=200))
 def test_a_frame_of_garbage_is_refused(service: str, raw: bytes) -> None:
     _respond(service, raw)
 

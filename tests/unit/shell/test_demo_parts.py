@@ -104,7 +104,7 @@ def _shipped(run: str, first: int, acked: int, *, records: int | None = None, **
         pid=1,
         seconds=0.1,
     )
-    return line.model_copy(update=different)
+    return replace(line, **different)
 
 
 def _journal(*shipped: Shipped, unreadable: int = 0, full: bool = False) -> JournalContent:

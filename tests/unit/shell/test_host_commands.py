@@ -5,14 +5,15 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from bookkeeper.model import Extent
-from bookkeeper.rpc.contract.host_messages import (
+from bookkeeper.rpc.contract.messages import (
+    HeldReplicaInfo,
     HostInfo,
+    ReplicaPlacement,
     ReplicaStanding,
     SegmentStanding,
     TabletReplicas,
     WaitingFiles,
 )
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaPlacement
 from shell.host_commands import host_state, joined_part, replicas_text, segment_records
 
 EXTENT = Extent("1", b"m", None)

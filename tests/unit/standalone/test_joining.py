@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import SETTINGS_FILE, check_settings, load_settings
@@ -45,7 +46,7 @@ def hosts_of(settings: Settings) -> dict[str, str]:
 
 
 def with_hosts(settings: Settings, hosts: int) -> Settings:
-    return settings.model_copy(update={"standalone": settings.standalone.model_copy(update={"hosts": hosts})})
+    return replace(settings, standalone=replace(settings.standalone, hosts=hosts))
 
 
 def test_a_host_has_a_directory_of_its_own_and_all_else_is_that_of_the_cluster(west: Settings, tmp_path: Path) -> None:
@@ -150,7 +151,7 @@ BAD: dict[str, tuple[type[BookkeeperError], str, Callable[[Path, Path], object]]
     ),
     "a wrong name": (
         InvalidInputError,
-        r"a new host: host\.name: String should match",
+        r"a new host: host\.name: it must be text that matches",
         lambda home, west: join_cluster(home, west, "Host 2"),
     ),
     "another instance": (
@@ -221,7 +222,7 @@ def test_a_copy_of_a_hosts_directory_is_refused_and_its_own_name_stays(west: Set
 
 def electing(settings: Settings, election: str) -> Settings:
     """The same settings with another election."""
-    return settings.model_copy(update={"replicas": settings.replicas.model_copy(update={"election": election})})
+    return replace(settings, replicas=replace(settings.replicas, election=election))
 
 
 def test_no_host_and_no_process_with_another_election_starts_beside_others(west: Settings, tmp_path: Path) -> None:

@@ -11,17 +11,19 @@ from msgspec.structs import replace
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent, StreamKey, TargetKey
 from bookkeeper.rpc.contract.faults import internal_fault, to_fault
-from bookkeeper.rpc.contract.messages import TabletAssignment, WorkReport, WriteBatch
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.rpc.contract.messages import (
     HeldReplicaInfo,
     HeldSegment,
     ReplicaPlacement,
     SegmentOffer,
     SegmentRecord,
     StateConfirmation,
+    TabletAssignment,
+    WorkReport,
+    WriteBatch,
 )
+from bookkeeper.rpc.contract.tables import CLIENT_METHODS, PEER_METHODS, PROCESS_METHODS
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec
-from bookkeeper.rpc.trust.rights import CLIENT_METHODS, PEER_METHODS, PROCESS_METHODS
 from bookkeeper.storage.wal.blocks.block import encode_batch
 from tests.soak.faults import InvariantError
 from tests.soak.fuzz import FRAME_BYTES, FUZZ_INSTANCE, Attack, Attacker, Names, harms

@@ -34,11 +34,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from bookkeeper.config.table_properties import copies_needed, parse_properties
-from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import CorruptionError, RefusedError, TransientError
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, State, Step, Wait
 from bookkeeper.master.index.snapshot import TabletView, tablet_view
-from bookkeeper.master.index.tablet_replicas import TabletReplica, voters
+from bookkeeper.master.index.tablet_replicas import voters
 from bookkeeper.master.operations import split_merge
 from bookkeeper.master.operations.context import Context, encode_bytes, number, online_table, text
 from bookkeeper.master.operations.replica_hosts import (
@@ -161,13 +160,13 @@ class ChangeStore(Struct, frozen=True):
         self._replace_disks(self._views(call).values())
         facts, views = split_merge.stored_facts(call), self._views(call)
         lacking = [copies for found in facts if (copies := self._take(found, views[found.row])).problem]
-        if may_switch([copies.problem for copies in lacking]):
+        if not lacking:  # N3: each file has its copies there
             self.waits.end(call.txid)
             return Next("switch", call.state)
         can_come = all(copies.can_come for copies in lacking)
         limit_ms = self.context.settings.repair_after_ms if can_come else COPIES_WAIT_MS
         reason = "for copies" if can_come else "for hosts"
-        if not turns_back(self.waits.waited_ms(call.txid, self.context.clock, reason), limit_ms):
+        if self.waits.waited_ms(call.txid, self.context.clock, reason) <= limit_ms:
             return Wait(f"{len(lacking)} tablets have too few copies: {lacking[0].problem}", COPY_AGAIN_MS)
         LOG.warning("%d tablets stay on the Volume for now: %s", len(facts), lacking[0].problem)
         self.waits.end(call.txid)
@@ -223,11 +222,11 @@ class ChangeStore(Struct, frozen=True):
     def _publish_all(self, views: Mapping[bytes, TabletView]) -> str:
         """Make hosts copy the files of tablets to the Volume; returns why some are not there, empty when all are."""
         problems = [problem for view in views.values() if (problem := self._publish(view))]
-        return "" if may_switch(problems) else f"{len(problems)} tablets are not on the Volume: {problems[0]}"
+        return "" if not problems else f"{len(problems)} tablets are not on the Volume: {problems[0]}"
 
     def _gives_up(self, call: Call) -> bool:
         """Whether the operation has waited for the Volume for too long."""
-        return turns_back(self.waits.waited_ms(call.txid, self.context.clock), COPIES_WAIT_MS)
+        return self.waits.waited_ms(call.txid, self.context.clock) > COPIES_WAIT_MS
 
     def _views(self, call: Call) -> dict[bytes, TabletView]:
         rows = split_merge.read_rows(self.context, call)
@@ -249,7 +248,7 @@ class ChangeStore(Struct, frozen=True):
         reign, sessions = self.context.stores.reign, self.context.tservers.sessions()
         live = live_hosts(sessions)
         for view in views:
-            for one in replaceable(view.replicas, sessions):
+            for one in destroyed(view.replicas, sessions):
                 LOG.info("tablet %s: host %s begins anew, its disk was destroyed", view.extent, one.host)
                 reign.check()
                 rank = reign.next_rank()
@@ -312,21 +311,6 @@ class Copies(Struct, frozen=True):
     problem: str
     failed: frozenset[str]
     can_come: bool
-
-
-def turns_back(waited_ms: float, limit_ms: float) -> bool:
-    """Whether tablets that nobody serves stay where they were, because copies do not come."""
-    return waited_ms > limit_ms
-
-
-def may_switch(problems: Collection[str]) -> bool:
-    """Whether tablets may be served in their new place: none lacks a copy there (N3)."""
-    return not problems
-
-
-def replaceable(replicas: Iterable[TabletReplica], sessions: Collection[SessionInfo]) -> list[TabletReplica]:
-    """The replicas of a tablet on its way to hosts that another disk may take over."""
-    return destroyed(replicas, sessions)
 
 
 def before_copies(change: Change) -> Change:

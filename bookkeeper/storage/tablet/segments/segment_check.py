@@ -131,11 +131,11 @@ class _Check:
             raise ValueError(f"row group {number} has {size} bytes: at most {most} are read")
         content = self._segment.content(number)
         pages = _page_bytes(self._tail.footer.row_group(number), content, start, records)
-        if is_too_large(pages, most):
+        if pages > most:  # before anything is decoded
             raise ValueError(f"row group {number} has pages of {pages} bytes: at most {most} are decoded")
         chunks = self._segment.chunks(number, content)
         plain = plain_bytes(chunks)
-        if is_too_large(plain, self._bounds.group_bytes_max):
+        if plain > self._bounds.group_bytes_max:
             raise ValueError(f"row group {number} holds {plain} bytes: at most {self._bounds.group_bytes_max} are kept")
         self._content_bytes += plain
         self._entries(number, self._segment.block_of(chunks))
@@ -189,11 +189,6 @@ class _Check:
         full = self._ref.records // settings.row_group_records + self._content_bytes // settings.row_group_bytes
         if self._segment.block_count > 2 * full + 2:
             raise ValueError(f"it has {self._segment.block_count} row groups, which a writer would have joined")
-
-
-def is_too_large(size: int, most: int) -> bool:
-    """Whether content of this size is too large for memory."""
-    return size > most
 
 
 def is_in_order(entries: pa.RecordBatch) -> bool:

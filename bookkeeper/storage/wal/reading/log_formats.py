@@ -116,11 +116,6 @@ def parse_block_header(name: str, frame: Frame) -> BlockHeader:
     return header
 
 
-def readable_bytes(source: Source, seal: Seal | None) -> int:
-    """Rule R15: a reader stops at the seal, because a late owner may have written behind it."""
-    return source.size if seal is None else seal.position
-
-
 class BlockLog:
     """The project's own format, see ``frame``."""
 
@@ -130,7 +125,8 @@ class BlockLog:
         self.seal = seal
         self._source = source
         self.size = source.size
-        self._limit = readable_bytes(source, seal)
+        # R15: a late owner may have written behind the seal.
+        self._limit = source.size if seal is None else seal.position
         if self._limit > source.size:
             raise corrupt(name, source.size, f"the file is shorter than its seal, {seal}")
         self.start_position = self.salt = 0

@@ -27,7 +27,7 @@ from bookkeeper.master.origins.origin_books import (
 from bookkeeper.master.origins.origin_termination import Round, Route, ask_round, farthest_first
 from bookkeeper.metadata import keys
 from bookkeeper.origins import RootLog
-from bookkeeper.rpc.contract.origin_messages import HandedOn, RootQuestion, RootStanding
+from bookkeeper.rpc.contract.messages import HandedOn, RootQuestion, RootStanding
 from tests.support.faults import fault
 
 LOG = RootLog("a", "a/1.wal")

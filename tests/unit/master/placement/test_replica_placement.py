@@ -31,7 +31,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.metadata.values import JOINING, VOTER, FlushState, ReplicaCell
 from bookkeeper.model import Extent, HostIdentity, RowRange
-from bookkeeper.rpc.contract.replica_messages import HeldReplicaInfo, ReplicaPlacement
+from bookkeeper.rpc.contract.messages import HeldReplicaInfo, ReplicaPlacement
 from tests.support.border_world import held_row, hold, segment
 from tests.support.failing_metadata import FailingMetadata
 from tests.support.faults import fault

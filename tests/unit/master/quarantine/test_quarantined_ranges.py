@@ -175,8 +175,8 @@ def check_passed_with_its_row(world: World, policy: str = "auto") -> None:
     """The law: a tserver that is told to pass a range finds its row in the books at that moment. When the row can't be
     written, no tserver is told.
     """
-    replication = world.settings.replication.model_copy(update={"quarantine": policy})
-    world.settings = world.settings.model_copy(update={"replication": replication})
+    replication = replace(world.settings.replication, quarantine=policy)
+    world.settings = replace(world.settings, replication=replication)
     table = FailingMetadata(world.table)
     seen: list[tuple[tuple[BlockRange, ...], dict[RangeKey, Quarantined]]] = []
     with ExitStack() as stack:
@@ -245,7 +245,7 @@ def _context(world: World, running: Running) -> QuarantineAdmin:
 
 def test_a_peer_that_refuses_everything_is_not_set_aside_bit_by_bit(world: World) -> None:
     running = Running(world, world.master())
-    auto = world.settings.replication.model_copy(update={"quarantine": "auto", "quarantine_tries": 1})
+    auto = replace(world.settings.replication, quarantine="auto", quarantine_tries=1)
     running.quarantine.settings = auto
     for number in range(AUTOMATIC_RANGES_MAX + 5):
         running.shipping.report(failure(name("s1", number), 2), now_ns=0)

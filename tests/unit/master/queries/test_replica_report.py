@@ -17,7 +17,8 @@ from bookkeeper.master.queries.replica_report import (
 )
 from bookkeeper.metadata.values import JOINING, VOTER, ReplicaCell, ReplicaRole
 from bookkeeper.model import Extent
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.monitor.replica_views import leader_of
+from bookkeeper.rpc.contract.messages import (
     HeldReplicaInfo,
     HeldReplicas,
     HeldSegment,
@@ -79,13 +80,13 @@ def test_each_segment_says_who_holds_it_who_acknowledged_it_and_what_it_waits_fo
         (7, ("h1", "h2"), ("h2",), "named by the books"),
         (9, ("h1", "h3"), ("h3",), "to be named: 1 of 2 copies are there"),
     ]
-    assert (found.leader, found.problem, found.replicas[3].problem) == ("h1", "", "the host is away")
+    assert (leader_of(found), found.problem, found.replicas[3].problem) == ("h1", "", "the host is away")
     assert [one.held.segments for one in found.replicas if one.held is not None] == [(), (), ()]
 
 
 def test_a_tablet_without_a_leader_says_why() -> None:
     found = tablet_standing(view(cell("h1")), NAMED, 1, 1, {}, {"h1": (None, "away")}, "no live voter holds state 7")
-    assert (found.leader, found.problem) == (None, "no live voter holds state 7")
+    assert (leader_of(found), found.problem) == (None, "no live voter holds state 7")
 
 
 def test_an_answer_about_another_placement_does_not_count() -> None:

@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import struct
 import tracemalloc
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotFoundError
 from bookkeeper.model import Extent, StreamKey
-from bookkeeper.rpc.contract import schema
 from bookkeeper.rpc.contract.messages import (
     Fault,
     FileMark,
     Hello,
+    ReplicaPlacement,
     ScanRequest,
+    SegmentTransit,
     SourceBlock,
     TabletLocation,
     WriteBatch,
 )
-from bookkeeper.rpc.contract.replica_messages import ReplicaPlacement, SegmentTransit
-from bookkeeper.rpc.contract.schema import TypeSpec, WireType, load_contract
-from bookkeeper.rpc.contract.structs import STRUCTS
+from bookkeeper.rpc.contract.specs import TypeSpec, WireType
+from bookkeeper.rpc.contract.tables import STRUCTS
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, MessageKind, method_codec, read_start
 from bookkeeper.rpc.frames.wire import LARGE_BYTES, Buffers, skip_value, struct_reader, struct_writer
 from tests.support.faults import fault
+from tests.support.thrift_contract import thriftpy2_contract
 
 LIMIT = 1 << 20
-THRIFTPY2: Any = importlib.import_module("thriftpy2")
 PROTOCOL: Any = importlib.import_module("thriftpy2.protocol.binary").TBinaryProtocol
 BUFFER: Any = importlib.import_module("thriftpy2.transport.memory").TMemoryBuffer
 
@@ -63,11 +60,12 @@ def values(spec: TypeSpec) -> st.SearchStrategy[Any]:
 
 
 def structs(cls: Any) -> st.SearchStrategy[Any]:
-    fields = load_contract().structs[cls]
+    fields = STRUCTS[cls]
     return st.builds(cls, **{f.name: values(f.type) if f.required else st.none() | values(f.type) for f in fields})
 
 
-anything = st.sampled_from(STRUCTS).flatmap(structs)
+CLASSES = tuple(STRUCTS)
+anything = st.sampled_from(CLASSES).flatmap(structs)
 
 
 def written(value: Any) -> bytes:
@@ -82,18 +80,12 @@ def test_a_struct_reads_back(value: Any) -> None:
     assert struct_reader(value.__class__)(memoryview(raw), 0) == (value, len(raw))
 
 
-@functools.cache
-def _thriftpy2_module() -> Any:
-    path = Path(schema.__file__).with_name("bookkeeper.thrift")
-    return THRIFTPY2.load(str(path), module_name="contract_for_tests_thrift")
-
-
 def _theirs(module: Any, value: Any) -> Any:
     """The same value in thriftpy2's own class."""
-    if isinstance(value, msgspec.Struct):
+    if type(value) in STRUCTS:
         theirs = getattr(module, type(value).__name__)()
-        for name in value.__struct_fields__:
-            setattr(theirs, name, _theirs(module, getattr(value, name)))
+        for field in STRUCTS[type(value)]:
+            setattr(theirs, field.name, _theirs(module, getattr(value, field.name)))
         return theirs
     if isinstance(value, tuple):
         return [_theirs(module, element) for element in value]
@@ -103,7 +95,7 @@ def _theirs(module: Any, value: Any) -> Any:
 @settings(max_examples=60)
 @given(anything)
 def test_the_bytes_are_those_of_thrifts_own_protocol(value: Any) -> None:
-    module = _thriftpy2_module()
+    module = thriftpy2_contract()
     out = BUFFER()
     PROTOCOL(out).write_struct(_theirs(module, value))
     assert written(value) == out.getvalue()
@@ -127,7 +119,7 @@ def test_a_mangled_struct_is_refused_or_is_another_struct_but_nothing_else_happe
     assert end <= len(cut)
 
 
-@given(st.sampled_from(STRUCTS), st.binary(max_size=200))
+@given(st.sampled_from(CLASSES), st.binary(max_size=200))
 def test_garbage_is_refused(cls: Any, raw: bytes) -> None:
     with pytest.raises(CorruptionError):
         struct_reader(cls)(memoryview(b"\x0b\x7f\x7f" + raw.replace(b"\x00", b"\x01")), 0)

@@ -9,59 +9,60 @@ from msgspec.structs import replace
 
 from bookkeeper.errors import UnauthorizedError
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, ReplicateRequest
-from bookkeeper.rpc.contract.offer_messages import SegmentPart, SegmentsOffer
-from bookkeeper.rpc.contract.schema import load_contract
-from bookkeeper.rpc.trust.rights import (
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, SegmentPart, SegmentsOffer
+from bookkeeper.rpc.contract.tables import (
     CLIENT_METHODS,
+    NAMED_STREAMS,
     PEER_METHODS,
     PROCESS_METHODS,
-    SOURCES,
-    UNRESTRICTED_METHODS,
-    Caller,
-    may_call,
-    refuse_call,
-    refuse_foreign_source,
+    SERVICES,
 )
+from bookkeeper.rpc.trust.rights import Caller, may_call, refuse_call, refuse_foreign_source
 from bookkeeper.security.secret import Kind, Secret, new_secret
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
 
+CALLS = [(service, method) for service in ("Master", "TServer", "Replay") for method in SERVICES[service]]
+
 
 @pytest.mark.parametrize("service", ["Master", "TServer", "Replay"])
-def test_every_method_is_somebodys_and_there_are_no_others(service: str) -> None:
-    named = CLIENT_METHODS[service] | PEER_METHODS[service] | PROCESS_METHODS[service] | UNRESTRICTED_METHODS
-    assert named == set(load_contract().services[service])
-    assert not PROCESS_METHODS[service] & (CLIENT_METHODS[service] | PEER_METHODS[service])
+def test_a_method_that_others_may_call_is_not_for_processes_only(service: str) -> None:
+    others = CLIENT_METHODS[service] | PEER_METHODS[service]
+    assert others | PROCESS_METHODS[service] == set(SERVICES[service])
+    assert not others & PROCESS_METHODS[service]
 
 
 def test_a_peer_may_only_replicate_and_a_client_may_not_act_as_a_process() -> None:
-    calls = [(service, method) for service, methods in load_contract().services.items() for method in methods]
-    calls = [call for call in calls if call[0] != "Node"]
-    unrestricted = {(service, method) for service, method in calls if method in UNRESTRICTED_METHODS}
-    peers = {call for call in calls if may_call("peer", *call)} - unrestricted
-    assert peers == {
+    assert {call for call in CALLS if may_call("peer", *call)} == {
+        ("Master", "hello"),
         ("Master", "leader"),
         ("Master", "resolve_table"),
         ("Master", "pick_tserver"),
         ("Master", "stream_done"),
         ("Master", "root_standings"),
         ("Master", "roots_over"),
+        ("TServer", "hello"),
         ("TServer", "open_stream"),
         ("TServer", "replicate"),
         ("TServer", "offer_segments"),
         ("TServer", "put_segment"),
         ("TServer", "take_segments"),
+        ("Replay", "hello"),
     }
-    assert all(may_call("cluster", *call) for call in calls)
-    for call in (("TServer", "load_tablet"), ("TServer", "replicate"), ("Master", "nudge"), ("Replay", "run")):
-        assert not may_call("client", *call)
+    assert {method for service, method in CALLS if service != "Master" and may_call("client", service, method)} == {
+        "hello",
+        "status",
+        "write",
+        "write_if",
+        "scan",
+    }
+    assert all(may_call("cluster", *call) for call in CALLS)
+    assert not may_call("client", "Master", "nudge")
     assert not may_call("client", "Master", "a_method_of_tomorrow")
 
 
 def test_the_secret_of_the_monitor_opens_nothing_else() -> None:
-    calls = [(service, method) for service, methods in load_contract().services.items() for method in methods]
-    assert not [call for call in calls if may_call("monitor", *call)]
+    assert not [call for call in CALLS if may_call("monitor", *call)]
     with pytest.raises(UnauthorizedError, match="is for the monitor only"):
         refuse_call("monitor", "Master", "tables", "viewers")
 
@@ -83,10 +84,10 @@ NAMING_NOBODY = {("Master", method) for method in ("leader", "resolve_table", "p
 JUDGED_BY_WHAT_CAME = {("Master", method) for method in ("root_standings", "roots_over")}
 
 
-def test_every_method_of_a_peer_has_a_check_of_its_source() -> None:
-    methods = {(service, method) for service, names in PEER_METHODS.items() for method in names}
-    assert set(SOURCES) == methods
+def test_every_stream_that_a_peer_names_is_checked() -> None:
+    methods = {(service, method) for service, names in PEER_METHODS.items() for method in names - {"hello"}}
     assert {*NAMING, *NAMING_NOBODY, *JUDGED_BY_WHAT_CAME} == methods
+    assert set(NAMED_STREAMS) == set(NAMING)
 
 
 def _caller(instance_id: str, secret: Secret | None) -> Caller:

@@ -187,7 +187,7 @@ def test_a_second_user_is_refused(tmp_path: Path) -> None:
         HostStore.open(tmp_path, "host1")
     script = (
         "import sys, pathlib\nfrom bookkeeper.errors import RefusedError\n"
-        "from bookkeeper.storage.replicas import HostStore\n"
+        "from bookkeeper.storage.replicas.host_store import HostStore\n"
         "try:\n    HostStore.open(pathlib.Path(sys.argv[1]), 'host1')\nexcept RefusedError as e:\n    print(e)\n"
     )
     found = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)

@@ -30,7 +30,7 @@ from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import BlockTarget, Extent, LocalityGroup, RowRange, StreamKey, TargetKey
 from bookkeeper.origins import Root, root_of
-from bookkeeper.rpc.contract.offer_messages import OfferedSegment, SegmentPart, SegmentsOffer
+from bookkeeper.rpc.contract.messages import OfferedSegment, SegmentPart, SegmentsOffer
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 from bookkeeper.storage.volume.file_ops import FileOps

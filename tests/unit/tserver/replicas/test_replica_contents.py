@@ -9,7 +9,7 @@ import pytest
 from bookkeeper.errors import InvalidInputError, NotFoundError
 from bookkeeper.replicas.events import Flushed, LeaderNamed
 from bookkeeper.replicas.values import state_id
-from bookkeeper.rpc.contract.replica_messages import CONTENT_BYTES_MAX
+from bookkeeper.rpc.contract.messages import CONTENT_BYTES_MAX
 from bookkeeper.tserver.replicas.replica_contents import ReplicaContents
 from tests.support.replica_disks import KEY, Disk, disk
 

@@ -17,7 +17,7 @@ from bookkeeper.model import Extent
 from bookkeeper.replicas.events import Restarted, Wrote
 from bookkeeper.replicas.messages import Reason
 from bookkeeper.replicas.values import Stage, import_source
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.rpc.contract.messages import (
     TRANSIT_BYTES_MAX,
     FileNeed,
     LogPosition,

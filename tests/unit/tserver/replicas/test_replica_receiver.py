@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from bookkeeper.errors import CorruptionError, StreamExpiredError
-from bookkeeper.rpc.contract.replica_messages import (
+from bookkeeper.rpc.contract.messages import (
     FileNeed,
 )
 from tests.support.faults import fault

@@ -7,20 +7,24 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.errors import GapError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Cell, Row
 from bookkeeper.metadata.values import LogHome
 from bookkeeper.model import StreamKey
-from bookkeeper.tserver.receive import receiver
+from bookkeeper.tserver.receive.receiver import SliceApply
+from bookkeeper.tserver.receive.tablet_slice import ReceivedRange
 from bookkeeper.tserver.tablets.given_up import GivenUpLogs
 from bookkeeper.tserver.tablets.load_plan import LogToRead, Recovered, parse_tablet, recovery_plan, tails_to_merge
-from bookkeeper.tserver.tablets.tablet import MergedBlock
+from bookkeeper.tserver.tablets.tablet import MergedBlock, ServedTablet
 from bookkeeper.tserver.tablets.wal_order import WalPosition
 from bookkeeper.tserver.write.control_submissions import ForgetStreams
 from tests.support.faults import fault
+from tests.support.must_raise import must_raise
 from tests.support.tservers import records
 from tests.unit.tserver.tablets.test_load_plan import flush_state, tablet_row
 from tests.unit.tserver.tablets.test_tablet import Served, flushed
+from tests.unit.tserver.write.test_submissions import POINT, context
 
 AWAY, HERE = "wal/s1/000002.wal", "wal/s2/000001.wal"
 STREAM = StreamKey("east", "1.wal", "7", "1", 1)
@@ -125,20 +129,27 @@ def test_r18_a_stream_is_remembered_until_the_tail_has_come(tmp_path: Path) -> N
     assert forget(Served(tmp_path))
 
 
-def check_asks_again() -> None:
-    assert receiver.trusted_ack(20, awaits_tails=True) == 0, "R18: records that only the tail has count as received"
+def resume(tablet: ServedTablet) -> None:
+    """The sender takes the records up to 20 for known everywhere here, and goes on behind them."""
+    received = ReceivedRange(STREAM, ("east",), acked=20, after=20, to=21, blocks=())
+    SliceApply(context(), tablet, received, tablet.received.forgotten_count).prepare(POINT)
 
 
-def test_r18_a_sender_is_not_believed_that_the_tablet_has_its_records() -> None:
-    check_asks_again()
-    assert receiver.trusted_ack(20, awaits_tails=False) == 20
+def check_asks_again(directory: Path) -> None:
+    with must_raise(GapError, "R18: records that only the tail has count as received", match="here up to 0"):
+        resume(served_without(directory).tablet)
+
+
+def test_r18_a_sender_is_not_believed_that_the_tablet_has_its_records(tmp_path: Path) -> None:
+    check_asks_again(tmp_path)
+    resume(Served(tmp_path).tablet)
 
 
 @pytest.mark.parametrize(
     ("switch", "check", "said"),
     [
         ("tails-have-no-duplicates", check_remembers, "R18: the tail brings records of a forgotten stream"),
-        ("senders-are-believed", lambda _: check_asks_again(), "R18: records that only the tail has count"),
+        ("senders-are-believed", check_asks_again, "R18: records that only the tail has count"),
     ],
 )
 def test_red_r18(tmp_path: Path, switch: str, check: Callable[[Path], None], said: str) -> None:

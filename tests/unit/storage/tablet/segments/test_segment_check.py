@@ -200,7 +200,7 @@ def test_a_file_of_some_kilobytes_takes_no_gigabyte(tmp_path: Path) -> None:
     code = (
         "from bookkeeper.errors import CorruptionError\n"
         "from bookkeeper.storage.tablet import *; from bookkeeper.storage.tablet.segments.segment_check import *\n"
-        "from pathlib import Path; from bookkeeper.storage.volume import LocalVolume\n"
+        "from pathlib import Path; from bookkeeper.storage.volume.local_volume import LocalVolume\n"
         "def peak_kib():\n"
         "    with open('/proc/self/status') as facts:\n"
         "        return next(int(line.split()[1]) for line in facts if line.startswith('VmHWM'))\n"

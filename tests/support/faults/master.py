@@ -1,0 +1,669 @@
+"""Fault switches of the master."""
+
+from __future__ import annotations
+
+from tests.support.faults.switch import Edit, Switch
+
+MASTER: dict[str, Switch] = {
+    "hosted-files-unchecked": Switch(
+        "bookkeeper.master.calls.hosted_files",
+        "parts_on_host",
+        old="or checksum != part.crc32c",
+        new="",
+        breaks="L7: a damaged file of a host becomes a part of an export",
+    ),
+    "joiner-votes-without-data": Switch(
+        "bookkeeper.master.replicas.repair_plan",
+        "has_newest",
+        old="return is_here and held is not None and leader is not None and held.has(leader.root)",
+        new="return True",
+        breaks="E-54: a joiner votes although it does not hold the leader's newest state",
+    ),
+    "voter-leaves-too-early": Switch(
+        "bookkeeper.master.replicas.repair_plan",
+        "others_suffice",
+        old="return len(others) >= tablet.copies_needed",
+        new="return True",
+        breaks="N3: a voter leaves although too few others hold the named state",
+    ),
+    "demoted-replica-leaves-at-once": Switch(
+        "bookkeeper.master.replicas.repair_plan",
+        "_leave",
+        old="if tablet.joining_ms.get(replica.host, 0) <= limits.flight_ms:",
+        new="if False:",
+        breaks="R4: a replica leaves while a state that counts on it may still arrive in the books",
+    ),
+    "balance-takes-zones-away": Switch(
+        "bookkeeper.master.replicas.balance_plan",
+        "keeps_zones",
+        old="return len(others | {zone_of(target, hosts)}) >= len(others | {zone_of(source, hosts)})",
+        new="return True",
+        breaks="the balance puts two replicas of a tablet into one zone",
+    ),
+    "moves-end-anywhere": Switch(
+        "bookkeeper.master.replicas.repair_plan",
+        "kept",
+        old="gone = {one.cell.in_place_of for one in good if one.cell.in_place_of}",
+        new="gone = set()",
+        breaks="the balance chooses anew what leaves, by loads of half-done moves, and never ends",
+    ),
+    "leaves-count-for-nothing": Switch(
+        "bookkeeper.master.replicas.repair_plan",
+        "without_given_away",
+        old="if one.host not in keep:",
+        new="if False:",
+        breaks="tablets that lose a replica at once all take it from the same hosts",
+    ),
+    "choices-ignore-zones": Switch(
+        "bookkeeper.master.replicas.repair_plan",
+        "zones_first",
+        old="return sorted(names, key=lambda name: firsts[zone_of(name, hosts)] != name)",
+        new="return [*names]",
+        breaks="tablets that merge meet on hosts of one zone, although another zone has a host for them",
+    ),
+    "a-move-needs-no-copies": Switch(
+        "bookkeeper.master.operations.hosts.change_store",
+        "ChangeStore.take",
+        old="if not lacking:",
+        new="if True:",
+        breaks="N3: a tablet moves between the Volume and hosts although its files are not there",
+        also=[
+            Edit(
+                "bookkeeper.master.operations.hosts.change_store",
+                "ChangeStore._publish_all",
+                "if not problems else",
+                "if True else",
+            )
+        ],
+    ),
+    "moves-never-turn-back": Switch(
+        "bookkeeper.master.operations.hosts.change_store",
+        "ChangeStore.take",
+        old="if self.waits.waited_ms(call.txid, self.context.clock, reason) <= limit_ms:",
+        new="if True:",
+        breaks="a tablet on its way to hosts is served by nobody as long as a chosen host is away",
+        also=[
+            Edit(
+                "bookkeeper.master.operations.hosts.change_store",
+                "ChangeStore._gives_up",
+                "self.waits.waited_ms(call.txid, self.context.clock) > COPIES_WAIT_MS",
+                "False",
+            )
+        ],
+    ),
+    "names-go-before-copies": Switch(
+        "bookkeeper.master.operations.hosts.change_store",
+        "before_copies",
+        old="return replace(change, deletes=())",
+        new="return change",
+        breaks="N3: a file on the Volume goes before hosts have copied it",
+    ),
+    "destroyed-disks-stay-placed": Switch(
+        "bookkeeper.master.operations.hosts.change_store",
+        "ChangeStore._replace_disks",
+        old="in destroyed(view.replicas, sessions):",
+        new="in ():",
+        breaks="a tablet on its way to hosts waits for ever for a copy on a disk that is gone",
+    ),
+    "destroyed-disks-are-waited-for": Switch(
+        "bookkeeper.master.operations.split_merge",
+        "divide_tablet",
+        old="min(copies_needed(properties, len(hosts)), copies[extent] + len(silent[extent]))",
+        new="copies_needed(properties, len(hosts))",
+        breaks="a tablet that is split is served by nobody as long as a disk is gone",
+    ),
+    "splits-begin-without-hosts": Switch(
+        "bookkeeper.master.operations.split_merge",
+        "why_few",
+        old='problems.append("" if len(found) >= wanted else said)',
+        new='problems.append("")',
+        breaks="a tablet that is split is served by nobody, because one of its hosts was dead before",
+    ),
+    "absent-hosts-are-waited-for": Switch(
+        "bookkeeper.master.operations.split_merge",
+        "without_hope",
+        old="if is_late else",
+        new="if False else",
+        breaks="a tablet that is split is served by nobody as long as a host is away",
+    ),
+    "one-link-is-enough": Switch(
+        "bookkeeper.master.operations.split_merge",
+        "divide_tablet",
+        old="min(copies_needed(properties, len(hosts)), copies[extent] + len(silent[extent]))",
+        new="0",
+        breaks="N3: the only host that has linked the files of a new tablet is lost, and its rows with it",
+    ),
+    "moving-tablets-merge": Switch(
+        "bookkeeper.master.operations.split_merge",
+        "MergeTablets.gather",
+        old="if is_elsewhere(tablet, wanted)",
+        new="if False",
+        breaks="a merge waits for a repair that leaves its tablets to a move, and the move waits for the merge",
+    ),
+    "leaders-move-at-any-time": Switch(
+        "bookkeeper.master.replicas.leader_balance",
+        "may_move",
+        old="return tablet.led_ms >= limits.lead_min_ms",
+        new="return True",
+        breaks="a tablet whose new host refuses it moves again in each cycle",
+    ),
+    "joiner-votes-before-the-name": Switch(
+        "bookkeeper.master.replicas.repair_plan",
+        "waits_for_name",
+        old="return len(newest) >= tablet.copies_needed",
+        new="return False",
+        breaks="E-22: a joiner votes that lacks the named state, from which it would have to lead",
+    ),
+    "any-replica-leads": Switch(
+        "bookkeeper.master.replicas.election",
+        "may_lead",
+        old="if not replica.is_voter or replica.cell.incarnation != host.incarnation:",
+        new="""
+        return True
+        if not replica.is_voter or replica.cell.incarnation != host.incarnation:
+        """,
+        breaks="E-23: a replica leads that joins, was wiped, or does not hold the named state",
+    ),
+    "a-defined-place-begins-anew": Switch(
+        "bookkeeper.master.operations.clusters",
+        "may_prepare",
+        old="return alias not in config.clusters",
+        new="return True",
+        breaks="R23: a directory that replaced the peer's gets an identity of its own",
+    ),
+    "a-question-makes-a-peer": Switch(
+        "bookkeeper.peers.parquet.system",
+        "ParquetSystem.identify",
+        old='return Identity(read_identity(self.opener(quorum, self.roots), quorum).instance_id, "parquet")',
+        new="""
+        store = self.opener(quorum, self.roots)
+        store.prepare()
+        store.create(IDENTITY_FILE, DirectoryIdentity(str(uuid.uuid4()), one_block=False).encode())
+        return Identity(read_identity(store, quorum).instance_id, "parquet")
+        """,
+        breaks="R23: a question makes an empty directory a peer",
+    ),
+    "unknown-is-nothing": Switch(
+        "bookkeeper.master.cycle.knowledge",
+        "expect_known",
+        old="if knowledge.age_ms is None:",
+        new="if False:",
+        breaks="a master that has not read the books yet reports that no file waits",
+    ),
+    "loads-do-not-pause": Switch(
+        "bookkeeper.master.placement.load_retries",
+        "LoadRetries.may_try",
+        old="return known is None or self._clock.boot_ns() >= known[1]",
+        new="return True",
+        breaks="a tablet that can't be loaded has its logs read again in each cycle",
+    ),
+    "full-hosts-keep-their-tablets": Switch(
+        "bookkeeper.master.placement.placement",
+        "Placement._leave_full_hosts",
+        old="in self.reports.without_room():",
+        new="in ():",
+        breaks="a tablet refuses writes because one host has no room, although others could lead it",
+    ),
+    "barriers-beyond-a-few-are-dropped": Switch(
+        "bookkeeper.master.index.barriers",
+        "coarser_barriers",
+        old="own = log_directory(file)",
+        new="""
+        return barriers[:BARRIERS_MAX]
+        own = log_directory(file)
+        """,
+        breaks="R24: of a log with many tablets, some ship before the records that were written before theirs",
+    ),
+    "each-target-has-a-tserver": Switch(
+        "bookkeeper.master.cycle.assigner",
+        "flying_at",
+        old="for target in entry.scope.targets:",
+        new="for target in ():",
+        breaks="one tserver ships a file to all targets (ACCUMULO-378, Choose local TabletServer)",
+    ),
+    "older-logs-are-not-waited-for": Switch(
+        "bookkeeper.master.cycle.assigner",
+        "older_are_over",
+        old="return oldest is None or oldest >= file",
+        new="return True",
+        breaks="R24: of many logs, some ship before the records that were written before theirs",
+    ),
+    "barriers-of-any-log-become-one": Switch(
+        "bookkeeper.master.index.barriers",
+        "coarser_barriers",
+        old="[_one_barrier(rest)] if directory == own else _rising_barriers(rest)",
+        new="[_one_barrier(rest)]",
+        breaks="R24: two tservers' logs that exchanged tablets wait for each other, for ever",
+    ),
+    "queues-compare-ages-only": Switch(
+        "bookkeeper.master.cycle.assigner",
+        "may_go",
+        old="return entry is not None and next_range(entry, key[2], files, shipping) is not None",
+        new="return True",
+        breaks="R24: a queue is full of logs that wait for one that does not fit, for ever",
+    ),
+    "exports-are-believed": Switch(
+        "bookkeeper.master.operations.export",
+        "ImportTable.copy",
+        old="if checksum.hex() != wanted:",
+        new="if False:",
+        breaks="L7: a damaged file of an export becomes part of a table",
+    ),
+    "exports-share-a-directory": Switch(
+        "bookkeeper.master.operations.export",
+        "claim",
+        old="path = directory / CLAIM",
+        new="""
+        return True
+        path = directory / CLAIM
+        """,
+        breaks="L1: two exports report success, and the directory has the manifest of one",
+    ),
+    "imports-under-way-are-over": Switch(
+        "bookkeeper.master.gc.gc_runner",
+        "living",
+        old="imports = any(running.op.type == IMPORT_KIND and not running.ended for running in operations)",
+        new="imports = False",
+        breaks="R17: the log of an import goes before the tablet that takes the import refers to it",
+    ),
+    "reports-count-for-ever": Switch(
+        "bookkeeper.master.cycle.work_dispatch",
+        "WorkDispatcher.absorb",
+        old="if entry is not None and assigner.target_of(entry, report.target) is not None:",
+        new="if True:",
+        breaks="R11: a file that is gone is tried again and again, and holds back its peer's others",
+    ),
+    "needed-deleted-for-good": Switch(
+        "bookkeeper.master.books.books_cycle",
+        "Books._delete",
+        old="self.stores.table.delete(batch, rank)",
+        new="""
+        from bookkeeper.metadata.metadata_table import MAX_RANK
+        self.stores.table.delete(batch, MAX_RANK)
+        """,
+        breaks="R2: a later leader's write is hidden, and the file is stuck",
+    ),
+    "done-goes-with-needed": Switch(
+        "bookkeeper.master.books.remover",
+        "needed_cells",
+        old=' if column.family == "repl"]',
+        new="]",
+        breaks="R3: the finished offset, written again at its rank, stays hidden: stuck",
+    ),
+    "books-of-missing-files-stay": Switch(
+        "bookkeeper.master.books.remover",
+        "is_void",
+        old="return now_ns - missing.since_ns > flight_ns",
+        new="return False",
+        breaks="R4: a write that comes after the file was removed stays for ever",
+    ),
+    "marks-go-with-their-file": Switch(
+        "bookkeeper.master.gc.orphan_files",
+        "is_over",
+        old="return now_ns - since_ns > flight_ns",
+        new="return True",
+        breaks="R4: a use that comes after its log was collected looks like a log that was lost",
+    ),
+    "missing-is-void-at-once": Switch(
+        "bookkeeper.master.books.remover",
+        "is_void",
+        old="return now_ns - missing.since_ns > flight_ns",
+        new="return True",
+        breaks="R4: books of a file that was made after the listing are purged",
+    ),
+    "one-target-for-a-remote-table": Switch(
+        "bookkeeper.master.index.file_entry",
+        "configured_targets",
+        old="return tuple(found[key] for key in sorted(found))",
+        new="""
+        of_remote = {(key.cluster, key.remote_table_id): found[key] for key in sorted(found, reverse=True)}
+        return tuple(of_remote.values())
+        """,
+        breaks="R5: of two tables that map to one remote table, the second is lost",
+    ),
+    "incarnations-share-cells": Switch(
+        "bookkeeper.metadata.keys",
+        "_target",
+        old="return target.encode()",
+        new='return f"{target.cluster}:{target.remote_table_id}:{target.source_table_id}:1".encode()',
+        breaks="R5: a target that is enabled again counts the records of its earlier incarnation as shipped",
+    ),
+    "configuration-is-remembered": Switch(
+        "bookkeeper.master.reign.reign_stores",
+        "ReignStores.config",
+        old="return read_config(self.coordination)",
+        new="""
+        from tests.support.faults.memory import REMEMBERED
+        return REMEMBERED.setdefault(f"config {id(self)}", read_config(self.coordination))
+        """,
+        breaks="R6: a target that was enabled meanwhile does not count, and its data goes",
+    ),
+    "one-reading-is-enough": Switch(
+        "bookkeeper.master.books.remover",
+        "is_removable",
+        old="0 < entry.closed_in < cycle",
+        new="entry.is_closed()",
+        breaks="R7: a deposed leader deletes by a configuration older than the file",
+    ),
+    "no-reading-is-enough": Switch(
+        "bookkeeper.master.books.remover",
+        "is_orphan",
+        old="return previous is not None and file not in previous",
+        new="return True",
+        breaks="R7: a row is taken for a leftover although its file was there a moment ago",
+    ),
+    "ranks-above-are-not-seen": Switch(
+        "bookkeeper.master.reign.leader",
+        "Reign.observe",
+        old="if epoch <= self._leader.epoch:",
+        new="if True:",
+        breaks="R8: after the epoch counter began again, a leader's writes are hidden",
+    ),
+    "every-target-ever-counts": Switch(
+        "bookkeeper.master.index.file_entry",
+        "configured_targets",
+        old="return tuple(found[key] for key in sorted(found))",
+        new="""
+        from tests.support.faults.memory import REMEMBERED
+        known = REMEMBERED.setdefault("targets", {})
+        known.update(found)
+        return tuple(known[key] for key in sorted(known))
+        """,
+        breaks="R9: a file waits for ever for a target that is no longer configured",
+    ),
+    "unconfigured-columns-stay": Switch(
+        "bookkeeper.master.books.work_maker",
+        "is_unconfigured",
+        old="return keys.parse_target(column.qualifier) not in configured",
+        new="return False",
+        breaks="R9: columns of targets that are no longer configured stay",
+    ),
+    "logs-of-the-dead-stay-open": Switch(
+        "bookkeeper.master.books.wal_closer",
+        "needs_closing",
+        old="return is_sealed or owner_is_dead",
+        new="return False",
+        breaks="R10: the file of a dead tserver stays OPEN, and is kept for ever",
+    ),
+    "all-are-confirmed": Switch(
+        "bookkeeper.master.calls.tservers",
+        "TServers.unconfirmed",
+        old="""
+        return [
+            f"{info.session_id}: {reason}"
+            for info in self.sessions()
+            if (reason := self._why_unconfirmed(info, generation)) is not None
+        ]
+        """,
+        new="return []",
+        breaks="R14: enable returns while a tserver writes under the old configuration",
+    ),
+    "broken-chains-pass": Switch(
+        "bookkeeper.master.index.snapshot",
+        "verify_chain",
+        old="old = None if before is None else before.extent",
+        new="""
+        return
+        old = None if before is None else before.extent
+        """,
+        breaks="R16: a reference that a merge moved is missed, and its file goes early",
+    ),
+    "tables-without-rows-are-complete": Switch(
+        "bookkeeper.master.index.snapshot",
+        "missing_tables",
+        old="return sorted(set(online) - set(seen))",
+        new="return []",
+        breaks="R16: emptied books name no file, and all files are deleted",
+    ),
+    "books-are-read-without-proof": Switch(
+        "bookkeeper.master.reign.books_proof",
+        "Rounds.read_with_proof",
+        old="if after != number:",
+        new="if False:",
+        breaks="L2: a table that was replaced while it was read names no file, and all files are deleted",
+    ),
+    "waits-count-as-work": Switch(
+        "bookkeeper.master.gc.gc_pace",
+        "worked_ms",
+        old="return min(took_ms, WORK_PER_CPU * computed_ms)",
+        new="return took_ms",
+        breaks="the collector rests nine times as long as an outage lasted",
+    ),
+    "newborns-go": Switch(
+        "bookkeeper.master.gc.gc_rules",
+        "is_collectable_log",
+        old="return log.name not in referenced and (log.sealed or log.session not in live)",
+        new="return log.name not in referenced",
+        breaks="R17: a log is deleted between its creation and its first reference",
+    ),
+    "one-table's-word-is-enough": Switch(
+        "bookkeeper.master.books.books_cycle",
+        "Books._refresh_row",
+        old="entry is not None and table_id in entry.scope.table_ids",
+        new="entry is not None",
+        breaks="R24: a record overtakes one in a log that the scan knew of another table only",
+    ),
+    "replication-needs-no-log": Switch(
+        "bookkeeper.master.gc.gc_rules",
+        "references",
+        old='("log", "segment", "repl") if keys.is_tablet(row) else ("repl",)',
+        new='("log", "segment") if keys.is_tablet(row) else ()',
+        breaks="R17: a log goes when no tablet needs it any more, though a peer lacks some of it",
+        also=[
+            Edit(
+                "bookkeeper.master.gc.gc_rules",
+                "references",
+                old='if any(column.family == "repl" for column in row.cells):',
+                new="if False:",
+            )
+        ],
+    ),
+    "only-sealed-logs-go": Switch(
+        "bookkeeper.master.gc.gc_rules",
+        "is_collectable_log",
+        old="(log.sealed or log.session not in live)",
+        new="log.sealed",
+        breaks="R17: the log of a dead tserver whose table was deleted is kept for ever",
+    ),
+    "quarantine-keeps-silently": Switch(
+        "bookkeeper.master.gc.retention_reasons",
+        "RetentionReasons.quarantined",
+        old="ranges[holder] = ranges.get(holder, 0) + 1",
+        new="pass",
+        breaks="an operator asks why a file is retained, and quarantine is missing in the answer",
+    ),
+    "the-monitor-never-pauses": Switch(
+        "bookkeeper.monitor.sampler",
+        "pause_ms",
+        old="return max(interval_ms, min(PAUSE_FACTOR * took_ms, PAUSE_MAX_MS))",
+        new="return interval_ms",
+        breaks="docs/monitor.md: the monitor takes the master's time",
+    ),
+    "streams-are-forgotten-at-once": Switch(
+        "bookkeeper.master.operations.streams",
+        "ForgetStreams.grace",
+        old="if left_ms > 0:",
+        new="if False:",
+        breaks="R20: a message that was on its way is applied again",
+    ),
+    "a-cluster-is-its-own-peer": Switch(
+        "bookkeeper.master.calls.peer_masters",
+        "refuse_self",
+        old="if found.instance_id == own_instance_id:",
+        new="if False:",
+        breaks="R23: a cluster replicates to itself",
+    ),
+    "splits-of-any-length": Switch(
+        "bookkeeper.master.operations.table_lifecycle",
+        "check_splits",
+        old="if longest > SPLIT_BYTES_MAX:",
+        new="if False:",
+        breaks="a table is left half made when its split rows turn out to be too long for the books",
+    ),
+    "namesakes-are-welcome": Switch(
+        "bookkeeper.master.operations.clusters",
+        "refuse_namesake",
+        old="and own.instance_id != found.instance_id",
+        new="and False",
+        breaks="R23: two clusters of one name meet, and no log or page tells them apart",
+    ),
+    "barriers-do-not-hold": Switch(
+        "bookkeeper.master.cycle.assigner",
+        "is_passed",
+        old="before = files.get(barrier.file)",
+        new="""
+        return True
+        before = files.get(barrier.file)
+        """,
+        breaks="R24: a delete overtakes its put",
+    ),
+    "complete-files-wait": Switch(
+        "bookkeeper.master.cycle.assigner",
+        "barrier_limit",
+        old="""
+        if barrier.offset > entry.safe:
+            break
+        if not is_passed(barrier, target, files, shipping):
+            return barrier.offset - 1, barrier
+        """,
+        new="""
+        before = files.get(barrier.file)
+        booked = 0 if before is None else before.progress_of(target).offset
+        if before is not None and booked < before.needed:
+            return 0, barrier
+        """,
+        breaks="R24: two tablets that swap servers wait for each other for ever",
+    ),
+    "unknown-logs-are-passed": Switch(
+        "bookkeeper.master.books.books_cycle",
+        "Books._fold_closed",
+        old="all(log in files and table_id in files[log].scope.table_ids for log in waits_for)",
+        new="True",
+        breaks="R24: a log is shipped before another one that is younger than the scan, and that it has to wait for",
+    ),
+    "unsafe-offsets-travel": Switch(
+        "bookkeeper.master.index.barriers",
+        "barriers_are_complete_to",
+        old="return min(known_before, needed)",
+        new="return needed",
+        breaks="R24: a record is shipped before the barrier in front of it was seen",
+    ),
+    "backing-off-is-optional": Switch(
+        "bookkeeper.master.cycle.assigner",
+        "peer_allowance",
+        old="return PROBES - flying if world.now_ns >= retry.next_try_ns else 0",
+        new="return world.limits.peer_max - flying",
+        breaks="an offline peer is tried all the time",
+    ),
+    "unsealed-tablets-move": Switch(
+        "bookkeeper.master.placement.tablet_balance",
+        "is_free",
+        old="return tablet.session not in live and not {tablet.session, tablet.parked_at} & set(unsealed)",
+        new="return tablet.session not in live",
+        breaks="R15: a tablet is loaded before its last log is sealed, without its last writes",
+    ),
+    "every-change-needs-a-full-cycle": Switch(
+        "bookkeeper.master.cycle.cycle",
+        "concerns_tablets_only",
+        old="return (",
+        new="return False and (",
+        breaks="a new table costs the master in proportion to all tablets",
+    ),
+    "everybody-gets-everything": Switch(
+        "bookkeeper.master.placement.tablet_balance",
+        "missing_sessions",
+        old="return len(tablets.sessions())",
+        new="return 0",
+        breaks="the first tserver that is back after an outage of all gets all tablets",
+    ),
+    "nothing-is-uneven": Switch(
+        "bookkeeper.master.placement.tablet_balance",
+        "is_uneven",
+        old="return max(max(counts) - mean, mean - min(counts)) > SLACK * mean",
+        new="return False",
+        breaks="tablets stay where an outage has put them",
+    ),
+    "two-homes-in-a-put": Switch(
+        "bookkeeper.master.placement.placement",
+        "one_for_each_tablet",
+        old="chosen: dict[bytes, Assignment] = {}",
+        new="""
+        return list(assignments)
+        chosen: dict[bytes, Assignment] = {}
+        """,
+        breaks="R1: the books and the order name two tservers",
+    ),
+    "loads-before-answers": Switch(
+        "bookkeeper.master.placement.placement",
+        "may_load",
+        old="return all(session in reported for session in live)",
+        new="return True",
+        breaks="R7: two tservers hold a tablet, one by order of a deposed master",
+    ),
+    "passed-without-a-row": Switch(
+        "bookkeeper.master.quarantine.quarantined_ranges",
+        "write_rows",
+        old="if puts:",
+        new="if False:",
+        breaks="a range with a permanent error is passed, and the books have no record of it",
+    ),
+    "a-try-under-way-counts": Switch(
+        "bookkeeper.master.index.shipments",
+        "Shipment.press",
+        old="self.retry_requested = True",
+        new="pass",
+        breaks="a range that a person has seen to waits again, for a try that had begun before",
+    ),
+    "quarantine-keeps-nothing": Switch(
+        "bookkeeper.master.gc.gc_rules",
+        "references",
+        old="in quarantine_rows:",
+        new="in ():",
+        breaks="R17: a file goes while a range of it waits to be shipped again",
+    ),
+    "failures-are-kept-for-ever": Switch(
+        "bookkeeper.master.fate.engine",
+        "FateEngine._retain_failure",
+        old="if excess > 0:",
+        new="if False:",
+        breaks="failed operations pile up in the books",
+    ),
+    "the-age-of-logs-does-not-count": Switch(
+        "bookkeeper.master.cycle.assigner",
+        "queue_key",
+        old="return (entry.created_ms() if sequential else 0, entry.file, target)",
+        new="return (0, entry.file, target)",
+        breaks="sequential hands out the logs of a target in order of creation",
+    ),
+    "nothing-is-shared": Switch(
+        "bookkeeper.master.fate.engine",
+        "is_blocked",
+        old="(lock == exclusive and shared(lock) in taken)",
+        new="shared(exclusive) in taken",
+        breaks="an import that waits for a tablet keeps imports into all other tables waiting",
+    ),
+    "late-operations-count": Switch(
+        "bookkeeper.master.fate.fate_store",
+        "FateStore._valid_records",
+        old="or record.epoch < taken_over",
+        new="",
+        breaks="an operation that was asked for again is executed a second time when the master changes, days later",
+    ),
+    "a-doubt-is-a-failure": Switch(
+        "bookkeeper.master.fate.engine",
+        "doubt_error",
+        old='return UnavailableError(f"it is in doubt whether {running.op.type} begins ({reason}); ask again")',
+        new="""
+        from bookkeeper.errors import RefusedError
+        return RefusedError(f"{running.op.type} has failed")
+        """,
+        breaks="the caller is told that an operation failed, and finds it done",
+    ),
+    "locks-do-not-exclude": Switch(
+        "bookkeeper.master.fate.engine",
+        "first_of_each_lock",
+        old="if not any(is_blocked(lock, taken) for lock in running.locks):",
+        new="if True:",
+        breaks="two operations change one table at a time",
+    ),
+}

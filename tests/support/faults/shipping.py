@@ -1,0 +1,197 @@
+"""Fault switches of workers, shipping and replica systems."""
+
+from __future__ import annotations
+
+from tests.support.faults.switch import Edit, Switch
+
+SHIPPING: dict[str, Switch] = {
+    "today's-configuration-counts": Switch(
+        "bookkeeper.replay.stream.filters",
+        "block_target_for",
+        old="for message in header.block_targets:",
+        new="""
+        return BlockTarget(target, None)
+        for message in header.block_targets:
+        """,
+        breaks="R13: a block that was written before its target was enabled is shipped",
+    ),
+    "tablets-are-not-waited-for": Switch(
+        "bookkeeper.tserver.receive.slice_retry",
+        "is_away",
+        old="return isinstance(error, NotServingError | UnavailableError) and not isinstance(error, NoSpaceError)",
+        new="return False",
+        breaks="a killed tserver makes peers send whole messages again, for the shares of its tablets",
+    ),
+    "progress-is-not-remembered": Switch(
+        "bookkeeper.replay.progress",
+        "missing_part",
+        old="if acked is None or acked.offset <= r.finished:",
+        new="if True:",
+        breaks="after a tserver is killed, the next worker ships the records of the last run again",
+    ),
+    "a-peer-with-less-is-not-believed": Switch(
+        "bookkeeper.replay.progress",
+        "StreamProgress._record",
+        old="if result.high_water is not None:",
+        new="if False:",
+        breaks="R19: records that a peer lost in a restore are never sent again",
+    ),
+    "streams-have-two-senders": Switch(
+        "bookkeeper.replay.progress",
+        "StreamProgress._wait_until_free",
+        old="while any(stream in self._shipping for stream in streams):",
+        new="while False:",
+        breaks="two runs send the same records at the same time",
+    ),
+    "incarnations-are-one": Switch(
+        "bookkeeper.replay.stream.filters",
+        "block_target_for",
+        old="if target_from_pb(message) == target:",
+        new="if message.cluster == target.cluster:",
+        breaks="R5: a target that was disabled and enabled again gets records of its earlier incarnation",
+        also=[
+            Edit(
+                "bookkeeper.replay.stream.filters",
+                "block_target_for",
+                old="return block_target_from_pb(message)",
+                new="return BlockTarget(target, None)",
+            )
+        ],
+    ),
+    "files-for-every-target": Switch(
+        "bookkeeper.replay.stream.segment_transfer",
+        "wanted_segments",
+        old="block_target = filters.block_target_for(header, r.target)",
+        new="""
+        return log.segments
+        block_target = filters.block_target_for(header, r.target)
+        """,
+        breaks="R13: a target gets groups, or whole imports, that are not for it",
+    ),
+    "loop-not-seen": Switch(
+        "bookkeeper.replay.stream.filters",
+        "would_loop",
+        old="return peer_instance_id in provenance",
+        new="return False",
+        breaks="R21: data is sent to a cluster that it has passed",
+    ),
+    "provenance-is-the-file's": Switch(
+        "bookkeeper.replay.stream.filters",
+        "would_loop",
+        old="return peer_instance_id in provenance",
+        new="""
+        from tests.support.faults.memory import REMEMBERED
+        seen = REMEMBERED.setdefault("provenance", set())
+        seen.update(provenance)
+        return peer_instance_id in seen
+        """,
+        breaks="R21: a cluster's own writes stop travelling once something of the peer lies in the same log",
+    ),
+    "groups-ignored": Switch(
+        "bookkeeper.replay.stream.filters",
+        "decision_of",
+        old="if block_target.groups is None:",
+        new="if True:",
+        breaks="R13: groups that are not replicated travel",
+    ),
+    "sender-leaves-no-trace": Switch(
+        "bookkeeper.replay.stream.filters",
+        "provenance_for",
+        old="return (*header.provenance, own_instance_id)",
+        new="return tuple(header.provenance)",
+        breaks="R21: the sender is missing in the provenance, and its data comes back",
+    ),
+    "hole-behind-the-fact": Switch(
+        "bookkeeper.replay.stream.block_stream",
+        "RangeStream._begin",
+        old="if current.first == self._acked + 1:",
+        new="if True:",
+        breaks="R19: a range is shipped while records before it are missing",
+    ),
+    "answers-count-as-they-come": Switch(
+        "bookkeeper.replay.stream.block_stream",
+        "RangeStream._take_answer",
+        old="sent = self._in_flight.popleft()",
+        new="sent = self._in_flight.pop()",
+        breaks="R19: a message is acknowledged, one in front of it never was, and counts as acknowledged, too",
+    ),
+    "any-cluster-will-do": Switch(
+        "bookkeeper.peers.bookkeeper",
+        "expect_instance",
+        old="if hello.instance_id != peer.instance_id:",
+        new="if False:",
+        breaks="R23: data goes to any server that answers at the address",
+    ),
+    "sent-counts-as-finished": Switch(
+        "bookkeeper.tserver.shipping.worker_plan",
+        "advance",
+        old="if result.acked_offset <= progress.offset:",
+        new="""
+        return StreamProgress(progress.offset + 10, progress.offset + 10, 1)
+        if result.acked_offset <= progress.offset:
+        """,
+        breaks="L2: finished is written before the peer has acknowledged, and the file goes",
+    ),
+    "shipped-past-the-range": Switch(
+        "bookkeeper.tserver.shipping.worker_plan",
+        "range_to_ship",
+        old="last=last_to_ship(item, progress),",
+        new="last=10**6,",
+        breaks="R15, R24: records are shipped that are not synced, or before their barrier",
+    ),
+    "finished-without-rank": Switch(
+        "bookkeeper.tserver.shipping.worker_books",
+        "write_finished",
+        old="keys.done_rank(progress.recorded)",
+        new="1",
+        breaks="a worker that lost its work turns the finished offset back",
+    ),
+    "dead-peers-take-all-slots": Switch(
+        "bookkeeper.replay.slots",
+        "grant",
+        old="if peer not in suspects:",
+        new="if True:",
+        breaks="an offline peer delays another",
+    ),
+    "runs-wait-for-other-tservers": Switch(
+        "bookkeeper.replay.slots",
+        "grant",
+        old="further = int(own < total // 2)",
+        new="further = 0",
+        breaks="of three tservers on two cores one ships nothing while the others do",
+    ),
+    "names-are-used-twice": Switch(
+        "bookkeeper.peers.parquet.file_store",
+        "take_name",
+        old="ops.link(temporary, target)",
+        new="temporary.replace(target)",
+        breaks="R18: of two writers of a name in a change log the last one wins",
+    ),
+    "present-records-are-not-read": Switch(
+        "bookkeeper.peers.parquet.system",
+        "ParquetSession._covered",
+        old="if last is None:",
+        new="if True:",
+        breaks="R18: a sender takes the change log for empty of its stream",
+    ),
+    "facts-are-not-verified": Switch(
+        "bookkeeper.peers.parquet.system",
+        "ParquetSession._take_fact",
+        old="""
+        if acked_offset > self.covered_offset:
+            self.covered_offset, self.has_read_files = acked_offset, False
+        """,
+        new="self.covered_offset, self.has_read_files = max(self.covered_offset, acked_offset), True",
+        breaks="R18: a sender that learns of other senders does not read their records in the change log",
+    ),
+    "runs-where-the-last-writer-wins": Switch(
+        "bookkeeper.peers.parquet.layout",
+        "first_run",
+        old="day = parts[0].day",
+        new="""
+        one_block = False
+        day = parts[0].day
+        """,
+        breaks="R18: two writers of a name in a change log write different records under it",
+    ),
+}

@@ -1,0 +1,1 @@
+"""Tools of the developers: what they write is checked in, and the product does not import them."""
