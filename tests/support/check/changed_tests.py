@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("bookkeeper", "combiners", "shell", "tests")
+PACKAGES = ("bookkeeper", "combiners", "shell", "tests", "tools")
 BASES = ("main", "origin/main", "HEAD^")
 """What a change is compared with: the first of these that the repository knows and that is not the change itself."""
 FILES_MAX = 80
