@@ -56,6 +56,7 @@ check: ## In minutes: lint, the unit tests of what changed against main, a sched
 	@$(MAKE) --no-print-directory --jobs=2 lint check-tests
 
 check-tests: export JDK_JAVA_OPTIONS ?= -XX:TieredStopAtLevel=1
+check-tests: export PYTHONDONTWRITEBYTECODE :=
 check-tests: venv
 	@docker/in-memory.sh $(PY) -m tests.support.check $(PYTEST_ARGS)
 
@@ -66,8 +67,10 @@ test-long: system-deps ## The long tests: matrices of kills on real processes, m
 	@$(MAKE) --no-print-directory tests TESTS=long
 
 # Lint runs beside it: mypy takes one core for a minute. JVMs of tests live for seconds, too short for the second JIT
-# compiler to pay back what it costs (JDK_JAVA_OPTIONS= runs them as operators do).
+# compiler to pay back what it costs (JDK_JAVA_OPTIONS= runs them as operators do). pytest keeps the modules that it has
+# rewritten: each worker reads all of them.
 tests: export JDK_JAVA_OPTIONS ?= -XX:TieredStopAtLevel=1
+tests: export PYTHONDONTWRITEBYTECODE :=
 tests: venv hbase-image
 	@docker/in-memory.sh $(PY) -m pytest -m "$(TESTS)" --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 

@@ -22,7 +22,8 @@ from bookkeeper.clock import SystemClock
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.pair import FAMILY, QUALIFIER, TABLE, Pair, replicated_pair, write_row
 
-SAMPLES = 200
+SAMPLES = 60
+LARGE_SAMPLES = 200
 POLL_MS = 2.0
 TARGET_P50_MS = 500.0
 TARGET_P99_MS = 1_000.0
@@ -33,20 +34,21 @@ LOAD_BATCH = 5_000
 LOAD_VALUE_BYTES = 100
 
 
-def run() -> list[Figure]:
-    """Measure; takes two to three minutes."""
+def run(large: bool = False) -> list[Figure]:
+    """Measure; takes a minute, or two to three."""
+    samples = LARGE_SAMPLES if large else SAMPLES
     with replicated_pair() as pair:
-        alone = _figures(pair, "one-row lag", b"a")
+        alone = _figures(pair, "one-row lag", b"a", samples)
         with _load(pair.west_directory) as rate:
-            loaded = _figures(pair, "one-row lag beside 100 k records/s", b"b")
+            loaded = _figures(pair, "one-row lag beside 100 k records/s", b"b", samples)
         for figure in loaded:
             figure["note"] = f"{rate():,.0f} records a second were written"
     return alone + loaded
 
 
-def _figures(pair: Pair, name: str, prefix: bytes) -> list[Figure]:
-    lags = [_lag_ms(pair, b"lag%s%06d" % (prefix, number)) for number in range(SAMPLES)]
-    local = [_local_ms(pair, b"loc%s%06d" % (prefix, number)) for number in range(SAMPLES)]
+def _figures(pair: Pair, name: str, prefix: bytes, samples: int) -> list[Figure]:
+    lags = [_lag_ms(pair, b"lag%s%06d" % (prefix, number)) for number in range(samples)]
+    local = [_local_ms(pair, b"loc%s%06d" % (prefix, number)) for number in range(samples)]
     return [
         _figure(f"{name} p50", lags, local, 50, TARGET_P50_MS),
         _figure(f"{name} p99", lags, local, 99, TARGET_P99_MS),

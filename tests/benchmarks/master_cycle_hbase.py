@@ -15,18 +15,19 @@ from tests.benchmarks.figure import Figure
 from tests.benchmarks.master_cycle import full_cycle, measure
 from tests.support.hbase import HBaseUnavailableError, running_hbase
 
-FILES = (10_000, 100_000)
+FILES = (3_000, 10_000)
+LARGE_FILES = (*FILES, 100_000)
 ROUNDS = 4
 
 
-def run() -> list[Figure]:
-    """A full cycle; three minutes of CPU, most of them to write the rows, and as long for HBase."""
+def run(large: bool = False) -> list[Figure]:
+    """A full cycle; large, three minutes of CPU, most of them to write the rows, and as long for HBase."""
     figures = []
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         try:
             with running_hbase(directory / "hbase") as hbase:
-                for files in FILES:
+                for files in LARGE_FILES if large else FILES:
                     books = {"metadata.url": f"hbase://{hbase.host}:{hbase.thrift_port}/bench{files}"}
                     place = directory / f"west{files}"
                     found = measure(place, files, rounds=ROUNDS, overrides=books)

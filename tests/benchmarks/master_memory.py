@@ -44,11 +44,7 @@ from tests.benchmarks.figure import Figure
 from tests.benchmarks.master_cycle import full_look
 from tests.support.tservers import Ground
 
-FILES = (50_000, 200_000)
-TABLETS = (1, 100, 10_000)
 USERS = 4
-USERS_OF_FEW_FILES = {8: 50_000, 40: 10_000, 400: 1_000}
-"""Tablets of one log, and the number of files, which are as many as have that many cells in all."""
 LOGS_OF_SESSION, LOGS_OF_SHORT_SESSION = 10_000, 100
 APART = 10
 NEEDED = 8_000_000
@@ -56,6 +52,21 @@ DRAWN = 1_000
 BYTES_MAX = 400.0
 FORGET_PEAK = "5"
 """Written to a process's ``clear_refs``: from now on ``VmHWM`` is the peak since then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Few and many files, numbers of tablets, and for numbers of tablets that use one log a number of files: as many as
+    have that many cells in all.
+    """
+
+    files: tuple[int, int]
+    tablets: tuple[int, ...]
+    users_of_few_files: dict[int, int]
+
+
+SIZES = Sizes((10_000, 40_000), (1, 100, 1_000), {8: 10_000, 40: 2_000})
+LARGE_SIZES = Sizes((50_000, 200_000), (1, 100, 10_000), {8: 50_000, 40: 10_000, 400: 1_000})
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,19 +215,23 @@ def _finished(offset: int) -> Cell:
     return Cell(keys.done_rank(offset), values.encode_status(done))
 
 
-def run() -> list[Figure]:
-    """Takes a few minutes, most of them to make and fold rows; a million files by hand, see :func:`main`."""
-    fewest, most = FILES
-    by_tablets = {tablets: _measured(Case(most, tablets, USERS)) for tablets in TABLETS}
-    by_files = {fewest: _measured(Case(fewest, TABLETS[-1], USERS)), most: by_tablets[TABLETS[-1]]}
-    by_logs = [_measured(Case(files, TABLETS[-1], users)) for users, files in USERS_OF_FEW_FILES.items()]
+def run(large: bool = False) -> list[Figure]:
+    """Takes half a minute, or a few minutes, most of them to make and fold rows; a million files by hand, see
+    :func:`main`.
+    """
+    sizes = LARGE_SIZES if large else SIZES
+    fewest, most = sizes.files
+    many = sizes.tablets[-1]
+    by_tablets = {tablets: _measured(Case(most, tablets, USERS)) for tablets in sizes.tablets}
+    by_files = {fewest: _measured(Case(fewest, many, USERS)), most: by_tablets[many]}
+    by_logs = [_measured(Case(files, many, users)) for users, files in sizes.users_of_few_files.items()]
     others = {
         f"of a file, a session for {LOGS_OF_SHORT_SESSION} logs": (LOGS_OF_SHORT_SESSION, 1),
         f"of a file, one log of {APART} outstanding": (LOGS_OF_SESSION, APART),
     }
     figures: list[Figure] = []
     for what, (logs, apart) in others.items():
-        figures += _figures(what, most, _measured(Case(most, TABLETS[1], USERS, logs, apart)))
+        figures += _figures(what, most, _measured(Case(most, sizes.tablets[1], USERS, logs, apart)))
     for tablets, found in by_tablets.items():
         figures += _figures(f"of one file beside {tablets:,} tablets", tablets, found)
     for files, found in by_files.items():

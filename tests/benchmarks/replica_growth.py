@@ -22,9 +22,9 @@ from tests.benchmarks.figure import Figure
 from tests.benchmarks.host_processes import cpu_seconds
 from tests.support.cluster import Cluster
 
-HOSTS = (1, 3, 5)
-TABLETS = (10, 1_000)
-ROWS = 40_000
+HOSTS, LARGE_HOSTS = (1, 3), (1, 3, 5)
+TABLETS, LARGE_TABLETS = (10, 100), (10, 1_000)
+ROWS, LARGE_ROWS = 20_000, 40_000
 VALUE_BYTES = 1_000
 ROUNDS = 3
 CPU_TICK_S = 0.01
@@ -39,9 +39,10 @@ ONE, ALL = "one", "all"
 """Tables with one replica, and with one on each host."""
 
 
-def run() -> list[Figure]:
-    """Measure; takes about ten minutes."""
-    return [*hosts_growth(), *tablets_growth(), *reads()]
+def run(large: bool = False) -> list[Figure]:
+    """Measure; takes about two minutes, or ten."""
+    hosts, tablets, rows = (LARGE_HOSTS, LARGE_TABLETS, LARGE_ROWS) if large else (HOSTS, TABLETS, ROWS)
+    return [*hosts_growth(hosts, rows), *tablets_growth(tablets, rows), *reads(rows)]
 
 
 @contextmanager

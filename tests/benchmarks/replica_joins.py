@@ -16,8 +16,8 @@ from tests.benchmarks.host_processes import HostProcesses, host_processes
 from tests.benchmarks.plain_receiver import copy_plain
 from tests.support.tservers import wait_until
 
-SIZE_BYTES = 1 << 30
-INGEST_BATCHES = 1_500
+SIZE_BYTES, LARGE_BYTES = 256 << 20, 1 << 30
+INGEST_BATCHES, LARGE_BATCHES = 400, 1_500
 """Several times what a memtable takes."""
 ROWS, VALUE_BYTES = 64, 4 << 10
 """Of a batch: small ones, so that many of them fit into one join."""
@@ -102,9 +102,9 @@ def ingest_rates(hosts: HostProcesses, name: str, batches: int) -> tuple[float, 
     return alone, (ingest.batches - before) / (time.perf_counter() - began)
 
 
-def run() -> list[Figure]:
-    """Measure; takes about two minutes."""
-    return measure()
+def run(large: bool = False) -> list[Figure]:
+    """Measure; takes half a minute, or about two."""
+    return measure(LARGE_BYTES, LARGE_BATCHES) if large else measure()
 
 
 def measure(size_bytes: int = SIZE_BYTES, batches: int = INGEST_BATCHES) -> list[Figure]:

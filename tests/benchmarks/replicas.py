@@ -41,17 +41,19 @@ from tests.support.replica_world import ReplicaWorld, replica_world
 FOLLOWERS = ("host2", "host3")
 FLUSHES = 3
 ROWS_OF_FLUSH = 2_000
-SMALL_BYTES, LARGE_BYTES = 64 << 20, 1 << 30
-COMMIT_ROWS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+SMALL_BYTES, LARGE_BYTES, LARGEST_BYTES = 64 << 20, 256 << 20, 1 << 30
+COMMIT_ROWS = (1_000, 100_000, 1_000_000)
+LARGE_COMMIT_ROWS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 COMMIT_ROUNDS = 7
 ROW_GROUP = 1_000_000
 FAILOVERS = 3
 TABLE = "bench"
 
 
-def run() -> list[Figure]:
-    """Measure; takes three to five minutes."""
-    return [*crossings(), *commits(), *transfers(), *failovers()]
+def run(large: bool = False) -> list[Figure]:
+    """Measure; takes a minute and a half, or three to five."""
+    rows, most = (LARGE_COMMIT_ROWS, LARGEST_BYTES) if large else (COMMIT_ROWS, LARGE_BYTES)
+    return [*crossings(), *commits(rows), *transfers(large_bytes=most), *failovers()]
 
 
 # ---- crossings

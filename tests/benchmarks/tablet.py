@@ -31,7 +31,8 @@ ROW_BYTES = 16
 VALUE_BYTES = 100
 SHORT_PAGE_BYTES = 100 * 160
 SAMPLES = 400
-SEGMENT_RECORDS = (1_000_000, 3_000_000, 10_000_000)
+SEGMENT_RECORDS = (1_000_000, 3_000_000)
+LARGE_SEGMENT_RECORDS = (*SEGMENT_RECORDS, 10_000_000)
 SEGMENTS = 10
 LATENCY_ROUNDS = 3
 """The round with the least p99 counts: the load of other processes is not the tablet's."""
@@ -242,14 +243,15 @@ def _least(rounds: list[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
     return min(rounds, key=lambda millis: float(np.quantile(millis, 0.99)))
 
 
-def run() -> list[Figure]:
-    """About a minute and a half; ``BENCH_RECORDS`` sets another number of records for the segments."""
+def run(large: bool = False) -> list[Figure]:
+    """Half a minute, or a minute and a half; ``BENCH_RECORDS`` sets another number of records for the segments."""
     place = Path(tempfile.mkdtemp(prefix="bench-tablet-"))
     try:
         random = np.random.default_rng(1)
         keys = random.choice(ROW_SPACE, 1_000_000)
         figures = _memory_figures(place, make_records(keys, random), keys)
-        sizes = [int(os.environ["BENCH_RECORDS"])] if "BENCH_RECORDS" in os.environ else SEGMENT_RECORDS
+        sizes_of_run = LARGE_SEGMENT_RECORDS if large else SEGMENT_RECORDS
+        sizes = [int(os.environ["BENCH_RECORDS"])] if "BENCH_RECORDS" in os.environ else sizes_of_run
         for size in sizes:
             figures += _segment_figures(place / str(size), size, SEGMENTS)
             shutil.rmtree(place / str(size))

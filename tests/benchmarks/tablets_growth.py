@@ -21,7 +21,8 @@ from tests.benchmarks.figure import Figure
 from tests.support.masters import MasterNode
 from tests.support.tservers import Ground, Node, wait_until
 
-TABLETS = (100, 1_000, 10_000)
+TABLETS = (100, 1_000)
+LARGE_TABLETS = (*TABLETS, 10_000)
 OPERATIONS = 40
 SPLITS = 2_000
 SPLITS_S_MAX = 10.0
@@ -96,10 +97,10 @@ def measure(directory: Path, tablets: int) -> dict[str, float]:
     return found
 
 
-def run() -> list[Figure]:
+def run(large: bool = False) -> list[Figure]:
     """Each at several numbers of tablets."""
     figures: list[Figure] = []
-    for tablets in TABLETS:
+    for tablets in LARGE_TABLETS if large else TABLETS:
         with tempfile.TemporaryDirectory() as name:
             figures += _figures(measure(Path(name) / "west", tablets), tablets)
     return figures

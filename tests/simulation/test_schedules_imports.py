@@ -101,7 +101,9 @@ def test_a_schedule_is_red_without_its_rule(name: str, switch: str, law: str, tm
 
 # ---- the search
 
-SEEDS = range(10)
+SEEDS = range(4)
+MORE_SEEDS = range(4, 10)
+"""Those of ``make test-long``."""
 FINDING = (9, 18)
 """Seeds that find what is broken."""
 
@@ -114,8 +116,9 @@ def search(directory: Path, seeds: Iterable[int]) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_no_schedule_with_imports_breaks_a_law(tmp_path: Path) -> None:
-    search(tmp_path, SEEDS)
+@pytest.mark.parametrize("seeds", [SEEDS, pytest.param(MORE_SEEDS, marks=pytest.mark.long)], ids=["these", "more"])
+def test_no_schedule_with_imports_breaks_a_law(seeds: range, tmp_path: Path) -> None:
+    search(tmp_path, seeds)
 
 
 def test_random_schedules_with_imports_find_a_broken_rule(tmp_path: Path) -> None:

@@ -23,8 +23,11 @@ from tests.support.simulation.trio import Relays, Trio
 from tests.support.simulation.users import GOLD, PLAIN
 from tests.support.simulation.world import LawBrokenError, World, simulation
 
-SEEDS = (5002, 5088, 7035, 10015, 22047, *range(16))
+SEEDS = (5002, 5088, 7035, 10015, 22047, 0, 1, 2)
 """The first ones broke a law once."""
+
+MORE_SEEDS = range(3, 16)
+"""Those of ``make test-long``."""
 
 FINDING = (16, 1)
 """Seeds that find what is broken."""
@@ -253,8 +256,9 @@ def search(directory: Path, seeds: Sequence[int]) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_no_schedule_of_three_clusters_breaks_a_law(tmp_path: Path) -> None:
-    search(tmp_path, SEEDS)
+@pytest.mark.parametrize("seeds", [SEEDS, pytest.param(MORE_SEEDS, marks=pytest.mark.long)], ids=["these", "more"])
+def test_no_schedule_of_three_clusters_breaks_a_law(seeds: Sequence[int], tmp_path: Path) -> None:
+    search(tmp_path, seeds)
 
 
 FOUND = ("crash-forgets-the-paths", "paths-are-not-compared")

@@ -16,12 +16,20 @@ from tests.support.segment_simulation.schedules import Schedule
 SEEDS = 300
 STUCK_MIN = 0.3
 FAMILY_SEEDS = 300
-LITERAL_SEEDS = 2000
+AT_ONCE = 100
+"""Seeds of ``make test``; ``make test-long`` has the others."""
+LITERAL_SEEDS = 600
 
 
-@pytest.mark.parametrize(("kind", "count"), [(Schedule, SEEDS), (FamilySchedule, FAMILY_SEEDS)])
-def test_the_corrected_rules_keep_all_laws(kind: type[Schedule | FamilySchedule], count: int) -> None:
-    for seed in range(count):
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "seeds",
+    [range(AT_ONCE), pytest.param(range(AT_ONCE, SEEDS), marks=pytest.mark.long)],
+    ids=["the first seeds", "more seeds"],
+)
+@pytest.mark.parametrize("kind", [Schedule, FamilySchedule])
+def test_the_corrected_rules_keep_all_laws(kind: type[Schedule | FamilySchedule], seeds: range) -> None:
+    for seed in seeds:
         schedule = kind(seed)
         try:
             schedule.run()
@@ -35,7 +43,7 @@ def test_literal_rules_get_stuck() -> None:
 
 def test_a_forced_major_ends_each_livelock() -> None:
     rules = replace(FLUSHED_FOR_FREE, p1_force_major=True, p2_walk_by_base=True)
-    assert share_stuck(range(LITERAL_SEEDS // 20), rules) == 0
+    assert share_stuck(range(LITERAL_SEEDS // 6), rules) == 0
 
 
 FOUND = {

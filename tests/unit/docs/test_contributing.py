@@ -12,7 +12,7 @@ from tests.support.named_tests import missing_tests
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "CONTRIBUTING.md"
 GUIDE = ROOT / "tests" / "support" / "README.md"
-LINES_MAX = 150
+LINES_MAX = 160
 
 _PATH = re.compile(
     r"\b(?:bookkeeper|combiners|docker|docs|shell|tests)/[\w./-]*\w/?|`[\w-]+\.(?:md|toml)`|\bMakefile\b"

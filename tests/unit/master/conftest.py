@@ -1,22 +1,25 @@
-"""Fixtures of the master's tests."""
+"""Fixtures of the master's tests. Each imports what it makes: a pure test of a rule waits for none of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from bookkeeper.standalone.directory import init_cluster
-from tests.support.master_world import UNHURRIED, World
-from tests.support.masters import LocalMaster
-from tests.support.operation_plays import Outcomes
-from tests.support.operation_scenes import Scene, scene_at
+if TYPE_CHECKING:
+    from tests.support.master_world import World
+    from tests.support.masters import LocalMaster
+    from tests.support.operation_plays import Outcomes
+    from tests.support.operation_scenes import Scene
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """A cluster whose table 1 has one tablet, ``1<``, and a peer that nobody answers for."""
+    from tests.support.master_world import World
+
     made = World.at(tmp_path / "west")
     made.create_table("1")
     yield made
@@ -26,6 +29,10 @@ def world(tmp_path: Path) -> Iterator[World]:
 @pytest.fixture(scope="module")
 def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMaster]:
     """The peer of a module's scenes, with the table ``remote``: each cluster has its own identity."""
+    from bookkeeper.standalone.directory import init_cluster
+    from tests.support.master_world import UNHURRIED
+    from tests.support.masters import LocalMaster
+
     home: Path = tmp_path_factory.mktemp("peer")
     with LocalMaster(init_cluster(home / "peer", "peer", overrides=UNHURRIED)) as made:
         made.calls.create_table("remote", [], [], {})
@@ -36,6 +43,8 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMaster]:
 @pytest.fixture
 def scene(tmp_path: Path, peer: LocalMaster) -> Iterator[Scene]:
     """A cluster with one master."""
+    from tests.support.operation_scenes import scene_at
+
     with scene_at(tmp_path / "west", peer) as made:
         yield made
 
@@ -43,4 +52,6 @@ def scene(tmp_path: Path, peer: LocalMaster) -> Iterator[Scene]:
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory, peer: LocalMaster) -> Outcomes:
     """The ends of operations that nothing interrupts."""
+    from tests.support.operation_plays import Outcomes
+
     return Outcomes(tmp_path_factory.mktemp("uncut"), peer)
