@@ -21,7 +21,8 @@ from bookkeeper.standalone import fork_server
 from bookkeeper.standalone.backoff import restart_delay_ms
 from bookkeeper.standalone.parent_death import ended_with_parent
 
-ANSWER_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 5.0
+"""A fork takes milliseconds. A fork server without an answer, such as a stopped one, is replaced."""
 PR_SET_CHILD_SUBREAPER = 36
 
 WARM: Mapping[str, tuple[str, ...]] = {

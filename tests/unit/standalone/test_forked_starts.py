@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from bookkeeper.clock import SystemClock
+from bookkeeper.standalone import forked_starts
 from bookkeeper.standalone.forked_starts import (
     PR_SET_CHILD_SUBREAPER,
     WARM,
@@ -115,6 +116,18 @@ def test_the_death_of_the_fork_server_ends_no_process_and_the_next_one_starts_mo
         assert psutil.Process(pid).ppid() == os.getpid()
         os.kill(pid, signal.SIGKILL)
         assert starter.code(pid) == -signal.SIGKILL
+
+
+def test_a_fork_server_that_is_stopped_is_replaced(starter: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forked_starts, "ANSWER_TIMEOUT_S", 0.1)
+    starter.ready()
+    assert starter.starts.pid is not None
+    os.kill(starter.starts.pid, signal.SIGSTOP)
+    with pytest.raises(OSError, match="timed out"):
+        starter.start("facts")
+    assert not starter.starts.is_ready
+    monkeypatch.setattr(forked_starts, "ANSWER_TIMEOUT_S", 60.0)
+    assert starter.code(starter.start("facts")) == 7
 
 
 def test_a_process_starts_with_code_that_was_changed_since(starter: Starter) -> None:
