@@ -68,7 +68,6 @@ def split_and_merge_under_load(west: Cluster, east: Cluster) -> None:
         cluster.client.tables.delete(WORKLOAD.table)
 
 
-@pytest.mark.long
 def test_tablets_are_split_and_merged_on_both_sides_while_data_flows_and_processes_die(
     west: Cluster, east: Cluster
 ) -> None:

@@ -19,7 +19,7 @@ SPLITS = [b"%03d" % number for number in range(10, 90, 10)]
 """They make nine tablets."""
 
 
-@pytest.fixture(params=["master", pytest.param("coordination", marks=pytest.mark.long)])
+@pytest.fixture(params=["master", "coordination"])
 def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Three hosts."""
     overrides = {"standalone.hosts": 3, "master.scan_interval_ms": 500, "replicas.election": request.param}

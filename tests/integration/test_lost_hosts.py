@@ -158,7 +158,6 @@ def found(client: Client) -> Counter[tuple[bytes, bytes]]:
     return Counter((cell.row, cell.value) for cell in client.scan("t").cells())
 
 
-@pytest.mark.long
 @pytest.mark.spark
 def test_a_leaders_host_goes_away_and_its_rows_come_back_once(cluster: Cluster, tmp_path: Path) -> None:
     client = cluster.client
