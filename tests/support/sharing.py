@@ -61,7 +61,8 @@ def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def _check(item: pytest.Item) -> None:
-    definitions = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    found = getattr(item, "_fixtureinfo", None)
+    definitions = {} if found is None else found.name2fixturedefs
     for name, what in FIXTURES.items():
         is_costly = name in definitions and definitions[name][-1].scope == "session"
         if is_costly and shares(item.nodeid) != what:
