@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.fixtures import (
     _clients_are_trusted,
+    _shared_clusters_are_left_clean,
     _workers_share_no_port,
     books,
     east,
@@ -20,7 +21,17 @@ from tests.support.fixtures import (
 settings.register_profile("project", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("project")
 
-__all__ = ["_clients_are_trusted", "_workers_share_no_port", "books", "east", "hbase", "hbase_to_kill", "spark", "west"]
+__all__ = [
+    "_clients_are_trusted",
+    "_shared_clusters_are_left_clean",
+    "_workers_share_no_port",
+    "books",
+    "east",
+    "hbase",
+    "hbase_to_kill",
+    "spark",
+    "west",
+]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -96,22 +96,46 @@ def _started(directory: Path) -> Iterator[HBaseInstance]:
         instance.__exit__(None, None, None)
 
 
+_shared: dict[str, Cluster] = {}
+"""The clusters that run for all tests of this process."""
+
+
 @pytest.fixture(scope="session")
 def west(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One running cluster of two tservers for the whole run; use table names of your own, and leave it running."""
-    from tests.support.cluster import Cluster
-
-    with Cluster(tmp_path_factory.mktemp("clusters") / "west", "west") as cluster:
-        yield cluster
+    """One running cluster of two tservers for the whole run; use tables of your own, and leave it running."""
+    yield from _running("west", tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def east(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A second cluster, a peer for ``west``; the same manners."""
+    yield from _running("east", tmp_path_factory)
+
+
+def _running(name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     from tests.support.cluster import Cluster
 
-    with Cluster(tmp_path_factory.mktemp("clusters") / "east", "east") as cluster:
+    with Cluster(tmp_path_factory.mktemp("clusters") / name, name) as cluster:
+        _shared[name] = cluster
         yield cluster
+        del _shared[name]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _shared_clusters_are_left_clean() -> Iterator[None]:
+    """Behind each file ``west`` and ``east`` serve as before it, and have no table more."""
+    if _shared:
+        from tests.support.shared_cluster import tables_of
+
+        before = {name: tables_of(cluster) for name, cluster in _shared.items()}
+    else:
+        before = {}
+    yield
+    if _shared:
+        from tests.support.shared_cluster import clean
+
+        for name, cluster in _shared.items():
+            clean(cluster, before.get(name, ()))
 
 
 @pytest.fixture(scope="session")
