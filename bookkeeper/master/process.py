@@ -102,12 +102,10 @@ class MasterProcess:
         self._server.start()
         LOG.info("master %s answers at %s", self._session.session_id, self.address)
         try:
-            while True:
+            while not self._clock.wait(stop, CAMPAIGN_AGAIN_MS):
                 self._session.check()
                 if self._leadership is None:
                     self._try_to_lead()
-                if self._clock.wait(stop, CAMPAIGN_AGAIN_MS):
-                    break
         finally:
             self._end()
 
