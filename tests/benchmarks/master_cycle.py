@@ -220,6 +220,6 @@ def full_cycle(name: str, found: Mapping[str, float], files: int) -> Figure:
         lower_is_better=True,
         size=files,
     )
-    if files >= FILES[-1]:
+    if files >= LARGE_FILES[-1]:
         figure["target"], figure["target_of"] = CYCLE_RATIO_MAX, "ratio"
     return figure
