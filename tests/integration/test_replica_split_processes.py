@@ -112,7 +112,7 @@ def test_tablets_on_different_hosts_come_together_and_merge(cluster: Cluster) ->
     client.tables.create("t", splits=SPLITS, properties={"table.replicas": "2"})
     write(client, b"v")
     client.tables.flush("t")
-    assert len({*places(client)}) > 1, "all tablets are on the same hosts"
+    cluster.wait_until(lambda: len({*places(client)}) > 1, "tablets on different hosts", MOVED_S)
     client.tables.merge("t", None, None)
     (hosts,) = places(client)
     assert len(hosts) >= 2
