@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,6 @@ from bookkeeper.security.access import process_credentials
 from bookkeeper.standalone.joining import local_directory
 from tests.support.cluster import Cluster
 from tests.support.replica_looks import tablets, voters, wait_for_copies
-from tests.support.shared_cluster import lent
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -25,17 +25,11 @@ SPLIT = ROWS[1_999]
 HOSTS = ("host1", "host2", "host3", "host4")
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Four hosts; one that is away for long is not replaced during a test."""
     overrides = {"standalone.hosts": 4, "replicas.repair_after_ms": 120_000, "master.scan_interval_ms": 500}
-    with Cluster(tmp_path_factory.mktemp("moves") / "own", "own", tservers=1, overrides=overrides) as made:
-        yield made
-
-
-@pytest.fixture
-def cluster(running: Cluster) -> Iterator[Cluster]:
-    with lent(running) as made:
+    with Cluster(tmp_path / "own", "own", tservers=1, overrides=overrides) as made:
         yield made
 
 

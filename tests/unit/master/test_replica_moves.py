@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace
 
-from bookkeeper.coordination.config_tree import TableConfig
-from bookkeeper.errors import InvalidInputError, RefusedError, UnavailableError
+from bookkeeper.coordination.config_changes import create_table_record, remove_table_record, set_table_state
+from bookkeeper.coordination.config_tree import TableConfig, read_config
+from bookkeeper.errors import InvalidInputError, NotFoundError, RefusedError, UnavailableError
 from bookkeeper.master.fate.engine import State
 from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.master.index.tablet_replicas import TabletReplica
@@ -137,3 +138,19 @@ def test_a_row_that_ends_no_tablet_any_more_is_left_out(scene: Scene) -> None:
     steps(scene)
     assert running.ended
     assert running.error is None
+
+
+def test_it_ends_when_another_table_has_the_name(scene: Scene) -> None:
+    args = move_scenes.prepare(scene)
+    running = scene.master.fate.submit(MOVE_KIND, {**args, "hosts": ["h9"]})
+    while running.step != "settle":
+        put = held_row(move_scenes.row_of(scene), {}, 1, (scene.file, 1), serial=2)
+        hold(scene.world.table, put, serial=2)
+        steps(scene, 1)
+    coordination = scene.world.coordination
+    (table,) = (one for one in read_config(coordination).tables.values() if one.name == NAME)
+    remove_table_record(coordination, table.table_id)
+    create_table_record(coordination, "99", NAME, table.groups, table.properties)
+    set_table_state(coordination, "99", "online")
+    steps(scene, 1)
+    assert isinstance(running.error, NotFoundError), "it waits for ever, and so does each later move of this name"

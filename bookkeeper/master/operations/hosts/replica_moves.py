@@ -23,7 +23,7 @@ from msgspec import Struct, field
 
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.coordination.coordination_protocol import SessionInfo
-from bookkeeper.errors import InvalidInputError, RefusedError, TransientError, UnavailableError
+from bookkeeper.errors import InvalidInputError, NotFoundError, RefusedError, TransientError, UnavailableError
 from bookkeeper.master.fate.engine import Args, Call, Done, Failed, Next, Outcome, Step, Wait
 from bookkeeper.master.index.snapshot import TabletView, tablet_view
 from bookkeeper.master.operations.context import (
@@ -180,6 +180,8 @@ class MoveReplicas(Struct, frozen=True):
         without_ns = self._without_ns.pop(call.txid, now_ns)
         config = self.context.config()
         table, chosen = online_table(config, text(call.args, "name")), texts(call.args, "hosts")
+        if table.table_id != text(call.state, "table_id"):  # the repair moves tablets of the id: it would never end
+            raise NotFoundError(f"the table {table.name} whose tablets moved is gone; another one has its name now")
         able = able_hosts(self.context.tservers.sessions(), config)
         wanted = replicas_wanted(table.properties)
         views = [tablet_view(row) for row in self._tablets(table.table_id, call.args)]
