@@ -208,10 +208,10 @@ def format_settings(settings: Sections) -> str:
 
 
 def _validated(data: dict[str, Any], directory: Path) -> Settings | list[Problem]:
-    problems = [Problem(directory / SETTINGS_FILE, *found) for found in _problems("", Sections, data)]
-    if problems:
-        return problems
-    sections = convert(data, Sections)
+    try:
+        sections = convert(data, Sections)
+    except ValidationError:  # of the first problem; the operator gets all of them
+        return [Problem(directory / SETTINGS_FILE, *found) for found in _problems("", Sections, data)]
     return Settings(directory=directory, **{name: getattr(sections, name) for name in fields_of(Sections)})
 
 

@@ -30,7 +30,7 @@ Text = Annotated[str, Meta(min_length=1)]
 
 
 class Documented(NamedTuple):
-    """What a section declares for a field, in the place of a default."""
+    """The declaration of a field of a section, in the place of its default."""
 
     default: object
     meaning: str
@@ -122,7 +122,7 @@ def is_section(kind: Any) -> bool:
 
 
 def expected(kind: Any) -> str:
-    """What a value of this type is, in words: it completes "it must be"."""
+    """The words for a value of this type; they complete "it must be"."""
     if choices := choices_of(kind):
         return f"one of {', '.join(map(repr, choices))}"
     bare, meta = bare_of(kind), meta_of(kind)

@@ -83,7 +83,7 @@ class AutomaticSplits(Struct):
     rng: random.Random
     problems: dict[bytes, str] = field(default_factory=dict)
     """Rows of large tablets that are not split for now, and the reason."""
-    begun: int = field(default=0)
+    begun: int = 0
     """Tablets whose split was begun in this reign."""
     _sizes: dict[bytes, tuple[int, TabletSize]] = field(default_factory=dict)
     """Row to flush rank and size, the oldest read first."""
@@ -92,7 +92,7 @@ class AutomaticSplits(Struct):
     _under_way: list[tuple[Running, tuple[LargeTablet, ...]]] = field(default_factory=list)
     """Operations with the tablets that they split."""
     _limits: Mapping[str, Limit] = field(default_factory=dict)
-    _generation: int = field(default=-1)
+    _generation: int = -1
 
     def run_once(self, tablets: Collection[TabletView]) -> None:
         """One look at the tablets. Raises TransientError, LeaseLostError."""

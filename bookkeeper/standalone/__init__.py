@@ -3,7 +3,7 @@
 - ``directory`` makes the directory of a cluster and completes it at each start; ``joining`` makes further hosts;
   ``books`` makes and checks the stores, ``durable_stores`` repairs them under the ``stores_lock``;
 - ``foreground`` is ``bookkeeper standalone``: a ``supervisor`` of the processes, and the threads ``readiness``,
-  ``fencing`` and ``space``; ``forked_starts`` starts the processes as forks of a warm ``fork_server``, ``backoff`` says
-  when; ``parent_death`` ends them with the supervisor;
+  ``fencing`` and ``space``; ``forked_starts`` starts the processes as forks of a warm ``fork_server`` and says when;
+  ``parent_death`` ends them with the supervisor;
 - ``cluster_process`` runs a cluster as a child process, ``hbase_process`` an HBase; ``ports`` finds free ports.
 """

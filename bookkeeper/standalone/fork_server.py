@@ -28,12 +28,14 @@ from typing import Any
 
 import setproctitle
 
+from bookkeeper.tserver.__main__ import ALLOCATOR, KEEP_FREED_PAGES
+
 ORDER_BYTES_MAX = 64 * 1024
 READY = b"ready"
 STALE = "stale"
 PR_SET_PDEATHSIG = 1
 
-SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "dirty_decay_ms:-1,background_thread:false"}
+SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1", ALLOCATOR: f"{KEEP_FREED_PAGES},background_thread:false"}
 """Environment of the fork server: libraries that would start threads when they are loaded start none. A process that is
 forked while another thread holds a lock would wait for that lock for ever. Arrow's jemalloc keeps freed pages, as
 :mod:`bookkeeper.tserver.__main__` says."""

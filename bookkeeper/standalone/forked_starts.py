@@ -18,9 +18,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from bookkeeper.clock import Clock
 from bookkeeper.standalone import fork_server
-from bookkeeper.standalone.backoff import restart_delay_ms
 from bookkeeper.standalone.parent_death import ended_with_parent
 
+RESTART_DELAY_MIN_MS = 100
+RESTART_DELAY_MAX_MS = 5_000
+STABLE_AFTER_MS = 10_000
+"""A process that lived this long is restarted at once."""
 ANSWER_TIMEOUT_S = 5.0
 """A fork takes milliseconds. A fork server without an answer, such as a stopped one, is replaced."""
 PR_SET_CHILD_SUBREAPER = 36
@@ -36,6 +39,15 @@ WARM: Mapping[str, tuple[str, ...]] = {
 def warm_modules(modules: Iterable[str]) -> list[str]:
     """What a fork server imports for processes that run these modules."""
     return [name for module in modules for name in WARM.get(module, ())]
+
+
+def restart_delay_ms(previous_ms: int | None, lived_ms: int) -> int:
+    """The delay of the next start: none after a long life, and none for the first restart (``previous_ms`` None). Else
+    it doubles as long as a process ends soon after its start.
+    """
+    if lived_ms >= STABLE_AFTER_MS or previous_ms is None:
+        return 0
+    return min(RESTART_DELAY_MAX_MS, max(RESTART_DELAY_MIN_MS, 2 * previous_ms))
 
 
 class StaleServerError(OSError):

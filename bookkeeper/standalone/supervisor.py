@@ -27,8 +27,13 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.file import SETTINGS_FILE
 from bookkeeper.config.sections import StandaloneSettings
 from bookkeeper.errors import BookkeeperError, RefusedError, unavailable
-from bookkeeper.standalone.backoff import restart_delay_ms
-from bookkeeper.standalone.forked_starts import ForkedStarts, StaleServerError, adopt_orphans, warm_modules
+from bookkeeper.standalone.forked_starts import (
+    ForkedStarts,
+    StaleServerError,
+    adopt_orphans,
+    restart_delay_ms,
+    warm_modules,
+)
 
 RECORD_RETRY_MS = 500
 HOST_CHECK_MS = 500

@@ -134,10 +134,10 @@ class Cycle(Struct):
     recovery: TServerRecovery
     dispatcher: WorkDispatcher
     event_queue: EventQueue
-    config: ClusterConfig | None = field(default=None)
+    config: ClusterConfig | None = None
     health: Health = field(default_factory=Health)
     live: dict[str, str] = field(default_factory=dict)
-    _full_at_ns: int = field(default=0)
+    _full_at_ns: int = 0
 
     # ---- the loop
 

@@ -200,7 +200,7 @@ class FateEngine(Struct):
     _failed: dict[str, Running] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _submitting: threading.Lock = field(default_factory=threading.Lock)
-    _stopped: bool = field(default=False)
+    _stopped: bool = False
 
     def resume(self, records: Iterable[FateRecord]) -> None:
         """Take over the operations in the books, once, at the beginning of a reign."""

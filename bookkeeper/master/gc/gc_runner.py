@@ -95,7 +95,7 @@ class GcRunner(Struct):
     """Sessions that are over and hold files, and the time of this reign's first notice (boot clock, ns)."""
     gone: dict[str, int] = field(default_factory=dict)
     """Deleted files that still have a mark, and the time of their deletion (boot clock, ns)."""
-    deleted: int = field(default=0)
+    deleted: int = 0
 
     def run_once(self) -> list[str]:
         """Mark and delete files, and notify peers; returns the deleted files. Raises TransientError; may be cut."""

@@ -145,7 +145,7 @@ class OrphanFiles(Struct):
     known: dict[str, int] = field(default_factory=dict)
     empty: dict[str, int] = field(default_factory=dict)
     """Directories of such files without any file, and the time when they were first seen (boot clock, ns)."""
-    _next_scan_ns: int = field(default=0)
+    _next_scan_ns: int = 0
 
     def run_once(self) -> list[str]:
         """Search if it is due, and mark the files that have been orphans for long; returns these. Raises

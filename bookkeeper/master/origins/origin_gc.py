@@ -45,8 +45,8 @@ class OriginGc(Struct):
     fate: FateEngine
     memory: OriginMemory
     rows: dict[RootLog, RootRow] = field(default_factory=dict)
-    forgotten: int = field(default=0)
-    _last_requested: RootLog | None = field(default=None)
+    forgotten: int = 0
+    _last_requested: RootLog | None = None
 
     def read_rows(self) -> None:
         """Read the rows. Raises TransientError, CorruptionError."""

@@ -106,9 +106,9 @@ class Placement:
     """Locked while locations are written; a placement that has begun may still place a tablet that is claimed
     meanwhile.
     """
-    _asserted: bool = field(default=False)
+    _asserted: bool = False
     """Whether this reign has written every location again."""
-    _checked: bool = field(default=False)
+    _checked: bool = False
     """Whether every live tserver has reported its tablets since."""
 
     def __post_init__(self) -> None:

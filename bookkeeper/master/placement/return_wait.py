@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.master.index.tablet_index import TabletIndex
@@ -18,10 +18,10 @@ class ReturnWait(Struct):
     """The wait of one reign. Used by the master's thread alone."""
 
     clock: Clock
-    due_ns: int | None = field(default=None)
+    due_ns: int | None = None
     """The end of the wait (boot clock); None without a wait."""
-    _expected: int = field(default=0)
-    _has_waited: bool = field(default=False)
+    _expected: int = 0
+    _has_waited: bool = False
 
     def update(self, tablets: TabletIndex, live: Collection[str]) -> None:
         """Start or end the wait, by the tservers that live now."""

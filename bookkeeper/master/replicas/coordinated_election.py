@@ -27,7 +27,7 @@ class CoordinatedElection(Struct):
 
     coordination: Coordination
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _read: tuple[int, Mapping[str, Sequence[Candidacy]]] = field(default=(-1, {}))
+    _read: tuple[int, Mapping[str, Sequence[Candidacy]]] = (-1, {})
 
     def version(self) -> int:
         """See the protocol."""

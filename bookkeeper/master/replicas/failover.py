@@ -36,7 +36,7 @@ class LogFailover(Struct):
     """The homes of all sessions whose logs lie on hosts."""
     is_loaded: Callable[[str, bytes], bool | None]
     """Whether a session serves a tablet, by its latest report; None before its first one."""
-    released: frozenset[bytes] = field(default=frozenset())
+    released: frozenset[bytes] = frozenset()
     """Rows of tablets that go to a next holder without the logs of their last one."""
     losses: dict[bytes, str] = field(default_factory=dict)
     """Rows of tablets that are served without a log, and the reason."""

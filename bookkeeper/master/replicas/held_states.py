@@ -55,7 +55,7 @@ class HeldStates(Struct):
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _answers: dict[str, Mapping[TabletKey, HeldState]] = field(default_factory=dict)
     _asking: set[str] = field(default_factory=set)
-    _version: int = field(default=0)
+    _version: int = 0
 
     @property
     def version(self) -> int:
@@ -81,7 +81,7 @@ class HeldStates(Struct):
         with self._lock:
             before = self._answers.get(host)
             self._answers[host] = dict(held)
-            changed = before is None or _without_bytes(before) != _without_bytes(held)
+            changed = before is None or (before != held and _without_bytes(before) != _without_bytes(held))
             self._version += changed
         return changed
 
@@ -102,7 +102,7 @@ class HeldStates(Struct):
 
 
 def _without_bytes(held: Mapping[TabletKey, HeldState]) -> dict[TabletKey, HeldState]:
-    """What a plan depends on: not the bytes that are missing or under way."""
+    """The states without the bytes that are missing or under way, on which no plan depends."""
     return {key: replace(state, lacking_bytes={}, incoming_bytes=0) for key, state in held.items()}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.master.calls.tserver_calls import TServerCalls
@@ -32,7 +32,7 @@ class LeaderChoice(Struct):
     """Requests the placement of all tablets: a host has said something new."""
     held: HeldStates
     election: LeaderElection
-    _version: int | None = field(default=None)
+    _version: int | None = None
     """The news with which no host could lead a tablet; None when no tablet waits."""
 
     @classmethod

@@ -77,7 +77,7 @@ class Repairer(Struct):
     meetings: Callable[[], Collection[Collection[bytes]]]
     """The rows of tablets that are to be on the same hosts, because they merge."""
     progress: ReplicaHealth = field(default_factory=ReplicaHealth)
-    _turns: int = field(default=0)
+    _turns: int = 0
     _zones: dict[str, str] = field(default_factory=dict)
     """The zone of each host that has had a session in this reign: a host keeps its zone while it is away."""
     _joining_ns: dict[tuple[bytes, str, str], int] = field(default_factory=dict)

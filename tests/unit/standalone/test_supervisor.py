@@ -20,7 +20,12 @@ import pytest
 from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import SETTINGS_FILE
 from bookkeeper.errors import RefusedError
-from bookkeeper.standalone.backoff import RESTART_DELAY_MAX_MS, RESTART_DELAY_MIN_MS, STABLE_AFTER_MS, restart_delay_ms
+from bookkeeper.standalone.forked_starts import (
+    RESTART_DELAY_MAX_MS,
+    RESTART_DELAY_MIN_MS,
+    STABLE_AFTER_MS,
+    restart_delay_ms,
+)
 from bookkeeper.standalone.supervisor import Role, Supervisor
 from tests.support.small_disk import NoMountError, SmallDisk, small_disk
 
