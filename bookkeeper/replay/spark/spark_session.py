@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from bookkeeper.config.sections import Settings
+from bookkeeper.errors import NotFoundError
 from bookkeeper.replay.spark import class_archive
 
 LOOPBACK = "127.0.0.1"
@@ -32,8 +34,9 @@ SCRATCH = "replay"
 
 def start_session(settings: Settings, java_options: str | None = None) -> SparkSession:
     """Start the JVM and the session, which takes seconds; once in a process. ``java_options`` are further options of
-    the JVM; None = those of the class archive.
+    the JVM; None = those of the class archive. Raises NotFoundError without Java.
     """
+    expect_java(os.environ)
     scratch = _fresh_scratch(settings)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
@@ -44,6 +47,15 @@ def start_session(settings: Settings, java_options: str | None = None) -> SparkS
     for key, value in session_conf(settings, scratch, options).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def expect_java(environment: Mapping[str, str]) -> None:
+    """Raise NotFoundError when the JVM that Spark would start is missing: its own error does not say that."""
+    home = environment.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin") if home else environment.get("PATH"))
+    if java is None:
+        where = f"JAVA_HOME is {home}, and it has no bin/java" if home else "no java is in PATH"
+        raise NotFoundError(f"Java is missing: {where}; install Java 17 (Debian: openjdk-17-jre-headless)")
 
 
 def spark_master(settings: Settings) -> str:
