@@ -107,10 +107,10 @@ class ReplayService:
             self._spark = spark = start_session(self._settings)
             self._watch_for_end(jvm_process(spark))
             run_job(spark, warm_up_ranges(self._settings, self._cores), self._cores, self._settings)
-        except BaseException:
+        except BaseException as error:
             if self._stopping:
                 return
-            LOG.critical("the Spark session did not start", exc_info=True)
+            LOG.critical("the Spark session did not start: %s", error, exc_info=True)
             self._exit_process(EXIT_BROKEN)
             raise
         self._warm.set()
