@@ -86,6 +86,7 @@ ifeq ($(METADATA),hbase)
 endif
 	@$(PY) -m shell.demo
 
+bench: export PYTHONDONTWRITEBYTECODE :=
 bench: ## Measure, and write the figures beside their references
 	@docker/system-deps.sh runtime
 	@docker/venv.sh

@@ -4,7 +4,7 @@ CorruptionError names the file, the reason and the next step. SQLite notices dam
 flipped bit in a value; and in its write-ahead file (``-wal``, left by a killed process) it ignores all frames from the
 first bad one on. So each record has a checksum of its own, a starting cluster compares the pages with each other, and a
 bad frame before a later transaction is an error. Only :func:`claim` changes a file, and only a new one. Layout of the
-write-ahead file: https://sqlite.org/fileformat2.html, "The Write-PartialHighWater Log". Law: L7.
+write-ahead file: https://sqlite.org/fileformat2.html, "The Write-Ahead Log". Law: L7.
 """
 
 from __future__ import annotations

@@ -90,9 +90,6 @@ class MetadataTable(Protocol):
     ) -> Iterator[Row]:
         """Rows with ``start <= key < stop`` in key order; each row is atomic, the scan is not; memory is bounded."""
 
-    def compact(self) -> None:
-        """Let the store drop hidden versions; purges older than any write in flight lose their effect (rule R4)."""
-
     def close(self) -> None:
         """Release connections; the object can't be used any more."""
 
@@ -129,6 +126,16 @@ def scan_parts(table: MetadataTable, start: bytes, stop: bytes | None, families:
     if isinstance(table, PartReader):
         return table.scan_parts(start, stop, families)
     return table.scan(start, stop, families)
+
+
+@runtime_checkable
+class Compactor(Protocol):
+    """A table that keeps hidden cells until it is told; HBase compacts its tables by itself."""
+
+    def compact(self) -> None:
+        """Drop the cells and tombstones that were hidden at the previous call, too. Between two calls, the caller waits
+        longer than any write can be in flight (rule R4): a later write below a dropped tombstone would show.
+        """
 
 
 @runtime_checkable

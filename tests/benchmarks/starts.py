@@ -28,7 +28,7 @@ from tests.benchmarks.figure import Figure
 from tests.support.cluster import Cluster
 
 ROUNDS = 7
-KILLS = 9
+KILLS = 7
 TABLE = "starts"
 REPLICATED = "replicated"
 
@@ -88,21 +88,27 @@ class Failovers:
         self._cluster = cluster
         self._clock, self._never, self._rng = SystemClock(), threading.Event(), random.Random(1)
 
-    def median_ms(self, role: Callable[[], str], table: str) -> float:
-        """From a kill -9 to the next acknowledged write of a client that was connected, the median of several."""
-        found = []
+    def medians_ms(self, roles: Sequence[Callable[[], str]], table: str) -> list[float]:
+        """For each role, the median of several: from a kill -9 to the next acknowledged write of a client that was
+        connected. The roles die in turn, so that one wait serves all of them.
+        """
+        found: list[list[float]] = [[] for _ in roles]
         for number in range(KILLS):
-            name = role()
-            self._wait_stable(name)
-            began_ns = self._clock.boot_ns()
-            self._cluster.kill9(name)
-            if name == "master":
-                with Client.connect(self._cluster.directory) as client:  # one that knows no tablet asks the master
-                    put(client, table, b"row%d" % number)
-            else:
-                put(self._cluster.client, table, b"row%d" % number)
-            found.append((self._clock.boot_ns() - began_ns) / 1e6)
-        return statistics.median(found)
+            for role, times in zip(roles, found, strict=True):
+                name = role()
+                self._wait_stable(name)
+                times.append(self._felt_ms(name, table, b"row%d" % number))
+        return list(map(statistics.median, found))
+
+    def _felt_ms(self, name: str, table: str, row: bytes) -> float:
+        began_ns = self._clock.boot_ns()
+        self._cluster.kill9(name)
+        if name == "master":
+            with Client.connect(self._cluster.directory) as client:  # one that knows no tablet asks the master
+                put(client, table, row)
+        else:
+            put(self._cluster.client, table, row)
+        return (self._clock.boot_ns() - began_ns) / 1e6
 
     def _wait_stable(self, role: str) -> None:
         """Wait until the process has lived for a while, and the kill falls at any moment of the master's interval."""
@@ -149,13 +155,15 @@ def run() -> list[Figure]:
             west.client.tables.create(TABLE)
             command = [PYTHON, "-m", "shell.main", "shell", str(west.directory), "tables"]
             found.append(figure("bookkeeper shell DIR tables", wall_ms(command), arrow, alone, 450))
-            for role in ("tserver1", "master"):
-                value = Failovers(west).median_ms(partial(str, role), TABLE)
+            roles = ("tserver1", "master")
+            for role, value in zip(
+                roles, Failovers(west).medians_ms([partial(str, r) for r in roles], TABLE), strict=True
+            ):
                 found.append(figure(f"kill -9 of {role} to the next acknowledged write", value, cold, imports, 350))
         three = {"monitor.port": 0, "standalone.hosts": 3}
         with Cluster(Path(name) / "east", "east", tservers=1, overrides=three) as east:
             east.client.tables.create(REPLICATED, properties={"table.replicas": "3"})
             put(east.client, REPLICATED, b"first")
-            value = Failovers(east).median_ms(partial(leader_of, east), REPLICATED)
+            [value] = Failovers(east).medians_ms([partial(leader_of, east)], REPLICATED)
             found.append(figure("kill -9 of a leader to the next acknowledged write", value, cold, imports, 350))
     return found

@@ -63,17 +63,65 @@ def test_kill_9_loses_nothing_that_was_acknowledged(path: Path, puts_before_kill
     assert acknowledged <= len(rows) <= acknowledged + 1
 
 
-def test_compaction_drops_hidden_cells_and_their_tombstones(path: Path, table: SqliteMetadataTable) -> None:
-    """Rule R4: a process compacts only when no write from before the tombstones is in flight."""
+def _record_count(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as raw:
+        count: int = raw.execute("SELECT count(*) FROM cells").fetchone()[0]
+    return count
+
+
+def test_a_second_compaction_drops_what_was_hidden_at_the_first(path: Path, table: SqliteMetadataTable) -> None:
+    """Rule R4: the caller waits between them until no write from before the tombstones is in flight."""
     cells = [CellKey(b"row-%05d" % n, REPL) for n in range(CHUNK_CELLS + 10)]
     table.put([RowPut(cell.key, {cell.column: b"v"}) for cell in cells], 5)
     table.delete(cells[1:], 5)
     table.purge([CELL])
     table.compact()
-    with closing(sqlite3.connect(path)) as raw:
-        assert raw.execute("SELECT count(*) FROM cells").fetchone() == (2,), "one, and the owner"
+    assert _record_count(path) == CHUNK_CELLS + 12
+    table.compact()
+    assert _record_count(path) == 2, "one, and the owner"
     _put(table, 4)
     assert _value(table) == Cell(4, b"4")
+
+
+def test_a_compaction_leaves_what_was_hidden_since_the_last_one(path: Path, table: SqliteMetadataTable) -> None:
+    _put(table, 4)
+    table.delete([CELL], 4)
+    table.compact()
+    table.delete([CELL], 6)
+    table.compact()
+    _put(table, 5)
+    assert _value(table) is None, "the tombstone of the second delete may have writes in flight below it"
+    table.compact()
+    assert _record_count(path) == 1, "the owner"
+
+
+def test_the_books_of_ten_thousand_logs_leave_a_file_as_small_as_those_of_a_hundred(
+    path: Path, table: SqliteMetadataTable
+) -> None:
+    families = ("log", "repl", "done", "del", "recv", "quar", "fate")
+    sizes = []
+    for rank in range(1, 101):
+        rows = [
+            RowPut(b"log-%05d-%s" % (number, family.encode()), {Column(family, b"q" * 40): b"v" * 60})
+            for number in range(100 * rank, 100 * rank + 100)
+            for family in families
+        ]
+        table.put(rows, rank)
+        table.delete([CellKey(row.key, column) for row in rows for column in row.values], rank)
+        table.compact()
+        sizes.append(path.stat().st_size)
+    assert max(sizes[3:]) <= 2 * sizes[3]
+
+
+def test_a_file_shrinks_when_most_of_it_is_free(path: Path, table: SqliteMetadataTable) -> None:
+    rows = [RowPut(b"row-%05d" % number, {REPL: b"v" * 500}) for number in range(20_000)]
+    table.put(rows, 1)
+    table.delete([CellKey(row.key, REPL) for row in rows[100:]], 1)
+    table.compact()
+    before = path.stat().st_size
+    table.compact()
+    assert path.stat().st_size < before / 20
+    assert len(list(table.scan())) == 100
 
 
 def test_a_scan_that_pauses_blocks_no_writer_and_keeps_no_snapshot(path: Path, table: SqliteMetadataTable) -> None:

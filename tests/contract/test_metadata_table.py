@@ -20,6 +20,7 @@ from bookkeeper.metadata.metadata_table import (
     Cell,
     CellKey,
     Column,
+    Compactor,
     MetadataTable,
     PartReader,
     Row,
@@ -166,7 +167,9 @@ def test_compaction_changes_no_visible_cell(table: MetadataTable) -> None:
     table.delete([CellKey(b"%d<" % n, REPL) for n in range(0, 50, 2)], 8)
     table.purge([CellKey(b"1<", REPL)])
     before = _visible(table)
-    table.compact()
+    for _ in range(2):
+        if isinstance(table, Compactor):
+            table.compact()
     assert _visible(table) == before
     assert len(before) == 24
 
@@ -311,7 +314,6 @@ def test_empty_calls_do_nothing(table: MetadataTable) -> None:
     table.put([RowPut(ROW, {})], 5)
     table.delete([], 5)
     table.purge([])
-    table.compact()
     assert list(table.scan()) == []
 
 

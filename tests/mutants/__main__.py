@@ -19,6 +19,7 @@ from tests.mutants.trial import Stage, changed, copy_of, passes, stages_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("bookkeeper", "combiners", "shell")
+GENERATED = ("_pb2.py", *(f"bookkeeper/rpc/contract/{name}.py" for name in ("messages", "services", "tables")))
 
 
 @click.command()
@@ -41,7 +42,7 @@ def main(count: int, seed: int | None, only: str, deep: bool) -> None:
 def modules_of(tree: Path, only: str) -> list[str]:
     """The modules of the product that people wrote, as paths below the checkout."""
     found = (str(path.relative_to(tree)) for package in PACKAGES for path in (tree / package).rglob("*.py"))
-    return sorted(name for name in found if not name.endswith("_pb2.py") and name.startswith(only))
+    return sorted(name for name in found if not name.endswith(GENERATED) and name.startswith(only))
 
 
 @dataclass(slots=True)

@@ -68,9 +68,6 @@ class FailingMetadata:
     ) -> Iterator[Row]:
         return self._table.scan(start, stop, families)
 
-    def compact(self) -> None:
-        self._table.compact()
-
     def close(self) -> None:
         self._table.close()
 

@@ -193,7 +193,9 @@ class Books:
     ) -> wal_closer.ClosedCells | None:
         dead = owners.is_dead(name)
         try:
-            if not wal_closer.needs_closing(read_seal(self.volume, name) is not None, dead):
+            # R10: a sealed file is closed from the file, and one of a dead session, which is sealed first. The owner of
+            # a live session closes its unsealed file: only the owner has its end.
+            if not dead and read_seal(self.volume, name) is None:
                 return None
             if dead:
                 recover_log(self.volume, name, partial(claim_of, list(open_values.values())))

@@ -27,14 +27,6 @@ class ClosedCells(Struct, frozen=True):
     rank: int
 
 
-def needs_closing(is_sealed: bool, owner_is_dead: bool) -> bool:
-    """Rule R10: files that are sealed, and those of dead sessions (which are sealed first), are closed from the file.
-
-    The owner closes an unsealed file of a live session: only the owner has its end.
-    """
-    return is_sealed or owner_is_dead
-
-
 def close_cells(
     file: str, open_values: Mapping[bytes, bytes], summary: FileSummary, tablet_rows: Collection[bytes]
 ) -> ClosedCells:

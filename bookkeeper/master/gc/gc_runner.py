@@ -34,7 +34,7 @@ from bookkeeper.master.origins.origin_gc import OriginGc
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, Row, RowPut, scan_parts
+from bookkeeper.metadata.metadata_table import CellKey, Compactor, MetadataTable, Row, RowPut, scan_parts
 from bookkeeper.model import TargetKey
 from bookkeeper.storage.wal.reading.wal_recovery import delete_log
 
@@ -95,6 +95,8 @@ class GcRunner(Struct):
     """Sessions that are over and hold files, and the time of this reign's first notice (boot clock, ns)."""
     gone: dict[str, int] = field(default_factory=dict)
     """Deleted files that still have a mark, and the time of their deletion (boot clock, ns)."""
+    compacted_ns: int | None = None
+    """When this reign last compacted the books (boot clock)."""
     deleted: int = 0
 
     def run_once(self) -> list[str]:
@@ -106,6 +108,7 @@ class GcRunner(Struct):
         self.finish(seen, gone)
         self.void(seen)
         self.fate.store.sweep()
+        self.compact()
         self.origin_gc.request_termination(seen)
         return gone
 
@@ -283,6 +286,14 @@ class GcRunner(Struct):
             for name, targets in finished.items():
                 self.origin_gc.record_recipients(name, targets)
             self._tell([(name, target) for name, targets in finished.items() for target in targets])
+
+    def compact(self) -> None:
+        """Drop what was hidden in the books at the last compaction of this reign: no write in flight is as old (R4)."""
+        now_ns, table = self.clock.boot_ns(), self.stores.table
+        is_due = self.compacted_ns is None or is_over(self.compacted_ns, now_ns, self.flight_ms * 1_000_000)
+        if is_due and isinstance(table, Compactor):
+            table.compact()
+            self.compacted_ns = now_ns
 
     def _storage_is_there(self, seen: Inventory) -> bool:
         """Whether the directory of logs is mounted: every live tserver has a listed log. An unmounted one is empty."""

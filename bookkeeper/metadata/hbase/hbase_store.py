@@ -134,16 +134,6 @@ class HBaseMetadataTable:
         """
         return self._scan_parts(start, stop, family_names(check_families(families)))
 
-    def compact(self) -> None:
-        """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`. Requests a compaction and does not wait
-        for it.
-
-        Nothing depends on it. In version 2.6.1 the Thrift server runs ``majorCompact`` as a minor compaction, which
-        HBase declines below three files, and has no flush; to drop hidden versions at once, run ``flush`` and
-        ``major_compact`` in HBase's shell.
-        """
-        self._calls.call(lambda client: client.majorCompact(self._name))
-
     def close(self) -> None:
         """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`."""
         self._calls.close()

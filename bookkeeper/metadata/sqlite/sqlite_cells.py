@@ -69,10 +69,18 @@ HIDDEN_SQL = (
     "SELECT row, family, qualifier, rank, value, tombstone, value_sum, tombstone_sum FROM cells"
     " WHERE rank <= tombstone AND value_sum IS NULL"
 )
-COMPACT_SQL = (
-    "DELETE FROM cells WHERE (row, family, qualifier) IN"
-    f" (SELECT row, family, qualifier FROM cells WHERE rank <= tombstone AND value_sum IS NULL LIMIT {CHUNK_CELLS})"
+NOTES_SQL = "CREATE TEMP TABLE noted (row BLOB, family TEXT, qualifier BLOB, tombstone INTEGER)"
+"""The hidden cells that a compaction has found; of one connection, in a temporary file of SQLite."""
+NOTE_HIDDEN_SQL = (
+    "INSERT INTO temp.noted SELECT row, family, qualifier, tombstone FROM cells"
+    f" WHERE rank <= tombstone AND value_sum IS NULL LIMIT {20 * CHUNK_CELLS}"
 )
+FORGET_SQL = "DELETE FROM temp.noted"
+COMPACT_SQL = (
+    "DELETE FROM cells WHERE rank <= tombstone AND value_sum IS NULL AND (row, family, qualifier, tombstone) IN"
+    " (SELECT row, family, qualifier, tombstone FROM temp.noted WHERE rowid > ? AND rowid <= ?)"
+)
+"""Drops noted cells that nothing has changed since: a later delete raises the tombstone."""
 
 Record = tuple[bytes, str, bytes, int, bytes, int, int | None, int]
 

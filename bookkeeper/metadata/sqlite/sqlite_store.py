@@ -43,7 +43,10 @@ from bookkeeper.metadata.sqlite.sqlite_cells import (
     CHUNK_CELLS,
     COMPACT_SQL,
     DELETE_SQL,
+    FORGET_SQL,
     KIND,
+    NOTE_HIDDEN_SQL,
+    NOTES_SQL,
     PAGE_CELLS,
     PAGE_CELLS_FIRST,
     PUT_SQL,
@@ -58,6 +61,8 @@ from bookkeeper.metadata.sqlite.sqlite_cells import (
 from bookkeeper.sqlite_file import check_pages, is_new, transaction
 
 IDLE_CONNECTIONS_MAX = 8
+SHRUNK_BYTES_MIN = 1024 * 1024
+"""A smaller file is not rewritten, however many of its pages are free."""
 
 _RETRIED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -131,6 +136,8 @@ class SqliteMetadataTable:
         self._closed = False
         with translated(path):
             self._writer = self._retry(self._connect)
+            self._writer.execute(NOTES_SQL)
+        self._hidden = 0
         self._is_open = True
 
     # ---- the protocol
@@ -180,12 +187,21 @@ class SqliteMetadataTable:
         return self._scan_parts(start, stop, check_families(families))
 
     def compact(self) -> None:
-        """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`. Deletes all tombstones."""
-        while self._write(COMPACT_SQL, [()]):
-            pass
+        """See :class:`~bookkeeper.metadata.metadata_table.Compactor`. A mostly empty file shrinks."""
+        for first in range(0, self._hidden, CHUNK_CELLS):
+            self._write(COMPACT_SQL, [(first, first + CHUNK_CELLS)])
         with translated(self._path), self._writer_lock:
             self._require_open()
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._retry(self._shrink)
+        self._write(FORGET_SQL, [()])
+        self._hidden = self._write(NOTE_HIDDEN_SQL, [()])
+
+    def _shrink(self) -> None:
+        names = ("page_count", "freelist_count", "page_size")
+        pages, free, page_bytes = (self._writer.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+        if pages * page_bytes > SHRUNK_BYTES_MIN and 2 * free > pages:
+            self._writer.execute("VACUUM")
+        self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
         """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`. Writes in flight finish first."""

@@ -38,11 +38,6 @@ class Caller(Struct, frozen=True):
         return self.secret is not None and self.secret.kind == "cluster"
 
 
-def is_own_instance(caller: Caller, source: str) -> bool:
-    """Whether the source is the caller's own instance."""
-    return source == caller.instance_id
-
-
 def refuse_foreign_source(caller: Caller, service: str, method: str, arguments: Sequence[Any]) -> None:
     """Raise UnauthorizedError when the arguments name another source than the caller's own instance: with another
     instance as the source of a stream, a peer could make this cluster drop that instance's records as duplicates.
@@ -51,7 +46,7 @@ def refuse_foreign_source(caller: Caller, service: str, method: str, arguments: 
         return
     streams_of = NAMED_STREAMS.get((service, method))
     sources = () if streams_of is None else {stream.source_instance_id for stream in streams_of(arguments)}
-    foreign = sorted(source for source in sources if not is_own_instance(caller, source))
+    foreign = sorted(source for source in sources if source != caller.instance_id)
     if foreign:
         raise UnauthorizedError(
             f"instance {caller.instance_id or 'none'} can't speak for instance {foreign[0]} ({service}.{method}): "

@@ -122,9 +122,9 @@ ENTRANCE: dict[str, Switch] = {
     ),
     "peers-speak-for-others": Switch(
         "bookkeeper.rpc.trust.rights",
-        "is_own_instance",
-        old="return source == caller.instance_id",
-        new="return True",
+        "refuse_foreign_source",
+        old="if foreign:",
+        new="if False:",
         breaks="a peer opens a stream in another one's name, and this cluster drops that one's records as known",
     ),
     "peers-reach-every-table": Switch(

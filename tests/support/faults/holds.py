@@ -85,6 +85,13 @@ HOLDS: dict[str, Switch] = {
         new="if False",
         breaks="R4: a put that was in flight when its tserver died names a file that is deleted",
     ),
+    "books-are-compacted-at-once": Switch(
+        "bookkeeper.master.gc.gc_runner",
+        "GcRunner.compact",
+        old="is_due = self.compacted_ns is None or is_over(self.compacted_ns, now_ns, self.flight_ms * 1_000_000)",
+        new="is_due = True",
+        breaks="R4: a put that was in flight when its cell was deleted shows the cell again",
+    ),
     "holds-keep-silently": Switch(
         "bookkeeper.master.gc.retention_reasons",
         "RetentionReasons.held",

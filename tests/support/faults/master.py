@@ -393,10 +393,10 @@ MASTER: dict[str, Switch] = {
         breaks="R9: columns of targets that are no longer configured stay",
     ),
     "logs-of-the-dead-stay-open": Switch(
-        "bookkeeper.master.books.wal_closer",
-        "needs_closing",
-        old="return is_sealed or owner_is_dead",
-        new="return False",
+        "bookkeeper.master.books.books_cycle",
+        "Books._closed_cells",
+        old="if not dead and read_seal(self.volume, name) is None:",
+        new="if True:",
         breaks="R10: the file of a dead tserver stays OPEN, and is kept for ever",
     ),
     "all-are-confirmed": Switch(

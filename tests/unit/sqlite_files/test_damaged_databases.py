@@ -151,7 +151,8 @@ def test_a_tombstone_that_hides_too_much_is_noticed(books: Path, tmp_path: Path)
     with pytest.raises(CorruptionError, match=r"metadata\.db is damaged: the cell b'1;row-001' repl"):
         contents(path)
     with closing(SqliteMetadataTable(path, OWNER)) as table:
-        table.compact()
+        for _ in range(2):
+            table.compact()
         with pytest.raises(CorruptionError, match="row-001"):
             table.get(b"1;row-001")
         assert table.get(b"1;row-002") is not None, "other cells are read"

@@ -385,6 +385,18 @@ def test_a_damaged_log_stays_open_and_stops_no_other_file(world: World, target: 
     assert target in world.needed(damaged)
 
 
+@pytest.mark.usefixtures("target")
+def test_r10_a_cycle_closes_what_is_sealed_and_leaves_an_unsealed_log_to_its_living_owner(world: World) -> None:
+    session = world.tserver()
+    world.locate(LAST, session)
+    sealed, growing = (world.log(session, 5, number, seal=number == 1) for number in (1, 2))
+    for file in (sealed, growing):
+        world.use(LAST, file, 5)
+    master = world.master()
+    master.act(master.read_books())
+    assert [world.repl(file)[LAST].state for file in (sealed, growing)] == [CLOSED, OPEN]
+
+
 def test_garbage_where_a_tablet_should_be_is_said(world: World) -> None:
     world.table.put([RowPut(b"no tablet", {keys.DIR: b"d"})], 1)
     with pytest.raises(CorruptionError, match="not a tablet row"):

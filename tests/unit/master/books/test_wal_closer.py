@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper.master.books.wal_closer import close_cells, needs_closing
+from bookkeeper.master.books.wal_closer import close_cells
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import Barrier, BlockTarget, TargetKey
 from bookkeeper.storage.wal.reading.wal_recovery import FileSummary, TabletSummary
@@ -17,15 +17,6 @@ STAMPS = frozenset({BlockTarget(TargetKey("east", "r1", "1", 1), None)})
 def _summary(**tablets: TabletSummary) -> FileSummary:
     named = {"last": ("1", None), "m": ("1", b"m")}
     return FileSummary(1_000, Seal(9, 4_321), {named[key]: found for key, found in tablets.items()})
-
-
-def test_a_log_of_a_living_session_is_left_to_its_owner() -> None:
-    assert [needs_closing(*facts) for facts in ((False, False), (True, False), (False, True), (True, True))] == [
-        False,
-        True,
-        True,
-        True,
-    ]
 
 
 def test_each_tablet_gets_the_exact_end_and_its_own_barriers() -> None:
