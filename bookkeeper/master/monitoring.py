@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from math import inf
 
 from msgspec import Struct
 
@@ -33,6 +34,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import scan_parts
 from bookkeeper.model import TargetKey
 from bookkeeper.monitor.observation import (
+    Age,
     Books,
     Cycles,
     LagSums,
@@ -114,7 +116,7 @@ class MasterSource(Struct):
         tries = lead.settings.replication.quarantine_tries
         states = all_states(snapshot.files, shipping, now, lambda _target: True, tries)
         most = heapq.nsmallest(STATUSES_MAX, counted(states, sums, names), key=most_lag_first)
-        quarantined = lead.quarantine.statuses(None, names, now.wall_ms)
+        quarantined = lead.quarantine.statuses(None, names)
         for status in quarantined:
             add_status(sums, status)
         return Books(
@@ -198,14 +200,16 @@ def counted(states: Iterable[TargetState], sums: LagSums, names: dict[str, str])
     for state in states:
         key = state.target.key
         table = names.get(key.source_table_id, key.source_table_id)
-        sums.add(table, key.cluster, state.phase, state.lag_records, state.lag_bytes, state.lag_seconds)
+        age = Age(state.lag_seconds, state.age_max_s)
+        sums.add(table, key.cluster, state.phase, state.lag_records, state.lag_bytes, age)
         yield state
 
 
 def add_status(sums: LagSums, status: TargetStatus) -> None:
     """Add a range in quarantine to the sums: its target lacks it."""
-    cluster = status.target.cluster
-    sums.add(status.table, cluster, status.phase, status.lag_records, status.lag_bytes, status.lag_seconds)
+    cluster, known = status.target.cluster, status.lag_seconds
+    age = Age(known, inf if known is None else known)
+    sums.add(status.table, cluster, status.phase, status.lag_records, status.lag_bytes, age)
 
 
 def tserver_infos(live: dict[str, str], snapshot: Snapshot) -> tuple[TServerInfo, ...]:

@@ -20,6 +20,7 @@ from bookkeeper.monitor.observation import (
     RetainedFile,
     TableInfo,
     TServerInfo,
+    greatest_age,
 )
 from bookkeeper.rpc.contract.messages import (
     HeldReplicaInfo,
@@ -78,7 +79,7 @@ def books(*statuses: TargetStatus) -> Books:
         "east",
         sum(found.lag_records for found in statuses),
         sum(found.lag_bytes for found in statuses),
-        max((found.lag_seconds for found in statuses), default=0.0),
+        greatest_age(found.lag_seconds for found in statuses),
         phases,
     )
     return Books(
