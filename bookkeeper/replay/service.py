@@ -42,7 +42,7 @@ from bookkeeper.replay.ranges import (
 )
 from bookkeeper.replay.slots import TaskSlots
 from bookkeeper.replay.spark.spark_job import run_job
-from bookkeeper.replay.spark.spark_session import expect_end, jvm_process, start_session
+from bookkeeper.replay.spark.spark_session import SCRATCH, drop_scratch, expect_end, jvm_process, start_session
 from bookkeeper.replay.stream.range_shipping import files_of
 
 LOG = logging.getLogger(__name__)
@@ -101,6 +101,7 @@ class ReplayService:
             jvm.stdin.close()
         if not self._clock.wait(self._jvm_ended, grace_ms):
             jvm.kill()
+        drop_scratch(self._settings.directory / SCRATCH)
 
     def _warm_up(self) -> None:
         try:
