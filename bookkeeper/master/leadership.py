@@ -30,6 +30,7 @@ from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.calls.tservers import LOG_TIMEOUT_MS, TServers
 from bookkeeper.master.cycle.cycle import Cycle, CycleTiming
 from bookkeeper.master.cycle.event_queue import EventQueue
+from bookkeeper.master.cycle.header_times import HeaderTimes
 from bookkeeper.master.cycle.knowledge import Knowledge, knowledge_of
 from bookkeeper.master.cycle.replicate_file import KIND, ReplicateFiles
 from bookkeeper.master.cycle.work_dispatch import DispatchSettings, WorkDispatcher
@@ -322,8 +323,17 @@ def assemble(
     quarantine = Quarantine(
         table, reign, clock, settings.replication, lambda key: fate.submit("skip_range", range_args(key))
     )
+    headers = HeaderTimes(table, logs, clock, shipping, quarantine, calls.lanes, lambda: books.snapshot.files)
     dispatcher = WorkDispatcher(
-        DispatchSettings.of(settings), clock, reign, calls, event_queue, replicating, shipping, quarantine
+        DispatchSettings.of(settings),
+        clock,
+        reign,
+        calls,
+        event_queue,
+        replicating,
+        shipping,
+        quarantine,
+        headers.begin,
     )
     timing = CycleTiming(clock, rng, settings.master)
     cycle = Cycle(timing, calls, books, placement, repairer, failover, recovery, dispatcher, event_queue)

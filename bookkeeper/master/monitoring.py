@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
 
 from msgspec import Struct
 
@@ -38,6 +39,7 @@ from bookkeeper.master.status_report import (
 )
 from bookkeeper.model import TargetKey
 from bookkeeper.monitor.observation import (
+    Age,
     Books,
     Cycles,
     LagSums,
@@ -124,7 +126,7 @@ class MasterSource(Struct):
         directory = Directory.of(lead.settings, config)
         every = every_wait(lead, waits, directory, now)
         causes = described(every, directory, now)
-        quarantined = lead.quarantine.statuses(None, names, now.wall_ms)
+        quarantined = lead.quarantine.statuses(None, names)
         for status in quarantined:
             add_status(sums, status)
         return Books(
@@ -190,14 +192,16 @@ def counted(states: Iterable[TargetState], sums: LagSums, names: dict[str, str])
     for state in states:
         key = state.target.key
         table = names.get(key.source_table_id, key.source_table_id)
-        sums.add(table, key.cluster, state.phase, state.lag_records, state.lag_bytes, state.lag_seconds)
+        age = Age(state.lag_seconds, state.age_max_s)
+        sums.add(table, key.cluster, state.phase, state.lag_records, state.lag_bytes, age)
         yield state
 
 
 def add_status(sums: LagSums, status: TargetStatus) -> None:
     """Add a range in quarantine to the sums: its target lacks it."""
-    cluster = status.target.cluster
-    sums.add(status.table, cluster, status.phase, status.lag_records, status.lag_bytes, status.lag_seconds)
+    cluster, known = status.target.cluster, status.lag_seconds
+    age = Age(known, inf if known is None else known)
+    sums.add(status.table, cluster, status.phase, status.lag_records, status.lag_bytes, age)
 
 
 def tserver_infos(live: dict[str, str], snapshot: Snapshot) -> tuple[TServerInfo, ...]:

@@ -29,7 +29,7 @@ def status_report(lead: Leadership, config: ClusterConfig, table: str) -> Replic
         lead.settings.replication.quarantine_tries,
     )
     names = table_names(config.tables.values())
-    quarantined = lead.quarantine.statuses(wanted, names, now.wall_ms)
+    quarantined = lead.quarantine.statuses(wanted, names)
     targets = (*(status_message(state, names) for state in states), *quarantined)
     return ReplicationReport(targets, int(known.age_ms or 0), known.problem)
 
@@ -57,6 +57,4 @@ def pending_report(
     for entry, target, progress in lead.queries.pending(marks, table, cluster):
         known = files.get(entry.file) or entry
         found.append(status_message(target_state(known, target, progress, files, shipping, now, tries), names))
-    return found + lead.quarantine.statuses_below(
-        marks, config.table_named(table).table_id, cluster, names, now.wall_ms
-    )
+    return found + lead.quarantine.statuses_below(marks, config.table_named(table).table_id, cluster, names)

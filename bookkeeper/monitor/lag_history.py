@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from bookkeeper.monitor.observation import Lag
+from bookkeeper.monitor.observation import Lag, greatest_age
 
 POINTS_MAX = 900
 CLUSTERS_MAX = 50
@@ -19,20 +19,20 @@ CLUSTERS_MAX = 50
 
 
 class Point(Struct, frozen=True):
-    """Lag of each cluster at one moment: records, bytes, seconds."""
+    """Lag of each cluster at one moment: records, bytes, seconds (None: unknown)."""
 
     at_ms: int
-    lags: dict[str, tuple[int, int, float]]
+    lags: dict[str, tuple[int, int, float | None]]
 
 
 def point_of(at_ms: int, lags: Iterable[Lag]) -> Point:
     """The lag of each cluster: sums of records and bytes over its tables, the maximum of their seconds."""
-    found: dict[str, tuple[int, int, float]] = {}
+    found: dict[str, tuple[int, int, float | None]] = {}
     for lag in sorted(lags, key=lambda lag: lag.cluster):
         if lag.cluster not in found and len(found) >= CLUSTERS_MAX:
             continue
         records, size, seconds = found.get(lag.cluster, (0, 0, 0.0))
-        found[lag.cluster] = (records + lag.records, size + lag.bytes, max(seconds, lag.seconds))
+        found[lag.cluster] = (records + lag.records, size + lag.bytes, greatest_age([seconds, lag.seconds]))
     return Point(at_ms, found)
 
 
@@ -47,7 +47,9 @@ class History:
         self._points.append(point)
 
     def columns(self) -> dict[str, Any]:
-        """``at_ms``, and the lag of each cluster as lists; None at times at which the cluster was not defined."""
+        """``at_ms``, and the lag of each cluster as lists; None at times at which the cluster was not defined, and at
+        which the age was unknown.
+        """
         points = tuple(self._points)
         clusters = sorted({cluster for point in points for cluster in point.lags})
         none = (None, None, None)

@@ -38,8 +38,11 @@ def _one(value: float) -> Rows:
     return [((), value)]
 
 
-def _lags(number: Callable[[Lag], float]) -> Callable[[Sample, Books], Rows]:
-    return lambda _sample, books: [((lag.table, lag.cluster), number(lag)) for lag in books.lags]
+def _lags(number: Callable[[Lag], float | None]) -> Callable[[Sample, Books], Rows]:
+    """A pair whose number is unknown has no sample."""
+    return lambda _sample, books: [
+        ((lag.table, lag.cluster), found) for lag in books.lags if (found := number(lag)) is not None
+    ]
 
 
 def _retained(unit: str) -> Callable[[Sample, Books], Rows]:
@@ -72,7 +75,7 @@ METRICS = (
         "replication_lag_seconds",
         "gauge",
         PAIR,
-        "Upper bound of the age of the oldest record that the peer lacks",
+        "Age of the oldest record that the peer lacks; no sample while a new master does not know it yet",
         _lags(lambda lag: lag.seconds),
     ),
     Metric(

@@ -63,16 +63,32 @@ class PeerInfo(Struct, frozen=True):
     resends: int
 
 
+class Age(Struct, frozen=True):
+    """The age of the first missing record of a file or of several, s: ``known`` = None while it is unknown, and no
+    missing record is older than ``maximum``.
+    """
+
+    known: float | None = 0.0
+    maximum: float = 0.0
+
+
+def greatest_age(seconds: Iterable[float | None]) -> float | None:
+    """The greatest of several ages, 0 of none; None: one is unknown."""
+    found = list(seconds)
+    known = [one for one in found if one is not None]
+    return max(known, default=0.0) if len(known) == len(found) else None
+
+
 class Lag(Struct, frozen=True):
-    """The lag of one table at one cluster: sums of records and bytes over its files, the maximum of their seconds, and
-    the number of files in each phase.
+    """The lag of one table at one cluster: sums of records and bytes over its files, the greatest age of a missing
+    record (None: unknown), and the number of files in each phase.
     """
 
     table: str
     cluster: str
     records: int
     bytes: int
-    seconds: float
+    seconds: float | None
     phases: Mapping[str, int]
 
     @property
@@ -206,14 +222,22 @@ class Source(Protocol):
 class _Sums(Struct):
     records: int = 0
     bytes: int = 0
-    seconds: float = 0.0
+    known: float = 0.0
+    unknown: float = 0.0
     phases: dict[str, int] = field(default_factory=dict)
 
-    def add(self, phase: str, records: int, size: int, seconds: float) -> None:
+    def add(self, phase: str, records: int, size: int, age: Age) -> None:
         self.records += records
         self.bytes += size
-        self.seconds = max(self.seconds, seconds)
+        if age.known is None:
+            self.unknown = max(self.unknown, age.maximum)
+        else:
+            self.known = max(self.known, age.known)
         self.phases[phase] = self.phases.get(phase, 0) + 1
+
+    def seconds(self) -> float | None:
+        """The greatest age; None while an unknown one may be greater than those that are known."""
+        return None if self.unknown > self.known else self.known
 
 
 class LagSums:
@@ -223,13 +247,13 @@ class LagSums:
         """``targets``: pairs of table and cluster that get a :class:`Lag` without a file, too."""
         self._sums = {pair: _Sums() for pair in targets}
 
-    def add(self, table: str, cluster: str, phase: str, records: int, size: int, seconds: float) -> None:
-        """One file and target: its lag in records, bytes and seconds."""
-        self._sums.setdefault((table, cluster), _Sums()).add(phase, records, size, seconds)
+    def add(self, table: str, cluster: str, phase: str, records: int, size: int, age: Age) -> None:
+        """One file and target: its lag in records and bytes, and the age of the first missing record."""
+        self._sums.setdefault((table, cluster), _Sums()).add(phase, records, size, age)
 
     def lags(self) -> tuple[Lag, ...]:
         """All sums, sorted by table and cluster."""
         return tuple(
-            Lag(table, cluster, sums.records, sums.bytes, sums.seconds, dict(sorted(sums.phases.items())))
+            Lag(table, cluster, sums.records, sums.bytes, sums.seconds(), dict(sorted(sums.phases.items())))
             for (table, cluster), sums in sorted(self._sums.items())
         )

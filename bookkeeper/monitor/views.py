@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from bookkeeper.monitor.observation import Books, Lag, Observation, RetainedFile
+from bookkeeper.monitor.observation import Books, Lag, Observation, RetainedFile, greatest_age
 from bookkeeper.monitor.sampler import Sample
 from bookkeeper.rpc.contract.messages import QuarantinedRange, TargetStatus, WaitCause
 
@@ -175,14 +175,20 @@ def cause_row(cause: WaitCause) -> View:
 
 
 def lag_of(lags: Iterable[Lag]) -> View:
-    """Sums of records and bytes, the maximum of the seconds, the number of files with lag."""
+    """Sums of records and bytes, the maximum of the seconds (None: unknown), the number of files with lag."""
     found = list(lags)
+    seconds = greatest_age(lag.seconds for lag in found)
     return {
         "lag_records": sum(lag.records for lag in found),
         "lag_bytes": sum(lag.bytes for lag in found),
-        "lag_seconds": round(max((lag.seconds for lag in found), default=0.0), 3),
+        "lag_seconds": rounded(seconds),
         "files_behind": sum(lag.files - lag.phases.get("done", 0) for lag in found),
     }
+
+
+def rounded(seconds: float | None) -> float | None:
+    """Seconds to the millisecond."""
+    return None if seconds is None else round(seconds, 3)
 
 
 def phases_of(lags: Iterable[Lag]) -> dict[str, int]:
@@ -225,7 +231,7 @@ def file_row(status: TargetStatus) -> View:
         "finished": status.finished,
         "lag_records": status.lag_records,
         "lag_bytes": status.lag_bytes,
-        "lag_seconds": round(status.lag_seconds, 3),
+        "lag_seconds": rounded(status.lag_seconds),
         "worker": status.worker,
         "last_error": status.last_error,
         "next_try_in_ms": status.next_try_in_ms,

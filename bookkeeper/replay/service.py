@@ -42,7 +42,7 @@ from bookkeeper.replay.ranges import (
 )
 from bookkeeper.replay.slots import TaskSlots
 from bookkeeper.replay.spark.spark_job import run_job
-from bookkeeper.replay.spark.spark_session import expect_end, jvm_process, start_session
+from bookkeeper.replay.spark.spark_session import SCRATCH, drop_scratch, expect_end, jvm_process, start_session
 from bookkeeper.replay.stream.range_shipping import files_of
 
 LOG = logging.getLogger(__name__)
@@ -113,6 +113,7 @@ class ReplayService:
             jvm.stdin.close()
         if not self._clock.wait(self._jvm_ended, grace_ms):
             jvm.kill()
+        drop_scratch(self._settings.directory / SCRATCH)
 
     def _warm_up(self) -> None:
         try:
@@ -122,7 +123,7 @@ class ReplayService:
         except BaseException as error:
             if self._stopping:
                 return
-            LOG.critical("the Spark session did not start", exc_info=True)
+            LOG.critical("the Spark session did not start: %s", error, exc_info=True)
             self._break(f"the Spark session did not start: {one_line(error)}")
             raise
         self._warm.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,6 +122,20 @@ def test_by_default_it_blocks_its_queue_and_says_why_and_what_releases_it(manual
     assert west.client.replication.hold_range(held.range_id).blocks == held.blocks, "again is fine"
     west.put("t", b"d", b"4")
     arrived(east, {b"a": b"1", b"c": b"3", b"d": b"4"})
+
+
+def test_a_held_range_is_as_old_as_before(manual: Pair) -> None:
+    west, east = manual
+    began_ns = time.monotonic_ns()
+    write_poison(west)
+    blocking = listed(west, "blocking")
+    wait_until(lambda: time.monotonic_ns() - began_ns > 3_000_000_000, "some age")
+    west.client.replication.hold_range(blocking.range_id)
+    arrived(east, {b"a": b"1", b"c": b"3"})
+    (held,) = [one for one in west.client.replication.status("t") if one.phase == "quarantined"]
+    true_s = (time.monotonic_ns() - began_ns) / 1e9
+    assert held.lag_seconds is not None
+    assert true_s - 2.0 < held.lag_seconds <= true_s, "its records did not become younger"
 
 
 @BOOKS_IN_BOTH

@@ -21,6 +21,7 @@ from bookkeeper.monitor.observation import (
     Stall,
     TableInfo,
     TServerInfo,
+    greatest_age,
 )
 from bookkeeper.rpc.contract.messages import (
     HeldReplicaInfo,
@@ -81,7 +82,7 @@ def books(*statuses: TargetStatus) -> Books:
         "east",
         sum(found.lag_records for found in statuses),
         sum(found.lag_bytes for found in statuses),
-        max((found.lag_seconds for found in statuses), default=0.0),
+        greatest_age(found.lag_seconds for found in statuses),
         phases,
     )
     return Books(

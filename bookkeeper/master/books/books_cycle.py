@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
+from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -59,6 +60,16 @@ class Owners(Struct, frozen=True):
         """Whether the file's session is over. A file that no session wrote (a bulk import) has no owner."""
         session = self.session_of(file)
         return session is not None and session not in self.live
+
+
+class Growth(NamedTuple):
+    """A file that a read found changed. ``before``: the same file at the read before, None: it was not known then.
+    ``is_new``: all of its records were written since then.
+    """
+
+    entry: FileEntry
+    before: FileEntry | None
+    is_new: bool
 
 
 class View(Struct):
@@ -265,6 +276,16 @@ class Books:
             self.stores.reign.check()
             self.stores.table.delete(batch, rank)
 
+    def growths(self, view: View) -> list[Growth]:
+        """The files that the scan found changed, or new, since the cycle before. None in the first cycle of a reign:
+        when their records were written is unknown.
+        """
+        before = self.snapshot
+        if not before.cycle:
+            return []
+        known = ((entry, before.files.get(entry.file)) for entry in view.snapshot.fresh)
+        return [Growth(entry, previous, previous is None) for entry, previous in known]
+
     def publish(self, view: View, removed: Iterable[bytes] = ()) -> None:
         """Make the view the current one, also when a later stage failed: its scan was complete."""
         view.snapshot.remove(removed)
@@ -304,7 +325,7 @@ class Books:
             tablets.remove(key)
         return found
 
-    def refresh(self, session: str, directory: bytes) -> list[FileEntry]:
+    def refresh(self, session: str, directory: bytes) -> list[Growth]:
         """Read the tablets of a session for facts about the session's own files that may grow, and about newer ones;
         returns the files that changed. ``directory`` is the common start of the names of its files, up to the slash.
 
@@ -314,14 +335,15 @@ class Books:
         files = self.snapshot.files
         before = {entry.file: entry.needed for entry in self._moving if entry.directory.startswith(directory)}
         start = min(before, default=b"") or (files.newest(directory) or directory) + b"\x00"
-        changed: dict[bytes, FileEntry] = {}
+        changed: dict[bytes, Growth] = {}
         for row in self._rows_of.get(session, ()):
             self._refresh_row(row, start, directory[:-1] + b"0", changed)
         if not self._may_hold_back(session):
             for file in {*before, *changed}:
                 files[file].reach(before.get(file, 0), self.snapshot.until(file))
-        self._moving = {entry for entry in {*self._moving, *changed.values()} if not entry.is_settled()}
-        self._write_needed(changed.values())
+        entries = [growth.entry for growth in changed.values()]
+        self._moving = {entry for entry in {*self._moving, *entries} if not entry.is_settled()}
+        self._write_needed(entries)
         return list(changed.values())
 
     def unsafe(self) -> list[FileEntry]:
@@ -338,14 +360,14 @@ class Books:
         views = map(self.snapshot.tablets.get, self._rows_of.get(session, ()))
         return any(view is None or view.replicas for view in views) and self.homes.of(session) is not None
 
-    def _refresh_row(self, row: bytes, start: bytes, stop: bytes, changed: dict[bytes, FileEntry]) -> None:
+    def _refresh_row(self, row: bytes, start: bytes, stop: bytes, changed: dict[bytes, Growth]) -> None:
         found = get_slice(self.stores.table, row, "repl", start, stop)
         if found is None:
             return
         table_id, _ = keys.parse_tablet_row(row)
         for column, cell in found.cells.items():
             facts = parse_cell(cell.value)
-            self._fold(table_id, column.qualifier, facts, changed)
+            self._fold(table_id, column.qualifier, facts, changed, is_new=True)
             for barrier in facts.barriers:
                 # R24: tables share logs, and a row that was read before its tablet's first use of a log names no log.
                 entry = self.snapshot.files.get(barrier.file)
@@ -353,7 +375,7 @@ class Books:
                 if not known and (table_id, barrier.file) not in self._passed:
                     self._find_file(row, table_id, barrier.file, changed)
 
-    def _find_file(self, row: bytes, table_id: str, file: bytes, changed: dict[bytes, FileEntry]) -> None:
+    def _find_file(self, row: bytes, table_id: str, file: bytes, changed: dict[bytes, Growth]) -> None:
         """Find the file of a barrier that the snapshot lacks for the table. It is outstanding if a row of the table
         names it: the tablet's own row, or that of a predecessor by split or merge (`repl:` cells never move, R16).
         Otherwise the target has it already.
@@ -362,7 +384,8 @@ class Books:
         if found is None:
             self._passed.add((table_id, file))
             return
-        entry = self._fold(table_id, file, parse_cell(found.cells[Column("repl", file)].value), changed)
+        facts = parse_cell(found.cells[Column("repl", file)].value)
+        entry = self._fold(table_id, file, facts, changed, is_new=False)
         books = self.stores.table.get(keys.REPL_PREFIX + file, ("done",))
         for column, cell in () if books is None else books.cells.items():
             index = entry.scope.index_by_qualifier.get(column.qualifier)
@@ -377,21 +400,25 @@ class Books:
                 return found
         return None
 
-    def _fold(self, table_id: str, file: bytes, facts: CellFacts, changed: dict[bytes, FileEntry]) -> FileEntry:
+    def _fold(
+        self, table_id: str, file: bytes, facts: CellFacts, changed: dict[bytes, Growth], is_new: bool
+    ) -> FileEntry:
+        """``is_new``: the file was made since the read before, if it is not known."""
         files = self.snapshot.files
         entry = files.get(file)
         if entry is None:
             entry = FileEntry(file, facts, self._scopes.of((table_id,)))
             files.add(entry)
-            changed[file] = entry
+            changed[file] = Growth(entry, None, is_new)
         else:
-            known = entry.status, entry.barriers, entry.scope
+            before = entry.copy()
+            known = entry.status, entry.barriers, entry.scope, entry.amounts
             if table_id not in entry.scope.table_ids:
                 entry.enter(self._scopes.with_table(entry.scope, table_id))
                 files.add(entry)
             entry.merge(facts)
-            if known != (entry.status, entry.barriers, entry.scope):
-                changed[file] = entry
+            if known != (entry.status, entry.barriers, entry.scope, entry.amounts):
+                changed.setdefault(file, Growth(entry, before, False))
         if facts.closed:
             entry.note_closed(self._cycle)
         return entry

@@ -21,6 +21,7 @@ from bookkeeper.master.index.barriers import FileBarrier, log_directory
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Shipment, Shipments, WorkKey
+from bookkeeper.master.index.target_progress import Amount, Progress
 from bookkeeper.model import Target, TargetKey
 
 QueueKey = tuple[int, bytes, TargetKey]
@@ -113,6 +114,12 @@ def finished_of(entry: FileEntry, target: TargetKey, shipping: Shipments) -> int
     shipment = shipping.shipments.get((entry.file, target))
     booked = entry.progress_of(target).offset
     return booked if shipment is None else max(booked, shipment.finished)
+
+
+def finished_share_of(progress: Progress, shipment: Shipment | None) -> Amount:
+    """The target's own records and bytes up to its finished offset: by the books, or by a later report."""
+    known = Amount(progress.records, progress.size)
+    return known if shipment is None else Amount(*map(max, known, shipment.share))
 
 
 def barrier_limit(

@@ -24,6 +24,7 @@ from bookkeeper.master.books.books_cycle import Books, Owners, View
 from bookkeeper.master.books.tserver_recovery import TServerRecovery, unsealed_sessions
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.cycle.event_queue import EventQueue, News
+from bookkeeper.master.cycle.header_times import HEADERS_LANE
 from bookkeeper.master.cycle.work_dispatch import WorkDispatcher, work_lane
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import retry_after_ns
@@ -138,6 +139,9 @@ class Cycle(Struct):
     health: Health = field(default_factory=Health)
     live: dict[str, str] = field(default_factory=dict)
     _full_at_ns: int = 0
+    _full_read_ns: int = 0
+    _reads_ns: dict[str, int] = field(default_factory=dict)
+    """When the last quick read of a session's tablets began, since the last full one (boot clock)."""
 
     # ---- the loop
 
@@ -227,6 +231,9 @@ class Cycle(Struct):
         self._full_at_ns = self.timing.next_full_ns()
         self.books.close(view, self.owners)
         self.books.keep(view)
+        self.dispatcher.note_write_times(self.books.growths(view), self._full_read_ns)
+        self._full_read_ns = began_ns
+        self._reads_ns.clear()
         self.settle(view, self.books.remove(view))
         self.health.note_snapshot(began_ns)
         self.dispatcher.refresh_quarantine(view.configured)
@@ -253,7 +260,8 @@ class Cycle(Struct):
         for session in [session for session in self.live if session not in live]:
             self.dispatcher.shipping.session_ended(session)
         self.live = live
-        self.calls.lanes.retain({lane for session in live for lane in (work_lane(session), *order_lanes(session))})
+        lanes = {lane for session in live for lane in (work_lane(session), *order_lanes(session))}
+        self.calls.lanes.retain(lanes | {HEADERS_LANE})
         return Owners(self.calls.tservers.session_of, live)
 
     def place(self) -> None:
@@ -287,8 +295,10 @@ class Cycle(Struct):
         live = sorted(session for session in sessions if session in self.live)
         for _ in range(2):
             for session in live:
-                prefix = f"{log_directory(session)}/".encode()
-                self.dispatcher.note_growth(self.books.refresh(session, prefix))
+                prefix, began_ns = f"{log_directory(session)}/".encode(), self.timing.clock.boot_ns()
+                growths = self.books.refresh(session, prefix)
+                self.dispatcher.note_growth(growths, self._reads_ns.get(session, self._full_read_ns))
+                self._reads_ns[session] = began_ns
             if not self.unsafe_sessions():
                 break
         self.assign()

@@ -8,7 +8,7 @@ read ``shipping``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct, field
@@ -17,6 +17,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.errors import BookkeeperError
+from bookkeeper.master.books.books_cycle import Growth
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.cycle import assigner
 from bookkeeper.master.cycle.assigner import PeerQueue, PlanInput, WorkLimits, WorkRange
@@ -25,6 +26,7 @@ from bookkeeper.master.cycle.replicate_file import ReplicateFiles
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Flight, Report, Shipments, WorkKey
+from bookkeeper.master.index.write_times import Look
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine, blocking_ranges
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.model import TargetKey
@@ -39,21 +41,27 @@ RESEND_NS = 30 * 1_000_000_000
 """A range in flight for so long is sent again: its report may have been lost, and the tserver drops repeats."""
 
 
+LOOKS_SLACK_MS = 500
+"""How much longer than the interval of full cycles two reads of a tserver's tablets are apart at most, as a rule."""
+
+
 class DispatchSettings(Struct, frozen=True):
     """Settings of the dispatch. ``sequential``: files of a target in order of creation; ``items_max``: most ranges in
-    one call.
+    one call; ``looks_apart_ns``: growth that a read finds is new, if the read before is not longer ago.
     """
 
     sequential: bool
     limits: WorkLimits
     items_max: int
+    looks_apart_ns: int
 
     @classmethod
     def of(cls, settings: Settings) -> DispatchSettings:
         """From the settings of a cluster."""
         master = settings.master
         limits = WorkLimits(master.work_queue_files_max, settings.tserver.lane_ranges_max)
-        return cls(master.assigner == "sequential", limits, master.work_items_max)
+        looks_apart_ns = (master.scan_interval_ms + LOOKS_SLACK_MS) * 1_000_000
+        return cls(master.assigner == "sequential", limits, master.work_items_max, looks_apart_ns)
 
 
 class WorkDispatcher(Struct):
@@ -67,6 +75,8 @@ class WorkDispatcher(Struct):
     replicating: ReplicateFiles
     shipping: Shipments
     quarantine: Quarantine
+    read_headers: Callable[[Sequence[FileEntry] | None], None] = lambda _behind: None
+    """Begins to read write times that are unknown, in a lane of its own; see :meth:`HeaderTimes.begin`."""
     queues: dict[str, PeerQueue] = field(default_factory=dict)
 
     @property
@@ -120,32 +130,53 @@ class WorkDispatcher(Struct):
     def refresh_quarantine(self, configured: Collection[TargetKey]) -> None:
         """Read the ranges in quarantine anew, and drop those of targets that are not configured."""
         self.quarantine.refresh()
+        self.shipping.times.keep_ranges({(*key.work, key.first) for key in self.quarantine.ranges})
         self.quarantine.drop_unconfigured(configured)
 
     def retry_now(self) -> None:
         """A replay process has started: retry the work that failed without one."""
         self.shipping.try_peers_now()
 
-    def refill(self, behind: Iterable[FileEntry], files: Outstanding) -> None:
+    def refill(self, behind: Sequence[FileEntry], files: Outstanding) -> None:
         """Rebuild every peer's queue from the files, sorted, that some target lacks."""
         waiting = assigner.waiting_work(behind)
         may_go = partial(assigner.may_go, files=files, shipping=self.shipping)
         for cluster in {*self.queues, *waiting}:
             self._queue(cluster).refill(assigner.in_order(waiting.get(cluster, ()), cluster, self._sequential), may_go)
+        self.read_headers(behind)
 
-    def note_growth(self, entries: Iterable[FileEntry]) -> None:
-        """Queue files that have grown, and record the time since which their targets lag behind."""
-        now_ns = self.clock.boot_ns()
-        for entry in entries:
+    def note_growth(self, growths: Sequence[Growth], since_ns: int) -> None:
+        """Queue files that have grown, and note the time: see :meth:`note_write_times`."""
+        self.note_write_times(growths, since_ns)
+        for entry, *_ in growths:
             for target in entry.scope.targets:
-                shipment = self.shipping.shipment((entry.file, target.key))
-                finished = assigner.finished_of(entry, target.key, self.shipping)
-                shipment.note_growth(finished, entry.needed, now_ns)
                 self._queue(target.key.cluster).add(assigner.queue_key(entry, target.key, self._sequential))
+        self.read_headers(None)
+
+    def note_write_times(self, growths: Iterable[Growth], since_ns: int) -> None:
+        """Note when the new records of files were written: now, if the read before began at ``since_ns`` (boot clock)
+        or later and that is not long ago. Otherwise the headers have to tell.
+        """
+        now_ns = self.clock.boot_ns()
+        look = Look(now_ns, now_ns - since_ns <= self.settings.looks_apart_ns)
+        times = self.shipping.times
+        for entry, before, is_new in growths:
+            for index, target in enumerate(entry.scope.targets):
+                key, records = (entry.file, target.key), entry.amount_at(index).records
+                known = 0 if before is None else before.amount_of(target.key).records
+                if before is None and not is_new:
+                    times.note_found(key)
+                elif is_new or records > known:
+                    shipment = self.shipping.shipments.get(key)
+                    finished = assigner.finished_share_of(entry.progress_at(index), shipment).records
+                    times.note_growth(key, finished, known, records, look)
+        times.note_look(now_ns + self.settings.looks_apart_ns)
 
     def drop_ended(self, files: Outstanding) -> None:
-        """Drop the shipments and end the operations of files that are no longer outstanding."""
+        """Drop the shipments, the write times and the operations of files that are no longer outstanding."""
         self.shipping.forget({file for file, _ in self.shipping.shipments if file not in files})
+        self.shipping.times.forget_all_but(files)
+        self.shipping.times.thin(self.clock.boot_ns())
         self.replicating.end_all_but(files)
 
     def next_try_ns(self) -> int | None:

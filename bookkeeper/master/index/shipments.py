@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from bookkeeper.errors import LogAwayError
 from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount
+from bookkeeper.master.index.write_times import WriteTimes
 from bookkeeper.model import BlockRange, TargetKey
 
 WorkKey = tuple[bytes, TargetKey]
@@ -55,10 +56,6 @@ class Shipment(Struct):
     records: int = 0
     sent_bytes: int = 0
     resends: int = 0
-    behind_since_ns: int = 0
-    """Boot clock when it last went from complete to incomplete; 0 = since the file was made."""
-    seen_needed: int = 0
-    """Needed offset at the last quick cycle."""
 
     def launch(self, flight: Flight) -> None:
         """A worker has this range."""
@@ -67,12 +64,6 @@ class Shipment(Struct):
     def land(self) -> None:
         """No worker has a range."""
         self.flight = None
-
-    def note_growth(self, finished: int, needed: int, now_ns: int) -> None:
-        """The needed offset has risen; ``finished``: the target's offset before."""
-        if finished >= self.seen_needed:
-            self.behind_since_ns = now_ns
-        self.seen_needed = needed
 
     def take_in(self, report: Report) -> None:
         """Take over a worker's numbers."""
@@ -192,7 +183,7 @@ def retry_after_ns(failures: int, base_ms: int, max_ms: int, rng: random.Random)
 
 
 class Shipments(Struct):
-    """The table of shipments and the health of peers. Used under the master's lock."""
+    """The table of shipments, the health of peers, and the age of what targets lack. Used under the master's lock."""
 
     backoff_base_ms: int
     backoff_max_ms: int
@@ -201,6 +192,7 @@ class Shipments(Struct):
     peers: dict[str, Retry] = field(default_factory=dict)
     tservers: dict[str, Retry] = field(default_factory=dict)
     shipped: dict[str, Shipped] = field(default_factory=dict)
+    times: WriteTimes = field(default_factory=WriteTimes)
     _load: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def shipment(self, key: WorkKey) -> Shipment:

@@ -102,6 +102,14 @@ def entry_of(shipment: Shipment, blocks: BlockRange, now_ms: int) -> Quarantined
     return Quarantined(blocks, shipment.error_code or "permanent", shipment.error or "", now_ms)
 
 
+def note_write_time(shipping: Shipments, key: RangeKey, shipment: Shipment, now_ns: int) -> None:
+    """A range enters the quarantine: its first block is the first that the target lacks now, and the range keeps that
+    time when its queue goes on.
+    """
+    written_ns = shipping.times.written_ns(key.work, shipment.share.records, now_ns)
+    shipping.times.note_range((*key.work, key.first), written_ns)
+
+
 class Quarantine(Struct):
     """A leader's copy of the ranges in quarantine. Used by the master's thread; others read ``ranges``.
 
@@ -136,6 +144,7 @@ class Quarantine(Struct):
         for key, shipment, blocks in blocking_ranges(shipping, self.settings.quarantine_tries):
             if counts[key.target.cluster] < AUTOMATIC_RANGES_MAX:
                 counts[key.target.cluster] += 1
+                note_write_time(shipping, key, shipment, self.clock.boot_ns())
                 due[key] = entry_of(shipment, blocks, self.clock.wall_ms())
         self.hold(due)
         for key, value in due.items():

@@ -20,6 +20,7 @@ from bookkeeper.master.quarantine.quarantined_ranges import (
     RangeKey,
     blocking_ranges,
     entry_of,
+    note_write_time,
     quarantine_message,
     scan_rows,
     write_rows,
@@ -76,6 +77,7 @@ class QuarantineAdmin(Struct, frozen=True):
         key = get_range(range_id, blocking)
         shipment, blocks = blocking[key]
         value = entry_of(shipment, blocks, self.clock.wall_ms())
+        note_write_time(self.shipping, key, shipment, self.clock.boot_ns())
         write_rows(self.table, self.reign, {key: value})
         self.event_queue.ask_full()
         return key, value
@@ -106,25 +108,30 @@ class QuarantineAdmin(Struct, frozen=True):
 
     # ---- for the status
 
-    def statuses(self, wanted_table: str | None, table_names: Mapping[str, str], now_ms: int) -> list[TargetStatus]:
+    def statuses(self, wanted_table: str | None, table_names: Mapping[str, str]) -> list[TargetStatus]:
         """Held ranges as rows of the replication status."""
         return [
-            status_of(key, value, table_names, now_ms)
+            status_of(key, value, table_names, self._age_s(key))
             for key, value in sorted(scan_rows(self.table).items())
             if wanted_table in (None, key.target.source_table_id)
         ]
 
     def statuses_below(
-        self, marks: Iterable[FileMark], table_id: str, cluster: str, table_names: Mapping[str, str], now_ms: int
+        self, marks: Iterable[FileMark], table_id: str, cluster: str, table_names: Mapping[str, str]
     ) -> list[TargetStatus]:
         """Held ranges below marks: they are finished for the queue, and not replicated."""
         offsets = {mark.file: mark.offset for mark in marks}
         return [
-            status_of(key, value, table_names, now_ms)
+            status_of(key, value, table_names, self._age_s(key))
             for key, value in sorted(scan_rows(self.table).items())
             if key.target.source_table_id == table_id and cluster in ("", key.target.cluster)
             if value.blocks.first <= offsets.get(key.file, 0)
         ]
+
+    def _age_s(self, key: RangeKey) -> float | None:
+        """The age of a range's first block; None: it is unknown until its header is read."""
+        written_ns = self.shipping.times.ranges.get((*key.work, key.first))
+        return None if written_ns is None else max(0.0, (self.clock.boot_ns() - written_ns) / 1e9)
 
 
 def find_range(range_id: str, ranges: Iterable[RangeKey]) -> RangeKey | None:
@@ -167,9 +174,9 @@ def message_of(
     )
 
 
-def status_of(key: RangeKey, value: Quarantined, table_names: Mapping[str, str], now_ms: int) -> TargetStatus:
+def status_of(key: RangeKey, value: Quarantined, table_names: Mapping[str, str], age_s: float | None) -> TargetStatus:
     """A range as a row of the replication status: unfinished, although its queue has passed it. The lag counts complete
-    blocks, which may have records of other targets.
+    blocks, which may have records of other targets; ``age_s``: the age of the first one.
     """
     blocks = value.blocks
     return TargetStatus(
@@ -180,7 +187,7 @@ def status_of(key: RangeKey, value: Quarantined, table_names: Mapping[str, str],
         finished=blocks.first - 1,
         lag_records=blocks.last - blocks.first + 1,
         lag_bytes=max(0, blocks.end_position - blocks.start_position),
-        lag_seconds=max(0.0, (now_ms - value.since_ms) / 1000),
+        lag_seconds=age_s,
         phase="quarantined",
         last_error=quarantine_message(key, value),
         next_try_in_ms=None,

@@ -7,14 +7,15 @@ pairs below a mark.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
 
 from msgspec import Struct
 
 from bookkeeper.errors import TableGoneError
-from bookkeeper.master.cycle.assigner import barrier_limit, finished_of
+from bookkeeper.master.cycle.assigner import barrier_limit, finished_of, finished_share_of
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.outstanding import Outstanding
-from bookkeeper.master.index.shipments import Retry, Shipment, Shipments
+from bookkeeper.master.index.shipments import Retry, Shipment, Shipments, WorkKey
 from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount, Progress
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, advice, is_blocking
 from bookkeeper.master.queries.causes import NO_WAIT, Cause, Causes, Now
@@ -28,7 +29,8 @@ class TargetState(Struct, frozen=True):
     """The state of a file at a target. ``phase``: waiting, shipping, blocked, backing_off, failing, unsealed or done.
 
     ``needed`` and ``finished`` are offsets of the file, which may have records of other tables; the lag counts the
-    target's records only.
+    target's records only. ``lag_seconds``: the age of the first missing record, None while it is unknown; no missing
+    record is older than ``age_max_s``.
     """
 
     file: str
@@ -38,7 +40,8 @@ class TargetState(Struct, frozen=True):
     finished: int
     lag_records: int
     lag_bytes: int
-    lag_seconds: float
+    lag_seconds: float | None
+    age_max_s: float
     phase: str
     last_error: str | None
     next_try_in_ms: int | None
@@ -64,8 +67,8 @@ def target_states(
 
 
 def most_lag_first(state: TargetState) -> tuple[float, int, str, TargetKey]:
-    """The sort key of a status."""
-    return -state.lag_seconds, -state.lag_records, state.file, state.target.key
+    """The sort key of a status. An unknown lag may be as large as the file is old."""
+    return -state.age_max_s, -state.lag_records, state.file, state.target.key
 
 
 def all_states(
@@ -94,7 +97,9 @@ def target_state(
     retry = shipping.peers.get(target.key.cluster) or Retry()
     finished = finished_of(entry, target.key, shipping)
     behind = finished < entry.needed
-    lacking = lacking_of(entry.amount_of(target.key), progress, shipment) if behind else NO_AMOUNT
+    share = finished_share_of(progress, shipment)
+    lacking = lacking_of(entry.amount_of(target.key), share) if behind else NO_AMOUNT
+    age_s = lag_seconds((entry.file, target.key), share, shipping, now) if lacking.records else 0.0
     limit, barrier = barrier_limit(entry, target.key, files, shipping) if behind else (0, None)
     causes = causes or Causes(files, shipping, now, tries)
     next_try_ns = max(shipment.next_try_ns, retry.next_try_ns if retry.failures else 0)
@@ -118,7 +123,8 @@ def target_state(
         finished=finished,
         lag_records=lacking.records,
         lag_bytes=lacking.size,
-        lag_seconds=lag_seconds(entry.created_ms(), shipment, now) if lacking.records else 0.0,
+        lag_seconds=age_s,
+        age_max_s=file_age_s(entry.created_ms(), now) if age_s is None else age_s,
         phase="failing" if failing else phase,
         last_error=error,
         next_try_in_ms=max(0, (next_try_ns - now.boot_ns) // 1_000_000) if waits else None,
@@ -131,13 +137,11 @@ def target_state(
     )
 
 
-def lacking_of(needed: Amount, progress: Progress, shipment: Shipment) -> Amount:
+def lacking_of(needed: Amount, finished: Amount) -> Amount:
     """The exact records and bytes of an unfinished file that a target lacks: its needed share minus its finished share.
     Other tables' records count in neither share (R13), so the result may be nothing.
     """
-    records = max(progress.records, shipment.share.records)
-    size = max(progress.size, shipment.share.size)
-    return Amount(max(0, needed.records - records), max(0, needed.size - size))
+    return Amount(max(0, needed.records - finished.records), max(0, needed.size - finished.size))
 
 
 def phase_of(behind: bool, shipment: Shipment, waits: bool, at_barrier: bool) -> str:
@@ -156,11 +160,15 @@ def phase_of(behind: bool, shipment: Shipment, waits: bool, at_barrier: bool) ->
     return "blocked" if at_barrier else "waiting"
 
 
-def lag_seconds(created_ms: int, shipment: Shipment, now: Now) -> float:
-    """An upper bound of the age of the oldest missing record: since the target fell behind or the file began."""
-    if shipment.behind_since_ns:
-        return max(0.0, (now.boot_ns - shipment.behind_since_ns) / 1e9)
-    return max(0.0, (now.wall_ms - created_ms) / 1000) if created_ms else 0.0
+def lag_seconds(key: WorkKey, finished: Amount, shipping: Shipments, now: Now) -> float | None:
+    """The age of the first record that the target lacks; None: a new leader has not learned it yet."""
+    written_ns = shipping.times.written_ns(key, finished.records, now.boot_ns)
+    return None if written_ns is None else max(0.0, (now.boot_ns - written_ns) / 1e9)
+
+
+def file_age_s(created_ms: int, now: Now) -> float:
+    """The age of a file, at least that of its records; without an end where no cell has it."""
+    return max(0.0, (now.wall_ms - created_ms) / 1000) if created_ms else inf
 
 
 def pending_of_marks(

@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,13 +31,17 @@ SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "backgro
 SCRATCH = "replay"
 """Directory of Spark's files below the cluster's; a start empties it, because a killed JVM leaves its files."""
 
+SOCKET_DIRECTORY_BYTES_MAX = 60
+"""The path of a Unix socket has 107 bytes at most, and Spark's names of sockets 42."""
+
 
 def start_session(settings: Settings, java_options: str | None = None) -> SparkSession:
     """Start the JVM and the session, which takes seconds; once in a process. ``java_options`` are further options of
-    the JVM; None = those of the class archive. Raises NotFoundError without Java.
+    the JVM; None = those of the class archive. Raises NotFoundError when there is no Java.
     """
-    expect_java(os.environ)
-    scratch = _fresh_scratch(settings)
+    if class_archive.java_binary() is None:
+        raise NotFoundError("there is no Java at JAVA_HOME or on the PATH; install Java 17: make system-deps")
+    scratch = fresh_scratch(settings.directory)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
     os.environ["PYTHONPATH"] = _python_path()
@@ -47,15 +51,6 @@ def start_session(settings: Settings, java_options: str | None = None) -> SparkS
     for key, value in session_conf(settings, scratch, options).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
-
-
-def expect_java(environment: Mapping[str, str]) -> None:
-    """Raise NotFoundError when the JVM that Spark would start is missing: its own error does not say that."""
-    home = environment.get("JAVA_HOME")
-    java = shutil.which("java", path=str(Path(home) / "bin") if home else environment.get("PATH"))
-    if java is None:
-        where = f"JAVA_HOME is {home}, and it has no bin/java" if home else "no java is in PATH"
-        raise NotFoundError(f"Java is missing: {where}; install Java 17 (Debian: openjdk-17-jre-headless)")
 
 
 def spark_master(settings: Settings) -> str:
@@ -73,6 +68,9 @@ def session_conf(settings: Settings, scratch: Path, java_options: str = "") -> d
         # The first compiler only: the JVM handles descriptors only, and starts in half the time on two busy cores.
         "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {java_options}".strip(),
         "spark.local.dir": str(scratch),
+        # pyspark's daemon forks for each connection, before any secret; so only this user may connect.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.ui.enabled": "false",
@@ -120,14 +118,30 @@ def _log_nothing(_request: object, _client: object) -> None:
     """Replaces a traceback on standard error at the end of a connection."""
 
 
-def _fresh_scratch(settings: Settings) -> Path:
-    scratch = settings.directory / SCRATCH
+def fresh_scratch(directory: Path) -> Path:
+    """An empty directory for Spark's files, which only this user can enter. It lies in the cluster's ``directory``.
+    Where that path is too long for a socket, or has a comma, which divides a list of Spark's, it lies among the
+    temporary files, and a link leads there. The files of the process before go.
+    """
+    scratch = directory / SCRATCH
+    drop_scratch(scratch)
+    if len(os.fsencode(scratch)) <= SOCKET_DIRECTORY_BYTES_MAX and "," not in str(scratch):
+        scratch.mkdir(0o700, parents=True)
+        return scratch
+    elsewhere = Path(tempfile.mkdtemp(prefix="bookkeeper-spark-"))
+    scratch.symlink_to(elsewhere)
+    return elsewhere
+
+
+def drop_scratch(scratch: Path) -> None:
+    """Delete Spark's files; no JVM may use them."""
+    if scratch.is_symlink():
+        shutil.rmtree(scratch.readlink(), ignore_errors=True)
+        scratch.unlink()
     shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-    return scratch
 
 
 def _python_path() -> str:
     """An import path with this package, installed or not, for the task processes."""
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     return os.pathsep.join(dict.fromkeys([root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))

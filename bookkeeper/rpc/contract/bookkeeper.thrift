@@ -276,7 +276,8 @@ struct TargetStatus {
   5: required i64 finished                // offset in the file
   6: required i64 lag_records             // upper bound of the target's share that it lacks
   7: required i64 lag_bytes               // upper bound, too
-  8: required double lag_seconds          // upper bound of the age of its oldest record
+  8: optional double lag_seconds (py.explicit = "true")   // age of the first record that it lacks; absent = unknown,
+                                          // because a new master has not read that record's header yet
   9: required string phase                // one of waiting, shipping, blocked, uncopied, backing_off, failing,
                                           // quarantined, unsealed, done
   10: optional string last_error (py.explicit = "true")

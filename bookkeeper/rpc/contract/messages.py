@@ -342,8 +342,10 @@ class TargetStatus(Struct, frozen=True):
     """Upper bound of the target's share that it lacks."""
     lag_bytes: int
     """Upper bound, too."""
-    lag_seconds: float
-    """Upper bound of the age of its oldest record."""
+    lag_seconds: float | None
+    """Age of the first record that it lacks; absent = unknown, because a new master has not read that record's
+    header yet.
+    """
     phase: str
     """One of waiting, shipping, blocked, uncopied, backing_off, failing, quarantined, unsealed, done."""
     last_error: str | None

@@ -279,7 +279,7 @@ STRUCTS: Mapping[type, tuple[FieldSpec, ...]] = {
         required(5, "finished", I64),
         required(6, "lag_records", I64),
         required(7, "lag_bytes", I64),
-        required(8, "lag_seconds", DOUBLE),
+        optional(8, "lag_seconds", DOUBLE),
         required(9, "phase", TEXT),
         optional(10, "last_error", TEXT),
         optional(11, "next_try_in_ms", I64),

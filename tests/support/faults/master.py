@@ -5,6 +5,20 @@ from __future__ import annotations
 from tests.support.faults.switch import Edit, Switch
 
 MASTER: dict[str, Switch] = {
+    "lag-restarts-when-complete": Switch(
+        "bookkeeper.master.index.write_times",
+        "with_growth",
+        old="grown = (*steps, Step(records, look.at_ns, look.at_ns) if look.is_timely else Step(records, None))",
+        new="grown = (steps[0]._replace(records=records),) if steps else (Step(records, look.at_ns, look.at_ns),)",
+        breaks="under steady writes the shown lag grows without bound, although the peer gets each record at once",
+    ),
+    "headers-are-not-read": Switch(
+        "bookkeeper.master.cycle.header_times",
+        "HeaderTimes.begin",
+        old="if self._runs or not self._has_work():",
+        new="if True:",
+        breaks="after a new master the lag of what was missing before stays unknown",
+    ),
     "hosted-files-unchecked": Switch(
         "bookkeeper.master.calls.hosted_files",
         "parts_on_host",

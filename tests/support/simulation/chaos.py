@@ -50,6 +50,7 @@ class Chaos:
     def run(self, seed: int, steps: int) -> None:
         """Random tasks go on. Raises LawBrokenError."""
         self.kernel.burst(steps, Random(seed), self.climate.time_odds, self.climate.is_slow)
+        self.world.judge_lag()
 
     def finish(self) -> None:
         """No more faults; everything comes to rest, and all laws are judged. Raises StuckError, LawBrokenError."""

@@ -40,6 +40,8 @@ class LoggedBlock(Struct, frozen=True):
     came_through: PairKey | None
     groups: Mapping[bytes, str]
     entries: tuple[Entry, ...]
+    write_ms: int = 0
+    """When a tserver took the records."""
 
     def meant_for(self, of: Callable[[TargetKey], bool]) -> list[Entry]:
         """The records for targets of that kind: in force when the block was written, and for the record's group."""
@@ -298,4 +300,5 @@ def logged_block(name: str, block: Block) -> LoggedBlock:
         came_through,
         {family: group.name for group in header.groups for family in group.families},
         tuple(entries_of(block.batch(), header.first_seq)),
+        header.write_time_ms,
     )

@@ -33,6 +33,7 @@ from tests.support.simulation.patches import FLIGHT_MS, simulated
 from tests.support.simulation.primitives import Running
 from tests.support.simulation.promises import Promises
 from tests.support.simulation.replicas import ReplicaLaws
+from tests.support.simulation.shown_lag import ToldOffsets, wrong_lags
 from tests.support.simulation.tablets import Segments, shared_entries
 from tests.support.simulation.tree import SimCoordination
 from tests.support.simulation.users import Users, Write
@@ -93,6 +94,7 @@ class World(Users):
     caretaker: Callable[[], None] = lambda: None
     """Acts of operators after all else, as long as the clusters are not at rest."""
     waits: WaitWatch = field(default_factory=WaitWatch)
+    told: ToldOffsets = field(default_factory=ToldOffsets)
     _clients: int = 0
     _marks_due_ns: int = 0
 
@@ -160,6 +162,14 @@ class World(Users):
             broken += self.waits.broken(cluster)
         if broken:
             raise LawBrokenError("\n".join(broken[:5]))
+
+    def judge_lag(self) -> None:
+        """Raise LawBrokenError when a leader shows a lag that is not so, or another law was broken."""
+        with self.kernel.aside():
+            for cluster in self.clusters.values():
+                for law in wrong_lags(cluster, self.ledger, self.told, self.kernel.now_ns):
+                    self.ledger.break_law(law)
+        self.judge()
 
     @contextmanager
     def held(self, *words: str, process: Process | None = None) -> Iterator[None]:
@@ -260,6 +270,7 @@ class World(Users):
 
     def _judge_put(self, key: bytes, column: Column, rank: int) -> None:
         """A worker says how far a target is, or a master that it may pass a range, or that a log is given up."""
+        self.told.put(key, column, rank, self.kernel.now_ns)
         if keys.is_lost(column):
             self.ledger.note_given_up(keys.parse_tablet_row(key), keys.parse_lost(column))
         if column.family == "quar":

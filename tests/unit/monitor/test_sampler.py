@@ -70,6 +70,8 @@ def test_it_samples_until_it_is_stopped() -> None:
 def test_points_sum_the_tables_of_a_cluster_and_history_is_bounded() -> None:
     point = point_of(5, [lag("east", 3), lag("east", 5, "u"), lag("north", 1)])
     assert point.lags == {"east": (8, 80, 2.5), "north": (1, 10, 0.5)}
+    unknown = replace(lag("east", 3), seconds=None)
+    assert point_of(5, [lag("east", 5, "u"), unknown]).lags == {"east": (8, 80, None)}
     assert len(point_of(5, [lag(f"c{n:03}", 1) for n in range(CLUSTERS_MAX + 9)]).lags) == CLUSTERS_MAX
     history = History(points_max=2)
     for at_ms, lags in enumerate(([lag("a", 1)], [lag("east", 1)], [lag("east", 2), lag("north", 4)])):

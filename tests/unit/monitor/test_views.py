@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from msgspec.structs import replace
 
 from bookkeeper.monitor import views
-from bookkeeper.monitor.observation import Cycles, LagSums
+from bookkeeper.monitor.metrics import METRICS
+from bookkeeper.monitor.observation import Age, Cycles, LagSums, greatest_age
 from bookkeeper.monitor.sampler import Sample
 from bookkeeper.monitor.views import Selection
 from tests.support.monitor_source import LEADING, QUARANTINED, STANDING_BY, books, kept, status
@@ -16,12 +18,32 @@ from tests.support.monitor_source import LEADING, QUARANTINED, STANDING_BY, book
 def test_sums_count_every_file_and_a_target_without_files_is_shown_with_nothing() -> None:
     sums = LagSums([("cities", "east"), ("cities", "north")])
     for records in (3, 4):
-        sums.add("cities", "east", "waiting", records, records * 10, records / 2)
-    sums.add("gone", "east", "done", 0, 0, 0.0)
+        sums.add("cities", "east", "waiting", records, records * 10, Age(records / 2, records / 2))
+    sums.add("gone", "east", "done", 0, 0, Age())
     east, north, gone = sums.lags()
     assert (east.records, east.bytes, east.seconds, east.files) == (7, 70, 2.0, 2)
     assert (north.cluster, north.files) == ("north", 0)
     assert (gone.table, gone.phases) == ("gone", {"done": 1})
+
+
+@pytest.mark.parametrize(("file_age_s", "shown"), [(4.0, 5.0), (6.0, None)])
+def test_an_age_is_unknown_while_a_file_that_was_not_read_may_be_older(file_age_s: float, shown: float | None) -> None:
+    sums = LagSums()
+    sums.add("cities", "east", "waiting", 3, 30, Age(5.0, 5.0))
+    sums.add("cities", "east", "waiting", 3, 30, Age(None, file_age_s))
+    (lag,) = sums.lags()
+    assert lag.seconds == shown
+
+
+def test_an_unknown_age_is_null_in_every_sum_and_has_no_sample() -> None:
+    found = books(replace(status("a", "waiting", 4), lag_seconds=None))
+    found = replace(found, lags=tuple(replace(lag, seconds=None) for lag in found.lags))
+    rows = [views.tables(found)[0], views.peers(found)[0], views.files(found, Selection())["files"][0]]
+    assert [row["lag_seconds"] for row in rows] == [None, None, None]
+    (metric,) = [metric for metric in METRICS if metric.name == "replication_lag_seconds"]
+    assert list(metric.values(Sample(LEADING, 1.0), found)) == []
+    assert greatest_age([1.0, None]) is None
+    assert greatest_age([]) == 0.0
 
 
 def test_the_overview_of_a_leader_has_sums_and_that_of_another_master_only_who_leads() -> None:

@@ -28,7 +28,7 @@ def _directory(session: str) -> bytes:
 def _look(master: Master, session: str, looks: int = 2) -> dict[str, FileEntry]:
     changed: dict[str, FileEntry] = {}
     for _ in range(looks):
-        changed |= {made.name(): made for made in master.books.refresh(session, _directory(session))}
+        changed |= {made.entry.name(): made.entry for made in master.books.refresh(session, _directory(session))}
     return changed
 
 

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 from bookkeeper.errors import LeaseLostError, UnavailableError
 from bookkeeper.master.index.shipments import Flight, Report
+from bookkeeper.master.index.target_progress import Amount
+from bookkeeper.master.index.write_times import Look
 from bookkeeper.master.quarantine import quarantined_ranges
 from bookkeeper.master.quarantine.quarantined_ranges import (
     AUTOMATIC_RANGES_MAX,
@@ -341,14 +343,39 @@ def test_a_quarantined_range_is_not_replicated_after_its_queue_passed_it(world: 
     write_rows(world.table, running.master.reign, {key: ENTRY})
     context = _context(world, running)
     for offset, cluster, below in ((2, "", 0), (3, "", 1), (9, "east", 1), (9, "north", 0)):
-        found = context.statuses_below([FileMark(FILE, offset)], "1", cluster, {}, 5_000)
+        found = context.statuses_below([FileMark(FILE, offset)], "1", cluster, {})
         assert len(found) == below
-    assert context.statuses_below([FileMark(FILE, 9)], "2", "", {}, 5_000) == []
-    (status,) = context.statuses("1", {"1": "cities"}, 5_000)
+    assert context.statuses_below([FileMark(FILE, 9)], "2", "", {}) == []
+    (status,) = context.statuses("1", {"1": "cities"})
     assert (status.phase, status.table, status.finished, status.needed) == ("quarantined", "cities", 2, 4)
-    assert (status.lag_records, status.lag_bytes, status.lag_seconds) == (2, 20, 4.0)
+    assert (status.lag_records, status.lag_bytes, status.lag_seconds) == (2, 20, None)
+    running.shipping.times.note_range((*key.work, key.first), world.clock.boot_ns() - 4_000_000_000)
+    (status,) = context.statuses("1", {"1": "cities"})
+    assert status.lag_seconds == pytest.approx(4.0, abs=1)
     assert status.last_error is not None
     assert f"replication quarantine retry|skip {key.range_id}" in status.last_error
+
+
+@pytest.mark.parametrize("holder", ["operator", "policy"])
+def test_a_range_that_enters_the_quarantine_keeps_the_age_of_its_first_block(world: World, holder: str) -> None:
+    running, target = Running(world, world.master()), TargetKey("east", "r1", "1", 1)
+    key, shipping_ = RangeKey(FILE, target, 3), running.shipping
+    now_ns = world.clock.boot_ns()
+    for records, ago_s in ((2, 300), (4, 200), (9, 10)):
+        shipping_.times.note_growth(key.work, 0, 0, records, Look(now_ns - ago_s * 1_000_000_000))
+    refused = replace(failure(FILE.encode(), 2, key=target), share=Amount(2, 20))
+    for _ in range(world.settings.replication.quarantine_tries):
+        shipping_.report(refused, now_ns=0)
+    context = _context(world, running)
+    if holder == "operator":
+        context.hold(key.range_id, {})
+    else:
+        running.quarantine.settings = replace(world.settings.replication, quarantine="auto")
+        assert running.quarantine.hold_due(shipping_) == [key]
+    shipping_.report(replace(report(FILE.encode(), 9, key=target), share=Amount(9, 90)), now_ns=0)
+    shipping_.times.note_growth(key.work, 9, 9, 12, Look(now_ns))
+    (status,) = context.statuses("1", {"1": "cities"})
+    assert status.lag_seconds == pytest.approx(200, abs=1)
 
 
 def test_the_operations_of_a_range_are_shown(world: World) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from msgspec.structs import replace
 
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.shipments import Flight, Shipments
 from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount
+from bookkeeper.master.index.write_times import Look
 from bookkeeper.master.queries.causes import Now
 from bookkeeper.master.queries.target_states import TargetState, pending_of_marks, target_states
 from tests.support.master_values import EAST, NORTH, by_name, entry, name, report, scopes, shipping, target
@@ -27,7 +30,12 @@ def _state(made: FileEntry, work: Shipments | None = None, *others: FileEntry) -
 def test_a_file_that_waits_shows_its_lag_in_records_bytes_and_seconds() -> None:
     state = _state(entry(W1, 9, done={EAST: 4}))
     assert (state.phase, state.needed, state.finished, state.lag_records, state.lag_bytes) == ("waiting", 9, 4, 5, 500)
-    assert state.lag_seconds == 60.0
+
+
+def test_the_age_of_what_this_master_did_not_see_written_is_unknown_and_sorts_by_the_file() -> None:
+    state = _state(entry(W1, 9, done={EAST: 4}))
+    assert (state.lag_seconds, state.age_max_s) == (None, 60.0)
+    assert _state(entry(W1, 9, created=0)).age_max_s == inf
 
 
 def test_lag_is_the_targets_share_of_the_log_and_not_the_log() -> None:
@@ -50,10 +58,20 @@ def test_a_report_that_is_newer_than_the_books_counts() -> None:
     assert (state.finished, state.lag_records, state.lag_bytes) == (6, 4, 400)
 
 
-def test_lag_counts_from_when_the_target_fell_behind() -> None:
+def test_the_lag_is_the_age_of_the_first_missing_record() -> None:
     work = shipping()
-    work.shipment((W1, EAST)).note_growth(0, 9, NOW.boot_ns - 500_000_000)
+    for records, ago_ns in ((3, 900_000_000), (9, 500_000_000)):
+        work.times.note_growth((W1, EAST), 0, 0, records, Look(NOW.boot_ns - ago_ns))
+    work.report(replace(report(W1, 3), share=Amount(3, 300)), 0)
     assert _state(entry(W1, 9), work).lag_seconds == 0.5
+
+
+def test_a_wall_clock_that_jumps_does_not_change_the_lag() -> None:
+    work = shipping()
+    work.times.note_growth((W1, EAST), 0, 0, 9, Look(NOW.boot_ns - 500_000_000))
+    ahead = replace(NOW, wall_ms=NOW.wall_ms + 86_400_000)
+    (state,) = target_states(by_name(entry(W1, 9)), work, ahead, lambda t: t.key == EAST, 5)
+    assert state.lag_seconds == 0.5
 
 
 def test_a_file_that_a_worker_has_is_shipping_and_names_it() -> None:
@@ -118,7 +136,7 @@ def test_the_largest_lag_comes_first_and_the_answer_is_bounded(monkeypatch: pyte
     files = by_name(*(entry(name("s1", n), 9, created=n * 1_000, known=scopes(EAST, NORTH)) for n in range(1, 6)))
     states = target_states(files, shipping(), NOW, lambda _: True, 5)
     assert len(states) == 10
-    assert [s.lag_seconds for s in states] == sorted((s.lag_seconds for s in states), reverse=True)
+    assert [s.age_max_s for s in states] == sorted((s.age_max_s for s in states), reverse=True)
     monkeypatch.setattr("bookkeeper.master.queries.target_states.STATUS_ROWS_MAX", 3)
     assert len(target_states(files, shipping(), NOW, lambda _: True, 5)) == 3
 

@@ -1,0 +1,122 @@
+"""The shown lag is the age of the oldest row that the peer lacks: under steady writes, and after kill -9 of the master.
+
+The processes are real. The truth is the time at which the first row was acknowledged that a scan at the peer lacks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from bookkeeper.client import Mutation
+from bookkeeper.errors import TransientError
+from tests.support.cluster import Cluster
+from tests.support.shared_cluster import lent
+from tests.support.time_limit import TimeLimit
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+TABLE = "steady-lag"
+PAUSE_S = 0.1
+STEADY_S, OUTAGE_S = 6.0, 5.0
+EXACT_S = 2.0
+UNKNOWN_S = 3.0
+LIMIT_S = 90.0
+
+
+class Writes:
+    """One row after another, and what the peer has of them."""
+
+    def __init__(self, west: Cluster, east: Cluster) -> None:
+        self.west, self.east = west, east
+        self.acked_s: list[float] = []
+
+    def run(self, stop: threading.Event) -> None:
+        """Write rows until the test is over."""
+        while not stop.wait(PAUSE_S):
+            with self.west.client.writer(TABLE) as writer:
+                writer.add(Mutation(b"%06d" % len(self.acked_s)).put(b"f", b"q", b"v"))
+            self.acked_s.append(time.monotonic())
+
+    def true_s(self) -> float:
+        """The age of the oldest row that is not at the peer."""
+        there = sum(1 for _ in self.east.client.scan(TABLE).cells())
+        now_s, acked_s = time.monotonic(), list(self.acked_s)
+        return now_s - acked_s[there] if there < len(acked_s) else 0.0
+
+    def shown_s(self) -> float | None:
+        """The lag of the status; None while a part of it is unknown."""
+        found = [one.lag_seconds for one in self.west.client.replication.report(TABLE).targets]
+        known = [age_s for age_s in found if age_s is not None]
+        return max(known, default=0.0) if len(known) == len(found) else None
+
+
+@contextmanager
+def steady_writes(west: Cluster, east: Cluster) -> Iterator[Writes]:
+    """Rows are written to west inside the block, and the peer has had one of them."""
+    for cluster in (west, east):
+        cluster.client.tables.create(TABLE)
+    west.client.replication.define_cluster("east", east.quorum)
+    west.client.replication.enable(TABLE, "east")
+    writes, stop = Writes(west, east), threading.Event()
+    writer = threading.Thread(target=writes.run, args=(stop,), name="steady writes")
+    writer.start()
+    try:
+        west.wait_until(lambda: any(east.client.scan(TABLE).cells()), "a row at the peer", LIMIT_S)
+        west.wait_until(lambda: writes.true_s() < 1.0, "the beginning to arrive", LIMIT_S)
+        yield writes
+    finally:
+        stop.set()
+        writer.join()
+    assert not west.client.replication.wait(TABLE, "east", timeout_ms=LIMIT_S * 1_000)
+    west.client.replication.disable(TABLE, "east")
+
+
+def differences(writes: Writes, seconds: float) -> list[float]:
+    """How far the shown lag is from the true one, for some seconds; it is never unknown."""
+    found = []
+    limit = TimeLimit(seconds)
+    while not limit.is_over():
+        before_s = writes.true_s()
+        shown_s = writes.shown_s()
+        after_s = writes.true_s()
+        assert shown_s is not None, "this master has seen all of it written"
+        found.append(max(min(before_s, after_s) - shown_s, shown_s - max(before_s, after_s)))
+        limit.pause()
+    return found
+
+
+def unknown_after_new_master_s(writes: Writes) -> float:
+    """How long the lag was unknown since the first answer of a master; from then on it is true."""
+    first_s: float | None = None
+    limit = TimeLimit(LIMIT_S)
+    while not limit.is_over():
+        try:
+            shown_s = writes.shown_s()
+        except TransientError:
+            limit.pause()
+            continue
+        first_s = time.monotonic() if first_s is None else first_s
+        if shown_s is not None:
+            true_s = writes.true_s()
+            assert abs(shown_s - true_s) <= EXACT_S, f"{shown_s:.1f} s is shown, and it is {true_s:.1f} s"
+            return time.monotonic() - first_s
+        limit.pause()
+    raise AssertionError("the lag stays unknown")
+
+
+def test_the_shown_lag_is_true_under_steady_writes_and_after_a_new_master(west: Cluster, east: Cluster) -> None:
+    with lent(west), lent(east), steady_writes(west, east) as writes:
+        assert max(differences(writes, STEADY_S)) <= EXACT_S
+        replay = west.kill9("replay")
+        outage = TimeLimit(OUTAGE_S)
+        while not outage.is_over():
+            outage.pause()
+        master = west.kill9("master")
+        assert unknown_after_new_master_s(writes) <= UNKNOWN_S
+        west.wait_restarted("master", master)
+        west.wait_restarted("replay", replay)
