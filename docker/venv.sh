@@ -24,7 +24,8 @@ if [ "$(cat "$venv/stamp" 2>/dev/null || true)" != "$stamp" ]; then
         "${PYTHON:-python3}" -m venv "$venv"
     fi
     say "installing the project and its tools into .venv"
-    pip=("$venv/bin/pip" --quiet --disable-pip-version-check install)
+    pip=("$venv/bin/pip" --disable-pip-version-check install)
+    [ -t 2 ] || pip+=(--quiet) # a person sees each package come, a log only what fails
     "${pip[@]}" --require-hashes --requirement "$here/build.lock" >&2
     # Some packages come as sources: they are built with what build.lock has, not with whatever is newest today.
     "${pip[@]}" --require-hashes --no-build-isolation --use-pep517 --requirement "$here/requirements.lock" >&2

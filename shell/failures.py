@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from bookkeeper.errors import BookkeeperError, PermanentError, TransientError
 from shell.shortening import shortened
@@ -51,6 +52,9 @@ def run(
         result = command.main(words, prog_name=command.name, standalone_mode=False, obj=obj, default_map=defaults)
     except click.Abort:
         return ExitCode.INTERRUPTED
+    except NoArgsIsHelpError as error:  # a group without a command
+        click.echo(error.format_message())
+        return ExitCode.OK
     except (click.ClickException, BookkeeperError) as error:
         return _report(error, words, as_json)
     return result if isinstance(result, int) else ExitCode.OK

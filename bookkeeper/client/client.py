@@ -30,7 +30,7 @@ from bookkeeper.client.user_admin import Users
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.file import load_settings
 from bookkeeper.config.sections import RpcSettings, Settings
-from bookkeeper.errors import BookkeeperError
+from bookkeeper.errors import BookkeeperError, NotFoundError
 from bookkeeper.rpc.address import Address, parse_quorum
 from bookkeeper.rpc.contract.messages import Condition, OperationInfo
 from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
@@ -75,7 +75,7 @@ class Client:
         self._rng = rng or random.Random()
         self._stopped = threading.Event()
         self._pool = RpcPool(plain_hello(), settings or RpcSettings(), self._clock, credentials)
-        self._master = MasterLink(self._pool, quorum, self._clock, self._rng, self._stopped)
+        self._master = MasterLink(self._pool, quorum, self._clock, self._rng, self._stopped, home)
         self.tables = Tables(self._master, self._clock, self._stopped)
         self._locations = LocationCache(self.tables, self._clock)
         self.users = Users(self._master)
@@ -221,4 +221,6 @@ def _cluster_at(where: str | Path) -> _Cluster:
         if settings.host.cluster:
             masters.insert(0, load_settings(settings.cluster_directory).master.address)
         return _Cluster(parse_quorum(",".join(dict.fromkeys(masters))), settings)
+    if ":" not in where:
+        raise NotFoundError(f"there is no directory {where}; name the directory of a cluster, or its masters HOST:PORT")
     return _Cluster(parse_quorum(where), None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
+from pathlib import Path
 from typing import Any
 
 from bookkeeper.client.retry import retrying
@@ -32,13 +33,21 @@ class MasterLink:
     """Finds the leader and calls it; thread-safe."""
 
     def __init__(
-        self, pool: RpcPool, quorum: tuple[Address, ...], clock: Clock, rng: random.Random, stopped: threading.Event
+        self,
+        pool: RpcPool,
+        quorum: tuple[Address, ...],
+        clock: Clock,
+        rng: random.Random,
+        stopped: threading.Event,
+        home: Path | None = None,
     ) -> None:
+        """``home``: the cluster's directory, None when it is not known."""
         self._pool = pool
         self._quorum = quorum
         self._clock = clock
         self._rng = rng
         self._stopped = stopped
+        self._home = home
         self._leader: str | None = None
 
     def find_leader(self) -> str:
@@ -51,7 +60,10 @@ class MasterLink:
                 reasons.append(error.message)
             else:
                 return self._leader
-        raise UnavailableError(f"no master of {format_quorum(self._quorum)} says who leads: {'; '.join(reasons)}")
+        raise UnavailableError(
+            f"no master of {format_quorum(self._quorum)} says who leads: {'; '.join(reasons)}; "
+            f"start the cluster, if it does not run: bookkeeper standalone {self._home or 'DIR'}"
+        )
 
     def wait_for_leader(self, budget_ms: float) -> str:
         """Repeat :meth:`find_leader` until it succeeds; raises its last UnavailableError when the budget is over."""

@@ -90,6 +90,10 @@ class Mutation:
         return self
 
 
+def _is_empty(mutation: Mutation) -> InvalidInputError:
+    return InvalidInputError(f"the mutation of row {mutation.row!r} has no put and no delete")
+
+
 def _check_timestamp(timestamp: int) -> None:
     if type(timestamp) is not int or not -(2**63) <= timestamp < 2**63:
         raise InvalidInputError(f"a timestamp is a number of 64 bits, not {timestamp!r}")
@@ -112,8 +116,11 @@ class Changes:
         return len(self._flat) // _WIDTH
 
     def add(self, mutation: Mutation) -> int:
-        """Add the changes of a mutation; returns :attr:`size_bytes`."""
-        self._flat += mutation.flat
+        """Add the changes of a mutation; returns :attr:`size_bytes`. Raises InvalidInputError when it has none."""
+        changes = mutation.flat
+        if not changes:
+            raise _is_empty(mutation)
+        self._flat += changes
         self.size_bytes += mutation.size_bytes
         return self.size_bytes
 
@@ -121,7 +128,10 @@ class Changes:
         """Like :meth:`add`, for many mutations."""
         flat, size = self._flat, self.size_bytes
         for mutation in mutations:
-            flat += mutation.flat
+            changes = mutation.flat
+            if not changes:
+                raise _is_empty(mutation)
+            flat += changes
             size += mutation.size_bytes
         self.size_bytes = size
         return size

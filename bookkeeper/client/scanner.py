@@ -26,7 +26,14 @@ from bookkeeper.client.retry import retrying
 from bookkeeper.client.stale_choice import followers_to_ask, may_ask_followers
 from bookkeeper.client.tablet_extents import TableMap, UnservableTracker
 from bookkeeper.clock import Clock
-from bookkeeper.errors import BookkeeperError, CorruptionError, NotFoundError, NotServingError, TransientError
+from bookkeeper.errors import (
+    BookkeeperError,
+    CorruptionError,
+    InvalidInputError,
+    NotFoundError,
+    NotServingError,
+    TransientError,
+)
 from bookkeeper.model import MUTATION_SCHEMA, Extent
 from bookkeeper.rpc.contract.messages import ScanPage, ScanRequest
 from bookkeeper.rpc.rpc_pool import RpcPool
@@ -94,6 +101,11 @@ class ScanRange(Struct, frozen=True):
     """Authorizations of the scan, a subset of the user's; None = all of the user's."""
     stale_ms: int | None = None
     """A follower may answer with cells that lack the writes of the last so many ms; None = leaders answer."""
+
+    def __post_init__(self) -> None:
+        """Raises InvalidInputError."""
+        if self.stale_ms is not None and not self.stale_ms >= 0:
+            raise InvalidInputError(f"stale_ms is a number of milliseconds from 0 on, not {self.stale_ms!r}")
 
 
 class _Position(Struct, frozen=True):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bookkeeper.client.master_link import BUDGET_MS, MasterLink
 from bookkeeper.clock import Clock
-from bookkeeper.errors import ExistsError, NotFoundError, UnavailableError
+from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError, UnavailableError
 from bookkeeper.model import LocalityGroup, RowRange
 from bookkeeper.rpc.contract.messages import (
     BulkProgress,
@@ -26,6 +26,12 @@ from bookkeeper.rpc.contract.messages import (
 )
 
 POLL_MS = 100
+
+
+def _check_rows(rows: Sequence[bytes]) -> None:
+    for row in rows:
+        if not isinstance(row, bytes):
+            raise InvalidInputError(f"a split is bytes, not {row!r}")
 
 
 class Tables:
@@ -64,6 +70,7 @@ class Tables:
         the locality groups, ``properties`` those of ``bookkeeper.config.table_properties``. Raises ExistsError,
         InvalidInputError.
         """
+        _check_rows(splits)
         arguments = (name, list(splits), list(groups), dict(properties or {}))
         made: TableInfo | None = self._master.call("create_table", *arguments, settled_by=ExistsError)
         return made or self.get(name)
@@ -177,6 +184,7 @@ class Tables:
         time of a flush. ``onto``: the tablets that end at these rows begin to move to these hosts, as many as the table
         has replicas. Raises NotFoundError, InvalidInputError, and RefusedError for a host that can't take replicas.
         """
+        _check_rows(rows)
         self._master.call("add_splits", name, sorted(set(rows)), sorted(set(onto)))
 
     def merge(self, name: str, after: bytes | None = None, through: bytes | None = None) -> None:

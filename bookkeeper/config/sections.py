@@ -16,6 +16,8 @@ from msgspec import Meta
 from bookkeeper.config.processes import MasterSettings, ReplaySettings, TServerSettings
 from bookkeeper.config.setting import KIB, MIB, Bytes, Count, Millis, Name, Section, Text, required, setting, unit
 
+HOST_WORDS = "up to 31 lower-case letters, digits and '-', with a letter or digit first"
+
 
 class InstanceSettings(Section, frozen=True):
     """The identity of this cluster."""
@@ -29,7 +31,13 @@ class InstanceSettings(Section, frozen=True):
 class MetadataSettings(Section, frozen=True):
     """The store of the books."""
 
-    url: Annotated[str, Meta(pattern=r"^(sqlite:///.+|hbase://[^/]+:\d+/[^/]+)\Z")] = setting(
+    url: Annotated[
+        str,
+        Meta(
+            pattern=r"^(sqlite:///.+|hbase://[^/]+:\d+/[^/]+)\Z",
+            description="sqlite:///FILE or hbase://HOST:PORT/PREFIX",
+        ),
+    ] = setting(
         "sqlite:///metadata.db",
         "sqlite:///FILE (relative to the cluster's directory) or hbase://HOST:PORT/PREFIX (HBase's Thrift server), "
         "percent-escaped; init makes the table there, and processes refuse any other table",
@@ -40,7 +48,7 @@ class MetadataSettings(Section, frozen=True):
 class CoordinationSettings(Section, frozen=True):
     """Sessions, leadership and the shared configuration tree."""
 
-    url: Annotated[str, Meta(pattern=r"^embedded:.+\Z")] = setting(
+    url: Annotated[str, Meta(pattern=r"^embedded:.+\Z", description="embedded:DIRECTORY")] = setting(
         "embedded:coordination",
         "embedded:DIRECTORY (relative to the cluster's directory): all processes of the cluster on one machine",
         "the only kind there is",
@@ -237,16 +245,18 @@ class FilesSettings(Section, frozen=True):
 class HostSettings(Section, frozen=True):
     """The host: this directory, as one of those on which a cluster runs."""
 
-    name: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,30}\Z")] = setting(
+    name: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,30}\Z", description=HOST_WORDS)] = setting(
         "host1",
         "Permanent name of this host, which no other host of the cluster ever gets; never change it",
         "the first host of a cluster",
     )
-    zone: Annotated[str, Meta(pattern=r"^([a-z0-9][a-z0-9-]{0,30})?\Z")] = setting(
-        "",
-        "Zone of this host: a rack, a room or a disk that several hosts lose together. Replicas of a tablet go to "
-        "different zones while there are enough; empty: the host is a zone of its own",
-        "nothing is known of a machine until its owner says it",
+    zone: Annotated[str, Meta(pattern=r"^([a-z0-9][a-z0-9-]{0,30})?\Z", description=f"empty, or {HOST_WORDS}")] = (
+        setting(
+            "",
+            "Zone of this host: a rack, a room or a disk that several hosts lose together. Replicas of a tablet go to "
+            "different zones while there are enough; empty: the host is a zone of its own",
+            "nothing is known of a machine until its owner says it",
+        )
     )
     cluster: str = setting(
         "",

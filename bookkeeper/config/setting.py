@@ -25,7 +25,13 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Millis = Annotated[int, Meta(ge=1, le=7 * 24 * 3600 * 1000, extra=unit("ms"))]
 Bytes = Annotated[int, Meta(ge=1, le=2**40, extra=unit("bytes"))]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]
+Name = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z",
+        description="up to 64 letters, digits, '.', '_' and '-', with a letter or digit first",
+    ),
+]
 Text = Annotated[str, Meta(min_length=1)]
 
 
@@ -132,8 +138,8 @@ def expected(kind: Any) -> str:
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[bare]
     if meta.ge is not None and meta.le is not None:
         return f"{words} from {meta.ge} to {meta.le}"
-    if meta.pattern is not None:
-        return f"{words} that matches {meta.pattern}"
+    if meta.description is not None:
+        return meta.description
     return f"{words}, not empty" if meta.min_length else words
 
 

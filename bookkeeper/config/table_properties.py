@@ -119,7 +119,9 @@ class TableProperties(Section, frozen=True):
         "most table.replicas. 0 = a majority of table.replicas: a destroyed disk has none of the only copies.",
     )
 
-    failover: Annotated[str, Meta(pattern=r"^(wait|[1-9][0-9]{0,12})\Z")] = stored(
+    failover: Annotated[
+        str, Meta(pattern=r"^(wait|[1-9][0-9]{0,12})\Z", description="wait, or a number of ms from 1 on")
+    ] = stored(
         "table.failover",
         WAIT,
         "What a tablet does when its newest records are in a log on a host that stays away. wait: it is "

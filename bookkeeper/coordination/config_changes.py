@@ -288,9 +288,17 @@ def delete_cluster(coordination: Coordination, alias: str) -> None:
     coordination.delete(path, current.version)
 
 
+GROUP_NAME_MAX = 255
+
+
 def check_groups(groups: Sequence[LocalityGroup]) -> None:
     """Raise InvalidInputError on a reserved or repeated group name, or a family in two groups."""
     names = [group.name for group in groups]
+    for name in names:
+        if len(name) > GROUP_NAME_MAX or not name.isprintable():
+            raise InvalidInputError(
+                f"{name!r} can't be a locality group's name; use up to {GROUP_NAME_MAX} printable characters"
+            )
     families = [family for group in groups for family in group.families]
     if not all(names) or DEFAULT_GROUP in names or len(set(names)) != len(names):
         raise InvalidInputError(f"names of locality groups must differ, and {DEFAULT_GROUP} is the group of the others")

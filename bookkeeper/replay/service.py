@@ -42,7 +42,7 @@ from bookkeeper.replay.ranges import (
 )
 from bookkeeper.replay.slots import TaskSlots
 from bookkeeper.replay.spark.spark_job import run_job
-from bookkeeper.replay.spark.spark_session import expect_end, jvm_process, start_session
+from bookkeeper.replay.spark.spark_session import SCRATCH, drop_scratch, expect_end, jvm_process, start_session
 from bookkeeper.replay.stream.range_shipping import files_of
 
 LOG = logging.getLogger(__name__)
@@ -101,16 +101,17 @@ class ReplayService:
             jvm.stdin.close()
         if not self._clock.wait(self._jvm_ended, grace_ms):
             jvm.kill()
+        drop_scratch(self._settings.directory / SCRATCH)
 
     def _warm_up(self) -> None:
         try:
             self._spark = spark = start_session(self._settings)
             self._watch_for_end(jvm_process(spark))
             run_job(spark, warm_up_ranges(self._settings, self._cores), self._cores, self._settings)
-        except BaseException:
+        except BaseException as error:
             if self._stopping:
                 return
-            LOG.critical("the Spark session did not start", exc_info=True)
+            LOG.critical("the Spark session did not start: %s", error, exc_info=True)
             self._exit_process(EXIT_BROKEN)
             raise
         self._warm.set()

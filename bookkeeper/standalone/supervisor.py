@@ -36,6 +36,8 @@ from bookkeeper.standalone.forked_starts import (
 )
 
 RECORD_RETRY_MS = 500
+WORDS_BYTES_MAX = 8_192
+"""The part of a log in which the last words of an ended process are searched."""
 HOST_CHECK_MS = 500
 """Time between two looks at the directories of further hosts."""
 
@@ -318,6 +320,8 @@ class Supervisor(Struct):
         child.start_at_ns = now + child.delay_ms * 1_000_000
         if not self._stopping and not child.is_homeless:
             code = _describe(os.waitstatus_to_exitcode(status))
+            if os.WIFEXITED(status) and (words := last_words(self._log(child.role))):
+                code += f": {words}"
             when = f"in {child.delay_ms} ms" if child.delay_ms else "at once"
             self.report(f"{child.role.name} ended ({code}), its log is {self._log(child.role)}; starting again {when}")
 
@@ -334,6 +338,18 @@ class Supervisor(Struct):
                 deadline += self.stop_timeout_ms * 1_000_000
                 continue
             self._handle_events(left, wake_read)
+
+
+def last_words(log: Path) -> str:
+    """The message of the last line of level ERROR or CRITICAL near the end of a process's log; "" for none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - WORDS_BYTES_MAX))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""  # the report is about an end, which a lost log must not hide
+    said = [line for line in lines if line.split(" ", 3)[2:3] in (["ERROR"], ["CRITICAL"])]
+    return said[-1].partition(": ")[2] if said else ""
 
 
 def _only_wake(_number: int, _frame: object) -> None:

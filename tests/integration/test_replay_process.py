@@ -154,6 +154,23 @@ def test_ranges_arrive_exactly_and_are_shipped_by_task_processes(
     assert [line.ranges for line in journal.began] == [3]
 
 
+def test_only_its_user_reaches_the_sockets_of_the_python_processes(process: ReplayProcess, home: Path) -> None:
+    """pyspark's daemon forks a process for each connection, before it asks for a secret."""
+    listening = {
+        (one.name(), found.laddr)
+        for one in [psutil.Process(process.process.pid), *process.family()]
+        if one.name().startswith("python") and one.pid != process.process.pid
+        for found in one.net_connections("inet")
+        if found.status == psutil.CONN_LISTEN
+    }
+    assert listening == set()
+    own = [found for found in psutil.Process(process.process.pid).net_connections("inet") if found.status == "LISTEN"]
+    assert len(own) == 1, "its calls, not accumulators"
+    scratch = (home / SCRATCH).resolve()
+    assert any(path.is_socket() for path in scratch.iterdir())
+    assert scratch.stat().st_mode & 0o077 == 0
+
+
 def test_the_process_that_forks_the_tasks_has_one_thread(process: ReplayProcess) -> None:
     daemons = [child for child in process.jvm().children() if child.status() != psutil.STATUS_ZOMBIE]
     assert [daemon.num_threads() for daemon in daemons] == [1]

@@ -60,8 +60,11 @@ def create_table_args(
     """Arguments of ``create_table``. Raises InvalidInputError, and RefusedError for a system table's name, before an
     impossible operation begins.
     """
-    if not name or len(name) > 255 or not name.isprintable():
-        raise InvalidInputError(f"{name!r} can't be a table's name; use up to 255 printable characters")
+    # Users make paths and URLs of names; with ".." or a slash in them, these would lead elsewhere.
+    if not name or len(name) > 255 or not name.isprintable() or ".." in name or "/" in name:
+        raise InvalidInputError(
+            f"{name!r} can't be a table's name; use up to 255 printable characters without '..' and '/'"
+        )
     refuse_system_table(name)
     check_splits(splits)
     check_groups(groups)

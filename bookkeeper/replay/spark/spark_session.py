@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from bookkeeper.config.sections import Settings
+from bookkeeper.errors import NotFoundError
 from bookkeeper.replay.spark import class_archive
 
 LOOPBACK = "127.0.0.1"
@@ -29,12 +31,17 @@ SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "backgro
 SCRATCH = "replay"
 """Directory of Spark's files below the cluster's; a start empties it, because a killed JVM leaves its files."""
 
+SOCKET_DIRECTORY_BYTES_MAX = 60
+"""The path of a Unix socket has 107 bytes at most, and Spark's names of sockets 42."""
+
 
 def start_session(settings: Settings, java_options: str | None = None) -> SparkSession:
     """Start the JVM and the session, which takes seconds; once in a process. ``java_options`` are further options of
-    the JVM; None = those of the class archive.
+    the JVM; None = those of the class archive. Raises NotFoundError when there is no Java.
     """
-    scratch = _fresh_scratch(settings)
+    if class_archive.java_binary() is None:
+        raise NotFoundError("there is no Java at JAVA_HOME or on the PATH; install Java 17: make system-deps")
+    scratch = fresh_scratch(settings.directory)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
     os.environ["PYTHONPATH"] = _python_path()
@@ -61,6 +68,9 @@ def session_conf(settings: Settings, scratch: Path, java_options: str = "") -> d
         # The first compiler only: the JVM handles descriptors only, and starts in half the time on two busy cores.
         "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {java_options}".strip(),
         "spark.local.dir": str(scratch),
+        # pyspark's daemon forks for each connection, before any secret; so only this user may connect.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.ui.enabled": "false",
@@ -108,14 +118,30 @@ def _log_nothing(_request: object, _client: object) -> None:
     """Replaces a traceback on standard error at the end of a connection."""
 
 
-def _fresh_scratch(settings: Settings) -> Path:
-    scratch = settings.directory / SCRATCH
+def fresh_scratch(directory: Path) -> Path:
+    """An empty directory for Spark's files, which only this user can enter. It lies in the cluster's ``directory``.
+    Where that path is too long for a socket, or has a comma, which divides a list of Spark's, it lies among the
+    temporary files, and a link leads there. The files of the process before go.
+    """
+    scratch = directory / SCRATCH
+    drop_scratch(scratch)
+    if len(os.fsencode(scratch)) <= SOCKET_DIRECTORY_BYTES_MAX and "," not in str(scratch):
+        scratch.mkdir(0o700, parents=True)
+        return scratch
+    elsewhere = Path(tempfile.mkdtemp(prefix="bookkeeper-spark-"))
+    scratch.symlink_to(elsewhere)
+    return elsewhere
+
+
+def drop_scratch(scratch: Path) -> None:
+    """Delete Spark's files; no JVM may use them."""
+    if scratch.is_symlink():
+        shutil.rmtree(scratch.readlink(), ignore_errors=True)
+        scratch.unlink()
     shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-    return scratch
 
 
 def _python_path() -> str:
     """An import path with this package, installed or not, for the task processes."""
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     return os.pathsep.join(dict.fromkeys([root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))

@@ -135,6 +135,8 @@ def open_source(uri: str) -> Source:
         filesystem, path = pyarrow.fs.FileSystem.from_uri(uri)
     except pa.ArrowInvalid as error:
         raise InvalidInputError(f"{uri!r} names no known filesystem: {error}") from error
+    except OSError as error:  # Arrow looks up the region of a bucket of S3
+        raise UnavailableError(f"the store of {uri} can't be reached: {error}") from error
     return open_remote(filesystem, path)
 
 

@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -95,10 +96,20 @@ def test_without_a_wait_a_master_that_restarts_is_an_error() -> None:
 
 
 def test_a_name_that_is_no_cluster_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="not an address"):
+    with pytest.raises(NotFoundError, match="no directory nowhere"):
         Client.connect("nowhere")
+    with pytest.raises(InvalidInputError, match="not an address"):
+        Client.connect("nowhere:")
     with pytest.raises(NotFoundError, match="bookkeeper init"):
         Client.connect(tmp_path)
+
+
+def test_arguments_of_a_wrong_type_are_named() -> None:
+    with FakeCluster() as cluster, Client.connect(cluster.quorum) as client:
+        with pytest.raises(InvalidInputError, match="a split is bytes, not 'm'"):
+            client.tables.create("new", splits=cast("list[bytes]", ["m"]))
+        with pytest.raises(InvalidInputError, match="from 0 on, not -1"):
+            client.scan("t", stale_ms=-1)
 
 
 def test_the_leader_is_followed_to_another_master() -> None:

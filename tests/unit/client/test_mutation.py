@@ -23,7 +23,16 @@ cells = st.tuples(
 )
 
 
-@given(st.lists(st.tuples(st.binary(min_size=1, max_size=3), st.lists(cells, max_size=3), st.booleans()), max_size=8))
+def test_a_mutation_without_a_change_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="the mutation of row b'r' has no put and no delete"):
+        encode_mutations([Mutation(b"r")])
+
+
+@given(
+    st.lists(
+        st.tuples(st.binary(min_size=1, max_size=3), st.lists(cells, min_size=1, max_size=3), st.booleans()), max_size=8
+    )
+)
 def test_every_change_becomes_one_record_in_its_order(given: list[tuple[bytes, list[Any], bool]]) -> None:
     mutations, expected = [], []
     for row, changes, delete in given:

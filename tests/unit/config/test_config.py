@@ -79,7 +79,7 @@ def test_paths_are_relative_to_the_directory(tmp_path: Path) -> None:
         ('[master]\nassigner = "random"\n', "master.assigner: it must be one of 'sequential', 'unordered'"),
         ("[coordination]\nsession_renew_ms = 5000\n", "coordination: session_renew_ms must be at most a third"),
         ("[rpc]\nframe_bytes_max = 1048576\n", "rpc.frame_bytes_max must be at least twice"),
-        ('[metadata]\nurl = "mysql://x"\n', "metadata.url: it must be text that matches ^(sqlite"),
+        ('[metadata]\nurl = "mysql://x"\n', "metadata.url: it must be sqlite:///FILE or hbase://HOST:PORT/PREFIX"),
         ('[master]\nhost = ""\n', "master.host: it must be text, not empty"),
         ("[standalone]\nprocesses = []\n", "it must be a list of at least one element; each element one of 'master',"),
         ("[master]\nport = true\n", "master.port: it must be a whole number from 1 to 65535"),

@@ -8,7 +8,9 @@ import click
 import pytest
 
 from bookkeeper.errors import BookkeeperError, NotFoundError, NotLeaderError, NotReadyError, UnavailableError
+from shell.commands import commands
 from shell.failures import ExitCode, WaitTimedOutError, run
+from shell.main import bookkeeper
 
 
 def _failing(error: BaseException | None) -> click.Command:
@@ -63,3 +65,29 @@ def test_an_interrupt_has_its_exit_code(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_defect_is_not_hidden() -> None:
     with pytest.raises(ZeroDivisionError):
         run(_failing(ZeroDivisionError()), ["7"])
+
+
+@pytest.mark.parametrize(("group", "words"), [(bookkeeper, []), (bookkeeper, ["secret"]), (commands, ["replication"])])
+def test_a_group_alone_prints_its_help(
+    group: click.Group, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(group, words) == ExitCode.OK
+    out, err = capsys.readouterr()
+    assert out.startswith("Usage: ")
+    assert "Commands:\n" in out
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["shell", "nosuch", "tables"], ExitCode.FAILED, "there is no directory nosuch"),
+        (["shell", "127.0.0.1:1", "--secret-file", "f", "tables"], ExitCode.USAGE, "bookkeeper shell --secret-file"),
+        (["init", "west", "--name", "a b"], ExitCode.FAILED, "up to 64 letters, digits"),
+    ],
+)
+def test_a_wrong_cluster_is_a_clear_error(
+    words: list[str], code: ExitCode, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(bookkeeper, words) == code
+    assert said in capsys.readouterr().err

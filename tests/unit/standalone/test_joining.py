@@ -151,7 +151,7 @@ BAD: dict[str, tuple[type[BookkeeperError], str, Callable[[Path, Path], object]]
     ),
     "a wrong name": (
         InvalidInputError,
-        r"a new host: host\.name: it must be text that matches",
+        r"a new host: host\.name: it must be up to 31 lower-case letters",
         lambda home, west: join_cluster(home, west, "Host 2"),
     ),
     "another instance": (

@@ -166,6 +166,11 @@ def test_a_strange_uri_is_refused(name: str) -> None:
         read_blocks(GivenFiles(), name, 1, 1)
 
 
+def test_a_store_that_does_not_answer_is_unavailable() -> None:
+    with pytest.raises(UnavailableError, match=r"the store of hdfs://127\.0\.0\.1:1/x can't be reached"):
+        read_blocks(GivenFiles(), "hdfs://127.0.0.1:1/x", 1, 1)
+
+
 @pytest.mark.parametrize("name", ["file:relative", "file://host/p"])
 def test_a_file_uri_that_names_no_path_is_no_given_file(name: str) -> None:
     with pytest.raises(InvalidInputError, match="does not name a local file"):
