@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 from bookkeeper.master.books.tserver_recovery import RESTORE
+from bookkeeper.master.cycle.check_ins import OlderState
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.origins import origin_gc
 from bookkeeper.rpc.contract.messages import OperationInfo
@@ -80,7 +82,26 @@ def problems(lead: Leadership) -> dict[str, str]:
         if retry.failures:
             wait_ms = max(0, (retry.next_try_ns - lead.clock.boot_ns()) // 1_000_000)
             facts[f"peer {cluster}"] = f"failed {retry.failures} times, next try in {wait_ms} ms: {retry.last_error}"
+    config = lead.cycle.config
+    for older in () if config is None else lead.check_ins.older_states(config, lead.cycle.books.snapshot.files):
+        facts[f"{NEEDS_HELP} peer {older.cluster}"] = older_text(older)
     return facts
+
+
+def older_text(older: OlderState) -> str:
+    """What is missing at a peer that came back from a backup, and the next step."""
+    since = f" after {utc_text(older.since_ms)}" if older.since_ms > 1 else ""
+    logs = f", from {' and '.join(older.logs)} on" if older.logs else ""
+    return (
+        f"it came back in an older state: it lacks records that it acknowledged{since}{logs}, and no target sends them "
+        f"again; disable replication to {older.cluster} for each of its tables, enable it, and copy the tables "
+        "(exporttable, importtable)"
+    )
+
+
+def utc_text(time_ms: int) -> str:
+    """Milliseconds since 1970 as ISO 8601."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def operation_text(shown: OperationInfo) -> str:
