@@ -28,6 +28,7 @@ from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.process_watch import Processes, ProcessWatch
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.calls.tservers import LOG_TIMEOUT_MS, TServers
+from bookkeeper.master.cycle.check_ins import CheckIns
 from bookkeeper.master.cycle.cycle import Cycle, CycleTiming
 from bookkeeper.master.cycle.event_queue import EventQueue
 from bookkeeper.master.cycle.header_times import HeaderTimes
@@ -98,6 +99,7 @@ class Leadership(Struct):
     quarantine: QuarantineAdmin
     origins: OriginParts
     splits: AutomaticSplits
+    check_ins: CheckIns
     watch: ProcessWatch
     errors: dict[str, str] = field(default_factory=dict)
     """The last error of each thread whose latest round failed; read by any thread."""
@@ -138,6 +140,7 @@ class Leadership(Struct):
         self.cycle.event_queue.wake()
         self.fate.stop()
         self.cycle.calls.lanes.stop()
+        self.check_ins.lanes.stop()
         for thread in self._threads:
             thread.join(timeout_ms / 1000)
 
@@ -214,6 +217,8 @@ class Leadership(Struct):
                 if seen.replays - replays:
                     self.cycle.event_queue.replay_started()
                 replays = seen.replays
+                if self.cycle.config is not None:
+                    self.check_ins.begin(self.cycle.config, self.cycle.dispatcher.shipping.shipped)
 
     def _collect(self) -> None:
         pace = GcPace(self.clock, self.settings.master.gc_interval_ms)
@@ -359,6 +364,7 @@ def assemble(
         ),
         origins=origins,
         splits=splits,
+        check_ins=CheckIns(coordination, peers, KeyedExecutors(), clock),
         watch=ProcessWatch(coordination.sessions, clock),
     )
 

@@ -14,8 +14,9 @@ from typing import cast
 from bookkeeper.coordination.config_changes import set_draining
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read_config
 from bookkeeper.coordination.coordination_protocol import Coordination
-from bookkeeper.errors import NotLeaderError, NotServingError, UnavailableError
+from bookkeeper.errors import InvalidInputError, NotLeaderError, NotServingError, UnavailableError
 from bookkeeper.master import replication_changes
+from bookkeeper.master.cycle.check_ins import answer
 from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.index.shipments import Report
 from bookkeeper.master.index.target_progress import Amount
@@ -392,6 +393,13 @@ class MasterService:
         """See :meth:`OriginService.over`."""
         lead = self._lead
         lead.origins.service.over(route, logs, self._asking(lead))
+
+    def check_in(self, known: int, number: int) -> int:
+        """See :func:`bookkeeper.master.cycle.check_ins.answer`."""
+        asking = self._asking(self._lead)
+        if asking is None:
+            raise InvalidInputError("only another cluster can check in here")
+        return answer(self._coordination, asking, known, number)
 
     def _asking(self, lead: Leadership) -> str | None:
         """The instance that calls; None = this cluster."""

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from bookkeeper.client import Client, Mutation
 from bookkeeper.clock import SystemClock
+from bookkeeper.config.file import SETTINGS_FILE, load_settings
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.coordination_protocol import Coordination
@@ -102,9 +103,12 @@ class LocalCluster:
 def local_cluster(
     directory: Path, overrides: Mapping[str, object] | None = None, metadata_url: str | None = None
 ) -> Iterator[LocalCluster]:
-    """A cluster that runs until the end of the block."""
+    """A cluster that runs until the end of the block: a new one, or the one that the directory has."""
     wanted = {**HASTE, **EXCHANGE, **(overrides or {})}
-    settings = init_cluster(directory, directory.name, metadata_url=metadata_url, overrides=wanted)
+    if (directory / SETTINGS_FILE).exists():
+        settings = load_settings(directory)
+    else:
+        settings = init_cluster(directory, directory.name, metadata_url=metadata_url, overrides=wanted)
     died: list[str] = []
     with ExitStack() as stack:
         metadata = books_of(settings)

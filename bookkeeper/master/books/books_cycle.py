@@ -412,12 +412,11 @@ class Books:
             changed[file] = Growth(entry, None, is_new)
         else:
             before = entry.copy()
-            known = entry.status, entry.barriers, entry.scope, entry.amounts
             if table_id not in entry.scope.table_ids:
                 entry.enter(self._scopes.with_table(entry.scope, table_id))
                 files.add(entry)
             entry.merge(facts)
-            if known != (entry.status, entry.barriers, entry.scope, entry.amounts):
+            if not entry.equals(before):
                 changed.setdefault(file, Growth(entry, before, False))
         if facts.closed:
             entry.note_closed(self._cycle)

@@ -147,6 +147,13 @@ class PeerMasters:
         peer = self.contact_as(alias, quorum, instance_id)
         self._leader(peer).roots_over(route, logs)
 
+    def check_in(self, alias: str, quorum: str, instance_id: str, known: int, number: int) -> int:
+        """The number that this cluster left there last; leaves another one. Raises TransientError, and PermanentError
+        when the cluster can't be asked.
+        """
+        peer = self.contact_as(alias, quorum, instance_id)
+        return self._leader(peer).check_in(known, number)
+
     def _leader(self, peer: PeerIdentity) -> Master:
         """Calls of the peer's leading master; no other instance answers them, even if its address changes owner."""
         return self._pool.of_instance(peer.instance_id).master(peer.leader, CONTACT_TIMEOUT_MS)

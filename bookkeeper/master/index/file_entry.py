@@ -207,6 +207,10 @@ class FileEntry:
         copied._take(self.directory, self.scope, self._packed, self._unsafe)
         return copied
 
+    def equals(self, other: FileEntry) -> bool:
+        """Whether an entry of the same file has the same content, but for what is safe to ship."""
+        return self._packed == other._packed and self.scope == other.scope
+
     def _take(self, directory: bytes, scope: Scope, packed: bytes, unsafe: int | None) -> None:
         self.directory, self.scope, self._packed, self._unsafe = directory, scope, packed, unsafe
 

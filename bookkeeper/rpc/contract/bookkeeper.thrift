@@ -997,6 +997,12 @@ service Master extends Node {
   void roots_over(1: list<string> route, 2: list<RootLog> logs) throws (1: Fault fault)
       (may_call = "peer", size = "bulk")
 
+  /**
+   * The number that the calling cluster left here last, 0 at first. If it is at least `known`, this cluster remembers
+   * `number` from now on; a lower one shows that this cluster came back from a backup.
+   */
+  i64 check_in(1: i64 known, 2: i64 number) throws (1: Fault fault) (may_call = "peer")
+
   // ---- own tservers
 
   /** There are new records to replicate. */

@@ -198,6 +198,11 @@ class Master(Node, Protocol):
     def roots_over(self, route: Sequence[str], logs: Sequence[RootLog]) -> None:
         """No record of these logs is in transit anywhere. The master checks the caller as in root_standings."""
 
+    def check_in(self, known: int, number: int) -> int:
+        """The number that the calling cluster left here last, 0 at first. If it is at least ``known``, this cluster
+        remembers ``number`` from now on; a lower one shows that this cluster came back from a backup.
+        """
+
     def nudge(self, session_id: str) -> None:
         """There are new records to replicate."""
 

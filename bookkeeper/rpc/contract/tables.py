@@ -793,6 +793,7 @@ SERVICES: Mapping[str, Mapping[str, MethodSpec]] = {
         MethodSpec(
             "roots_over", (argument(1, "route", list_of(TEXT)), argument(2, "logs", list_of(struct_of(RootLog)))), None
         ),
+        MethodSpec("check_in", (argument(1, "known", I64), argument(2, "number", I64)), I64),
         MethodSpec("nudge", (argument(1, "session_id", TEXT),), None, oneway=True),
         MethodSpec(
             "report_work",
@@ -1000,6 +1001,7 @@ PEER_METHODS: Mapping[str, frozenset[str]] = {
             "stream_done",
             "root_standings",
             "roots_over",
+            "check_in",
         }
     ),
     "TServer": frozenset(

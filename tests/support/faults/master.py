@@ -12,6 +12,13 @@ MASTER: dict[str, Switch] = {
         new="grown = (steps[0]._replace(records=records),) if steps else (Step(records, look.at_ns, look.at_ns),)",
         breaks="under steady writes the shown lag grows without bound, although the peer gets each record at once",
     ),
+    "older-peers-are-believed": Switch(
+        "bookkeeper.master.cycle.check_ins",
+        "CheckIns.check_in",
+        old="if found < known:",
+        new="if False:",
+        breaks="a peer that came back from a backup lacks acknowledged records, and its source says done",
+    ),
     "headers-are-not-read": Switch(
         "bookkeeper.master.cycle.header_times",
         "HeaderTimes.begin",

@@ -30,7 +30,7 @@ from bookkeeper.master.books import books_cycle
 from bookkeeper.master.calls import tservers
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tservers import TServers
-from bookkeeper.master.cycle import work_dispatch
+from bookkeeper.master.cycle import check_ins, work_dispatch
 from bookkeeper.master.fate import engine
 from bookkeeper.master.fate.engine import FateEngine
 from bookkeeper.master.gc import gc_pace, gc_runner
@@ -152,6 +152,8 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(leadership, "SESSIONS_POLL_MS"), 400),
     (Binding(gc_pace, thread_cpu_ns), lambda: 0),
     (Binding(copy_pace, thread_cpu_ns), lambda: 0),
+    (Binding(check_ins, "BUSY_MS"), 5_000),
+    (Binding(check_ins, "IDLE_MS"), 3_600_000),
     (Binding(leadership, books_flight_ms), lambda _settings: FLIGHT_MS),
     (Binding(bulk_import, uuid), SimUuid),
     (Binding(master_process, "CAMPAIGN_AGAIN_MS"), 500),

@@ -41,6 +41,7 @@ def test_a_peer_may_only_replicate_and_a_client_may_not_act_as_a_process() -> No
         ("Master", "stream_done"),
         ("Master", "root_standings"),
         ("Master", "roots_over"),
+        ("Master", "check_in"),
         ("TServer", "hello"),
         ("TServer", "open_stream"),
         ("TServer", "replicate"),
@@ -80,7 +81,7 @@ NAMING: dict[tuple[str, str], tuple[Any, ...]] = {
 }
 """Every method with an argument that names a source, and arguments that name another instance."""
 
-NAMING_NOBODY = {("Master", method) for method in ("leader", "resolve_table", "pick_tserver")}
+NAMING_NOBODY = {("Master", method) for method in ("leader", "resolve_table", "pick_tserver", "check_in")}
 JUDGED_BY_WHAT_CAME = {("Master", method) for method in ("root_standings", "roots_over")}
 
 

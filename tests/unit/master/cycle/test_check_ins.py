@@ -1,0 +1,146 @@
+"""A peer that came back from a backup is noticed, by a number that its own store lost; restarts and crashes are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.coordination.coordination_protocol import Coordination
+from bookkeeper.errors import UnavailableError
+from bookkeeper.master.calls.keyed_executors import KeyedExecutors
+from bookkeeper.master.cycle.check_ins import CheckIns, answer, logs_at, newest_targets
+from bookkeeper.master.index.outstanding import Outstanding
+from bookkeeper.model import TargetKey
+from bookkeeper.standalone.directory import init_cluster
+from tests.support.faults import fault
+from tests.support.master_values import by_name, entry, name
+from tests.support.master_world import World
+
+
+class Peer:
+    """The master of the peer: its answers come from a real store, of which there may be a copy."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.store = self._opened("first")
+        self.answers = True
+
+    def _opened(self, name: str) -> Coordination:
+        return open_coordination(init_cluster(self._directory / name, name))
+
+    def restore(self, number: int) -> None:
+        """A backup of the time when it had this number comes back."""
+        self.store.close()
+        self.store = self._opened(f"restored-{number}")
+        self.store.raise_number("check-in:left:west", number)
+
+    def check_in(self, alias: str, quorum: str, instance_id: str, known: int, number: int) -> int:  # noqa: ARG002
+        if not self.answers:
+            raise UnavailableError("nobody answers")
+        return answer(self.store, "west", known, number)
+
+
+class Source:
+    """A master's check-ins, and the peer."""
+
+    def __init__(self, world: World, directory: Path) -> None:
+        self.world, self.peer = world, Peer(directory)
+        self.lanes = KeyedExecutors()
+        self.check_ins = CheckIns(world.coordination, self.peer, self.lanes, world.clock)  # type: ignore[arg-type]
+
+    def call(self) -> None:
+        """One check-in."""
+        config = self.world.config()
+        self.check_ins.check_in(config.clusters["east"], newest_targets(config)["east"])
+
+    def older(self, files: Outstanding | None = None) -> list[tuple[str, int, tuple[str, ...]]]:
+        """The peers that need a person."""
+        found = self.check_ins.older_states(self.world.config(), files or Outstanding())
+        return [(one.cluster, one.since_ms, one.logs) for one in found]
+
+
+@pytest.fixture
+def source(world: World, tmp_path: Path) -> Iterator[Source]:
+    world.enable("1")
+    made = Source(world, tmp_path / "peer")
+    yield made
+    made.lanes.stop()
+    made.peer.store.close()
+
+
+def check_restored_peer_is_noticed(source: Source) -> None:
+    """The law: what was acknowledged after the backup is not done."""
+    source.call()
+    saved = source.peer.store.number("check-in:left:west")
+    for _ in range(3):
+        source.world.clock.jump(1_000)
+        source.call()
+    assert source.older() == []
+    source.peer.restore(saved)
+    source.call()
+    assert source.older() == [("east", saved, ())], "nobody says that the peer lacks acknowledged records"
+
+
+def test_a_peer_that_came_back_older_is_noticed_and_since_when(source: Source) -> None:
+    check_restored_peer_is_noticed(source)
+    since = source.older()
+    source.call()
+    assert source.older() == since, "until an operator acts"
+    assert CheckIns(source.world.coordination, source.peer, source.lanes, source.world.clock) is not None  # type: ignore[arg-type]
+
+
+def test_if_a_lower_number_counts_as_any_other_it_is_not_noticed(source: Source) -> None:
+    with fault("older-peers-are-believed"), pytest.raises(AssertionError, match="nobody says that the peer lacks"):
+        check_restored_peer_is_noticed(source)
+
+
+def test_it_ends_when_the_target_is_enabled_anew(source: Source) -> None:
+    check_restored_peer_is_noticed(source)
+    source.world.disable("1")
+    assert source.older() == []
+    source.world.enable("1")
+    assert source.older() == []
+    source.call()
+    assert source.older() == []
+
+
+def test_a_peer_that_is_away_is_not_older(source: Source) -> None:
+    source.call()
+    source.peer.answers = False
+    source.call()
+    source.peer.answers = True
+    source.call()
+    assert source.older() == []
+
+
+def test_a_master_that_dies_between_the_two_stores_raises_no_alarm(source: Source) -> None:
+    source.call()
+    known = source.peer.store.number("check-in:left:west")
+    answer(source.peer.store, "west", known, known + 500)
+    source.call()
+    assert source.older() == []
+
+
+def test_a_source_that_was_restored_itself_raises_no_alarm(source: Source) -> None:
+    source.call()
+    source.peer.restore(10**15)
+    source.call()
+    source.call()
+    assert source.older() == []
+
+
+def test_the_logs_of_that_time_are_named_the_newest_of_each_tserver() -> None:
+    made = [(name("s1", 1), 10), (name("s1", 2), 20), (name("s1", 3), 99), (name("s2", 1), 15)]
+    files = by_name(*(entry(file, 9, created=created) for file, created in made))
+    assert logs_at(files, "east", 50) == (name("s1", 2).decode(), name("s2", 1).decode())
+    assert logs_at(files, "north", 50) == ()
+
+
+def test_each_peer_with_a_target_has_the_greatest_incarnation(world: World) -> None:
+    world.define("north")
+    first, second = world.enable("1"), world.enable("1", "north")
+    assert isinstance(first, TargetKey)
+    assert newest_targets(world.config()) == {"east": first.incarnation, "north": second.incarnation}
