@@ -156,6 +156,11 @@ def test_a_file_behind_records_that_nobody_has_read_yet_says_so() -> None:
     assert cause(entry(W2, 9, barriers=[(1, W1, 7)]), root, now=lost).bottom.kind == causes.UNSEALED
 
 
+def test_files_that_wait_for_each_other_have_a_cause_although_there_must_be_none() -> None:
+    one, other = entry(W1, 5, barriers=[(1, W2, 5)]), entry(W2, 5, barriers=[(1, W1, 5)])
+    assert cause(one, other).kind == causes.BEHIND
+
+
 def test_a_long_chain_of_files_is_followed_once() -> None:
     count = 3_000
     chain = [entry(name("s1", 1), 5)]
