@@ -85,7 +85,7 @@ def problems(lead: Leadership) -> dict[str, str]:
         facts[f"{WARNING} size of tablet {row!r}"] = problem
     config = lead.cycle.config
     if config is not None:
-        for older in lead.check_ins.older_states(config, lead.cycle.books.snapshot.files):
+        for older in lead.watches.peers.older_states(config, lead.cycle.books.snapshot.files):
             facts[f"{NEEDS_HELP} peer {older.cluster}"] = older_text(older)
         try:
             now, directory = lead.moment(), Directory.of(lead.settings, config)
