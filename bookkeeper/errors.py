@@ -7,7 +7,8 @@ stable ``code``, so an error has the same class in the calling process as in the
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 
 class BookkeeperError(Exception):
@@ -148,6 +149,12 @@ class RefusedError(PermanentError):
     code = "refused"
 
 
+class OtherInstanceError(RefusedError):
+    """Another cluster answers than the one that was called (rule R23). A server on the wire says ``refused``."""
+
+    code = "other_instance"
+
+
 class ReadOnlyError(RefusedError):
     """A user's write to a table or cluster that is read-only (law L6)."""
 
@@ -195,6 +202,25 @@ class HostAwayError(OSError):
         super().__init__(errno.EHOSTDOWN, reason)
         self.host = host
         self.reason = reason
+
+
+FAILED_AT = "failed_at"
+"""Detail of an error of a range on its way to a peer: the place that failed, one of the next constants."""
+
+AT_LOG, AT_REPLAY, AT_BOOKS, AT_PEER = "log", "replay", "books", "peer"
+"""The log that is read, the replay process, this cluster's books, the peer with the way to it. Only a failure at the
+peer is a reason to look there.
+"""
+
+
+@contextmanager
+def failing_at(place: str) -> Iterator[None]:
+    """Errors of the block failed at this place."""
+    try:
+        yield
+    except BookkeeperError as error:
+        error.details[FAILED_AT] = place
+        raise
 
 
 def is_away(error: BookkeeperError) -> bool:

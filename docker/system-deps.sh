@@ -3,7 +3,7 @@
 #
 #   system-deps.sh runtime   a Java 17 runtime and Python's venv       (make demo)
 #   system-deps.sh hbase     and a Java compiler and Maven              (the real HBase as a process)
-#   system-deps.sh all       and a container engine that answers, and a browser   (make test)
+#   system-deps.sh all       and a container engine that answers, a browser, and promtool   (make test)
 #
 # NO_SYSTEM_DEPS=1: touch nothing, say what is missing, exit 0. Runs as root or with sudo.
 set -euo pipefail
@@ -42,6 +42,10 @@ look_engine() {
 look_browser() {
     command -v chromium >/dev/null || need "a browser" chromium
     command -v chromedriver >/dev/null || need "a driver for it" chromium-driver
+}
+
+look_promtool() {
+    command -v promtool >/dev/null || need "promtool, which checks alerts" prometheus
 }
 
 install_packages() {
@@ -90,7 +94,7 @@ level=${1:-all}
 case $level in runtime | hbase | all) ;; *) fail "unknown argument '$level': runtime, hbase or all" ;; esac
 look_runtime
 [ "$level" = runtime ] || look_hbase
-[ "$level" != all ] || { look_engine; look_browser; }
+[ "$level" != all ] || { look_engine; look_browser; look_promtool; }
 if [ "${NO_SYSTEM_DEPS:-0}" = 1 ]; then
     [ ${#packages[@]} -eq 0 ] || say "NO_SYSTEM_DEPS=1: leaving it at that"
     exit 0

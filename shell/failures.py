@@ -28,6 +28,8 @@ class ExitCode(IntEnum):
     """A transient error, such as a cluster that does not answer: try again later."""
     TIMED_OUT = 4
     """``replication wait`` reached its time limit; replication continues."""
+    NEEDS_PERSON = 5
+    """``replication why``: records wait until a person does something."""
     INTERRUPTED = 130
     """Ended by Ctrl-C, or by Ctrl-D at a question."""
 

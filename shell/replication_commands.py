@@ -18,6 +18,7 @@ from shell.failures import WaitTimedOutError
 from shell.output import Output, Record
 from shell.quarantine_commands import quarantine
 from shell.shell_session import Session, in_session
+from shell.why_command import why
 
 _STATUS_COLUMNS = (
     "table",
@@ -199,19 +200,23 @@ def _status_record(found: TargetStatus) -> Record:
 def wait(session: Session, output: Output, table: str, cluster: str, timeout: float) -> None:
     """Wait until the peers have all records written to TABLE before this call; later writes don't count.
 
-    Exit code 4 if the time limit comes first.
+    Exit code 4 if the time limit comes first, 1 if TABLE is replicated to no peer, or to none any more.
     """
     if cluster and cluster not in {peer.name for peer in session.client.replication.clusters()}:
         raise NotFoundError(f"no cluster {cluster}; clusters lists all clusters")
+    targets = [one.target.cluster for one in session.client.replication.config() if one.table == table]
+    peers = sorted({name for name in targets if cluster in ("", name)})
     left = session.client.replication.wait(table, cluster, timeout_ms=timeout * 1000)
     if left:
         records = sum(found.lag_records for found in left)
         reason = next((f": {found.last_error}" for found in left if found.last_error), "")
         raise WaitTimedOutError(
             f"table {table}: {len(left)} files with up to {records} records are not replicated after {timeout:g} s"
-            f"{reason}; see: replication status {table}"
+            f"{reason}; see: replication why {table}"
         )
-    output.result(f"table {table} is replicated", {"table": table, "replicated": True})
+    text = f"table {table} is replicated to {', '.join(peers)}"
+    output.result(text, {"table": table, "replicated": True, "peers": peers})
 
 
 replication.add_command(quarantine)
+replication.add_command(why)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -29,6 +30,8 @@ BINARY = ("row", "family", "qualifier", "visibility", "value")
 PARQUET, CSV = ".parquet", ".csv"
 BATCH_RECORDS = 1 << 16
 CSV_BLOCK_BYTES = 16 << 20
+SLICE_BYTES = 32 << 20
+"""Decoded bytes of a batch, at most, unless one record has more."""
 
 
 def find_inputs(directory: Path) -> list[Path]:
@@ -77,7 +80,10 @@ def _batches(path: Path, opened: Path) -> Iterator[pa.RecordBatch]:
     if path.suffix == PARQUET:
         with pq.ParquetFile(str(opened)) as file:
             _check_columns(path, file.schema_arrow.names)
-            yield from file.iter_batches(BATCH_RECORDS)
+            metadata, repeated = file.metadata, _dictionary_columns(file.metadata)
+        with pq.ParquetFile(str(opened), metadata=metadata, read_dictionary=repeated) as file:
+            for batch in file.iter_batches(BATCH_RECORDS):
+                yield from _slices(batch)
         return
     with pa.csv.open_csv(
         str(opened),
@@ -92,6 +98,54 @@ def _batches(path: Path, opened: Path) -> Iterator[pa.RecordBatch]:
         _check_columns(path, reader.schema.names)
         for batch in reader:
             yield from (batch.slice(first, BATCH_RECORDS) for first in range(0, batch.num_rows, BATCH_RECORDS))
+
+
+def _dictionary_columns(metadata: pq.FileMetaData) -> list[str]:
+    """The columns with values that the file has once and repeats by number: a batch of them has any size, decoded."""
+    return sorted(
+        {
+            chunk.path_in_schema
+            for group in range(metadata.num_row_groups)
+            for chunk in map(metadata.row_group(group).column, range(metadata.num_columns))
+            if chunk.path_in_schema in BINARY and any("DICTIONARY" in encoding for encoding in chunk.encodings)
+        }
+    )
+
+
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in parts of about SLICE_BYTES when it is decoded; a record is never cut."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        sizes += _sizes(column)
+    reach = np.cumsum(sizes)
+    first = 0
+    while first < batch.num_rows:
+        before = reach[first - 1] if first else 0
+        end = max(first + 1, int(np.searchsorted(reach, before + SLICE_BYTES, side="right")))
+        yield batch.slice(first, end - first)
+        first = end
+
+
+def _sizes(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The bytes of each value, decoded; a value without bytes of its own counts 8."""
+    if pa.types.is_dictionary(column.type):
+        lengths = _sizes(column.dictionary)
+        indices = pc.fill_null(column.indices, 0).to_numpy(zero_copy_only=False)
+        return lengths[indices] if len(lengths) else np.zeros(len(column), np.int64)
+    if not _has_bytes(column.type):
+        return np.full(len(column), 8, np.int64)
+    return np.asarray(pc.fill_null(pc.binary_length(column), 0), np.int64)
+
+
+def _has_bytes(kind: pa.DataType) -> bool:
+    kinds = (
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_fixed_size_binary,
+        pa.types.is_string,
+        pa.types.is_large_string,
+    )
+    return any(is_kind(kind) for is_kind in kinds)
 
 
 def _check_columns(path: Path, names: list[str]) -> None:
@@ -138,10 +192,8 @@ def to_mutations(path: Path, batch: pa.RecordBatch, time_ms: int) -> pa.RecordBa
 def _bytes(path: Path, name: str, column: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    kind = column.type
-    is_binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
-    if not (is_binary or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise InvalidInputError(f"column {name} of {path} is of type {kind}: want text or bytes")
+    if not _has_bytes(column.type):
+        raise InvalidInputError(f"column {name} of {path} is of type {column.type}: want text or bytes")
     return column.cast(pa.binary())
 
 

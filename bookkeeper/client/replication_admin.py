@@ -20,6 +20,7 @@ from bookkeeper.rpc.contract.messages import (
     ReplicationConfig,
     ReplicationReport,
     TargetStatus,
+    WhyReport,
 )
 from bookkeeper.security.secret import Secret, read_secret
 from bookkeeper.security.secret_store import SecretStore
@@ -156,6 +157,13 @@ class Replication:
         report: ReplicationReport = self._master.call("replication_status", table)
         return report
 
+    def why(self, about: str = "") -> WhyReport:
+        """The cause of each wait, with the next step. ``about``: a table, a peer, a log or the end of its name; "" =
+        everything. Raises NotFoundError.
+        """
+        report: WhyReport = self._master.call("replication_why", about)
+        return report
+
     def quarantine(self, table: str = "") -> Sequence[QuarantinedRange]:
         """Ranges of records that fail permanently: those that block their queue, and those that an operator holds;
         ``table`` "" = of all tables. Raises NotFoundError, NotReadyError.
@@ -211,8 +219,8 @@ class Replication:
     ) -> Sequence[TargetStatus]:
         """Wait until each record that was written before this call (or is within ``marks``) is replicated. Later writes
         do not count. Waits for ``timeout_ms`` milliseconds at most and returns the targets that still lack records: an
-        empty sequence is success. Calls ``progress`` with these targets ten times a second. Raises NotFoundError,
-        UnavailableError.
+        empty sequence is success. Calls ``progress`` with these targets ten times a second. Raises NotFoundError, also
+        when the table is replicated to none of these clusters, or is not any more; UnavailableError.
         """
         deadline_ns = self._clock.boot_ns() + int(timeout_ms * 1e6)
         ends = self.mark(table) if marks is None else marks

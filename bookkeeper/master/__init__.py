@@ -13,7 +13,7 @@ The packages, in the order in which the data passes them:
 - ``origins``: finds out when a root log is over, and removes its books (rule R22); ``gc``: deletes files without a
 reference; - ``queries``: answers to operators.
 
-``automatic_splits`` splits tablets that have grown too large. ``leadership`` puts these parts together, ``service``
-answers calls, ``monitoring`` informs the monitor, and ``process`` and ``__main__`` run one master. ``operation_kinds``
-lists the operations.
+``replication_why`` says why records wait, ``automatic_splits`` splits tablets that have grown too large.
+``leadership`` puts these parts together, ``service`` answers calls, ``monitoring`` informs the monitor, and
+``process`` and ``__main__`` run one master. ``operation_kinds`` lists the operations.
 """

@@ -25,6 +25,7 @@ from bookkeeper.master.books.books_cycle import Books
 from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_claim
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.peer_masters import PeerMasters
+from bookkeeper.master.calls.process_watch import Processes, ProcessWatch
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.calls.tservers import LOG_TIMEOUT_MS, TServers
 from bookkeeper.master.cycle.check_ins import CheckIns
@@ -49,10 +50,11 @@ from bookkeeper.master.operations.split_merge import STORE_KIND, claimed_rows, m
 from bookkeeper.master.origins.origin_parts import OriginParts
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine
+from bookkeeper.master.queries.causes import CYCLES_MAX, Away, Lack, LocalFacts, Now
 from bookkeeper.master.queries.host_queries import HostQueries
 from bookkeeper.master.queries.quarantine_admin import QuarantineAdmin
 from bookkeeper.master.queries.queries import Queries
-from bookkeeper.master.queries.target_states import Now
+from bookkeeper.master.queries.waits import RecentWaits, Waits, waits_at
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.master.reign.reign_stores import ReignStores
@@ -63,6 +65,7 @@ from bookkeeper.master.replicas.repair_state import RepairLimits
 from bookkeeper.master.replicas.repairer import Repairer
 from bookkeeper.metadata.flight import books_flight_ms
 from bookkeeper.metadata.metadata_table import MetadataTable
+from bookkeeper.model import HostIdentity
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.threads import start_thread
 from bookkeeper.security.file_roots import FileRoots
@@ -73,8 +76,6 @@ LOG = logging.getLogger(__name__)
 FATE_THREADS = 6
 SESSIONS_POLL_MS = 200
 """ms between reads of the sessions: the delay beyond its lease until a dead tserver is noticed."""
-
-REPLAY_KIND = "replay"
 
 
 class GarbageCollection(Struct, frozen=True):
@@ -99,8 +100,10 @@ class Leadership(Struct):
     origins: OriginParts
     splits: AutomaticSplits
     check_ins: CheckIns
+    watch: ProcessWatch
     errors: dict[str, str] = field(default_factory=dict)
     """The last error of each thread whose latest round failed; read by any thread."""
+    _recent: RecentWaits = field(default_factory=RecentWaits)
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
 
@@ -146,14 +149,53 @@ class Leadership(Struct):
         return knowledge_of(self.cycle.health, self.settings.master.scan_interval_ms, self.clock.boot_ns())
 
     def moment(self) -> Now:
-        """The clocks and live sessions for an answer now."""
-        live = self.cycle.live
+        """The clocks and live sessions for an answer now. Raises TransientError."""
+        seen = self.watch.look()
+        live = seen.tservers
         return Now(
             self.clock.boot_ns(),
             self.clock.wall_ms(),
             lambda name: (session := self.tservers.session_of(name)) is not None and session not in live,
             self.cycle.books.snapshot.held_back,
+            self._local_facts(seen),
         )
+
+    def _local_facts(self, seen: Processes) -> LocalFacts:
+        """What this cluster lacks itself."""
+        health, no_replay_ns = self.cycle.health, seen.no_replay_since_ns
+        fails = health.failures_in_row >= CYCLES_MAX
+        return LocalFacts(
+            no_books=Lack(health.known_ns, health.last_error) if fails else None,
+            no_tserver=None if seen.no_tserver_since_ns is None else Lack(seen.no_tserver_since_ns),
+            no_replay=None if no_replay_ns is None else Lack(no_replay_ns, seen.replay_words),
+            away={
+                session: Away(home.host, self.cycle.repairer.away.noticed_ns(home.host))
+                for session, home in self.cycle.books.homes_read.items()
+                if session not in seen.tservers and HostIdentity(home.host, home.incarnation) not in seen.hosts
+            },
+            unrecoverable=dict(self.cycle.recovery.problems),
+        )
+
+    def waits(self) -> Waits:
+        """The waits of all tables and peers, as they were a moment ago; nothing before the first read of the books.
+        Raises TransientError.
+        """
+        now_ns = self.clock.boot_ns()
+        known = self._recent.get(now_ns)
+        if known is not None or self.knowledge().age_ms is None:
+            return known or Waits()
+        found = waits_at(
+            self.cycle.books.snapshot.files,
+            self.cycle.dispatcher.shipping,
+            self.moment(),
+            self.settings.replication.quarantine_tries,
+        )
+        self.note_waits(found, now_ns)
+        return found
+
+    def note_waits(self, found: Waits, began_ns: int) -> None:
+        """These are all waits, from a look at all files that began then."""
+        self._recent.note(found, began_ns, self.clock.boot_ns())
 
     def _begin(self, name: str, body: Callable[[], None]) -> None:
         self._threads.append(start_thread(name, body))
@@ -167,14 +209,14 @@ class Leadership(Struct):
             with self._recorded("recovery"):
                 recovered = self.cycle.recovery.run_once()
                 self.cycle.placement.leaders.watch()
-                sessions = frozenset((info.session_id, info.alive) for info in self.tservers.sessions())
+                seen = self.watch.look()
+                sessions = frozenset((info.session_id, info.alive) for info in seen.sessions)
                 if recovered or sessions != known:
                     self.cycle.event_queue.ask_full()
                 known = sessions
-                alive = frozenset(s.session_id for s in self.coordination.sessions(REPLAY_KIND) if s.alive)
-                if alive - replays:
+                if seen.replays - replays:
                     self.cycle.event_queue.replay_started()
-                replays = alive
+                replays = seen.replays
                 if self.cycle.config is not None:
                     self.check_ins.begin(self.cycle.config, self.cycle.dispatcher.shipping.shipped)
 
@@ -323,6 +365,7 @@ def assemble(
         origins=origins,
         splits=splits,
         check_ins=CheckIns(coordination, peers, KeyedExecutors(), clock),
+        watch=ProcessWatch(coordination.sessions, clock),
     )
 
 

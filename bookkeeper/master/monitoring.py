@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 
 from msgspec import Struct
@@ -19,19 +19,24 @@ from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
 from bookkeeper.coordination.coordination_protocol import Coordination, Leader
 from bookkeeper.errors import BookkeeperError, TransientError, UnavailableError
-from bookkeeper.master.gc import gc_rules
-from bookkeeper.master.gc.retention_reasons import RetentionReasons
-from bookkeeper.master.index.shipments import Retry, Shipments, Shipped
+from bookkeeper.master.index.shipments import Shipments, Shipped
 from bookkeeper.master.index.snapshot import Snapshot
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.process import MasterProcess
-from bookkeeper.master.quarantine.quarantined_ranges import scan_rows
+from bookkeeper.master.queries.causes import PEER_KINDS, ROUTINE_KINDS, Causes, Now
 from bookkeeper.master.queries.queries import status_message, table_names
-from bookkeeper.master.queries.target_states import Now, TargetState, all_states, most_lag_first
+from bookkeeper.master.queries.retained_files import retained_files
+from bookkeeper.master.queries.target_states import TargetState, all_states, most_lag_first, target_state
+from bookkeeper.master.queries.waits import Wait, Waits
+from bookkeeper.master.queries.why import Directory, described, seconds_since, why_lacks
 from bookkeeper.master.replication_changes import replication_configs
-from bookkeeper.master.status_report import OPERATIONS_SHOWN_MAX, operation_infos, operation_text, problems
-from bookkeeper.metadata import keys
-from bookkeeper.metadata.metadata_table import scan_parts
+from bookkeeper.master.status_report import (
+    OPERATIONS_SHOWN_MAX,
+    every_wait,
+    operation_infos,
+    operation_text,
+    problems,
+)
 from bookkeeper.model import TargetKey
 from bookkeeper.monitor.observation import (
     Age,
@@ -42,11 +47,11 @@ from bookkeeper.monitor.observation import (
     Observation,
     PeerInfo,
     RetainedFile,
+    Stall,
     TableInfo,
     TServerInfo,
 )
-from bookkeeper.rpc.contract.messages import HostInfo, TabletReplicas, TargetStatus
-from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.rpc.contract.messages import HostInfo, TabletReplicas, TargetStatus, WaitCause
 
 STATUSES_MAX = 5_000
 """Most pairs of a file and a target that are shown one by one, by lag; sums count all."""
@@ -114,15 +119,20 @@ class MasterSource(Struct):
         sums = LagSums((names[key.source_table_id], key.cluster) for key in configured(config))
         now = lead.moment()
         tries = lead.settings.replication.quarantine_tries
-        states = all_states(snapshot.files, shipping, now, lambda _target: True, tries)
+        waits, began_ns = Waits(), now.boot_ns
+        states = waits.counted(all_states(snapshot.files, shipping, now, lambda _target: True, tries))
         most = heapq.nsmallest(STATUSES_MAX, counted(states, sums, names), key=most_lag_first)
+        lead.note_waits(waits, began_ns)
+        directory = Directory.of(lead.settings, config)
+        every = every_wait(lead, waits, directory, now)
+        causes = described(every, directory, now)
         quarantined = lead.quarantine.statuses(None, names)
         for status in quarantined:
             add_status(sums, status)
         return Books(
             tservers=tserver_infos(lead.tservers.live(), snapshot),
             tables=table_infos(config, snapshot),
-            peers=tuple(peer_info(peer, shipping, now) for _, peer in sorted(config.clusters.items())),
+            peers=tuple(peer_info(peer, shipping, causes) for _, peer in sorted(config.clusters.items())),
             targets=tuple(replication_configs(sorted(config.tables.values(), key=lambda table: table.name))),
             statuses=(*(status_message(state, names) for state in most), *quarantined),
             lags=sums.lags(),
@@ -134,6 +144,8 @@ class MasterSource(Struct):
             tablets_split=lead.splits.begun,
             operations=tuple(operation_text(shown) for shown in operation_infos(lead)[:OPERATIONS_SHOWN_MAX]),
             problems=tuple(f"{where}: {what}" for where, what in problems(lead).items()),
+            causes=tuple(causes),
+            stalls=tuple(stalls_of(every, names, now)),
             replicas=lead.cycle.repairer.progress,
             tablets_without_logs=len(lead.cycle.failover.losses),
         )
@@ -143,28 +155,8 @@ class MasterSource(Struct):
         lead = self.process.leadership
         if lead is None or not lead.reign.is_valid():
             return ()
-        collector = lead.gc.runner
-        logs = lead.tservers.logs_in_reach()
-        live = frozenset(lead.tservers.live())
-        reasons = RetentionReasons(table_names(read_config(self.coordination).tables.values()))
-        marked = gc_rules.parse_marks(collector.stores.table.scan(*keys.section(keys.DEL_PREFIX), ("del",)))
-        tablets = keys.TABLETS_START, keys.TABLETS_STOP
-        for row in collector.stores.table.scan(*tablets, ("log", "tablet")):
-            reasons.tablet(row)
-        for part in scan_parts(collector.stores.table, *tablets, ("repl",)):
-            reasons.tablet(part)
-        for row in collector.stores.table.scan(*keys.section(keys.REPL_PREFIX), ("repl",)):
-            reasons.books(row)
-        for key in scan_rows(collector.stores.table):
-            reasons.quarantined(key)
-        for row in collector.stores.table.scan(*keys.section(keys.HOLD_PREFIX), keys.HOLD_FAMILIES):
-            reasons.held(row)
-        volume = lead.tservers.volume
-        sizes = {
-            name: size for name in {*(log.name for log in logs), *marked} if (size := size_of(volume, name)) is not None
-        }
-        there = [log for log in logs if log.name in sizes]
-        return tuple(reasons.retained(there, sizes, live, [name for name in marked if name in sizes]))
+        names = table_names(read_config(self.coordination).tables.values())
+        return tuple(retained_files(lead.gc.runner.stores.table, lead.tservers, names, lacks_at(lead)))
 
     def hosts(self) -> tuple[HostInfo, ...]:
         """See :class:`bookkeeper.monitor.observation.Source`."""
@@ -239,18 +231,50 @@ def table_infos(config: ClusterConfig, snapshot: Snapshot) -> tuple[TableInfo, .
     )
 
 
-def peer_info(peer: PeerCluster, shipping: Shipments, now: Now) -> PeerInfo:
-    """A peer, its backoff, and the records shipped to it in this reign."""
-    retry = shipping.peers.get(peer.alias) or Retry()
+def stalls_of(waits: Iterable[Wait], names: Mapping[str, str], now: Now) -> Iterator[Stall]:
+    """The waits that are not in the course of things, each with its age; one for each table, peer and kind."""
+    found: dict[tuple[str, str, str], float] = {}
+    for wait in waits:
+        if wait.cause.kind not in ROUTINE_KINDS:
+            key = wait.target.key
+            pair = names.get(key.source_table_id, key.source_table_id), key.cluster, wait.cause.kind
+            found[pair] = max(found.get(pair, 0.0), seconds_since(wait.cause, now) or 0.0)
+    return (Stall(*pair, seconds) for pair, seconds in sorted(found.items()))
+
+
+def lacks_at(lead: Leadership) -> Callable[[str, TargetKey], str | None]:
+    """For a file and target, why the target lacks records now; None = it lacks none, "" = not known. Raises
+    TransientError.
+    """
+    files, shipping, now = lead.cycle.books.snapshot.files, lead.cycle.dispatcher.shipping, lead.moment()
+    tries = lead.settings.replication.quarantine_tries
+    causes = Causes(files, shipping, now, tries)
+
+    def lacks(file: str, key: TargetKey) -> str | None:
+        entry = files.get(file.encode())
+        index = None if entry is None else entry.index_of(key)
+        if entry is None or index is None:
+            return ""
+        target, progress = entry.scope.targets[index], entry.progress_at(index)
+        return why_lacks(target_state(entry, target, progress, files, shipping, now, tries, causes))
+
+    return lacks
+
+
+def peer_info(peer: PeerCluster, shipping: Shipments, causes: Iterable[WaitCause]) -> PeerInfo:
+    """A peer, the failures at it, and the records shipped to it in this reign. A failure on this cluster is none of
+    its.
+    """
     shipped = shipping.shipped.get(peer.alias) or Shipped()
-    waits_ms = max(0, (retry.next_try_ns - now.boot_ns) // 1_000_000)
+    at_peer = [cause for cause in causes if cause.cluster == peer.alias and cause.kind in PEER_KINDS]
+    worst = max(at_peer, key=lambda cause: cause.tries, default=None)
     return PeerInfo(
         cluster=peer.alias,
         quorum=peer.quorum,
         instance_id=peer.instance_id,
-        failures=retry.failures,
-        last_error=retry.last_error if retry.failures else None,
-        next_try_in_ms=waits_ms if retry.failures else None,
+        failures=0 if worst is None else max(1, worst.tries),
+        last_error=None if worst is None else worst.text,
+        next_try_in_ms=None if worst is None else worst.next_try_in_ms,
         records=shipped.records,
         sent_bytes=shipped.sent_bytes,
         resends=shipped.resends,
@@ -268,11 +292,3 @@ def cycles_of(lead: Leadership) -> Cycles:
         full_ms=health.full_ms,
         quick_ms=health.quick_ms,
     )
-
-
-def size_of(volume: Volume, file: str) -> int | None:
-    """The size of a file; None when it is gone."""
-    try:
-        return volume.size(file)
-    except OSError:
-        return None

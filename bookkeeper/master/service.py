@@ -35,6 +35,7 @@ from bookkeeper.master.operations.user_changes import set_authorizations_args
 from bookkeeper.master.queries.queries import table_names
 from bookkeeper.master.replication_changes import replication_configs
 from bookkeeper.master.replication_report import pending_report, quarantine_report, status_report
+from bookkeeper.master.replication_why import why_report
 from bookkeeper.master.status_report import leader_facts, operation_infos
 from bookkeeper.master.table_compaction import compact
 from bookkeeper.model import LocalityGroup, RowRange, StreamKey
@@ -60,6 +61,7 @@ from bookkeeper.rpc.contract.messages import (
     TabletReplicas,
     TableUsage,
     TargetStatus,
+    WhyReport,
     WorkReport,
 )
 from bookkeeper.rpc.dispatch import caller
@@ -96,6 +98,7 @@ CONCURRENCY = {
     "skip_range": 4,
     "replication_mark": 4,
     "replication_pending": 8,
+    "replication_why": 4,
 }
 """The most calls of each slow method at once, so that threads remain for the fast ones."""
 
@@ -329,6 +332,10 @@ class MasterService:
         """See :func:`status_report`."""
         return status_report(self._lead, self._config(), table)
 
+    def replication_why(self, about: str) -> WhyReport:
+        """See :func:`why_report`."""
+        return why_report(self._lead, self._config(), about)
+
     def quarantine(self, table: str) -> Sequence[QuarantinedRange]:
         """See :func:`quarantine_report`."""
         return quarantine_report(self._lead, self._config(), table)
@@ -413,6 +420,10 @@ class MasterService:
             map(report_of(session_id), (report for report in reports if not report.run_id))
         )
 
+    def report_replay(self, session_id: str, problem: str) -> None:
+        """See :meth:`ProcessWatch.note_replay`."""
+        self._lead.watch.note_replay(session_id, problem)
+
 
 def report_of(session_id: str) -> Callable[[WorkReport], Report]:
     """A function that converts the reports of one session into the master's form."""
@@ -432,6 +443,7 @@ def report_of(session_id: str) -> Callable[[WorkReport], Report]:
             error_code=report.error_code,
             failed=report.failed,
             share=Amount(report.share_records, report.share_bytes),
+            failed_at=report.failed_at or "",
         )
 
     return convert

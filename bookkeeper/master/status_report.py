@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from bookkeeper.errors import TransientError
 from bookkeeper.master.books.tserver_recovery import RESTORE
 from bookkeeper.master.cycle.check_ins import OlderState
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.origins import origin_gc
-from bookkeeper.rpc.contract.messages import OperationInfo
+from bookkeeper.master.queries.causes import FAULTS, Now
+from bookkeeper.master.queries.waits import Wait, Waits
+from bookkeeper.master.queries.why import Directory, described, problem_of, quarantined_waits
+from bookkeeper.rpc.contract.messages import OperationInfo, WaitCause
 
 OPERATIONS_SHOWN_MAX = 100
 
@@ -65,7 +70,7 @@ def problems(lead: Leadership) -> dict[str, str]:
     unknown = lead.knowledge().problem
     if unknown:
         facts["books"] = unknown
-    health, shipping = lead.cycle.health, lead.cycle.dispatcher.shipping
+    health = lead.cycle.health
     if health.last_error:
         facts["last_cycle_error"] = health.last_error
     for name, error in sorted(dict(lead.errors).items()):
@@ -78,13 +83,30 @@ def problems(lead: Leadership) -> dict[str, str]:
         facts[f"{WARNING} tablet {row!r}"] = warning
     for row, problem in sorted(dict(lead.splits.problems).items()):
         facts[f"{WARNING} size of tablet {row!r}"] = problem
-    for cluster, retry in sorted(dict(shipping.peers).items()):
-        if retry.failures:
-            wait_ms = max(0, (retry.next_try_ns - lead.clock.boot_ns()) // 1_000_000)
-            facts[f"peer {cluster}"] = f"failed {retry.failures} times, next try in {wait_ms} ms: {retry.last_error}"
     config = lead.cycle.config
-    for older in () if config is None else lead.check_ins.older_states(config, lead.cycle.books.snapshot.files):
-        facts[f"{NEEDS_HELP} peer {older.cluster}"] = older_text(older)
+    if config is not None:
+        for older in lead.check_ins.older_states(config, lead.cycle.books.snapshot.files):
+            facts[f"{NEEDS_HELP} peer {older.cluster}"] = older_text(older)
+        try:
+            now, directory = lead.moment(), Directory.of(lead.settings, config)
+            facts |= wait_problems(described(every_wait(lead, lead.waits(), directory, now), directory, now))
+        except TransientError as error:
+            facts["coordination"] = error.message
+    return facts
+
+
+def every_wait(lead: Leadership, waits: Waits, directory: Directory, now: Now) -> list[Wait]:
+    """The waits of files and of ranges in quarantine."""
+    return waits.all() + quarantined_waits(lead.cycle.dispatcher.quarantine.ranges, directory.targets, now)
+
+
+def wait_problems(waiting: Iterable[WaitCause]) -> dict[str, str]:
+    """The causes that are a problem, each under its peer and kind."""
+    facts: dict[str, str] = {}
+    for cause in waiting:
+        if cause.kind in FAULTS:
+            name = f"peer {cause.cluster} ({cause.kind})"
+            facts[name] = "; ".join(filter(None, (facts.get(name), problem_of(cause))))
     return facts
 
 

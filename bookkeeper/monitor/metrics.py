@@ -112,8 +112,16 @@ METRICS = (
         "peer_failures",
         "gauge",
         ("peer",),
-        "Consecutive failed tries; 0 after a successful one",
+        "Consecutive failed tries at the peer, or on the way to it; 0 after a successful one",
         lambda _sample, books: [((peer.cluster,), peer.failures) for peer in books.peers],
+    ),
+    Metric(
+        "stalled_seconds",
+        "gauge",
+        (*PAIR, "cause"),
+        "Time since which files wait for the peer for this cause, 0 = not known; without files that wait in the course "
+        "of things",
+        lambda _sample, books: [((stall.table, stall.cluster, stall.kind), stall.seconds) for stall in books.stalls],
     ),
     Metric("quarantined_ranges", "gauge", ("state",), "Ranges that block their queue or were skipped", _quarantined),
     Metric("tservers", "gauge", (), "Live tservers", lambda _sample, books: _one(len(books.tservers))),

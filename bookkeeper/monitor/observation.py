@@ -10,7 +10,14 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from bookkeeper.rpc.contract.messages import HostInfo, QuarantinedRange, ReplicationConfig, TabletReplicas, TargetStatus
+from bookkeeper.rpc.contract.messages import (
+    HostInfo,
+    QuarantinedRange,
+    ReplicationConfig,
+    TabletReplicas,
+    TargetStatus,
+    WaitCause,
+)
 
 
 class LeaderInfo(Struct, frozen=True):
@@ -41,7 +48,9 @@ class TableInfo(Struct, frozen=True):
 
 
 class PeerInfo(Struct, frozen=True):
-    """A defined cluster. ``records`` to ``resends`` count the reports of this reign; ``failures`` are consecutive."""
+    """A defined cluster. ``records`` to ``resends`` count the reports of this reign; ``failures`` are consecutive ones
+    at this peer, or on the way to it.
+    """
 
     cluster: str
     quorum: str
@@ -86,6 +95,17 @@ class Lag(Struct, frozen=True):
     def files(self) -> int:
         """Files in all phases."""
         return sum(self.phases.values())
+
+
+class Stall(Struct, frozen=True):
+    """For how long files of a table wait for a cluster, for a cause of this kind. Waits in the course of things are
+    none.
+    """
+
+    table: str
+    cluster: str
+    kind: str
+    seconds: float
 
 
 class Cycles(Struct, frozen=True):
@@ -135,6 +155,8 @@ class Books(Struct, frozen=True):
     tablets_split: int = 0
     operations: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    causes: tuple[WaitCause, ...] = ()
+    stalls: tuple[Stall, ...] = ()
     replicas: ReplicaHealth = ReplicaHealth()
     tablets_without_logs: int = 0
 
@@ -157,8 +179,8 @@ class Observation(Struct, frozen=True):
 
 
 class Reason(Struct, frozen=True, order=True):
-    """Why a file is retained. ``kind``: replication, recovery, quarantine, operation, writer or deletion; ``who`` needs
-    it.
+    """Why a file is retained. ``kind``: replication, books, recovery, quarantine, receiver, operation, writer or
+    deletion; ``who`` needs it.
     """
 
     kind: str

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from bookkeeper.monitor.observation import Books, Lag, Observation, RetainedFile, greatest_age
 from bookkeeper.monitor.sampler import Sample
-from bookkeeper.rpc.contract.messages import QuarantinedRange, TargetStatus
+from bookkeeper.rpc.contract.messages import QuarantinedRange, TargetStatus, WaitCause
 
 View = dict[str, Any]
 
@@ -104,6 +104,7 @@ def overview(sample: Sample) -> View:
         },
         "operations": list(books.operations),
         "problems": list(books.problems),
+        "waits": [cause_row(cause) for cause in books.causes],
     }
 
 
@@ -142,6 +143,7 @@ def peers(books: Books) -> list[View]:
             "tables": sorted({target.table for target in books.targets if target.target.cluster == peer.cluster}),
             **lag_of(lag for lag in books.lags if lag.cluster == peer.cluster),
             "phases": phases_of(lag for lag in books.lags if lag.cluster == peer.cluster),
+            "waits": [cause_row(cause) for cause in books.causes if cause.cluster == peer.cluster],
             "failures": peer.failures,
             "last_error": peer.last_error,
             "next_try_in_ms": peer.next_try_in_ms,
@@ -151,6 +153,25 @@ def peers(books: Books) -> list[View]:
         }
         for peer in books.peers
     ]
+
+
+def cause_row(cause: WaitCause) -> View:
+    """The cause of a wait."""
+    return {
+        "cluster": cause.cluster,
+        "kind": cause.kind,
+        "tables": list(cause.tables),
+        "text": cause.text,
+        "steps": [{"at": step.at, "command": step.command} for step in cause.steps],
+        "needs_person": cause.needs_person,
+        "since_seconds": None if cause.since_seconds is None else round(cause.since_seconds, 3),
+        "files": cause.files,
+        "records": cause.records,
+        "bytes": cause.bytes,
+        "file": cause.file,
+        "next_try_in_ms": cause.next_try_in_ms,
+        "tries": cause.tries,
+    }
 
 
 def lag_of(lags: Iterable[Lag]) -> View:

@@ -25,8 +25,8 @@ from bookkeeper.errors import (
     BookkeeperError,
     GapError,
     NotFoundError,
+    OtherInstanceError,
     OverloadedError,
-    RefusedError,
     StreamExpiredError,
     TableGoneError,
     TransientError,
@@ -298,9 +298,9 @@ def went_out(error: BookkeeperError, address: str) -> bool:
 
 
 def expect_instance(peer: Peer, address: str, hello: Hello) -> None:
-    """Raise RefusedError unless the process that answered belongs to the expected cluster (R23)."""
+    """Raise OtherInstanceError unless the process that answered belongs to the expected cluster (R23)."""
     if hello.instance_id != peer.instance_id:
-        raise RefusedError(
+        raise OtherInstanceError(
             f"{address} belongs to {hello.cluster_name or 'an unnamed cluster'} ({hello.instance_id or 'no id'}), and "
             f"{peer.cluster} was defined as {peer.instance_id}; delete the cluster and define it again if "
             "it was replaced on purpose"

@@ -20,11 +20,13 @@ from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import RefusedError, TransientError
+from bookkeeper.replay.last_words import LastWords
 from bookkeeper.replay.service import EXIT_BROKEN, RUNS_MAX, ReplayService
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.dispatch import ServedService
+from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.rpc.rpc_server import RpcServer
-from bookkeeper.security.access import entrance_of
+from bookkeeper.security.access import entrance_of, process_credentials
 
 LOG = logging.getLogger(__name__)
 
@@ -88,14 +90,20 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> int:
     server.start()
     session = coordination.open_session(KIND, server.address)
     LOG.info("replay %s answers at %s", session.session_id, server.address)
+    pool = RpcPool(hello, settings.rpc, clock, process_credentials(settings))
+    words = LastWords(coordination, pool, session.session_id)
+    service.on_problem = words.tell
     peers = PeerWatch(coordination)
     while session.is_valid() and not stop.is_set():
         if peers.are_defined():
             service.start()
+        if service.is_warm:
+            words.tell("")
         clock.wait(stop, CHECK_INTERVAL_MS)
     if not stop.is_set():
         LOG.critical("replay %s lost its lease", session.session_id)
     coordination.close()
     server.stop()
     service.stop()
+    pool.close()
     return 0 if stop.is_set() else EXIT_BROKEN

@@ -11,7 +11,15 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 from msgspec import Struct
 
-from bookkeeper.errors import BookkeeperError, CorruptionError, InvalidInputError, PermanentError, TransientError
+from bookkeeper.errors import (
+    AT_REPLAY,
+    FAILED_AT,
+    BookkeeperError,
+    CorruptionError,
+    InvalidInputError,
+    PermanentError,
+    TransientError,
+)
 from bookkeeper.model import BlockRange, StreamKey, TargetKey
 
 RANGES_MAX = 10_000
@@ -63,6 +71,7 @@ RESULT_SCHEMA = pa.schema(
         pa.field("error_code", pa.string(), nullable=True),
         pa.field("error", pa.string(), nullable=True),
         pa.field("error_transient", pa.bool_(), nullable=False),
+        pa.field("failed_at", pa.string(), nullable=True),
         pa.field("failed_first", pa.int64(), nullable=True),
         pa.field("failed_last", pa.int64(), nullable=True),
         pa.field("failed_start_position", pa.int64(), nullable=True),
@@ -128,16 +137,20 @@ def is_about_records(error: BookkeeperError) -> bool:
 
 
 class RangeError(Struct, frozen=True):
-    """Why a range stopped: the error's stable code, its one-line message, and whether trying again may help."""
+    """Why a range stopped: the error's stable code, its one-line message, whether trying again may help, and the place
+    of the failure.
+    """
 
     code: str
     message: str
     transient: bool
+    failed_at: str = AT_REPLAY
 
     @classmethod
-    def of(cls, error: BookkeeperError) -> RangeError:
-        """The row of an error."""
-        return cls(error.code, error.message, isinstance(error, TransientError))
+    def of(cls, error: BookkeeperError, failed_at: str = AT_REPLAY) -> RangeError:
+        """The row of an error. ``failed_at``: where, unless the error says it."""
+        place = error.details.get(FAILED_AT, failed_at)
+        return cls(error.code, error.message, isinstance(error, TransientError), place)
 
 
 class RangeResult(Struct, frozen=True):
@@ -176,7 +189,7 @@ class RangeResult(Struct, frozen=True):
 
 
 _TARGET_COLUMNS = ("cluster", "remote_table_id", "source_table_id", "incarnation")
-_ERROR_COLUMNS = ("error_code", "error", "error_transient")
+_ERROR_COLUMNS = ("error_code", "error", "error_transient", "failed_at")
 _PLAIN_RANGE = tuple(name for name in Range.__struct_fields__ if name != "target")
 _FAILED_COLUMNS = ("failed_first", "failed_last", "failed_start_position", "failed_end_position")
 _PLAIN_RESULT = tuple(name for name in RangeResult.__struct_fields__ if name not in ("error", "failed"))
@@ -268,13 +281,18 @@ def decode_table(raw: bytes, schema: pa.Schema) -> pa.Table:
 
 def _error_columns(error: RangeError | None) -> dict[str, str | bool | None]:
     if error is None:
-        return {"error_code": None, "error": None, "error_transient": False}
-    return {"error_code": error.code, "error": error.message, "error_transient": error.transient}
+        return {"error_code": None, "error": None, "error_transient": False, "failed_at": None}
+    return {
+        "error_code": error.code,
+        "error": error.message,
+        "error_transient": error.transient,
+        "failed_at": error.failed_at,
+    }
 
 
 def _error_from(row: dict[str, object]) -> RangeError | None:
-    code, message, transient = (row[name] for name in _ERROR_COLUMNS)
-    return None if code is None else RangeError(str(code), str(message), bool(transient))
+    code, message, transient, failed_at = (row[name] for name in _ERROR_COLUMNS)
+    return None if code is None else RangeError(str(code), str(message), bool(transient), str(failed_at))
 
 
 def _failed_columns(failed: BlockRange | None) -> dict[str, int | None]:

@@ -75,6 +75,8 @@ class ReplayService:
         self._stopping = False
         self._start_lock = threading.Lock()
         self._started = False
+        self.on_problem: Callable[[str], None] = log_problem
+        """Gets the reason before the process ends because of it."""
 
     # ---- start and stop
 
@@ -86,6 +88,16 @@ class ReplayService:
             self._started = True
         threading.Thread(target=self._warm_up, name="replay-start", daemon=True).start()
         threading.Thread(target=self._watch_start, name="replay-start-watch", daemon=True).start()
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether runs are fast."""
+        return self._warm.is_set()
+
+    def _break(self, problem: str) -> None:
+        """End the process, whose supervisor starts another one."""
+        self.on_problem(problem)
+        self._exit_process(EXIT_BROKEN)
 
     def stop(self, grace_ms: int = 5_000) -> None:
         """End the JVM and with it every task; callers send the ranges of running jobs again. Errors of running jobs are
@@ -112,7 +124,7 @@ class ReplayService:
             if self._stopping:
                 return
             LOG.critical("the Spark session did not start: %s", error, exc_info=True)
-            self._exit_process(EXIT_BROKEN)
+            self._break(f"the Spark session did not start: {one_line(error)}")
             raise
         self._warm.set()
         LOG.info("the Spark session is warm, with %d task slots", self._settings.replay.tasks_max)
@@ -124,14 +136,14 @@ class ReplayService:
     def _watch_start(self) -> None:
         if not self._clock.wait(self._warm, self._settings.replay.start_timeout_ms):
             LOG.critical("the Spark session did not start in %d ms", self._settings.replay.start_timeout_ms)
-            self._exit_process(EXIT_BROKEN)
+            self._break(f"the Spark session did not start in {self._settings.replay.start_timeout_ms} ms")
 
     def _watch_jvm(self, jvm: subprocess.Popen[bytes]) -> None:
         code = jvm.wait()
         self._jvm_ended.set()
         if not self._stopping:
             LOG.critical("the JVM %d ended with %d", jvm.pid, code)
-            self._exit_process(EXIT_BROKEN)
+            self._break(f"its JVM ended with code {code}")
 
     # ---- calls
 
@@ -175,7 +187,7 @@ class ReplayService:
             return [unshipped(r, RangeError.of(error)) for r in ranges]
         except FutureTimeoutError:
             LOG.critical("a run took more than %d ms: it hangs", self._settings.replay.run_timeout_ms)
-            self._exit_process(EXIT_BROKEN)
+            self._break(f"a run took more than {self._settings.replay.run_timeout_ms} ms")
             raise UnavailableError("the replay process hangs and restarts") from None
         except Exception as error:
             if not self._stopping:
@@ -249,7 +261,14 @@ def warm_up_ranges(settings: Settings, count: int) -> list[Range]:
     ]
 
 
+def log_problem(problem: str) -> None:
+    """Nobody else is told."""
+    LOG.warning("the replay process ends: %s", problem)
+
+
 def one_line(error: BaseException) -> str:
     """The first line of Spark's error; the log of the process has all of it."""
+    if isinstance(error, BookkeeperError):
+        return error.message
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

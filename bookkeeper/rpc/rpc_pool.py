@@ -25,7 +25,7 @@ from bookkeeper.errors import (
     IncompatibleError,
     InvalidInputError,
     NotAdmittedError,
-    RefusedError,
+    OtherInstanceError,
     UnavailableError,
 )
 from bookkeeper.rpc.channel import Channel
@@ -267,9 +267,11 @@ _HELLO = method_codec("Master", "hello")
 
 
 def refuse_other_instance(hello: Hello, instance_id: str) -> None:
-    """Rule R23: raise RefusedError when the server is another instance than ``instance_id`` (empty: any is right)."""
+    """Rule R23: raise OtherInstanceError when the server is another instance than ``instance_id`` (empty: any is
+    right).
+    """
     if instance_id and hello.instance_id != instance_id:
-        raise RefusedError(
+        raise OtherInstanceError(
             f"it says that it is instance {hello.instance_id or 'none'} ({hello.cluster_name}), and the caller wants "
             f"{instance_id}: use the address of that one; if the peer was created again, delete the cluster and define "
             "it again",

@@ -45,7 +45,21 @@ def test_the_example_of_the_client_prints_what_the_page_says(west: Cluster, tabl
     assert perform(code, "stations", table, west) == said
 
 
-def test_the_python_of_the_quick_start_shows_what_it_wrote(west: Cluster, table: str) -> None:
-    (code,) = blocks("quick-start.md", "python")
+@pytest.fixture
+def replicated(west: Cluster, east: Cluster, table: str) -> Iterator[str]:
+    """The same table on both clusters, from west to east."""
     west.client.tables.create(table, splits=[b"m"])
+    east.client.tables.create(table)
+    west.client.replication.define_cluster("shown-east", east.quorum)
+    west.client.replication.enable(table, "shown-east")
+    yield table
+    west.client.replication.disable(table, "shown-east")
+    west.client.replication.delete_cluster("shown-east", east.quorum)
+    east.client.tables.delete(table)
+
+
+@pytest.mark.spark
+def test_the_python_of_the_quick_start_shows_what_it_wrote(west: Cluster, replicated: str) -> None:
+    (code,) = blocks("quick-start.md", "python")
+    table = replicated
     assert perform(code, "cities", table, west) == "b'bern' b'geo' b'lon' b'7.45'\n"

@@ -200,9 +200,9 @@ def replicated(shell: Shell, east: Cluster, table: str) -> Iterator[str]:
 def test_what_is_written_arrives_and_the_status_says_so(shell: Shell, east: Cluster, replicated: str) -> None:
     shell.good("insert", replicated, "a", "lat", "deg", "46.9", "--timestamp", "7")
     shell.good("insert", replicated, "z", "name", "de", "Zug", "--timestamp", "7")
-    assert shell.good("replication", "wait", replicated).out == f"table {replicated} is replicated\n"
+    assert shell.good("replication", "wait", replicated).out == f"table {replicated} is replicated to east\n"
     waited = shell.good("replication", "wait", replicated, "--cluster", "east", "--timeout", "60", "--json").json
-    assert waited == {"table": replicated, "replicated": True}
+    assert waited == {"table": replicated, "replicated": True, "peers": ["east"]}
     copy = Shell(east).good("scan", f"copy_of_{replicated}").out.splitlines()
     assert copy == ["a lat:deg [] 7    46.9", "z name:de [] 7    Zug"]
     rows = shell.good("replication", "status", replicated, "--json").json
@@ -249,7 +249,7 @@ def test_a_wait_that_is_over_has_an_exit_code_of_its_own(shell: Shell, tmp_path:
     shell.good("insert", table, "a", "lat", "deg", "1")
     code, said = shell.bad("replication", "wait", table, "--timeout", "1")
     assert code == ExitCode.TIMED_OUT
-    assert f"replication status {table}" in said
+    assert f"replication why {table}" in said
     given_up = shell.warned("disablereplication", "-t", table, "--all-loc-groups", "away")
     assert "had not reached away" in given_up.err
     assert shell.good("deletecluster", "away", away.quorum).out == "cluster away deleted\n"

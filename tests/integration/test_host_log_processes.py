@@ -14,6 +14,7 @@ import pytest
 from bookkeeper.client import Client, Mutation
 from bookkeeper.rpc.contract.messages import TabletLocation
 from bookkeeper.standalone.joining import local_directory
+from tests.support.asked_why import cause_of
 from tests.support.cluster import Cluster
 from tests.support.workloads_clusters import SETTINGS
 
@@ -105,6 +106,7 @@ def test_r15_a_peer_gets_a_record_after_other_hosts_have_it(west: Cluster, tmp_p
             return {status.phase for status in west.client.replication.status("t")}
 
         west.wait_until(lambda: phases() == {"uncopied"}, "the log waits for copies")
+        cause_of(west.directory, "t", "uncopied")
         assert west.client.replication.wait("t", timeout_ms=2_000), "the peer has everything"
         assert not found(east.client), "the peer has records that one disk of the cluster has alone"
         west.client.tables.change_properties("t", {"table.flush.interval_ms": "500"})

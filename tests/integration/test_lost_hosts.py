@@ -15,6 +15,7 @@ import pytest
 from bookkeeper.client import Client, Mutation
 from bookkeeper.errors import NotFoundError, TransientError
 from bookkeeper.standalone.joining import join_cluster, local_directory
+from tests.support.asked_why import cause_of
 from tests.support.cluster import Cluster
 from tests.support.workloads_clusters import SETTINGS as PAIR
 
@@ -175,6 +176,7 @@ def test_a_leaders_host_goes_away_and_its_rows_come_back_once(cluster: Cluster, 
         with away(cluster, host):
             cluster.wait_until(lambda: leader(cluster) not in ("", host), "another leader")
             assert values(client) == dict.fromkeys(OLD, b"1")
+            assert host in cause_of(cluster.directory, "t", "log_away")["text"]
             write(client, [*NEW, TAIL[0]], b"3")
         cluster.wait_until(lambda: is_alive(cluster, host), f"{host} is back")
         written = {b"1": OLD, b"2": TAIL, b"3": [*NEW, TAIL[0]]}

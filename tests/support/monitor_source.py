@@ -18,6 +18,7 @@ from bookkeeper.monitor.observation import (
     Reason,
     ReplicaHealth,
     RetainedFile,
+    Stall,
     TableInfo,
     TServerInfo,
     greatest_age,
@@ -25,6 +26,7 @@ from bookkeeper.monitor.observation import (
 from bookkeeper.rpc.contract.messages import (
     HeldReplicaInfo,
     HostInfo,
+    NextStep,
     QuarantinedRange,
     ReplicaLag,
     ReplicaPlacement,
@@ -33,6 +35,7 @@ from bookkeeper.rpc.contract.messages import (
     SegmentStanding,
     TabletReplicas,
     TargetStatus,
+    WaitCause,
     WaitingFiles,
 )
 from bookkeeper.security.viewers import Viewers
@@ -103,7 +106,26 @@ def books(*statuses: TargetStatus) -> Books:
             damaged_files=5,
         ),
         tablets_split=2,
+        causes=(UNREACHABLE,),
+        stalls=(Stall("cities", "east", "peer_unreachable", 75.5),),
     )
+
+
+UNREACHABLE = WaitCause(
+    cluster="east",
+    kind="peer_unreachable",
+    tables=("cities",),
+    text="east does not answer at 127.0.0.1:9798: <no route>",
+    steps=(NextStep("east", "bookkeeper standalone ."),),
+    needs_person=True,
+    since_seconds=75.5,
+    files=2,
+    records=12,
+    bytes=1_200,
+    file="wal/tserver-2/000001.wal",
+    next_try_in_ms=900,
+    tries=2,
+)
 
 
 def replica(host: str, *lags: ReplicaLag, role: str = "voter", problem: str = "") -> ReplicaStanding:

@@ -8,7 +8,7 @@ inside one. One thread uses this; others may read ``snapshot``. Rules: R2, R6-R1
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
@@ -32,6 +32,7 @@ from bookkeeper.master.index.snapshot import BrokenChainError, Snapshot
 from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, Column, MetadataTable, Row, RowPut, get_slice, scan_parts
+from bookkeeper.metadata.values import LogHome
 from bookkeeper.model import TargetKey
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.reading.wal_recovery import file_summary
@@ -108,6 +109,8 @@ class Books:
         self._rows_of: dict[str, dict[bytes, None]] = {}
         self._passed: set[tuple[str, bytes]] = set()
         self._moving: Collection[FileEntry] = ()
+        self.homes_read: Mapping[str, LogHome] = {}
+        """The homes of sessions as the latest full cycle read them."""
         self.snapshot = Snapshot(0)
 
     # ---- a full cycle, stage by stage
@@ -129,7 +132,7 @@ class Books:
 
     def _logs_on_hosts(self, config: ClusterConfig) -> LogsOnHosts:
         """Rule R15: what may hold logs back. Read before the rows."""
-        sessions = self.homes.all()
+        sessions = self.homes_read = self.homes.all()
         if not sessions:
             return NO_LOGS_ON_HOSTS
         properties = {table_id: parse_properties(table.properties) for table_id, table in config.tables.items()}

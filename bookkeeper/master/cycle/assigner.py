@@ -152,11 +152,16 @@ def is_passed(barrier: FileBarrier, target: TargetKey, files: Outstanding, shipp
 
 def older_are_over(file: bytes, target: TargetKey, files: Outstanding, shipping: Shipments) -> bool:
     """Rule R24: whether the same tserver's logs before ``file`` will never again have records for ``target``."""
+    oldest = oldest_left(file, target, files, shipping)
+    return oldest is None or oldest >= file
+
+
+def oldest_left(file: bytes, target: TargetKey, files: Outstanding, shipping: Shipments) -> bytes | None:
+    """The oldest log of the tserver of ``file`` that may have records which ``target`` lacks; None when none has."""
     directory = log_directory(file)
     if directory is None:
-        return True
-    oldest = files.oldest_left(directory, target, lambda entry: is_over(entry, target, shipping))
-    return oldest is None or oldest >= file
+        return None
+    return files.oldest_left(directory, target, lambda entry: is_over(entry, target, shipping))
 
 
 def is_over(entry: FileEntry, target: TargetKey, shipping: Shipments) -> bool:

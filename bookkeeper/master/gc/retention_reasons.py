@@ -7,7 +7,7 @@ and R17.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec import Struct, field
 
@@ -15,6 +15,7 @@ from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column, Row
+from bookkeeper.model import TargetKey
 from bookkeeper.monitor.observation import Reason, RetainedFile
 
 RETAINED_MAX = 20_000
@@ -24,8 +25,8 @@ RETAINED_MAX = 20_000
 class _Needs(Struct):
     tablets: dict[tuple[str, str], int] = field(default_factory=dict)
     """Kind (recovery, replication) and table to the number of tablets whose row names the file."""
-    targets: set[tuple[str, str]] = field(default_factory=set)
-    """Table and cluster of needed cells."""
+    targets: set[TargetKey] = field(default_factory=set)
+    """Of needed cells."""
     ranges: dict[tuple[str, str], int] = field(default_factory=dict)
     """Table and cluster of ranges in quarantine."""
     holders: set[Reason] = field(default_factory=set)
@@ -36,6 +37,8 @@ class RetentionReasons(Struct, frozen=True):
     """Folds rows, in the order in which the collector reads them, then gives the reasons for each file."""
 
     names: Mapping[str, str]
+    lacks: Callable[[str, TargetKey], str | None] = lambda _file, _target: ""
+    """For a file and target, why the target lacks records; None = it lacks none."""
     _needs: dict[str, _Needs] = field(default_factory=dict)
 
     def _of(self, file: str) -> _Needs:
@@ -58,9 +61,7 @@ class RetentionReasons(Struct, frozen=True):
         """A `~repl_` row: its needed cells; done cells retain nothing (rule R3)."""
         for column in row.cells:
             if column.family == "repl":
-                target = keys.parse_target(column.qualifier)
-                name = self.names.get(target.source_table_id, target.source_table_id)
-                self._of(keys.parse_repl_row(row.key)).targets.add((name, target.cluster))
+                self._of(keys.parse_repl_row(row.key)).targets.add(keys.parse_target(column.qualifier))
 
     def quarantined(self, key: RangeKey) -> None:
         """A range in quarantine: it retains its file."""
@@ -77,7 +78,7 @@ class RetentionReasons(Struct, frozen=True):
         needs = self._needs.get(file)
         if needs is None:
             return []
-        found = [Reason("replication", cluster, f"table {table}") for table, cluster in needs.targets]
+        found = [self._of_target(file, target) for target in needs.targets]
         found += [
             Reason("quarantine", cluster, f"table {table}, {_count(number, 'range')}")
             for (table, cluster), number in needs.ranges.items()
@@ -87,8 +88,15 @@ class RetentionReasons(Struct, frozen=True):
             if kind == "recovery":
                 found.append(Reason(kind, f"table {table}", f"{_count(count, 'tablet')} not flushed beyond it"))
             elif not needs.targets:
-                found.append(Reason(kind, f"table {table}", "its books are made or closed"))
-        return sorted(found)
+                found.append(Reason("books", f"table {table}", "its books are made or closed"))
+        return sorted(set(found))
+
+    def _of_target(self, file: str, target: TargetKey) -> Reason:
+        """The reason that a needed cell gives: the target lacks records, or it has all, and the file may still grow."""
+        table, why = self.names.get(target.source_table_id, target.source_table_id), self.lacks(file, target)
+        if why is None:
+            return Reason("books", target.cluster, f"table {table}: it lacks nothing, and the file's books are open")
+        return Reason("replication", target.cluster, f"table {table}: {why}" if why else f"table {table}")
 
     def retained(
         self, logs: Iterable[LogFile], sizes: Mapping[str, int], live: Collection[str], marked: Iterable[str]

@@ -42,6 +42,10 @@ class Shipment(Struct):
     flight: Flight | None = None
     error: str | None = None
     error_code: str | None = None
+    failed_at: str = ""
+    """The place of the error, see ``replay.ranges``; "" without an error, or when it is not known."""
+    error_since_ns: int = 0
+    """Boot clock at the first error since the last success."""
     failed: BlockRange | None = None
     """The blocks that the last permanent error is about; ``failures`` counts those about the same ones, in a row."""
     failures: int = 0
@@ -72,7 +76,7 @@ class Shipment(Struct):
 
     def clear_error(self) -> None:
         """No error holds the file back."""
-        self.error, self.error_code, self.failed = None, None, None
+        self.error, self.error_code, self.failed, self.failed_at = None, None, None, ""
         self.failures, self.next_try_ns = 0, 0
 
     def press(self) -> None:
@@ -84,6 +88,11 @@ class Shipment(Struct):
         """A worker reports no error."""
         self.clear_error()
         self.retry_requested = False
+
+    def note_failure(self, now_ns: int) -> None:
+        """A try failed; the time of the first one in a row stays."""
+        if self.error is None:
+            self.error_since_ns = now_ns
 
     def excuse(self, error: str | None) -> None:
         """Show an error without a pause, because an operator has requested a try. The failed try may have started
@@ -97,6 +106,7 @@ class Shipment(Struct):
         if not are_the_same(report.failed, self.failed):
             self.failures = 0
         self.error, self.error_code, self.failed = report.error, report.error_code, report.failed
+        self.failed_at = report.failed_at
         self.failures += 1
         self.next_try_ns = now_ns + wait_ns(self.failures)
 
@@ -121,6 +131,7 @@ class Report(Struct, frozen=True):
     error_code: str | None = None
     failed: BlockRange | None = None
     share: Amount = NO_AMOUNT
+    failed_at: str = ""
 
 
 class Retry(Struct):
@@ -129,16 +140,22 @@ class Retry(Struct):
     failures: int = 0
     next_try_ns: int = 0
     last_error: str | None = None
+    error_code: str | None = None
+    failed_at: str = ""
+    """The place of the last error, see ``replay.ranges``."""
+    since_ns: int = 0
+    """Boot clock at the first failure in a row."""
 
     def fail(self, now_ns: int, wait_ns: Callable[[int], int]) -> None:
         """One more failure, unless it belongs to a try that was counted already; ``wait_ns``: of so many in a row."""
         if now_ns >= self.next_try_ns:
+            self.since_ns = self.since_ns if self.failures else now_ns
             self.failures += 1
             self.next_try_ns = now_ns + wait_ns(self.failures)
 
-    def note_error(self, error: str | None) -> None:
+    def note_error(self, report: Report) -> None:
         """The error to show."""
-        self.last_error = error
+        self.last_error, self.error_code, self.failed_at = report.error, report.error_code, report.failed_at
 
     def try_now(self) -> None:
         """The next try may come at once; its failure counts as one more."""
@@ -286,13 +303,14 @@ class Shipments(Struct):
         """A transient failure is the peer's and delays all its work, unless the log is away. Any other failure delays
         this range alone.
         """
+        shipment.note_failure(now_ns)
         if shipment.retry_requested:
             shipment.excuse(report.error)
         elif report.error_transient and report.error_code != LogAwayError.code:  # its host is away, not the peer
             shipment.show_error(report.error)
             peer = self.peer(report.target.cluster)
             peer.fail(now_ns, self._wait_ns)
-            peer.note_error(report.error)
+            peer.note_error(report)
         else:
             shipment.fail(report, now_ns, self._wait_ns)
 

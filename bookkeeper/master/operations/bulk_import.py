@@ -31,8 +31,8 @@ from msgspec import Struct, field
 
 from bookkeeper.bulk.adoption import import_directory
 from bookkeeper.bulk.booked_segment import part_of_segment, segment_entry
-from bookkeeper.bulk.import_inputs import read_inputs
 from bookkeeper.bulk.import_log import ImportLogs
+from bookkeeper.bulk.input_process import InputJob, read_apart
 from bookkeeper.bulk.log_segments import name_log_segments
 from bookkeeper.bulk.manifest import NAME, Imported
 from bookkeeper.bulk.segment_conversion import SegmentDirectory, convert
@@ -161,7 +161,8 @@ class ImportDirectory(Struct, frozen=True):
         time_ms = number(call.state, "time_ms")
         limits = self.context.settings.batch_limits
         directory = Path(text(call.args, "directory"))
-        inputs = read_inputs(directory, time_ms, limits, self.context.settings.files, limits.latest_ms(self._now_ms()))
+        roots = tuple(map(str, self.context.settings.files.directories))
+        inputs = read_apart(InputJob(str(directory), time_ms, limits, roots, limits.latest_ms(self._now_ms())))
         block_targets = config.block_targets_of(table.table_id)
         peers = [target.peer_instance_id for target in config.targets_of(table.table_id)]
         if not block_targets:

@@ -228,7 +228,7 @@ class Queries(Struct, frozen=True):
         replicated.
 
         A file without `repl:` columns is done. ``cluster`` "" means every cluster. Raises NotFoundError if the table is
-        not replicated to ``cluster``.
+        not replicated to ``cluster``, or to none: then nothing is below the marks, and nothing is sent either.
         """
         table = self.read_config().table_named(name)
         targets = wanted_targets(table, cluster)
@@ -260,12 +260,12 @@ def holds_records(row: Row) -> bool:
 
 
 def wanted_targets(table: TableConfig, cluster: str) -> tuple[Target, ...]:
-    """The targets of a table at one cluster; "" means every cluster. Raises NotFoundError if the cluster has none."""
+    """The targets of a table at one cluster; "" means every cluster. Raises NotFoundError if there is none."""
     found = tuple(target for target in table.targets if cluster in ("", target.key.cluster))
-    if cluster and not found:
+    if not found:
         raise NotFoundError(
-            f"table {table.name} is not replicated to {cluster}: enablereplication -t {table.name} --all-loc-groups "
-            f"{cluster}"
+            f"table {table.name} is not replicated to {cluster or 'any cluster'}: enablereplication -t {table.name} "
+            f"--all-loc-groups {cluster or 'CLUSTER'}"
         )
     return found
 

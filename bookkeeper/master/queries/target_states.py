@@ -6,7 +6,7 @@ pairs below a mark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 
 from msgspec import Struct
@@ -18,6 +18,7 @@ from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Retry, Shipment, Shipments, WorkKey
 from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount, Progress
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, advice, is_blocking
+from bookkeeper.master.queries.causes import NO_WAIT, Cause, Causes, Now
 from bookkeeper.model import Target, TargetKey
 
 STATUS_ROWS_MAX = 20_000
@@ -50,17 +51,7 @@ class TargetState(Struct, frozen=True):
     resends: int
     lacks_table: bool = False
     """The peer's last answer: it has no table with the target's id."""
-
-
-class Now(Struct, frozen=True):
-    """The time of a status: boot clock for retries, wall clock for ages; whether a log's tserver is dead; and the logs
-    that tablets hold back (R15).
-    """
-
-    boot_ns: int
-    wall_ms: int
-    has_lost_owner: Callable[[str], bool] = lambda _uri: False
-    held_back: Collection[bytes] = ()
+    cause: Cause = NO_WAIT
 
 
 def target_states(
@@ -84,10 +75,11 @@ def all_states(
     files: Outstanding, shipping: Shipments, now: Now, wanted: Callable[[Target], bool], tries: int
 ) -> Iterator[TargetState]:
     """The states of every outstanding file at each wanted target, unsorted."""
+    causes = Causes(files, shipping, now, tries)
     for entry in files.values():
         for index, target in enumerate(entry.scope.targets):
             if wanted(target):
-                yield target_state(entry, target, entry.progress_at(index), files, shipping, now, tries)
+                yield target_state(entry, target, entry.progress_at(index), files, shipping, now, tries, causes)
 
 
 def target_state(
@@ -98,8 +90,9 @@ def target_state(
     shipping: Shipments,
     now: Now,
     tries: int,
+    causes: Causes | None = None,
 ) -> TargetState:
-    """The state of one file at one target."""
+    """The state of one file at one target. ``causes``: those of the same moment, which share what they found."""
     shipment = shipping.shipments.get((entry.file, target.key)) or Shipment()
     retry = shipping.peers.get(target.key.cluster) or Retry()
     finished = finished_of(entry, target.key, shipping)
@@ -107,7 +100,8 @@ def target_state(
     share = finished_share_of(progress, shipment)
     lacking = lacking_of(entry.amount_of(target.key), share) if behind else NO_AMOUNT
     age_s = lag_seconds((entry.file, target.key), share, shipping, now) if lacking.records else 0.0
-    _, barrier = barrier_limit(entry, target.key, files, shipping) if behind else (0, None)
+    limit, barrier = barrier_limit(entry, target.key, files, shipping) if behind else (0, None)
+    causes = causes or Causes(files, shipping, now, tries)
     next_try_ns = max(shipment.next_try_ns, retry.next_try_ns if retry.failures else 0)
     waits = behind and next_try_ns > now.boot_ns
     error = shipment.error or (retry.last_error if behind and retry.failures else None)
@@ -139,6 +133,7 @@ def target_state(
         bytes_shipped=shipment.sent_bytes,
         resends=shipment.resends,
         lacks_table=behind and shipment.error_code == TableGoneError.code,
+        cause=causes.of_records(entry, target.key, finished, limit, barrier) if behind else causes.of_end(entry),
     )
 
 

@@ -33,6 +33,10 @@ class AwayHosts(Struct):
         """The hosts that are away, and since when, in ms of the wall clock."""
         return {name: since for name, since in self._since.items() if since is not None}
 
+    def noticed_ns(self, name: str) -> int | None:
+        """Since when this reign has known that a host is away (boot clock); None for one that lives."""
+        return self._noticed_ns.get(name)
+
     def away_ms(self, name: str) -> float:
         """For how long this reign has known that a host is away; 0 for one that lives."""
         noticed_ns = self._noticed_ns.get(name)

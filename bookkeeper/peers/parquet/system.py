@@ -18,6 +18,7 @@ from bookkeeper.errors import (
     CorruptionError,
     GapError,
     IncompatibleError,
+    OtherInstanceError,
     RefusedError,
     UnavailableError,
 )
@@ -85,12 +86,14 @@ class ParquetSystem(Struct):
         self.opener(peer.quorum, self.roots).sweep(self.clock.wall_ms() - LEFTOVER_AGE_MS)
 
     def open(self, peer: Peer, stream: StreamKey, limits: RetryLimits) -> ParquetSession:  # noqa: ARG002 - the protocol's
-        """A session on the directory; raises RefusedError when it is another one (R23), UnavailableError without it."""
+        """A session on the directory; raises OtherInstanceError when it is another one (R23), UnavailableError without
+        it.
+        """
         layout.check_table(stream.target_table_id)
         store = self.opener(peer.quorum, self.roots)
         identity = read_identity(store, peer.quorum)
         if identity.instance_id != peer.instance_id:
-            raise RefusedError(
+            raise OtherInstanceError(
                 f"parquet://{peer.quorum} is {identity.instance_id}, and {peer.cluster} was defined as "
                 f"{peer.instance_id}; delete the cluster and define it again if it was replaced on purpose"
             )

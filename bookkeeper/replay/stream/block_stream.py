@@ -29,6 +29,9 @@ from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import (
+    AT_LOG,
+    AT_PEER,
+    FAILED_AT,
     BookkeeperError,
     CorruptionError,
     GapError,
@@ -36,6 +39,7 @@ from bookkeeper.errors import (
     InvalidInputError,
     PermanentError,
     TransientError,
+    failing_at,
 )
 from bookkeeper.model import BlockRange
 from bookkeeper.peers.extensions import PipelinedSession, is_pipelined
@@ -147,6 +151,7 @@ class RangeStream:
         if self.active:
             if isinstance(error, CorruptionError):
                 self._failed = self._unreadable(behind)
+            error.details[FAILED_AT] = AT_LOG
             self._stop(error)
 
     def _unreadable(self, behind: BlockAt | None) -> BlockRange:
@@ -200,7 +205,8 @@ class RangeStream:
                 f"a border of the range {self._seen + 1} to {current.last}; ranges must start and end with a block"
             )
         try:
-            part = self._part(block, current)
+            with failing_at(AT_LOG):
+                part = self._part(block, current)
         except BookkeeperError as error:
             self._ship_pending()  # the peer may have all before this block
             if is_about_records(error):
@@ -281,7 +287,8 @@ class RangeStream:
         self._sent, self._sent_position = span.to, span.to_position
         while len(self._in_flight) >= MESSAGES_IN_FLIGHT_MAX:
             self._take_answer()
-        session = self._sessions.session(self._current)
+        with failing_at(AT_PEER):
+            session = self._sessions.session(self._current)
         if isinstance(session, PipelinedSession):
             message = span.message(self._acked)
             self._in_flight.append(SentMessage(span, message, session.start_shipping(message)))
@@ -306,7 +313,8 @@ class RangeStream:
 
     def _answer_of(self, sent: SentMessage) -> Acked:
         try:
-            return sent.in_flight.wait()
+            with failing_at(AT_PEER):
+                return sent.in_flight.wait()
         except BaseException:
             self._sessions.forget(self._current)
             raise
@@ -357,10 +365,12 @@ class RangeStream:
         return self._ranges[self._index]
 
     def _ship(self, message: Message) -> Acked:
-        session = self._sessions.session(self._current)
+        with failing_at(AT_PEER):
+            session = self._sessions.session(self._current)
         before = session.sends
         try:
-            return session.ship(message)
+            with failing_at(AT_PEER):
+                return session.ship(message)
         except BaseException:
             self._sessions.forget(self._current)
             raise
@@ -375,7 +385,8 @@ class RangeStream:
         expected = message.acked_offset if is_pipelined(message) else message.to_offset
         if acked.offset < expected:
             raise IncompatibleError(
-                f"the peer answered {acked.offset} to a message up to {message.to_offset}: it must be all or an error"
+                f"the peer answered {acked.offset} to a message up to {message.to_offset}: it must be all or an error",
+                {FAILED_AT: AT_PEER},
             )
         self._counts.records += record_count(message)
         self._counts.bytes += message_bytes(message)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from bookkeeper.bulk.log_segments import LogSegment, SegmentedLog, read_segmented_log
 from bookkeeper.clock import Clock
-from bookkeeper.errors import BookkeeperError, CorruptionError
+from bookkeeper.errors import AT_PEER, BookkeeperError, CorruptionError
 from bookkeeper.origins import Root, root_of
 from bookkeeper.peers.extensions import SegmentTransfer, SegmentTransferSession, TransferAnswer
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult
@@ -109,7 +109,7 @@ def try_segment_transfer(
     except BookkeeperError as error:
         sessions.forget(r)
         return TransferOutcome(
-            _result(volume, r, wanted, None, RangeError.of(error), (clock.boot_ns() - started_ns) / 1e9)
+            _result(volume, r, wanted, None, RangeError.of(error, AT_PEER), (clock.boot_ns() - started_ns) / 1e9)
         )
     if answer.declined is not None:
         return TransferOutcome(reason=answer.declined)

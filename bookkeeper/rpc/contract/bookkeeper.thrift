@@ -297,6 +297,63 @@ struct ReplicationReport {
   3: required string problem              // why the data is old, for example failed cycles; empty = no problem
 }
 
+/** A command line with its names filled in. */
+struct NextStep {
+  1: required string at                   // the peer in whose directory it is typed; empty = this cluster
+  2: required string command
+}
+
+/** Why records wait for a peer. */
+struct WaitCause {
+  1: required string cluster              // the peer
+  2: required string kind                 // one of bookkeeper.master.queries.causes.KINDS
+  3: required list<string> tables
+  4: required string text
+  5: required list<NextStep> steps
+  6: required bool needs_person           // it goes on until a person does something
+  7: optional double since_seconds (py.explicit = "true")   // absent = not known
+  8: required i64 files
+  9: required i64 records                 // that the peer lacks
+  10: required i64 bytes
+  11: required string file                // the one that waits longest; of files behind others, the one at the root
+  12: optional i64 next_try_in_ms (py.explicit = "true")   // absent = none is planned
+  13: required i64 tries                  // failed ones in a row
+}
+
+/** A reason to retain a file. */
+struct RetentionReason {
+  1: required string kind
+  2: required string who
+  3: required string detail
+}
+
+/** The records of a file that a target lacks. */
+struct LackingTarget {
+  1: required string table
+  2: required string cluster
+  3: required i64 first                   // offsets in the file, both included; 0 = it lacks nothing
+  4: required i64 last
+  5: required i64 records
+  6: required string kind                 // as in WaitCause
+}
+
+/** Why a file is retained. */
+struct FileWhy {
+  1: required string file
+  2: optional i64 bytes (py.explicit = "true")   // absent = it is gone, or its host is away
+  3: required list<RetentionReason> reasons
+  4: required list<LackingTarget> targets
+}
+
+/** The cause of each wait. */
+struct WhyReport {
+  1: required list<WaitCause> causes
+  2: optional FileWhy file (py.explicit = "true")
+  3: required list<string> targets        // TABLE to PEER, for each configured target that was asked for
+  4: required i64 age_ms                  // age of the data in the answer
+  5: required string problem              // why the data is old; empty = no problem
+}
+
 /** Complete blocks of a file. */
 struct BlockRange {
   1: required i64 first                   // records, both inclusive
@@ -508,6 +565,7 @@ struct WorkReport {
   14: required string run_id = ""
   15: required i64 share_records = 0      // records for the target in the file up to finished_offset
   16: required i64 share_bytes = 0        // bytes of the blocks with those records
+  17: optional string failed_at           // the place of the error: log, replay, books or peer; absent = not known
 }
 
 /** A tablet to load. */
@@ -895,6 +953,9 @@ service Master extends Node {
   /** `table` empty = all tables; not_ready until the master has read its data. */
   ReplicationReport replication_status(1: string table) throws (1: Fault fault) (may_call = "client", reads = "true")
 
+  /** `about`: a table, a peer, a log file or the end of its name; empty = everything. */
+  WhyReport replication_why(1: string about) throws (1: Fault fault) (may_call = "client", reads = "true")
+
   /** `table` empty = all tables; not_ready until the master has read its data. */
   list<QuarantinedRange> quarantine(1: string table) throws (1: Fault fault) (may_call = "client", reads = "true")
 
@@ -948,6 +1009,9 @@ service Master extends Node {
   oneway void nudge(1: string session_id)
 
   oneway void report_work(1: string session_id, 2: list<WorkReport> reports) (size = "bulk")
+
+  /** A replay process works (`problem` is empty), or says what keeps it from its work before it ends. */
+  oneway void report_replay(1: string session_id, 2: string problem)
 }
 
 /** A tserver. */

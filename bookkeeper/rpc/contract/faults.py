@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bookkeeper import errors
-from bookkeeper.errors import BookkeeperError, PermanentError, TransientError
+from bookkeeper.errors import BookkeeperError, OtherInstanceError, PermanentError, RefusedError, TransientError
 from bookkeeper.rpc.contract.messages import Fault
 
 INTERNAL_CODE = "internal"
@@ -46,6 +46,10 @@ def from_fault(fault: Fault) -> BookkeeperError:
 
 
 def from_refusal(code: str, text: str, details: dict[str, str]) -> BookkeeperError:
-    """The error that a refused handshake raises at the caller; an unknown code becomes PermanentError."""
+    """The error that a refused handshake raises at the caller; an unknown code becomes PermanentError. A server that is
+    another instance than the called one names its own.
+    """
     cls = ERRORS_BY_CODE.get(code)
+    if cls is RefusedError and "instance_id" in details:
+        cls = OtherInstanceError
     return (cls if cls is not None and issubclass(cls, PermanentError) else PermanentError)(text, details)

@@ -372,6 +372,84 @@ class ReplicationReport(Struct, frozen=True):
     """Why the data is old, for example failed cycles; empty = no problem."""
 
 
+class NextStep(Struct, frozen=True):
+    """A command line with its names filled in."""
+
+    at: str
+    """The peer in whose directory it is typed; empty = this cluster."""
+    command: str
+
+
+class WaitCause(Struct, frozen=True):
+    """Why records wait for a peer."""
+
+    cluster: str
+    """The peer."""
+    kind: str
+    """One of bookkeeper.master.queries.causes.KINDS."""
+    tables: tuple[str, ...]
+    text: str
+    steps: tuple[NextStep, ...]
+    needs_person: bool
+    """It goes on until a person does something."""
+    since_seconds: float | None
+    """Absent = not known."""
+    files: int
+    records: int
+    """That the peer lacks."""
+    bytes: int
+    file: str
+    """The one that waits longest; of files behind others, the one at the root."""
+    next_try_in_ms: int | None
+    """Absent = none is planned."""
+    tries: int
+    """Failed ones in a row."""
+
+
+class RetentionReason(Struct, frozen=True):
+    """A reason to retain a file."""
+
+    kind: str
+    who: str
+    detail: str
+
+
+class LackingTarget(Struct, frozen=True):
+    """The records of a file that a target lacks."""
+
+    table: str
+    cluster: str
+    first: int
+    """Offsets in the file, both included; 0 = it lacks nothing."""
+    last: int
+    records: int
+    kind: str
+    """As in WaitCause."""
+
+
+class FileWhy(Struct, frozen=True):
+    """Why a file is retained."""
+
+    file: str
+    bytes: int | None
+    """Absent = it is gone, or its host is away."""
+    reasons: tuple[RetentionReason, ...]
+    targets: tuple[LackingTarget, ...]
+
+
+class WhyReport(Struct, frozen=True):
+    """The cause of each wait."""
+
+    causes: tuple[WaitCause, ...]
+    file: FileWhy | None
+    targets: tuple[str, ...]
+    """TABLE to PEER, for each configured target that was asked for."""
+    age_ms: int
+    """Age of the data in the answer."""
+    problem: str
+    """Why the data is old; empty = no problem."""
+
+
 class QuarantinedRange(Struct, frozen=True):
     """A range of records of a file that can't be shipped to one target."""
 
@@ -613,6 +691,8 @@ class WorkReport(Struct, frozen=True):
     """Records for the target in the file up to finished_offset."""
     share_bytes: int = 0
     """Bytes of the blocks with those records."""
+    failed_at: str | None = None
+    """The place of the error: log, replay, books or peer; absent = not known."""
 
 
 class TabletAssignment(Struct, frozen=True):

@@ -55,6 +55,7 @@ from bookkeeper.rpc.contract.messages import (
     TabletReplicas,
     TableUsage,
     TargetStatus,
+    WhyReport,
     WorkItem,
     WorkReport,
     WriteBatch,
@@ -159,6 +160,9 @@ class Master(Node, Protocol):
     def replication_status(self, table: str) -> ReplicationReport:
         """``table`` empty = all tables; not_ready until the master has read its data."""
 
+    def replication_why(self, about: str) -> WhyReport:
+        """``about``: a table, a peer, a log file or the end of its name; empty = everything."""
+
     def quarantine(self, table: str) -> Sequence[QuarantinedRange]:
         """``table`` empty = all tables; not_ready until the master has read its data."""
 
@@ -203,6 +207,9 @@ class Master(Node, Protocol):
         """There are new records to replicate."""
 
     def report_work(self, session_id: str, reports: Sequence[WorkReport]) -> None: ...
+
+    def report_replay(self, session_id: str, problem: str) -> None:
+        """A replay process works (``problem`` is empty), or says what keeps it from its work before it ends."""
 
 
 class TServer(Node, Protocol):

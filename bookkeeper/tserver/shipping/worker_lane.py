@@ -16,7 +16,18 @@ from msgspec.structs import replace
 
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
-from bookkeeper.errors import BookkeeperError, CorruptionError, LogAwayError, NotFoundError, UnavailableError, is_away
+from bookkeeper.errors import (
+    AT_LOG,
+    AT_REPLAY,
+    FAILED_AT,
+    BookkeeperError,
+    CorruptionError,
+    LogAwayError,
+    NotFoundError,
+    UnavailableError,
+    failing_at,
+    is_away,
+)
 from bookkeeper.log_homes.log_volume import LogVolume
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.model import BlockRange
@@ -89,6 +100,10 @@ class LaneTools(Struct, frozen=True):
 
     def ship(self, ranges: Sequence[Range]) -> dict[int, RangeResult]:
         """One replay run; results by range id. Raises UnavailableError when no replay process answers."""
+        with failing_at(AT_REPLAY):
+            return self._ship(ranges)
+
+    def _ship(self, ranges: Sequence[Range]) -> dict[int, RangeResult]:
         address = pick_replay(self.coordination.sessions(REPLAY_KIND), self.own_address)
         replay = self.settings.replay
         raw = encode_table(ranges_to_table(ranges).to_batches(), RANGE_SCHEMA)
@@ -190,7 +205,8 @@ def placed_ranges(ranges: Sequence[Range], volume: Volume) -> tuple[list[Range],
         elif address := volume.address_of(home):
             found.append(replace(r, log_host=home.host, log_incarnation=home.incarnation, log_address=address))
         else:
-            away[r.range_id] = LogAwayError(f"log {r.file} lies on host {home.host}, which is away: start it")
+            reason = f"log {r.file} lies on host {home.host}, which is away: start it"
+            away[r.range_id] = LogAwayError(reason, {FAILED_AT: AT_LOG})
     return found, away
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from bookkeeper.errors import BookkeeperError, OverloadedError
+from bookkeeper.errors import AT_BOOKS, BookkeeperError, OverloadedError
 from bookkeeper.model import BlockRange, TargetKey
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
@@ -247,7 +247,7 @@ def outcome_of(queued: Queued, progress: StreamProgress, result: RangeResult | N
 
 def failed(progress: StreamProgress, error: BookkeeperError) -> Outcome:
     """The outcome when the run failed, or the books could not be written: the progress stays as it was."""
-    return Outcome(progress, None, RangeError.of(error))
+    return Outcome(progress, None, RangeError.of(error, AT_BOOKS))
 
 
 def report_of(item: WorkItem, outcome: Outcome, result: RangeResult | None, queued: int) -> WorkReport:
@@ -272,4 +272,5 @@ def report_of(item: WorkItem, outcome: Outcome, result: RangeResult | None, queu
         run_id=item.run_id,
         share_records=outcome.progress.records,
         share_bytes=outcome.progress.size,
+        failed_at=error.failed_at if error else None,
     )

@@ -242,6 +242,13 @@ MASTER: dict[str, Switch] = {
         new="for target in ():",
         breaks="one tserver ships a file to all targets (ACCUMULO-378, Choose local TabletServer)",
     ),
+    "the-peer-is-blamed-first": Switch(
+        "bookkeeper.master.queries.causes",
+        "Causes.of_records",
+        old="if lack is not None:",
+        new="if False:",
+        breaks="an operator looks for a fault at the peer, and no tserver of the own cluster lives",
+    ),
     "older-logs-are-not-waited-for": Switch(
         "bookkeeper.master.cycle.assigner",
         "older_are_over",

@@ -206,6 +206,11 @@ class Cluster:
         """Whether a file is on a disk."""
         return any((root / file).exists() for root in self.roots())
 
+    def live_sessions(self, kind: str) -> frozenset[str]:
+        """The sessions of a kind that other processes count as alive."""
+        found = self.coordination.sessions_by_id.values()
+        return frozenset(session.session_id for session in found if session.kind == kind and not session.dead)
+
     def session_of(self, node: Node) -> str | None:
         """The session that a process opened."""
         for session in self.coordination.sessions_by_id.values():

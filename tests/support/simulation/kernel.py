@@ -38,6 +38,8 @@ class Process:
     dead: bool = False
     suspended: bool = False
     reason: str = ""
+    steps: int = 0
+    """That its tasks did."""
     on_death: list[Callable[[], None]] = field(default_factory=list)
 
 
@@ -234,6 +236,7 @@ class Kernel:
 
     def _do_step(self, task: Task) -> None:
         self.steps += 1
+        task.process.steps += 1
         task.last_step = self.steps
         self.trace.append(f"{self.steps:6} {self.now_ns // 1_000_000 - 1_000_000:7} ms  {task}: {task.label}")
         if task.let is None:

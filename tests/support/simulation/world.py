@@ -37,6 +37,7 @@ from tests.support.simulation.shown_lag import ToldOffsets, wrong_lags
 from tests.support.simulation.tablets import Segments, shared_entries
 from tests.support.simulation.tree import SimCoordination
 from tests.support.simulation.users import Users, Write
+from tests.support.simulation.waits import WaitWatch
 from tests.support.simulation.wal import Watch
 from tests.support.volumes import name_at, root_of
 
@@ -92,6 +93,7 @@ class World(Users):
     promises: dict[str, Promises] = field(default_factory=dict)
     caretaker: Callable[[], None] = lambda: None
     """Acts of operators after all else, as long as the clusters are not at rest."""
+    waits: WaitWatch = field(default_factory=WaitWatch)
     told: ToldOffsets = field(default_factory=ToldOffsets)
     _clients: int = 0
     _marks_due_ns: int = 0
@@ -157,6 +159,7 @@ class World(Users):
         broken = [*self.ledger.broken, *self.kernel.failures]
         for cluster in self.clusters.values():
             broken += cluster.table.broken_laws
+            broken += self.waits.broken(cluster)
         if broken:
             raise LawBrokenError("\n".join(broken[:5]))
 

@@ -7,8 +7,10 @@ import json
 import os
 import queue
 import subprocess
+import threading
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from bookkeeper.clock import SystemClock
@@ -123,6 +125,23 @@ def test_a_process_that_stops_ends_its_jvm_and_does_not_call_that_a_failure(tmp_
     service.stop(grace_ms=60_000)
     assert process.returncode == 0
     assert left.empty()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_process_without_java_says_so_before_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    left: queue.Queue[int] = queue.Queue()
+    service = ReplayService(new_settings(tmp_path, "west"), SystemClock(), left.put)
+    told: queue.Queue[str] = queue.Queue()
+    service.on_problem = told.put
+    service.start()
+    problem = told.get(timeout=60)
+    assert problem.startswith("the Spark session did not start: there is no Java at JAVA_HOME or on the PATH")
+    assert left.get(timeout=60) == EXIT_BROKEN
+    for thread in threading.enumerate():
+        if thread.name == "replay-start":  # it is over where a process ends
+            thread.join(60)
+    assert not service.is_warm
 
 
 class FullSpark:

@@ -26,7 +26,7 @@ def session() -> Session:
     ("line", "words"),
     [
         ("ena", ["enablereplication"]),
-        ("replication ", ["quarantine", "status", "wait"]),
+        ("replication ", ["quarantine", "status", "wait", "why"]),
         ("scan c", ["cities", "countries"]),
         ("  scan c", ["cities", "countries"]),
         ("scan i", ["'it'\"'\"'s'"]),
@@ -40,7 +40,7 @@ def session() -> Session:
         ("replication status co", ["countries"]),
         ("table ci", ["cities"]),
         ("help enab", ["enablereplication"]),
-        ("help replication w", ["wait"]),
+        ("help replication w", ["wait", "why"]),
         ("exi", ["exit"]),
         ("scan 'ci", []),
         ("nonsense ", []),

@@ -110,10 +110,23 @@ def test_reasons_say_for_whom() -> None:
         ("recovery", "table cities", "1 tablet not flushed beyond it"),
         ("replication", "east", "table cities"),
     ]
-    assert [(found.kind, found.who) for found in reasons.reasons(second)] == [("replication", "table cities")]
+    assert [(found.kind, found.who) for found in reasons.reasons(second)] == [("books", "table cities")]
     assert [(found.kind, found.detail) for found in reasons.reasons(third)] == [
         ("operation", "it uses the file"),
         ("quarantine", "table cities, 1 range"),
+    ]
+
+
+def test_a_log_of_which_no_peer_lacks_anything_is_not_kept_for_replication() -> None:
+    first, second, third = FILES
+    lacks = {first: "lacks 3 records (peer_full)", second: None, third: ""}
+    reasons = RetentionReasons(NAMES, lambda file, _target: lacks[file])
+    for row in rows_of({file: {"needed"} for file in FILES}).books:
+        reasons.books(row)
+    assert [(found.kind, found.who, found.detail) for file in FILES for found in reasons.reasons(file)] == [
+        ("replication", "east", "table cities: lacks 3 records (peer_full)"),
+        ("books", "east", "table cities: it lacks nothing, and the file's books are open"),
+        ("replication", "east", "table cities"),
     ]
 
 

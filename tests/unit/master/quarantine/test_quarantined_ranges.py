@@ -21,8 +21,9 @@ from bookkeeper.master.quarantine.quarantined_ranges import (
     scan_rows,
     write_rows,
 )
+from bookkeeper.master.queries.causes import Now
 from bookkeeper.master.queries.quarantine_admin import QuarantineAdmin
-from bookkeeper.master.queries.target_states import Now, target_states
+from bookkeeper.master.queries.target_states import target_states
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Cell, Row
 from bookkeeper.metadata.values import Quarantined

@@ -12,8 +12,9 @@ from bookkeeper.errors import NotFoundError, TableGoneError, UnavailableError
 from bookkeeper.master.index.snapshot import BrokenChainError
 from bookkeeper.master.index.target_progress import NO_PROGRESS
 from bookkeeper.master.queries import queries
+from bookkeeper.master.queries.causes import Now
 from bookkeeper.master.queries.queries import Queries, status_message
-from bookkeeper.master.queries.target_states import Now, target_state
+from bookkeeper.master.queries.target_states import target_state
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.model import Target, TargetKey
@@ -134,7 +135,8 @@ def test_a_cluster_without_a_target_of_the_table_is_refused(world: World, reads:
     with pytest.raises(NotFoundError, match="enablereplication -t table-1 --all-loc-groups north"):
         reads.pending([], "table-1", "north")
     world.disable("1")
-    assert reads.pending([FileMark("x", 1)], "table-1", "") == []
+    with pytest.raises(NotFoundError, match="table-1 is not replicated to any cluster: enablereplication -t table-1"):
+        reads.pending([FileMark("x", 1)], "table-1", "")
 
 
 # ---- tablets

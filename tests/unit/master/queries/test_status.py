@@ -11,7 +11,8 @@ from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.shipments import Flight, Shipments
 from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount
 from bookkeeper.master.index.write_times import Look
-from bookkeeper.master.queries.target_states import Now, TargetState, pending_of_marks, target_states
+from bookkeeper.master.queries.causes import Now
+from bookkeeper.master.queries.target_states import TargetState, pending_of_marks, target_states
 from tests.support.master_values import EAST, NORTH, by_name, entry, name, report, scopes, shipping, target
 
 W1, W2, W3 = name("s1"), name("s2"), name("s1", 2)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from bookkeeper.errors import OverloadedError, UnavailableError
+from bookkeeper.errors import AT_BOOKS, AT_REPLAY, FAILED_AT, OverloadedError, UnavailableError
 from bookkeeper.model import BlockRange
 from bookkeeper.replay.ranges import RangeError, RangeResult
 from bookkeeper.rpc.contract.messages import WorkItem
@@ -284,4 +284,6 @@ def test_a_gap_that_contradicts_the_progress_is_reported_and_not_tried_for_ever(
 def test_a_failed_run_finishes_nothing() -> None:
     outcome = failed(StreamProgress(5, 5), UnavailableError("no replay process"))
     assert (outcome.progress, outcome.queued) == (StreamProgress(5, 5), None)
-    assert outcome.error == RangeError("unavailable", "no replay process", transient=True)
+    assert outcome.error == RangeError("unavailable", "no replay process", transient=True, failed_at=AT_BOOKS)
+    no_run = UnavailableError("no replay process", {FAILED_AT: AT_REPLAY})
+    assert failed(StreamProgress(5, 5), no_run).error == RangeError("unavailable", "no replay process", transient=True)

@@ -1,0 +1,94 @@
+"""Which processes of this cluster work: their sessions, and the last words of replay processes that do not.
+
+Arrives: sessions from the coordination store, reports of replay processes. Leaves: :class:`Processes`, also with the
+time since which no tserver and no replay process works. A new leader measures anew, and replay processes report to it
+again. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from bookkeeper.clock import Clock
+from bookkeeper.coordination.coordination_protocol import SessionInfo
+from bookkeeper.master.calls.tservers import TSERVER_KIND
+from bookkeeper.model import HostIdentity
+
+REPLAY_KIND = "replay"
+
+
+class Processes(Struct, frozen=True):
+    """The processes at one moment. Times are of the boot clock, None = one works. ``replay_words``: the last words of a
+    replay process whose successor has not got as far yet, or "".
+    """
+
+    sessions: tuple[SessionInfo, ...]
+    """Of tservers, dead ones included."""
+    replays: frozenset[str]
+    """Live sessions of replay processes."""
+    no_tserver_since_ns: int | None
+    no_replay_since_ns: int | None
+    replay_words: str
+
+    @property
+    def tservers(self) -> Mapping[str, str]:
+        """Live sessions of tservers, and their addresses."""
+        return {info.session_id: info.address for info in self.sessions if info.alive}
+
+    @property
+    def hosts(self) -> frozenset[HostIdentity]:
+        """The hosts whose disks a live tserver holds."""
+        return frozenset(info.host for info in self.sessions if info.alive and info.host is not None)
+
+
+class ProcessWatch:
+    """The watch of one reign."""
+
+    def __init__(self, sessions: Callable[[str], Sequence[SessionInfo]], clock: Clock) -> None:
+        """``sessions``: those of a kind, see :meth:`Coordination.sessions`."""
+        self._sessions = sessions
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._no_tserver_ns: int | None = None
+        self._no_replay_ns: int | None = None
+        self._warm: set[str] = set()
+        self._words = ""
+        self._words_ns = 0
+
+    def look(self) -> Processes:
+        """The processes now. Raises TransientError."""
+        sessions = tuple(self._sessions(TSERVER_KIND))
+        replays = frozenset(info.session_id for info in self._sessions(REPLAY_KIND) if info.alive)
+        now_ns = self._clock.boot_ns()
+        with self._lock:
+            self._no_tserver_ns = since(self._no_tserver_ns, any(info.alive for info in sessions), now_ns)
+            self._no_replay_ns = since(self._no_replay_ns, bool(replays), now_ns)
+            self._warm &= replays
+            no_replay_ns = self._no_replay_ns
+            if self._words and not self._warm:
+                no_replay_ns = self._words_ns if no_replay_ns is None else min(no_replay_ns, self._words_ns)
+            return Processes(
+                sessions, replays, self._no_tserver_ns, no_replay_ns, "" if no_replay_ns is None else self._words
+            )
+
+    def note_replay(self, session: str, problem: str) -> None:
+        """A replay process says what keeps it from its work, before it ends; "" = it works."""
+        with self._lock:
+            if not problem:
+                self._warm.add(session)
+                self._words = ""
+                return
+            self._warm.discard(session)
+            if not self._words:
+                self._words_ns = self._clock.boot_ns()
+            self._words = problem
+
+
+def since(before_ns: int | None, is_there: bool, now_ns: int) -> int | None:
+    """Since when something is missing; None while it is there."""
+    if is_there:
+        return None
+    return now_ns if before_ns is None else before_ns

@@ -1,0 +1,286 @@
+"""The words for each kind of cause: what waits and why, whether a person is needed, and the next step. Pure.
+
+Arrives: a cause with the names around it. Leaves: :class:`Explained`. A step is a command line with its names filled
+in. One at a peer is typed in the directory of that cluster, which this master does not know, so the step says ``.``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from bookkeeper.errors import CorruptionError
+from bookkeeper.master.queries import causes
+from bookkeeper.master.queries.causes import Cause
+from bookkeeper.model import Target
+from bookkeeper.rpc.contract.messages import NextStep
+
+SECOND_NS = 1_000_000_000
+
+PATIENCE_S: Mapping[str, int] = {
+    **dict.fromkeys(
+        (
+            *(causes.DAMAGED, causes.QUARANTINED, causes.REFUSED_RECORD, causes.SECRET_REFUSED, causes.TABLE_REFUSED),
+            *(causes.OTHER_INSTANCE, causes.OTHER_VERSION, causes.TABLE_GONE, causes.PEER_REFUSES, causes.PEER_FULL),
+        ),
+        0,
+    ),
+    causes.NO_TSERVER: 15,
+    causes.NO_REPLAY: 15,
+    causes.REPLAY_FAILS: 60,
+    causes.NO_BOOKS: 60,
+    causes.LOG_AWAY: 60,
+    causes.PEER_UNREACHABLE: 60,
+    causes.PEER_BUSY: 600,
+    causes.SLOTS_BUSY: 600,
+}
+"""Seconds after which a cause of a kind needs a person; a kind that is not here ends by itself. A supervisor starts a
+process again within the shorter times, and a peer that restarts or moves tablets answers within the longer ones.
+"""
+
+SINGLE = frozenset({causes.DAMAGED, causes.REFUSED_RECORD})
+"""Kinds that need a person only when they are final: before, the next try may succeed."""
+
+
+class Names(Struct, frozen=True):
+    """The names in commands: of this cluster, of a table here and its target at a peer, and of a file. ``tables`` are
+    all tables that wait for the same cause, ``enabled`` all tables and targets at the peer.
+    """
+
+    directory: str
+    own_name: str
+    own_instance_id: str
+    table: str
+    tables: Sequence[str]
+    quorum: str
+    target: Target
+    file: str
+    enabled: Sequence[tuple[str, Target]] = ()
+
+    @property
+    def peer(self) -> str:
+        """The peer's name here."""
+        return self.target.key.cluster
+
+    def here(self, command: str) -> NextStep:
+        """A command of the shell of this cluster."""
+        return NextStep("", f"bookkeeper shell {self.directory} {command}")
+
+    def there(self, command: str) -> NextStep:
+        """A command line in the directory of the peer."""
+        return NextStep(self.peer, f"bookkeeper {command}")
+
+    @property
+    def start_here(self) -> NextStep:
+        """Start the processes of this cluster."""
+        return NextStep("", f"bookkeeper standalone {self.directory}")
+
+    @property
+    def secret_file(self) -> str:
+        """The file that the peer's operator gives to this cluster, by its name there."""
+        return f"{self.own_name}.secret"
+
+
+class Explained(Struct, frozen=True):
+    """A cause in words."""
+
+    text: str
+    steps: tuple[NextStep, ...]
+    needs_person: bool
+
+
+Words = Callable[[Cause, Names], tuple[str, Sequence[NextStep]]]
+
+
+def explain(cause: Cause, names: Names, now_ns: int) -> Explained:
+    """The words for a cause."""
+    bottom = cause.bottom
+    text, steps = WORDS[bottom.kind](bottom, names)
+    if cause.at_root is not None:
+        text = f"{names.peer} must have older records first, those of {cause.root.decode()}: {text}"
+    return Explained(text, tuple(steps), needs_person(cause, now_ns))
+
+
+def needs_person(cause: Cause, now_ns: int) -> bool:
+    """Whether the wait goes on until a person does something."""
+    bottom = cause.bottom
+    patience = PATIENCE_S.get(bottom.kind)
+    if patience is None or (bottom.kind in SINGLE and not bottom.is_final):
+        return False
+    return not patience or (bottom.since_ns is not None and now_ns - bottom.since_ns >= patience * SECOND_NS)
+
+
+# ---- the kinds
+
+
+def _of_itself(text: str) -> Words:
+    return lambda cause, _names: (f"{text}{_reason(cause)}", ())
+
+
+def _reason(cause: Cause) -> str:
+    return f": {cause.error}" if cause.error else ""
+
+
+def _no_tserver(_cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    return "no tablet server of this cluster is alive, so nobody sends the records", (names.start_here,)
+
+
+def _no_replay(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    words = f"; its last words: {cause.error}" if cause.error else ""
+    return f"no replay process of this cluster works{words}", (names.start_here,)
+
+
+def _log_away(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    host = cause.host or "a host"
+    text = (
+        f"{names.file} lies on {host}, which is away: start it; if its disk is lost for ever: "
+        f"bookkeeper shell {names.directory} host forget {host}"
+    )
+    return text, (names.start_here,)
+
+
+def _damaged(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    if cause.range_id:
+        text = f"records of {names.file} can't be read{_reason(cause)}; restore the file, or go on without them"
+        return text, (names.here(f"replication quarantine hold {cause.range_id}"),)
+    text = (
+        f"{names.file} can't be read to its end{_reason(cause)}; restore the file, or decide what to give up (docs: "
+        "operations, a file is damaged)"
+    )
+    return text, ()
+
+
+def _quarantined(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    retry, skip = (names.here(f"replication quarantine {word} {cause.range_id}") for word in ("retry", "skip"))
+    held = f"records of {names.file} are in quarantine{_reason(cause)}"
+    if cause.code == CorruptionError.code:
+        return f"{held}; restore the file and send them ({retry.command}), or give them up", (skip,)
+    return f"{held}; send them when the reason is gone, or give them up ({skip.command})", (retry,)
+
+
+def _refused_record(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    text = f"{names.peer} refuses records of {names.file}{_reason(cause)}; go on without them"
+    return text, (names.here(f"replication quarantine hold {cause.range_id}"),)
+
+
+def _secret_refused(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    text = (
+        f"{names.peer} refuses the secret of this cluster{_reason(cause)}; its operator makes a new one, which you "
+        f"copy from secrets/from/{names.secret_file} there and show (if {names.peer} has none for {names.own_name}: "
+        f"bookkeeper secret make . {names.own_name} --instance {names.own_instance_id} --tables "
+        f"{','.join(names.tables)})"
+    )
+    return text, (
+        names.there(f"secret renew . {names.own_name}"),
+        names.here(f"definecluster {names.peer} {names.quorum} --secret-file {names.secret_file}"),
+    )
+
+
+def _table_refused(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    text = f"the secret of this cluster does not open table {names.target.remote_table} of {names.peer}{_reason(cause)}"
+    return text, (names.there(f"secret tables . {names.own_name} --add {names.target.remote_table}"),)
+
+
+def _other_instance(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    text = (
+        f"another cluster answers at {names.quorum}{_reason(cause)}; if {names.peer} moved, give its new address: "
+        f"bookkeeper shell {names.directory} definecluster {names.peer} HOST:PORT; if the new cluster takes its place, "
+        "begin anew"
+    )
+    return text, (
+        *(names.here(disabling(table, target)) for table, target in names.enabled),
+        names.here(f"deletecluster {names.peer} {names.quorum}"),
+        names.here(f"definecluster {names.peer} {names.quorum} --secret-file {names.secret_file}"),
+        *(names.here(enabling(table, target)) for table, target in names.enabled),
+    )
+
+
+def enabling(table: str, target: Target) -> str:
+    """The command that enables a target."""
+    renamed = "" if target.remote_table == table else f" --remote-table {target.remote_table}"
+    return f"enablereplication -t {table} {groups_of(target)}{renamed} {target.key.cluster}"
+
+
+def disabling(table: str, target: Target) -> str:
+    """The command that disables a target."""
+    return f"disablereplication -t {table} {groups_of(target)} {target.key.cluster}"
+
+
+def groups_of(target: Target) -> str:
+    """The options for the locality groups of a target."""
+    return " ".join(f"-lg {group}" for group in target.groups or ()) or "--all-loc-groups"
+
+
+def _other_version(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    return f"{names.peer} and this cluster do not understand each other{_reason(cause)}; upgrade the older one", ()
+
+
+def _table_gone(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    remote, key = names.target.remote_table, names.target.key
+    text = (
+        f"{names.peer} has no table {remote} with the id {key.remote_table_id} any more: it was deleted or made anew "
+        f"there{_reason(cause)}. Begin anew; records that were written before are missing there until a copy brings "
+        "them (exporttable and importtable). The first step is only for a deleted table"
+    )
+    return text, (
+        names.there(f"shell . createtable {remote}"),
+        names.here(disabling(names.table, names.target)),
+        names.here(enabling(names.table, names.target)),
+    )
+
+
+def _peer_refuses(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    return f"{names.peer} refuses the records{_reason(cause)}", ()
+
+
+def _peer_full(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    text = f"no space is left at {names.peer}{_reason(cause)}; make room there, and it continues by itself"
+    return text, (NextStep(names.peer, "df -h ."),)
+
+
+def _peer_unreachable(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    text = (
+        f"{names.peer} does not answer at {names.quorum}{_reason(cause)}; start it, or give its new address: "
+        f"bookkeeper shell {names.directory} definecluster {names.peer} HOST:PORT"
+    )
+    return text, (names.there("standalone ."),)
+
+
+def _peer_busy(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    return f"{names.peer} answers and can't take records for now{_reason(cause)}", ()
+
+
+def _uncopied(_cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    text = f"the next records of {names.file} lie on one host alone; {names.peer} gets them after other hosts have them"
+    return text, (names.here(f"tablets {names.table}"),)
+
+
+WORDS: Mapping[str, Words] = {
+    causes.NOT_READ: _of_itself("this master has not read the books up to these records yet"),
+    causes.NO_BOOKS: _of_itself("this cluster can't read or write its books"),
+    causes.NO_TSERVER: _no_tserver,
+    causes.NO_REPLAY: _no_replay,
+    causes.REPLAY_FAILS: _of_itself("runs of the replay process fail before they reach the peer"),
+    causes.LOG_AWAY: _log_away,
+    causes.UNSEALED: _of_itself("the end of the log is not known yet"),
+    causes.DAMAGED: _damaged,
+    causes.QUARANTINED: _quarantined,
+    causes.SLOTS_BUSY: _of_itself("all slots of the replay process are in use; raise replay.tasks_max if it lasts"),
+    causes.UNCOPIED: _uncopied,
+    causes.BEHIND: _of_itself("older records must be there first"),
+    causes.SHIPPING: _of_itself("the records are on their way"),
+    causes.WAITING: _of_itself("the records leave when it is their turn"),
+    causes.DONE: _of_itself("nothing waits"),
+    causes.REFUSED_RECORD: _refused_record,
+    causes.SECRET_REFUSED: _secret_refused,
+    causes.TABLE_REFUSED: _table_refused,
+    causes.OTHER_INSTANCE: _other_instance,
+    causes.OTHER_VERSION: _other_version,
+    causes.TABLE_GONE: _table_gone,
+    causes.PEER_REFUSES: _peer_refuses,
+    causes.PEER_FULL: _peer_full,
+    causes.PEER_UNREACHABLE: _peer_unreachable,
+    causes.PEER_BUSY: _peer_busy,
+}
+"""Text and steps of each kind."""

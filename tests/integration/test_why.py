@@ -1,0 +1,250 @@
+"""Each state of a peer has its cause in ``replication why`` within five seconds, and the printed step ends the wait.
+
+West is a cluster of real processes; its peer north is a cluster of this test, with secrets of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from bookkeeper.client import Mutation
+from bookkeeper.errors import ExistsError, UnauthorizedError
+from bookkeeper.security.secret_store import SecretStore
+from shell.failures import ExitCode
+from tests.support.asked_why import ask, cause_of, command_words, execute, until_drained
+from tests.support.cluster import Cluster
+from tests.support.local_pair import LocalCluster, local_cluster
+from tests.support.shell import quick
+from tests.support.tservers import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+
+SMALL: dict[str, object] = {"tserver.value_bytes_max": 1_000}
+
+
+class Peer:
+    """North, which may be replaced by another cluster at the same address, and the directory for west's operator."""
+
+    def __init__(self, west: Cluster, place: Path) -> None:
+        self.west = west
+        self.here = place / "operator"
+        self.here.mkdir()
+        self._place = place
+        self._stack = ExitStack()
+        self.north = self._start("north")
+
+    def _start(self, name: str, overrides: dict[str, object] | None = None) -> LocalCluster:
+        started = self._stack.enter_context(local_cluster(self._place / name, {**SMALL, **(overrides or {})}))
+        for known in (started.directory / "secrets").rglob("everybody*"):
+            known.unlink()
+        return started
+
+    def stop(self) -> None:
+        """Nobody answers at its address."""
+        self._stack.close()
+
+    def replace_by_another(self) -> None:
+        """Another cluster answers at its address."""
+        self.stop()
+        port = self.north.settings.master.port
+        self.north = self._start("other", {"master.port": port})
+
+    @property
+    def store(self) -> SecretStore:
+        """Its secrets."""
+        return SecretStore(self.north.directory)
+
+    def make_secret(self, *tables: str) -> None:
+        """Its operator makes a secret for west, and gives it to west's."""
+        own = self.north.settings.instance
+        west_id = self.west.settings.instance.instance_id
+        try:
+            self.store.make_for_peer("west", own.name, own.instance_id, west_id, list(tables), not tables)
+        except ExistsError:
+            self.store.change_tables("west", lambda found: replace(found, tables=tables, all_tables=not tables))
+        self.hand_over()
+
+    def hand_over(self) -> None:
+        """A copy of the secret, where west's operator works."""
+        shutil.copy(self.store.directory / "from" / "west.secret", self.here / "west.secret")
+
+    def define(self) -> None:
+        """West knows it as north."""
+        self.west.client.replication.define_cluster("north", self.north.quorum, self.here / "west.secret")
+
+    @property
+    def places(self) -> dict[str | None, Path]:
+        """Where the steps are typed."""
+        return {None: self.here, "north": self.north.directory}
+
+
+@pytest.fixture(scope="module")
+def peer(west: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    made = Peer(west, tmp_path_factory.mktemp("why"))
+    made.make_secret()
+    made.define()
+    yield made
+    for target in west.client.replication.config():
+        if target.target.cluster == "north":
+            west.client.replication.disable(target.table, "north")
+    west.client.replication.delete_cluster("north", made.north.quorum)
+    made.stop()
+
+
+def replicated(peer: Peer, table: str) -> None:
+    """A table of both clusters, with a row that has arrived."""
+    for client in (peer.west.client, peer.north.client):
+        client.tables.create(table)
+    wait_until(lambda: is_enabled(peer, table), "the peer has read its changed secrets")
+    put(peer, table, b"first")
+    assert not peer.west.client.replication.wait(table)
+
+
+def is_enabled(peer: Peer, table: str) -> bool:
+    try:
+        peer.west.client.replication.enable(table, "north")
+    except UnauthorizedError:
+        return False
+    return True
+
+
+def put(peer: Peer, table: str, row: bytes, value: bytes = b"v") -> None:
+    with peer.west.client.writer(table) as writer:
+        writer.add(Mutation(row).put(b"f", b"q", value))
+
+
+def rows(peer: Peer, table: str) -> set[bytes]:
+    return {cell.row for cell in peer.north.client.scan(table).cells()}
+
+
+def test_nothing_waits_and_a_table_without_a_peer_is_not_replicated(peer: Peer, west: Cluster) -> None:
+    replicated(peer, "why-done")
+    until_drained(west.directory, "why-done")
+    said = quick("shell", str(west.directory), "replication", "why", "why-done")
+    assert (said.code, said.out) == (ExitCode.OK, "nothing waits: why-done to north\n")
+    waited = quick("shell", str(west.directory), "replication", "wait", "why-done")
+    assert (waited.code, waited.out) == (ExitCode.OK, "table why-done is replicated to north\n")
+    west.client.replication.disable("why-done", "north")
+    waited = quick("shell", str(west.directory), "replication", "wait", "why-done")
+    assert waited.code == ExitCode.FAILED
+    assert "enablereplication -t why-done --all-loc-groups CLUSTER" in waited.err
+    said = quick("shell", str(west.directory), "replication", "why", "why-done")
+    assert "nothing of why-done is replicated" in said.out
+
+
+def test_a_table_that_the_secret_does_not_open(peer: Peer, west: Cluster) -> None:
+    replicated(peer, "why-shut")
+    peer.store.change_tables("west", lambda found: replace(found, tables=("another",), all_tables=False))
+    wait_until(lambda: is_refused(peer, "why-shut"), "the peer has read its changed secrets")
+    cause = cause_of(west.directory, "why-shut", "table_refused")
+    assert cause["needs_person"]
+    assert ask(west.directory, "north")[0] == ExitCode.NEEDS_PERSON
+    execute(cause["steps"], peer.places)
+    until_drained(west.directory, "why-shut")
+    peer.make_secret()
+
+
+def is_refused(peer: Peer, table: str) -> bool:
+    """Write a row; whether the peer refuses the table by now: it reads its secrets once a second."""
+    put(peer, table, b"more")
+    return any(status.lag_records and status.last_error for status in peer.west.client.replication.status(table))
+
+
+def test_a_secret_that_is_not_known_any_more(peer: Peer, west: Cluster) -> None:
+    replicated(peer, "why-secret")
+    peer.store.renew("west")
+    peer.store.forget("west")
+    put(peer, "why-secret", b"second")
+    cause = cause_of(west.directory, "why-secret", "secret_refused")
+    there, here = cause["steps"]
+    execute([there], peer.places)
+    peer.hand_over()
+    execute([here], peer.places)
+    until_drained(west.directory, "why-secret")
+    assert rows(peer, "why-secret") == {b"first", b"second"}
+
+
+@pytest.mark.parametrize("made_anew", [False, True], ids=["deleted", "made-anew"])
+def test_a_table_that_was_deleted_at_the_peer_or_made_anew(peer: Peer, west: Cluster, made_anew: bool) -> None:
+    table = f"why-gone-{int(made_anew)}"
+    replicated(peer, table)
+    peer.north.client.tables.delete(table)
+    if made_anew:
+        peer.north.client.tables.create(table)
+    put(peer, table, b"second")
+    cause = cause_of(west.directory, table, "table_gone")
+    assert "needs help" not in cause["text"]
+    codes = [answer.code for answer in execute(cause["steps"], peer.places)]
+    assert codes == [ExitCode.FAILED if made_anew else ExitCode.OK, ExitCode.OK, ExitCode.OK]
+    until_drained(west.directory, table)
+    put(peer, table, b"third")
+    assert not west.client.replication.wait(table)
+    assert rows(peer, table) == {b"third"}
+
+
+def test_a_record_that_the_peer_refuses_and_then_its_quarantine(peer: Peer, west: Cluster) -> None:
+    replicated(peer, "why-large")
+    put(peer, "why-large", b"large", b"x" * 2_000)
+    put(peer, "why-large", b"small")
+    cause = cause_of(west.directory, "why-large", "refused_record")
+    wait_until(lambda: cause_of(west.directory, "why-large", "refused_record")["needs_person"], "the last try")
+    execute(cause["steps"], peer.places)
+    wait_until(lambda: rows(peer, "why-large") == {b"first", b"small"}, "the queue goes on")
+    held = cause_of(west.directory, "why-large", "quarantined")
+    code, report = ask(west.directory, held["file"])
+    assert code == ExitCode.NEEDS_PERSON
+    assert "quarantine" in {reason["kind"] for reason in report["file"]["reasons"]}
+    peer.north.replace_tserver(value_bytes_max=10_000)
+    execute(held["steps"], peer.places)
+    until_drained(west.directory, "why-large")
+    assert rows(peer, "why-large") == {b"first", b"small", b"large"}
+
+
+def test_a_peer_without_room(peer: Peer, west: Cluster) -> None:
+    replicated(peer, "why-full")
+    peer.north.replace_tserver(disk_reserve_bytes=2**40)
+    put(peer, "why-full", b"second")
+    cause = cause_of(west.directory, "why-full", "peer_full")
+    code, report = ask(west.directory, cause["file"])
+    assert code == ExitCode.NEEDS_PERSON
+    (lack,) = [one for one in report["file"]["targets"] if one["table"] == "why-full"]
+    assert (lack["cluster"], lack["records"], lack["kind"]) == ("north", 1, "peer_full")
+    assert lack["first"] <= lack["last"]
+    assert report["file"]["bytes"] > 0
+    execute(cause["steps"], peer.places)
+    peer.north.replace_tserver(disk_reserve_bytes=1)
+    until_drained(west.directory, "why-full")
+
+
+def test_another_cluster_at_the_address_and_then_nobody(peer: Peer, west: Cluster) -> None:
+    """The last test of this file: north is another cluster afterwards."""
+    for target in west.client.replication.config():
+        if target.target.cluster == "north":
+            west.client.replication.disable(target.table, "north")
+    replicated(peer, "why-other")
+    peer.replace_by_another()
+    put(peer, "why-other", b"second")
+    cause = cause_of(west.directory, "why-other", "other_instance", 10)
+    peer.make_secret()
+    peer.north.client.tables.create("why-other")
+    answers = execute(cause["steps"], peer.places)
+    assert [answer.code for answer in answers] == [ExitCode.OK] * 4, answers
+    until_drained(west.directory, "why-other")
+    peer.stop()
+    put(peer, "why-other", b"third")
+    cause = cause_of(west.directory, "why-other", "peer_unreachable")
+    (step,) = cause["steps"]
+    started = subprocess.Popen(command_words(step["command"]), cwd=peer.north.directory)
+    try:
+        until_drained(west.directory, "why-other")
+    finally:
+        started.send_signal(signal.SIGTERM)
+        started.wait(60)
