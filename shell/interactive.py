@@ -18,12 +18,15 @@ from shell.completion import QUIT
 from shell.failures import ExitCode, one_line, run
 from shell.shell_session import Session
 
+SHELL_OPTIONS = ("--secret-file", "--tls-ca", "--tls-certificate")
+"""Options of ``bookkeeper shell`` that no command has."""
+
 
 def run_words(cluster: str, words: list[str], as_json: bool, credentials: CredentialFiles | None = None) -> int:
     """Run one command, or the loop without a command, and return the exit code. Raises UsageError when an option stands
     where the command does.
     """
-    if words and words[0].startswith("-") and words[0] not in commands.get_help_option_names(click.Context(commands)):
+    if words and words[0].startswith("-") and words[0].partition("=")[0] in SHELL_OPTIONS:
         raise click.UsageError(f"options stand before {cluster}: bookkeeper shell {words[0]} ... {cluster}")
     with Session(cluster, as_json, credentials) as session:
         if words:

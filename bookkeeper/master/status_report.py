@@ -86,7 +86,7 @@ def problems(lead: Leadership) -> dict[str, str]:
     config = lead.cycle.config
     if config is not None:
         try:
-            for older in lead.check_ins.older_states(config, lead.cycle.books.snapshot.files):
+            for older in lead.watches.peers.older_states(config, lead.cycle.books.snapshot.files):
                 facts[f"{NEEDS_HELP} peer {older.cluster}"] = older_text(older)
             now, directory = lead.moment(), Directory.of(lead.settings, config)
             facts |= wait_problems(described(every_wait(lead, lead.waits(), directory, now), directory, now))
