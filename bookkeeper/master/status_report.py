@@ -85,9 +85,9 @@ def problems(lead: Leadership) -> dict[str, str]:
         facts[f"{WARNING} size of tablet {row!r}"] = problem
     config = lead.cycle.config
     if config is not None:
-        for older in lead.watches.peers.older_states(config, lead.cycle.books.snapshot.files):
-            facts[f"{NEEDS_HELP} peer {older.cluster}"] = older_text(older)
         try:
+            for older in lead.watches.peers.older_states(config, lead.cycle.books.snapshot.files):
+                facts[f"{NEEDS_HELP} peer {older.cluster}"] = older_text(older)
             now, directory = lead.moment(), Directory.of(lead.settings, config)
             facts |= wait_problems(described(every_wait(lead, lead.waits(), directory, now), directory, now))
         except TransientError as error:
