@@ -18,7 +18,7 @@ from bookkeeper.master.queries.queries import table_names
 from bookkeeper.master.queries.retained_files import retained_files
 from bookkeeper.master.queries.target_states import TargetState, all_states
 from bookkeeper.master.queries.waits import Wait, Waits
-from bookkeeper.master.queries.why import Directory, described, quarantined_waits, unread, why_lacks
+from bookkeeper.master.queries.why import Directory, described, older_waits, quarantined_waits, unread, why_lacks
 from bookkeeper.model import Target, TargetKey
 from bookkeeper.rpc.contract.messages import FileWhy, LackingTarget, RetentionReason, WhyReport
 
@@ -43,7 +43,7 @@ def why_report(lead: Leadership, config: ClusterConfig, about: str) -> WhyReport
     if known.age_ms is None:
         waits, file = unread(asked.targets).all(), None
     else:
-        waits, states = waits_of(lead, asked, now)
+        waits, states = waits_of(lead, config, asked, now)
         file = file_why(lead, config, asked.file, states) if asked.file else None
     return WhyReport(
         tuple(described(waits, directory, now)),
@@ -78,7 +78,7 @@ def is_called(name: str, about: str) -> bool:
     return name == about or name.endswith(f"/{about}")
 
 
-def waits_of(lead: Leadership, asked: About, now: Now) -> tuple[list[Wait], list[TargetState]]:
+def waits_of(lead: Leadership, config: ClusterConfig, asked: About, now: Now) -> tuple[list[Wait], list[TargetState]]:
     """The waits that were asked for; of a file also its states."""
     waits, states = Waits(), list[TargetState]()
     files, shipping = lead.cycle.books.snapshot.files, lead.cycle.dispatcher.shipping
@@ -91,7 +91,9 @@ def waits_of(lead: Leadership, asked: About, now: Now) -> tuple[list[Wait], list
             states.append(state)
     ranges = lead.cycle.dispatcher.quarantine.ranges
     chosen_ranges = {key: value for key, value in ranges.items() if asked.file in ("", key.file)}
-    return waits.all() + quarantined_waits(chosen_ranges, asked.targets, now), states
+    older = [] if asked.file else lead.check_ins.older_states(config, files)
+    held = quarantined_waits(chosen_ranges, asked.targets, now) + older_waits(older, asked.targets, now)
+    return waits.all() + held, states
 
 
 def file_why(lead: Leadership, config: ClusterConfig, file: str, states: Sequence[TargetState]) -> FileWhy:

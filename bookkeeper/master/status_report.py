@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from bookkeeper.errors import TransientError
 from bookkeeper.master.books.tserver_recovery import RESTORE
-from bookkeeper.master.cycle.check_ins import OlderState
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.origins import origin_gc
 from bookkeeper.master.queries.causes import FAULTS, Now
 from bookkeeper.master.queries.waits import Wait, Waits
-from bookkeeper.master.queries.why import Directory, described, problem_of, quarantined_waits
+from bookkeeper.master.queries.why import Directory, described, older_waits, problem_of, quarantined_waits
 from bookkeeper.rpc.contract.messages import OperationInfo, WaitCause
 
 OPERATIONS_SHOWN_MAX = 100
@@ -96,8 +94,11 @@ def problems(lead: Leadership) -> dict[str, str]:
 
 
 def every_wait(lead: Leadership, waits: Waits, directory: Directory, now: Now) -> list[Wait]:
-    """The waits of files and of ranges in quarantine."""
-    return waits.all() + quarantined_waits(lead.cycle.dispatcher.quarantine.ranges, directory.targets, now)
+    """The waits of files, of ranges in quarantine, and for what older peers lack. Raises TransientError."""
+    config, files = lead.cycle.config, lead.cycle.books.snapshot.files
+    older = [] if config is None else lead.check_ins.older_states(config, files)
+    held = quarantined_waits(lead.cycle.dispatcher.quarantine.ranges, directory.targets, now)
+    return waits.all() + held + older_waits(older, directory.targets, now)
 
 
 def wait_problems(waiting: Iterable[WaitCause]) -> dict[str, str]:
@@ -108,22 +109,6 @@ def wait_problems(waiting: Iterable[WaitCause]) -> dict[str, str]:
             name = f"peer {cause.cluster} ({cause.kind})"
             facts[name] = "; ".join(filter(None, (facts.get(name), problem_of(cause))))
     return facts
-
-
-def older_text(older: OlderState) -> str:
-    """What is missing at a peer that came back from a backup, and the next step."""
-    since = f" after {utc_text(older.since_ms)}" if older.since_ms > 1 else ""
-    logs = f", from {' and '.join(older.logs)} on" if older.logs else ""
-    return (
-        f"it came back in an older state: it lacks records that it acknowledged{since}{logs}, and no target sends them "
-        f"again; disable replication to {older.cluster} for each of its tables, enable it, and copy the tables "
-        "(exporttable, importtable)"
-    )
-
-
-def utc_text(time_ms: int) -> str:
-    """Milliseconds since 1970 as ISO 8601."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def operation_text(shown: OperationInfo) -> str:

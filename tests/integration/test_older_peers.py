@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.master.cycle.check_ins import LEFT
-from bookkeeper.master.status_report import problems, utc_text
+from bookkeeper.master.queries.why import utc_text
+from bookkeeper.master.status_report import problems
+from shell.failures import ExitCode
+from tests.support.asked_why import execute_one
 from tests.support.faults import fault
 from tests.support.local_pair import LocalCluster, local_cluster
 from tests.support.tservers import wait_until
@@ -28,7 +31,7 @@ def put_and_ship(west: LocalCluster, first: int, count: int) -> None:
 
 def said(west: LocalCluster) -> str:
     """What west's master says about its peer."""
-    return problems(west.master.leadership).get("needs help: peer east", "")
+    return problems(west.master.leadership).get("peer east (peer_older)", "")
 
 
 def check_restored_peer_is_named(directory: Path, noticed_s: float = 30.0) -> None:
@@ -57,10 +60,12 @@ def check_restored_peer_is_named(directory: Path, noticed_s: float = 30.0) -> No
             wait_until(lambda: said(west) != "", "words about the older state", noticed_s)
             log = west.tserver.parts.writing.path.wal_name
             assert f"acknowledged after {utc_text(saved)}, from {log} on" in said(west)
+            (cause,) = west.client.replication.why("t").causes
+            assert (cause.kind, cause.needs_person, cause.file) == ("peer_older", True, log)
             assert saved < time.time_ns() // 1_000_000
-            west.client.replication.disable("t", "east")
+            answers = [execute_one(step.command, west.directory) for step in cause.steps]
+            assert [answer.code for answer in answers] == [ExitCode.OK, ExitCode.OK], answers
             wait_until(lambda: said(west) == "", "the end with its target")
-            west.client.replication.enable("t", "east")
             put_and_ship(west, ROWS + LATER_ROWS + 1, 1)
             assert said(west) == ""
 

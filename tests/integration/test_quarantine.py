@@ -209,8 +209,8 @@ def test_a_blocking_range_may_be_tried_at_once(tmp_path: Path) -> None:
             damage(name, 3, root=west.directory)
         blocking = listed(west, "blocking")
         assert blocking.error_code == "corruption"
-        (cause,) = west.client.replication.why("t").causes
-        assert (cause.kind, cause.needs_person) == ("damaged", True)
+        cause = next(one for one in west.client.replication.why("t").causes if one.kind == "damaged")
+        assert cause.needs_person
         hold = f"bookkeeper shell {west.directory} replication quarantine hold {blocking.range_id}"
         assert [step.command for step in cause.steps] == [hold]
         with west.path(name).open("r+b") as log:
@@ -238,8 +238,8 @@ def test_damage_in_a_log_is_passed_and_what_is_whole_behind_it_arrives(auto: Pai
     arrived(east, {b"%d" % number: b"v" for number in (0, 1, 3, 4)})
     held = listed(west, "held")
     assert (held.error_code, held.blocks.first, held.blocks.last) == ("corruption", 3, 3)
-    (cause,) = west.client.replication.why("t").causes
-    assert (cause.kind, cause.records, cause.needs_person) == ("quarantined", 1, True)
+    cause = next(one for one in west.client.replication.why("t").causes if one.kind == "quarantined")
+    assert (cause.records, cause.needs_person) == (1, True)
     assert cause.steps[0].command.endswith(f"replication quarantine skip {held.range_id}"), "a retry would fail again"
     assert west.rows("t").keys() == {b"%d" % number for number in range(5)}
 

@@ -81,7 +81,7 @@ class Map:
         """Return when nobody has anything left to send, however many clusters it has to pass."""
         for _ in self._clusters:
             for cluster in self._clusters.values():
-                if any(one.name == table for one in cluster.client.tables.list()):
+                if any(one.table == table for one in cluster.client.replication.config()):
                     assert not cluster.client.replication.wait(table)
 
     def sent(self, cluster: str) -> int:

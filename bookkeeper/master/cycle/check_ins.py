@@ -50,12 +50,13 @@ NUMBER_MAX = 2**62
 
 class OlderState(Struct, frozen=True):
     """A peer lacks records that it acknowledged after ``since_ms``. ``logs``: the outstanding logs of that time, the
-    newest of each tserver.
+    newest of each tserver. ``incarnation``: the greatest of a target that this is about.
     """
 
     cluster: str
     since_ms: int
     logs: tuple[str, ...]
+    incarnation: int
 
 
 class CheckIns(Struct):
@@ -120,8 +121,9 @@ class CheckIns(Struct):
             since_ms = self.coordination.number(OLDER + peer.instance_id)
             if not since_ms or cluster not in oldest:
                 continue
-            if oldest[cluster] <= self.coordination.number(OLDER_TARGETS + peer.instance_id):
-                yield OlderState(cluster, since_ms, logs_at(files, cluster, since_ms))
+            incarnation = self.coordination.number(OLDER_TARGETS + peer.instance_id)
+            if oldest[cluster] <= incarnation:
+                yield OlderState(cluster, since_ms, logs_at(files, cluster, since_ms), incarnation)
 
 
 def answer(coordination: Coordination, source: str, known: int, number: int) -> int:

@@ -23,6 +23,7 @@ PATIENCE_S: Mapping[str, int] = {
         (
             *(causes.DAMAGED, causes.QUARANTINED, causes.REFUSED_RECORD, causes.SECRET_REFUSED, causes.TABLE_REFUSED),
             *(causes.OTHER_INSTANCE, causes.OTHER_VERSION, causes.TABLE_GONE, causes.PEER_REFUSES, causes.PEER_FULL),
+            causes.PEER_OLDER,
         ),
         0,
     ),
@@ -247,6 +248,16 @@ def _peer_unreachable(cause: Cause, names: Names) -> tuple[str, Sequence[NextSte
     return text, (names.there("standalone ."),)
 
 
+def _peer_older(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    text = (
+        f"{names.peer} came back in an older state: it lacks records that it acknowledged{cause.error}, and no target "
+        "sends them again. Begin anew, and copy the tables (exporttable and importtable)"
+    )
+    begun_anew = [(table, target) for table, target in names.enabled if table in names.tables]
+    steps = [names.here(form(table, target)) for form in (disabling, enabling) for table, target in begun_anew]
+    return text, steps
+
+
 def _peer_busy(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
     return f"{names.peer} answers and can't take records for now{_reason(cause)}", ()
 
@@ -282,5 +293,6 @@ WORDS: Mapping[str, Words] = {
     causes.PEER_FULL: _peer_full,
     causes.PEER_UNREACHABLE: _peer_unreachable,
     causes.PEER_BUSY: _peer_busy,
+    causes.PEER_OLDER: _peer_older,
 }
 """Text and steps of each kind."""

@@ -79,6 +79,8 @@ PEER_REFUSES = "peer_refuses"
 """For any other reason that a person has to remove."""
 PEER_FULL = "peer_full"
 PEER_UNREACHABLE = "peer_unreachable"
+PEER_OLDER = "peer_older"
+"""The peer came back from a backup: it lacks records that it acknowledged, and no target sends them again."""
 PEER_BUSY = "peer_busy"
 """The peer answers, and can't take records for now."""
 
@@ -93,7 +95,7 @@ LOCAL_KINDS = frozenset(
 PEER_KINDS = frozenset(
     {
         *(REFUSED_RECORD, SECRET_REFUSED, TABLE_REFUSED, OTHER_INSTANCE, OTHER_VERSION, TABLE_GONE, PEER_REFUSES),
-        *(PEER_FULL, PEER_UNREACHABLE, PEER_BUSY),
+        *(PEER_FULL, PEER_UNREACHABLE, PEER_BUSY, PEER_OLDER),
     }
 )
 """A person looks for these at the peer, or on the way to it."""

@@ -6,12 +6,14 @@ for the same peer for the same reason are in one message, unless the next step n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 
 from msgspec import Struct
 
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.master.cycle.check_ins import OlderState
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey
 from bookkeeper.master.queries import causes
 from bookkeeper.master.queries.cause_texts import Names, explain
@@ -85,6 +87,25 @@ def quarantined_waits(
             cause = Cause(causes.QUARANTINED, since_ns, value.error, value.code, is_final=True, range_id=key.range_id)
             waits.add(target, key.file, cause, value.blocks.last - value.blocks.first + 1, 0)
     return waits.all()
+
+
+def older_waits(older: Iterable[OlderState], targets: Sequence[tuple[str, Target]], now: Now) -> list[Wait]:
+    """The waits of targets at peers that came back in an older state. The number of missing records is not known."""
+    waits = Waits()
+    for state in older:
+        since = f" after {utc_text(state.since_ms)}" if state.since_ms > 1 else ""
+        logs = f", from {' and '.join(state.logs)} on" if state.logs else ""
+        since_ns = now.boot_ns - max(0, now.wall_ms - state.since_ms) * 1_000_000
+        cause = Cause(causes.PEER_OLDER, since_ns, f"{since}{logs}", is_final=True)
+        for _, target in targets:
+            if target.key.cluster == state.cluster and target.key.incarnation <= state.incarnation:
+                waits.add(target, state.logs[0] if state.logs else "", cause, 0, 0)
+    return waits.all()
+
+
+def utc_text(time_ms: int) -> str:
+    """Milliseconds since 1970 as ISO 8601."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def unread(targets: Sequence[tuple[str, Target]]) -> Waits:
