@@ -26,6 +26,7 @@ from bookkeeper.storage.replicas.host_store import HostStore
 from bookkeeper.storage.replicas.incoming_files import IncomingFiles
 from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.writing.block_merge import MergeLimits
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
@@ -98,6 +99,10 @@ from bookkeeper.tserver.write.write_context import WriteContext
 
 SEALED_LOG_AGE_MS = 30_000
 """A tablet that needs a log which was sealed this long ago is flushed, so that the file can go."""
+
+BLOCK_ROOM_SHARE = 8
+"""This part of a frame (1/8) is not for the records of one block."""
+
 MEMORY_MEMTABLES = 8
 """Memtables of all tablets together hold at most about this many full ones."""
 
@@ -340,13 +345,17 @@ def _replicas(env: Environment, host: HostStore, hosts: HostCalls) -> ReplicaPar
 
 
 def commit_limits(settings: Settings) -> CommitLimits:
-    """Bounds of the commit threads."""
+    """Bounds of the commit threads. A block leaves room in a frame for its origins, and a message's other fields: a
+    peer with the same limits takes it.
+    """
     tserver = settings.tserver
+    frame_bytes = settings.rpc.frame_bytes_max
     return CommitLimits(
         queue_bytes_max=tserver.commit_queue_bytes_max,
         wal_roll_bytes=tserver.wal_roll_bytes,
         wal_roll_age_ms=tserver.wal_roll_age_ms,
         wal_sync_interval_ms=tserver.wal_sync_interval_ms,
+        merge=MergeLimits(block_bytes_max=frame_bytes - frame_bytes // BLOCK_ROOM_SHARE),
     )
 
 
