@@ -210,7 +210,10 @@ def _stale_reads(env: Environment, held: HeldReplicas | None, maker: TabletMaker
         return None
     volume = held.store.volume
     return StaleReads(
-        held, lambda manifest, refs: maker.data_of(manifest.extent, manifest.key.directory, refs, volume), env.clock
+        held,
+        ReplicaBooks(env.stores.metadata).row,
+        lambda manifest, refs: maker.data_of(manifest.extent, manifest.key.directory, refs, volume),
+        env.clock,
     )
 
 
