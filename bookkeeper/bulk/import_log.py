@@ -20,6 +20,7 @@ from bookkeeper.rpc.contract.messages import ImportedLog
 from bookkeeper.storage.columns import distinct, min_max_row, record_ends
 from bookkeeper.storage.tablet.batch_routing import split_by_tablets
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.volume.names import session_of_numbered
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.blocks.block import Block, encode_batch
 from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
@@ -112,6 +113,11 @@ class ImportLogs(Struct):
         self.describe(header)
         note_target_records(header, batch.column("family"), self.peers)
         return Block(header, encode_batch(batch))
+
+
+def is_import_log(log: str) -> bool:
+    """Whether a log is that of an import, or a relay log, by its name: those of tservers have numbers."""
+    return session_of_numbered(log) is None
 
 
 def is_relay_log(log: str) -> bool:
