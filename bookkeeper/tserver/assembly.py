@@ -52,6 +52,7 @@ from bookkeeper.tserver.leading.terms import Terms
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flush_schedule import FlushLimits, FlushSchedule
 from bookkeeper.tserver.maintenance.flusher import Flusher
+from bookkeeper.tserver.maintenance.late_uses import LateUses
 from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
 from bookkeeper.tserver.maintenance.stale_reads import StaleReads
@@ -258,7 +259,8 @@ def _tablets(
     def log_is_full() -> bool:
         return env.stores.logs_are_apart and path.is_full
 
-    return TabletParts(registry, loader, flusher, compactor, sorter, leading, resolve, log_is_full)
+    late_uses = LateUses(registry, books, env.stores.logs, env.session.session_id, clock, env.die)
+    return TabletParts(registry, loader, flusher, compactor, sorter, leading, late_uses, resolve, log_is_full)
 
 
 def _leading(

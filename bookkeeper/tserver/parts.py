@@ -23,6 +23,7 @@ from bookkeeper.tserver.leading.namer import Namer
 from bookkeeper.tserver.leading.senders import Senders
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flusher import Flusher
+from bookkeeper.tserver.maintenance.late_uses import LateUses
 from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
 from bookkeeper.tserver.maintenance.tail_merger import TailMerger
@@ -110,6 +111,7 @@ class TabletParts(Struct, frozen=True):
     compactor: Compactor
     sorter: Sorter
     leading: LeadingParts
+    late_uses: LateUses
     resolve: Resolve
     """Deals with damaged segments on this host."""
     log_is_full: Callable[[], bool]
