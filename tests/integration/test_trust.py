@@ -190,3 +190,17 @@ def test_a_peer_that_is_turned_away_waits_and_its_queue_says_why(pair: Pair) -> 
     replication.define_cluster("east", east.quorum, _secret_for_west(west, east))
     assert not replication.wait("t")
     assert east.rows("t")[b"d"] == b"4"
+
+
+def test_a_peer_that_was_deleted_needs_its_secret_again(pair: Pair) -> None:
+    """The master still has a connection that proved the secret which the deletion removed."""
+    west, east = pair
+    replication = west.client.replication
+    replication.define_cluster("east", east.quorum, _secret_for_west(west, east))
+    for config in replication.config():
+        replication.disable(config.table, "east")
+    replication.delete_cluster("east", east.quorum)
+    assert list(_store(west).presented()) == []
+    with pytest.raises(NotAdmittedError, match="let its operator make a secret"):
+        replication.define_cluster("east", east.quorum)
+    assert list(replication.clusters()) == []

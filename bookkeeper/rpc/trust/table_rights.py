@@ -47,7 +47,10 @@ class TableRights:
             return
         name = name_of(table_id)
         if name is None or not opens(secret, name):
-            raise _not_opened(secret, f"a table with id {table_id}", "TABLE")
+            raise UnauthorizedError(
+                f"{_not_opened(secret, f'a table with id {table_id}', 'TABLE').message}; if the table was deleted "
+                "there and made again, it has another id: disablereplication and enablereplication send to the new one"
+            )
 
     def origins(self, caller: Caller | None) -> frozenset[str] | None:
         """The instances under whose origins the caller may send records (R22); None = any. With another instance as the
