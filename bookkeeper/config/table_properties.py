@@ -80,6 +80,13 @@ class TableProperties(Section, frozen=True):
         "true: the table refuses users' writes and still takes replicated records. The command readonly "
         "sets it. false: the table takes all writes.",
     )
+    conditional_received: SwitchName = stored(
+        "table.conditional.received",
+        "false",
+        "Whether tablets take conditional writes while another cluster sends records to them. false: they are refused, "
+        "as in the table that is replicated: a condition is judged by the records that have arrived. true: they are "
+        "taken, and the cells may differ from those of the other cluster.",
+    )
     segments_max: Annotated[int, Meta(ge=2, le=1_000)] = stored(
         "table.compaction.segments_max",
         10,
