@@ -259,8 +259,13 @@ def _tablets(
     def log_is_full() -> bool:
         return env.stores.logs_are_apart and path.is_full
 
+    def unobtainable() -> frozenset[str]:
+        return frozenset() if replicas is None else replicas.damage.repair.unobtainable
+
     late_uses = LateUses(registry, books, env.stores.logs, env.session.session_id, clock, env.die)
-    return TabletParts(registry, loader, flusher, compactor, sorter, leading, late_uses, resolve, log_is_full)
+    return TabletParts(
+        registry, loader, flusher, compactor, sorter, leading, late_uses, resolve, log_is_full, unobtainable
+    )
 
 
 def _leading(
