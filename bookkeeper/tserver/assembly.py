@@ -238,7 +238,7 @@ def _tablets(
     compactor = Compactor(registry, flusher, states, resolve, clock, env.die)
     terms = Terms(None if replicas is None else replicas.held, led)
     opener = TabletOpener(env.stores.metadata, env.session, env.stores.logs, maker, terms)
-    loader = Loader(registry, path, bookkeeper, flusher, opener, led, clock)
+    loader = Loader(registry, path, bookkeeper, flusher, opener, led, env.stores.coordination.leader, clock)
 
     def pace_of(closing: threading.Event) -> CopyPace:
         share = settings.replicas.copy_share_percent / 100
