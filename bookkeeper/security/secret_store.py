@@ -101,11 +101,14 @@ class SecretStore:
 
     # ---- changes
 
-    def complete(self, cluster: str, instance_id: str) -> None:
-        """Make the missing ones of the cluster's own secrets; existing ones stay."""
+    def complete(self, cluster: str, instance_id: str) -> list[str]:
+        """Make the missing ones of the cluster's own secrets; existing ones stay. Returns the holders of those made."""
+        made = []
         for kind, holder in OWN_HOLDERS.items():
             if not self.file_of(kind).exists():
                 self._put_new(self.file_of(kind), new_secret(kind, cluster, instance_id, holder, self._clock.wall_ms()))
+                made.append(holder)
+        return made
 
     def make_for_peer(
         self,
