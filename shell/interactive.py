@@ -6,7 +6,6 @@ the loop with its exit code, so that no later command runs on a wrong base.
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterable
 
@@ -17,6 +16,7 @@ from shell.commands import commands
 from shell.completion import QUIT
 from shell.failures import ExitCode, one_line, run
 from shell.shell_session import Session
+from shell.words import split_words
 
 SHELL_OPTIONS = ("--secret-file", "--tls-ca", "--tls-certificate")
 """Options of ``bookkeeper shell`` that no command has."""
@@ -42,7 +42,7 @@ def run_words(cluster: str, words: list[str], as_json: bool, credentials: Creden
 def _loop(session: Session, lines: Iterable[str], stop_at_error: bool) -> int:
     for line in lines:
         try:
-            words = shlex.split(line, comments=True)
+            words = split_words(line)
         except ValueError as error:
             problem = f"{error}: {line.strip()}; quote it, or write \\x27 and \\x22 for quotes"
             click.echo(f"error: {one_line(problem, [line])}", err=True)
