@@ -24,19 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"combiners/replication_status.proto\x12\tcombiners\"=\n\x07\x42\x61rrier\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\x14\n\x0cuntil_offset\x18\x03 \x01(\x04\"7\n\x05Share\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0f\n\x07records\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\"\xdc\x02\n\x11ReplicationStatus\x12\x1f\n\x05state\x18\x01 \x01(\x0e\x32\x10.combiners.State\x12!\n\x19replication_needed_offset\x18\x02 \x01(\x04\x12#\n\x1breplication_finished_offset\x18\x03 \x01(\x04\x12\x19\n\x0c\x63reated_time\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12$\n\x08\x62\x61rriers\x18\x05 \x03(\x0b\x32\x12.combiners.Barrier\x12\x14\n\x0cneeded_bytes\x18\x06 \x01(\x04\x12\x16\n\x0e\x66inished_bytes\x18\x07 \x01(\x04\x12 \n\x06shares\x18\x08 \x03(\x0b\x32\x10.combiners.Share\x12\x1e\n\x16\x66inished_share_records\x18\t \x01(\x04\x12\x1c\n\x14\x66inished_share_bytes\x18\n \x01(\x04\x42\x0f\n\r_created_time*\x1d\n\x05State\x12\x08\n\x04OPEN\x10\x00\x12\n\n\x06\x43LOSED\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"combiners/replication_status.proto\x12\tcombiners\"=\n\x07\x42\x61rrier\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\x14\n\x0cuntil_offset\x18\x03 \x01(\x04\"7\n\x05Share\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0f\n\x07records\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\"\xef\x02\n\x11ReplicationStatus\x12\x1f\n\x05state\x18\x01 \x01(\x0e\x32\x10.combiners.State\x12!\n\x19replication_needed_offset\x18\x02 \x01(\x04\x12#\n\x1breplication_finished_offset\x18\x03 \x01(\x04\x12\x19\n\x0c\x63reated_time\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12$\n\x08\x62\x61rriers\x18\x05 \x03(\x0b\x32\x12.combiners.Barrier\x12\x14\n\x0cneeded_bytes\x18\x06 \x01(\x04\x12\x16\n\x0e\x66inished_bytes\x18\x07 \x01(\x04\x12 \n\x06shares\x18\x08 \x03(\x0b\x32\x10.combiners.Share\x12\x1e\n\x16\x66inished_share_records\x18\t \x01(\x04\x12\x1c\n\x14\x66inished_share_bytes\x18\n \x01(\x04\x12\x11\n\tfirst_seq\x18\x0b \x01(\x04\x42\x0f\n\r_created_time*\x1d\n\x05State\x12\x08\n\x04OPEN\x10\x00\x12\n\n\x06\x43LOSED\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'combiners.replication_status_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STATE']._serialized_start=520
-  _globals['_STATE']._serialized_end=549
+  _globals['_STATE']._serialized_start=539
+  _globals['_STATE']._serialized_end=568
   _globals['_BARRIER']._serialized_start=49
   _globals['_BARRIER']._serialized_end=110
   _globals['_SHARE']._serialized_start=112
   _globals['_SHARE']._serialized_end=167
   _globals['_REPLICATIONSTATUS']._serialized_start=170
-  _globals['_REPLICATIONSTATUS']._serialized_end=518
+  _globals['_REPLICATIONSTATUS']._serialized_end=537
 # @@protoc_insertion_point(module_scope)

@@ -104,6 +104,7 @@ class ReplicationStatus(_message.Message):
     SHARES_FIELD_NUMBER: _builtins.int
     FINISHED_SHARE_RECORDS_FIELD_NUMBER: _builtins.int
     FINISHED_SHARE_BYTES_FIELD_NUMBER: _builtins.int
+    FIRST_SEQ_FIELD_NUMBER: _builtins.int
     state: Global___State.ValueType
     replication_needed_offset: _builtins.int
     replication_finished_offset: _builtins.int
@@ -116,6 +117,8 @@ class ReplicationStatus(_message.Message):
     finished_share_records: _builtins.int
     """the target's share up to the finished offset; merged as max"""
     finished_share_bytes: _builtins.int
+    first_seq: _builtins.int
+    """of an import: the number in its tablet of the file's first record; merged as max"""
     @_builtins.property
     def barriers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Barrier]:
         """merged as a set, kept sorted"""
@@ -137,10 +140,11 @@ class ReplicationStatus(_message.Message):
         shares: _abc.Iterable[Global___Share] | None = ...,
         finished_share_records: _builtins.int = ...,
         finished_share_bytes: _builtins.int = ...,
+        first_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_created_time", b"_created_time", "created_time", b"created_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_created_time", b"_created_time", "barriers", b"barriers", "created_time", b"created_time", "finished_bytes", b"finished_bytes", "finished_share_bytes", b"finished_share_bytes", "finished_share_records", b"finished_share_records", "needed_bytes", b"needed_bytes", "replication_finished_offset", b"replication_finished_offset", "replication_needed_offset", b"replication_needed_offset", "shares", b"shares", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_created_time", b"_created_time", "barriers", b"barriers", "created_time", b"created_time", "finished_bytes", b"finished_bytes", "finished_share_bytes", b"finished_share_bytes", "finished_share_records", b"finished_share_records", "first_seq", b"first_seq", "needed_bytes", b"needed_bytes", "replication_finished_offset", b"replication_finished_offset", "replication_needed_offset", b"replication_needed_offset", "shares", b"shares", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__created_time: _TypeAlias = _typing.Literal["created_time"]  # noqa: Y015
     _WhichOneofArgType__created_time: _TypeAlias = _typing.Literal["_created_time", b"_created_time"]  # noqa: Y015

@@ -23,12 +23,12 @@ _ShareValue = tuple[int, int, tuple[UnknownField, ...]]
 def combine(statuses: Iterable[ReplicationStatus]) -> ReplicationStatus:
     """Fold any number of statuses of one file into the least status that is at least each of them. Raises nothing.
 
-    State, offsets and byte positions merge as the maximum, ``created_time`` (milliseconds since 1970) as the minimum of
-    those that are set, barriers and unknown fields as sorted sets, shares as the maximum for each target. No status at
-    all gives the empty status, the identity. The result is in normal form: folding it again, alone or with any of its
-    inputs, gives an equal message.
+    State, offsets, byte positions and ``first_seq`` merge as the maximum, ``created_time`` (milliseconds since 1970) as
+    the minimum of those that are set, barriers and unknown fields as sorted sets, shares as the maximum for
+    each target. No status at all gives the empty status, the identity. The result is in normal form: folding it again,
+    alone or with any of its inputs, gives an equal message.
     """
-    state = needed = finished = needed_bytes = finished_bytes = share_records = share_bytes = 0
+    state = needed = finished = needed_bytes = finished_bytes = share_records = share_bytes = first_seq = 0
     created: int | None = None
     barriers: set[_BarrierKey] = set()
     shares: dict[str, _ShareValue] = {}
@@ -41,6 +41,7 @@ def combine(statuses: Iterable[ReplicationStatus]) -> ReplicationStatus:
         finished_bytes = max(finished_bytes, status.finished_bytes)
         share_records = max(share_records, status.finished_share_records)
         share_bytes = max(share_bytes, status.finished_share_bytes)
+        first_seq = max(first_seq, status.first_seq)
         if status.HasField("created_time"):
             created = status.created_time if created is None else min(created, status.created_time)
         barriers.update(map(_barrier_key, status.barriers))
@@ -58,6 +59,7 @@ def combine(statuses: Iterable[ReplicationStatus]) -> ReplicationStatus:
         shares=[_share(target, value) for target, value in sorted(shares.items())],
         finished_share_records=share_records,
         finished_share_bytes=share_bytes,
+        first_seq=first_seq,
     )
     joined.MergeFromString(encode_fields(sorted(unknown)))
     return joined

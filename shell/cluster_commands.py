@@ -16,16 +16,16 @@ from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.foreground import run_standalone
 from bookkeeper.standalone.joining import join_cluster
 from shell.output import Output, Record
-from shell.parameters import INT_COUNT, PORT, key_value
+from shell.parameters import DIRECTORY, INT_COUNT, PORT, key_value
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("directory", type=DIRECTORY, metavar="DIR")
 @click.option("--name", help="Name of the new cluster, for people.")
 @click.option(
     "--join",
     "cluster",
-    type=click.Path(path_type=Path),
+    type=DIRECTORY,
     metavar="CLUSTER",
     help="Make a host of the cluster in this directory, not a new cluster.",
 )
@@ -91,7 +91,7 @@ def _init_record(settings: Settings) -> Record:
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("directory", type=DIRECTORY, metavar="DIR")
 @click.option(
     "--hosts",
     type=click.IntRange(1, 16),

@@ -12,6 +12,7 @@ from shell.conditions import condition_of, conditional, rejected_error
 from shell.output import Output, Record, parse_bytes, printable, utc
 from shell.parameters import ColumnChoice
 from shell.shell_session import Session, in_session
+from shell.words import CellCommand
 
 _VISIBILITY = click.option(
     "--visibility", type=parse_bytes, default="", metavar="LABEL", help="Visibility label, such as A&(B|C)."
@@ -21,7 +22,7 @@ _TIMESTAMP = click.option(
 )
 
 
-@click.command()
+@click.command(cls=CellCommand)
 @click.argument("table", type=parameters.TABLE)
 @click.argument("row", type=parse_bytes)
 @click.argument("family", type=parse_bytes)
@@ -54,7 +55,7 @@ def insert(
     output.result("written", {"table": table, "written": 1})
 
 
-@click.command()
+@click.command(cls=CellCommand)
 @click.argument("table", type=parameters.TABLE)
 @click.argument("row", type=parse_bytes)
 @click.argument("family", type=parse_bytes)

@@ -6,7 +6,6 @@ the loop with its exit code, so that no later command runs on a wrong base.
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterable
 
@@ -17,13 +16,17 @@ from shell.commands import commands
 from shell.completion import QUIT
 from shell.failures import ExitCode, one_line, run
 from shell.shell_session import Session
+from shell.words import split_words
+
+SHELL_OPTIONS = ("--secret-file", "--tls-ca", "--tls-certificate")
+"""Options of ``bookkeeper shell`` that no command has."""
 
 
 def run_words(cluster: str, words: list[str], as_json: bool, credentials: CredentialFiles | None = None) -> int:
     """Run one command, or the loop without a command, and return the exit code. Raises UsageError when an option stands
     where the command does.
     """
-    if words and words[0].startswith("-") and words[0] not in commands.get_help_option_names(click.Context(commands)):
+    if words and words[0].startswith("-") and words[0].partition("=")[0] in SHELL_OPTIONS:
         raise click.UsageError(f"options stand before {cluster}: bookkeeper shell {words[0]} ... {cluster}")
     with Session(cluster, as_json, credentials) as session:
         if words:
@@ -39,7 +42,7 @@ def run_words(cluster: str, words: list[str], as_json: bool, credentials: Creden
 def _loop(session: Session, lines: Iterable[str], stop_at_error: bool) -> int:
     for line in lines:
         try:
-            words = shlex.split(line, comments=True)
+            words = split_words(line)
         except ValueError as error:
             problem = f"{error}: {line.strip()}; quote it, or write \\x27 and \\x22 for quotes"
             click.echo(f"error: {one_line(problem, [line])}", err=True)

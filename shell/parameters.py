@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import click
@@ -73,6 +74,22 @@ class SecondsRange(click.FloatRange):
 
 
 SECONDS = SecondsRange()
+
+
+class DirectoryType(click.Path):
+    """A directory that a user names; an empty name, such as of an unset variable, is not the current directory."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path. Raises a usage error for an empty one."""
+        if value == "":
+            self.fail("it is empty; name a directory, such as . for the present one", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+DIRECTORY = DirectoryType()
 
 
 class ColumnChoice(Struct, frozen=True):

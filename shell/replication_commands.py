@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import structs
 
 from bookkeeper.errors import NotFoundError
+from bookkeeper.model import TargetKey
 from bookkeeper.rpc.contract.messages import ClusterInfo, ReplicationChange, ReplicationConfig, TargetStatus
 from shell import parameters
 from shell.failures import WaitTimedOutError
@@ -156,15 +158,36 @@ def replication() -> None:
 @click.argument("table", type=parameters.TABLE, required=False)
 @in_session
 def status(session: Session, output: Output, table: str | None) -> None:
-    """Print a row for each log file and target: offsets, lag, phase, next try, last error."""
+    """Print a row for each log file and target: offsets, lag, phase, next try, last error.
+
+    A target is CLUSTER:TABLE-ID. Where replication was disabled and enabled again, the rows of an earlier incarnation
+    have its number behind it.
+    """
     report = session.client.replication.report(table or "")
     rows = [_status_record(found) for found in report.targets]
     if not output.as_json:
+        names = target_names([found.target for found in report.targets])
         # The last two parts of the name: the session that wrote the file, and its number.
-        rows = [{**row, "file": "/".join(str(row["file"]).rsplit("/", 2)[-2:])} for row in rows]
+        rows = [
+            {**row, "target": name, "file": "/".join(str(row["file"]).rsplit("/", 2)[-2:])}
+            for row, name in zip(rows, names, strict=True)
+        ]
     if report.problem:
         output.warning(report.problem, {"age_ms": report.age_ms})
     output.records(rows, _STATUS_COLUMNS, "no record waits for replication")
+
+
+def target_names(targets: Sequence[TargetKey]) -> list[str]:
+    """CLUSTER:TABLE-ID of each target; with the incarnation, where one of the others has a later one."""
+    newest: dict[TargetKey, int] = {}
+    for target in targets:
+        place = structs.replace(target, incarnation=0)
+        newest[place] = max(target.incarnation, newest.get(place, 0))
+    return [
+        f"{target.cluster}:{target.remote_table_id}"
+        + (f"#{target.incarnation}" if target.incarnation < newest[structs.replace(target, incarnation=0)] else "")
+        for target in targets
+    ]
 
 
 def _status_record(found: TargetStatus) -> Record:

@@ -1,11 +1,13 @@
-"""Commands about a cluster's secrets: ``secret make``, ``tables``, ``list``, ``renew`` and ``forget``.
+"""Commands about a cluster's secrets: ``secret make``, ``tables``, ``relays``, ``list``, ``renew`` and ``forget``.
 
 They write files in ``DIR/secrets`` and never print a key. The cluster need not run. Its running processes use a changed
-secret from the next connection on, and changed tables within a second.
+secret from the next connection on, and changed tables and relays within a second.
 """
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -13,6 +15,7 @@ from msgspec.structs import replace
 
 from bookkeeper.config.file import SETTINGS_FILE, load_settings
 from bookkeeper.config.sections import Settings
+from bookkeeper.errors import NotFoundError
 from bookkeeper.security.secret import Secret
 from bookkeeper.security.secret_store import SecretStore, StoredSecret
 from shell.output import Output, Record, utc
@@ -20,7 +23,7 @@ from shell.parameters import names
 
 _DIRECTORY = click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_COLUMNS = ("id", "use", "who", "made", "tables", "file")
+_COLUMNS = ("id", "use", "who", "made", "tables", "relays", "file")
 
 
 @click.group()
@@ -41,6 +44,12 @@ def secret() -> None:
 @click.option("--any-instance", is_flag=True, help="Any instance may use it; the claimed identity is not checked.")
 @click.option("--tables", metavar="TABLE,…", help="The tables that it opens, by name; they need not exist yet.")
 @click.option("--all-tables", is_flag=True, help="It opens every table, later ones too.")
+@click.option(
+    "--relays",
+    metavar="CLUSTER,…",
+    help="The clusters whose records NAME sends on: names of secrets in DIR, instance_ids, or directories. A record of "
+    "them that also comes by another path is then taken once.",
+)
 @_JSON
 def make(
     directory: Path,
@@ -49,19 +58,23 @@ def make(
     any_instance: bool,
     tables: str | None,
     all_tables: bool,
+    relays: str | None,
     as_json: bool,
 ) -> None:
     """Make the secret with which the cluster NAME may replicate to tables of the one in DIR, and nothing else.
 
     The operator of NAME passes the file to `definecluster --secret-file`. A repeated command changes nothing. `secret
-    tables` changes the tables that it opens.
+    tables` changes the tables that it opens, `secret relays` the clusters that NAME relays.
     """
     _require_one("--instance", instance is not None, "--any-instance", any_instance)
     _require_one("--tables", tables is not None, "--all-tables", all_tables)
+    if any_instance and relays:
+        raise click.UsageError("--relays needs --instance: with --any-instance the origins of records are not checked")
     settings = load_settings(directory)
-    own = settings.instance
-    stored = SecretStore(settings.cluster_directory).make_for_peer(
-        name, own.name, own.instance_id, _instance_id(instance), names(tables or ""), all_tables
+    own, store = settings.instance, SecretStore(settings.cluster_directory)
+    relayed = _relayed(store, names(relays or ""))
+    stored = store.make_for_peer(
+        name, own.name, own.instance_id, _instance_id(instance), names(tables or ""), all_tables, relayed
     )
     opened = _opened(stored.secret)
     text = f"{name} may replicate to {opened} of {own.name} with {stored.path}: copy it there, and let no other read it"
@@ -81,6 +94,31 @@ def _instance_id(instance: str | None) -> str:
         raise click.UsageError("--instance is empty; give an instance_id, or the directory of a cluster")
     directory = Path(instance)
     return load_settings(directory).instance.instance_id if (directory / SETTINGS_FILE).is_file() else instance
+
+
+def _relayed(store: SecretStore, clusters: Iterable[str]) -> list[str]:
+    """The instance ids of clusters: each is the name of a peer's secret here, a cluster's directory, or an id. Raises
+    NotFoundError, and UsageError when a secret names no instance.
+    """
+    found = []
+    holders = {stored.secret.holder: stored.secret for stored in store.listed() if stored.path.parent.name == "from"}
+    for cluster in clusters:
+        instance = holders[cluster].holder_instance_id if cluster in holders else _instance_id(cluster)
+        if not instance:
+            raise click.UsageError(f"the secret of {cluster} is for any instance: give the instance_id of {cluster}")
+        if cluster == instance and not _is_id(instance):
+            raise NotFoundError(
+                f"there is no secret for {cluster}: name it by its instance_id, which `bookkeeper config show` prints"
+            )
+        found.append(instance)
+    return found
+
+
+def _is_id(text: str) -> bool:
+    try:
+        return bool(uuid.UUID(text))
+    except ValueError:
+        return False
 
 
 def _opened(peer_secret: Secret) -> str:
@@ -126,9 +164,41 @@ def tables(
         return replace(found, tables=tuple(sorted(opened)))
 
     settings = load_settings(directory)
-    stored = SecretStore(settings.cluster_directory).change_tables(name, change)
+    stored = SecretStore(settings.cluster_directory).change_rights(name, change)
     text = f"{name} may replicate to {_opened(stored.secret)} of {settings.instance.name}"
     Output(as_json).result(text, _record(stored, settings))
+
+
+@secret.command()
+@_DIRECTORY
+@click.argument("name")
+@click.option("--add", metavar="CLUSTER,…", help="NAME relays these clusters, too.")
+@click.option("--remove", metavar="CLUSTER,…", help="NAME does not relay these clusters.")
+@click.option("--set", "exactly", metavar="CLUSTER,…", help="NAME relays these clusters and no others; empty = none.")
+@_JSON
+def relays(directory: Path, name: str, add: str | None, remove: str | None, exactly: str | None, as_json: bool) -> None:
+    """Change the clusters whose records the peer NAME may send on to the cluster in DIR, without a new secret.
+
+    CLUSTER is the name of a secret in DIR, an instance_id, or the directory of a cluster. Name the relays of a cluster
+    whose records come by several paths: then each record is taken once. Records of other clusters count as NAME's own.
+    """
+    if (add is not None or remove is not None) == (exactly is not None):
+        raise click.UsageError("give --add or --remove or both, or --set")
+    settings = load_settings(directory)
+    store = SecretStore(settings.cluster_directory)
+    added, removed, only = (_relayed(store, names(given or "")) for given in (add, remove, exactly))
+
+    def change(found: Secret) -> Secret:
+        if not found.holder_instance_id:
+            raise click.UsageError(
+                f"the secret of {name} is for any instance: the origins of its records are not checked"
+            )
+        relayed = set(only) if exactly is not None else (set(found.relays) | set(added)) - set(removed)
+        return replace(found, relays=tuple(sorted(relayed)))
+
+    stored = store.change_rights(name, change)
+    relayed = ", ".join(stored.secret.relays) or "no other cluster"
+    Output(as_json).result(f"{name} relays records of {relayed} to {settings.instance.name}", _record(stored, settings))
 
 
 @secret.command(name="list")
@@ -186,6 +256,7 @@ def _record(stored: StoredSecret, settings: Settings) -> Record:
         "path": str(stored.path),
         "instance_id": stored.secret.holder_instance_id or None,
         "tables": _tables(stored.secret) if stored.secret.kind == "peer" and not shown else None,
+        "relays": list(stored.secret.relays) if stored.secret.kind == "peer" and not shown else None,
     }
 
 
@@ -193,4 +264,4 @@ def _tables(peer_secret: Secret) -> list[str]:
     return ["(all)"] if peer_secret.all_tables else list(peer_secret.tables)
 
 
-COMMANDS = (make, tables, list_secrets, renew, forget)
+COMMANDS = (make, tables, relays, list_secrets, renew, forget)

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 from msgspec import Struct, field
 
 from bookkeeper.bulk.log_segments import Lengths
 from bookkeeper.model import BlockTarget, Extent
 from bookkeeper.rpc.contract.messages import ImportedLog
-from bookkeeper.storage.columns import distinct, min_max_row
+from bookkeeper.storage.columns import distinct, min_max_row, record_ends
 from bookkeeper.storage.tablet.batch_routing import split_by_tablets
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.volume.names import session_of_numbered
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.blocks.block import Block, encode_batch
 from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
@@ -34,6 +36,7 @@ OPEN_MAX = 500
 
 BLOCK_RECORDS = 4096
 BLOCK_BYTES = 1 << 20
+"""Most of a block that has more than one record: a peer that takes each of its records also takes the block."""
 
 
 class ImportLogs(Struct):
@@ -112,6 +115,11 @@ class ImportLogs(Struct):
         return Block(header, encode_batch(batch))
 
 
+def is_import_log(log: str) -> bool:
+    """Whether a log is that of an import, or a relay log, by its name: those of tservers have numbers."""
+    return session_of_numbered(log) is None
+
+
 def is_relay_log(log: str) -> bool:
     """Whether a log is a relay log, by its name."""
     return log.rpartition("/")[2].startswith(TAKEN_PREFIX)
@@ -119,6 +127,11 @@ def is_relay_log(log: str) -> bool:
 
 def parts_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The batch in pieces of the size of blocks."""
-    average = max(batch.nbytes // batch.num_rows, 1)
-    step = max(1, min(BLOCK_RECORDS, BLOCK_BYTES // average))
-    yield from (batch.slice(first, step) for first in range(0, batch.num_rows, step))
+    ends, first = record_ends(batch), 0
+    while first < batch.num_rows:
+        begin = int(ends[first - 1]) if first else 0
+        # Each record counts with its own bytes: a run of large ones among small ones would be larger than a frame.
+        within = int(np.searchsorted(ends, begin + BLOCK_BYTES, side="right"))
+        stop = min(max(first + 1, within), first + BLOCK_RECORDS)
+        yield batch.slice(first, stop - first)
+        first = stop

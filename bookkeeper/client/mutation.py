@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import MUTATION_SCHEMA
-from bookkeeper.storage.columns import column_of
+from bookkeeper.storage.columns import column_of, record_ends
 from bookkeeper.storage.tablet.scans.visibility import check_label
 
 _WIDTH = 7
@@ -211,22 +211,26 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def slice_between_rows(batch: pa.RecordBatch, bytes_max: int, records_max: int) -> list[pa.RecordBatch]:
-    """Slices of about ``bytes_max`` and at most ``records_max`` records, about equally large, cut only where the row
-    changes. Records of one row are never cut, so their slice may be larger.
+    """Slices of at most ``bytes_max`` and ``records_max`` records, about equally large, cut only where the row changes.
+    Records of one row are never cut, so their slice may be larger.
     """
-    if 0 < batch.num_rows <= records_max and batch.get_total_buffer_size() <= bytes_max:
+    if not batch.num_rows:
+        return []
+    if batch.num_rows <= records_max and batch.get_total_buffer_size() <= bytes_max:
         return [batch]
-    per_slice = min(records_max, max(1, int(batch.num_rows * bytes_max / max(1, batch.nbytes))))
-    if batch.num_rows <= per_slice:
-        return [batch] if batch.num_rows else []
-    slices_min = -(-batch.num_rows // per_slice)
+    ends = record_ends(batch)
+    slices_min = max(-(-batch.num_rows // records_max), -(-int(ends[-1]) // bytes_max))
+    if slices_min == 1:
+        return [batch]
     per_slice = -(-batch.num_rows // slices_min)
     rows = batch.column("row")
     changes = pc.not_equal(rows.slice(1), rows.slice(0, len(rows) - 1))
     cuts = np.flatnonzero(changes.to_numpy(zero_copy_only=False)) + 1
     slices, start = [], 0
     while start < batch.num_rows:
-        reach = start + per_slice
+        begin = int(ends[start - 1]) if start else 0
+        # Large values come in runs, so the average of the batch says nothing about a slice.
+        reach = min(start + per_slice, int(np.searchsorted(ends, begin + bytes_max, side="right")))
         index = int(np.searchsorted(cuts, reach, side="right")) - 1
         if index < 0 or cuts[index] <= start:
             index += 1

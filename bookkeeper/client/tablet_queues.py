@@ -159,13 +159,17 @@ class TabletQueues:
         self._route()
 
     def take(self, address: str, bytes_max: int) -> list[tuple[Extent, pa.RecordBatch]]:
-        """Batches to send to a tserver now, at most one a tablet; in flight until :meth:`written` or :meth:`failed`."""
+        """Batches to send to a tserver now, at most one a tablet, together at most twice ``bytes_max``, or one larger
+        batch alone; in flight until :meth:`written` or :meth:`failed`.
+        """
         taken: list[tuple[Extent, pa.RecordBatch]] = []
         size = 0
         for extent, queue in self._queues.items():
             if size >= bytes_max:
                 break
             if self._next_map is None and queue.address == address and queue.can_send:
+                if taken and queue.waiting[0].size > bytes_max:
+                    break
                 piece, growth = queue.take()
                 self._bytes += growth
                 size += piece.size

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, ValidationError, convert
 
@@ -79,6 +79,13 @@ class TableProperties(Section, frozen=True):
         "false",
         "true: the table refuses users' writes and still takes replicated records. The command readonly "
         "sets it. false: the table takes all writes.",
+    )
+    conditional_received: SwitchName = stored(
+        "table.conditional.received",
+        "false",
+        "Whether tablets take conditional writes while another cluster sends records to them. false: they are refused, "
+        "as in the table that is replicated: a condition is judged by the records that have arrived. true: they are "
+        "taken, and the cells may differ from those of the other cluster.",
     )
     segments_max: Annotated[int, Meta(ge=2, le=1_000)] = stored(
         "table.compaction.segments_max",
@@ -172,22 +179,7 @@ _FIELDS = {said.key: name for name, said in TableProperties.documented.items()}
 
 def parse_properties(properties: Mapping[str, str]) -> TableProperties:
     """The values of all properties, with defaults for absent ones. Raises InvalidInputError."""
-    if len(properties) > PROPERTIES_MAX:
-        raise InvalidInputError(f"{len(properties)} properties of one table: at most {PROPERTIES_MAX} are allowed")
-    for key, value in properties.items():
-        if len(key.encode()) + len(value.encode()) > VALUE_BYTES_MAX:
-            raise InvalidInputError(f"property {key[:100]} is above {VALUE_BYTES_MAX} bytes")
-    own = {key: value for key, value in properties.items() if not is_custom(key)}
-    check_keys(own)
-    values = {}
-    for key, text in own.items():
-        name = _FIELDS[key]
-        try:
-            values[name] = convert(text, fields_of(TableProperties)[name], strict=False)
-        except ValidationError:
-            must = expected(fields_of(TableProperties)[name])
-            raise InvalidInputError(f"property {key} can't be {text!r}: it must be {must}") from None
-    parsed = TableProperties(**values)
+    parsed = TableProperties(**parse_values(properties))
     if parsed.copies_min > parsed.replicas:
         raise InvalidInputError(
             f"property table.copies_min is {parsed.copies_min} and table.replicas is {parsed.replicas}: no segment "
@@ -199,6 +191,28 @@ def parse_properties(properties: Mapping[str, str]) -> TableProperties:
             "such a table; give it several replicas, or leave table.failover at wait"
         )
     return parsed
+
+
+def parse_values(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Each of these values by the name of its field, whatever the other properties of its table are. Raises
+    InvalidInputError.
+    """
+    if len(properties) > PROPERTIES_MAX:
+        raise InvalidInputError(f"{len(properties)} properties of one table: at most {PROPERTIES_MAX} are allowed")
+    for key, value in properties.items():
+        if len(key.encode()) + len(value.encode()) > VALUE_BYTES_MAX:
+            raise InvalidInputError(f"property {key[:100]} is above {VALUE_BYTES_MAX} bytes")
+    own = {key: value for key, value in properties.items() if not is_custom(key)}
+    check_keys(own)
+    values: dict[str, Any] = {}
+    for key, text in own.items():
+        name = _FIELDS[key]
+        try:
+            values[name] = convert(text, fields_of(TableProperties)[name], strict=False)
+        except ValidationError:
+            must = expected(fields_of(TableProperties)[name])
+            raise InvalidInputError(f"property {key} can't be {text!r}: it must be {must}") from None
+    return values
 
 
 def is_custom(key: str) -> bool:

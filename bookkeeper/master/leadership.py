@@ -85,6 +85,13 @@ class GarbageCollection(Struct, frozen=True):
     orphan_files: OrphanFiles
 
 
+class Watches(Struct, frozen=True):
+    """The looks at others: which processes of this cluster live, and whether peers came back older."""
+
+    processes: ProcessWatch
+    peers: CheckIns
+
+
 class Leadership(Struct):
     """The parts of one reign. Call ``start`` and ``stop`` once each."""
 
@@ -99,8 +106,7 @@ class Leadership(Struct):
     quarantine: QuarantineAdmin
     origins: OriginParts
     splits: AutomaticSplits
-    check_ins: CheckIns
-    watch: ProcessWatch
+    watches: Watches
     errors: dict[str, str] = field(default_factory=dict)
     """The last error of each thread whose latest round failed; read by any thread."""
     _recent: RecentWaits = field(default_factory=RecentWaits)
@@ -140,7 +146,7 @@ class Leadership(Struct):
         self.cycle.event_queue.wake()
         self.fate.stop()
         self.cycle.calls.lanes.stop()
-        self.check_ins.lanes.stop()
+        self.watches.peers.lanes.stop()
         for thread in self._threads:
             thread.join(timeout_ms / 1000)
 
@@ -150,7 +156,7 @@ class Leadership(Struct):
 
     def moment(self) -> Now:
         """The clocks and live sessions for an answer now. Raises TransientError."""
-        seen = self.watch.look()
+        seen = self.watches.processes.look()
         live = seen.tservers
         return Now(
             self.clock.boot_ns(),
@@ -209,7 +215,7 @@ class Leadership(Struct):
             with self._recorded("recovery"):
                 recovered = self.cycle.recovery.run_once()
                 self.cycle.placement.leaders.watch()
-                seen = self.watch.look()
+                seen = self.watches.processes.look()
                 sessions = frozenset((info.session_id, info.alive) for info in seen.sessions)
                 if recovered or sessions != known:
                     self.cycle.event_queue.ask_full()
@@ -218,7 +224,7 @@ class Leadership(Struct):
                     self.cycle.event_queue.replay_started()
                 replays = seen.replays
                 if self.cycle.config is not None:
-                    self.check_ins.begin(self.cycle.config, self.cycle.dispatcher.shipping.shipped)
+                    self.watches.peers.begin(self.cycle.config, self.cycle.dispatcher.shipping.shipped)
 
     def _collect(self) -> None:
         pace = GcPace(self.clock, self.settings.master.gc_interval_ms)
@@ -364,8 +370,9 @@ def assemble(
         ),
         origins=origins,
         splits=splits,
-        check_ins=CheckIns(coordination, peers, KeyedExecutors(), clock),
-        watch=ProcessWatch(coordination.sessions, clock),
+        watches=Watches(
+            ProcessWatch(coordination.sessions, clock), CheckIns(coordination, peers, KeyedExecutors(), clock)
+        ),
     )
 
 

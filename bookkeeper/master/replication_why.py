@@ -91,7 +91,7 @@ def waits_of(lead: Leadership, config: ClusterConfig, asked: About, now: Now) ->
             states.append(state)
     ranges = lead.cycle.dispatcher.quarantine.ranges
     chosen_ranges = {key: value for key, value in ranges.items() if asked.file in ("", key.file)}
-    older = [] if asked.file else lead.check_ins.older_states(config, files)
+    older = [] if asked.file else lead.watches.peers.older_states(config, files)
     held = quarantined_waits(chosen_ranges, asked.targets, now) + older_waits(older, asked.targets, now)
     return waits.all() + held, states
 

@@ -422,7 +422,7 @@ class MasterService:
 
     def report_replay(self, session_id: str, problem: str) -> None:
         """See :meth:`ProcessWatch.note_replay`."""
-        self._lead.watch.note_replay(session_id, problem)
+        self._lead.watches.processes.note_replay(session_id, problem)
 
 
 def report_of(session_id: str) -> Callable[[WorkReport], Report]:

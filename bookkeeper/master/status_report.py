@@ -94,7 +94,7 @@ def problems(lead: Leadership) -> dict[str, str]:
 def every_wait(lead: Leadership, waits: Waits, directory: Directory, now: Now) -> list[Wait]:
     """The waits of files, of ranges in quarantine, and for what older peers lack. Raises TransientError."""
     config, files = lead.cycle.config, lead.cycle.books.snapshot.files
-    older = [] if config is None else lead.check_ins.older_states(config, files)
+    older = [] if config is None else lead.watches.peers.older_states(config, files)
     held = quarantined_waits(lead.cycle.dispatcher.quarantine.ranges, directory.targets, now)
     return waits.all() + held + older_waits(older, directory.targets, now)
 

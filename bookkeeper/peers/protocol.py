@@ -144,7 +144,8 @@ class BlockFacts(Struct, frozen=True):
     sent.
 
     ``write_time_ms`` (milliseconds since 1970) is the time at which the source tserver took the block. ``first_seq`` is
-    the source tablet's sequence number of the block's first record. ``positions`` is a uint64 array with one element
+    the source tablet's sequence number of the block's first record, also of an import; of records of a cell with equal
+    timestamps, the tablet shows the one with the highest number. ``positions`` is a uint64 array with one element
     for each record: its position in the source block, from 0; None when the sender left out no record.
     """
 

@@ -92,7 +92,7 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> int:
     LOG.info("replay %s answers at %s", session.session_id, server.address)
     pool = RpcPool(hello, settings.rpc, clock, process_credentials(settings))
     words = LastWords(coordination, pool, session.session_id)
-    service.on_problem = words.tell
+    service.report_problems(words.tell)
     peers = PeerWatch(coordination)
     while session.is_valid() and not stop.is_set():
         if peers.are_defined():

@@ -52,6 +52,7 @@ RANGE_SCHEMA = pa.schema(
         pa.field("log_host", pa.string(), nullable=False),
         pa.field("log_incarnation", pa.string(), nullable=False),
         pa.field("log_address", pa.string(), nullable=False),
+        pa.field("first_seq", pa.int64(), nullable=False),
     ]
 )
 
@@ -94,7 +95,8 @@ class Range(Struct, frozen=True):
     in the order of ``order_key``. A range with a ``run_id`` is a deliberate repetition in a separate stream.
     ``passed_to`` is the last quarantined record before the range: the target lacks it (0 = none). The file lies on the
     disk of ``log_host`` with ``log_incarnation``, whose process answers at ``log_address`` ("" = the host is away);
-    without a host on the cluster's Volume.
+    without a host on the cluster's Volume. ``first_seq``: the number in its tablet of the first record of an import's
+    file, whose blocks count from 1 (0 = the blocks have the numbers).
     """
 
     range_id: int
@@ -113,6 +115,7 @@ class Range(Struct, frozen=True):
     log_host: str = ""
     log_incarnation: str = ""
     log_address: str = ""
+    first_seq: int = 0
 
     @property
     def stream(self) -> StreamKey:

@@ -75,8 +75,12 @@ class ReplayService:
         self._stopping = False
         self._start_lock = threading.Lock()
         self._started = False
-        self.on_problem: Callable[[str], None] = log_problem
+        self._on_problem: Callable[[str], None] = log_problem
         """Gets the reason before the process ends because of it."""
+
+    def report_problems(self, tell: Callable[[str], None]) -> None:
+        """Tell the reason before the process ends, instead of logging it."""
+        self._on_problem = tell
 
     # ---- start and stop
 
@@ -96,7 +100,7 @@ class ReplayService:
 
     def _break(self, problem: str) -> None:
         """End the process, whose supervisor starts another one."""
-        self.on_problem(problem)
+        self._on_problem(problem)
         self._exit_process(EXIT_BROKEN)
 
     def stop(self, grace_ms: int = 5_000) -> None:

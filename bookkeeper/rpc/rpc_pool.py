@@ -104,6 +104,10 @@ class RpcPool:
             self._put_back(address, self._connect(address, self._settings.timeout_ms))
         return self._hellos[address]
 
+    def disconnect(self, address: str) -> None:
+        """Close the idle connections to an address: the next call proves a secret that this side presents now."""
+        self._evict(address)
+
     def of_instance(self, instance_id: str) -> RpcPool:
         """A pool for calls to one instance: it refuses servers of other instances. It has its own connections, and this
         pool closes it.

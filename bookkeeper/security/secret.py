@@ -46,7 +46,8 @@ class Secret(Struct, frozen=True):
 
     ``holder`` names its holder; only the instance ``holder_instance_id`` may use it, unless that is empty. ``id`` is
     public: 16 hexadecimal digits that name the secret on both sides. A peer's secret opens the ``tables`` of these
-    names, or ``all_tables``; the file in the accepting cluster decides, not the holder's copy.
+    names, or ``all_tables``; the file in the accepting cluster decides, not the holder's copy. ``relays``: the other
+    instances whose records the holder may send on under their origins (R22).
     """
 
     id: str
@@ -59,6 +60,7 @@ class Secret(Struct, frozen=True):
     holder_instance_id: str = ""
     tables: tuple[str, ...] = ()
     all_tables: bool = False
+    relays: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Without the key, because logs and error messages show values."""
@@ -67,6 +69,13 @@ class Secret(Struct, frozen=True):
     def opens(self, table: str) -> bool:
         """Whether a peer may replicate to the table of this name."""
         return self.all_tables or table in self.tables
+
+    @property
+    def origins(self) -> frozenset[str] | None:
+        """The instances under whose origins a peer may send records: its own, and those that it relays. None = any: the
+        holder of a secret for any instance may call itself by each of them.
+        """
+        return frozenset((self.holder_instance_id, *self.relays)) if self.holder_instance_id else None
 
 
 def new_secret(
@@ -78,6 +87,7 @@ def new_secret(
     holder_instance_id: str = "",
     tables: Collection[str] = (),
     all_tables: bool = False,
+    relays: Collection[str] = (),
 ) -> Secret:
     """A secret with a new key and id from the operating system's random numbers."""
     return Secret(
@@ -91,6 +101,7 @@ def new_secret(
         holder_instance_id,
         tuple(sorted(set(tables))),
         all_tables,
+        tuple(sorted(set(relays))),
     )
 
 
@@ -153,7 +164,7 @@ def format_secret(secret: Secret) -> str:
         "key": base64.b64encode(secret.key).decode(),
     }
     if secret.kind == "peer":
-        values |= {"tables": list(secret.tables), "all_tables": secret.all_tables}
+        values |= {"tables": list(secret.tables), "all_tables": secret.all_tables, "relays": list(secret.relays)}
     lines = [f"# A secret of tablet-bookkeeper. {MEANING[secret.kind]} Keep it to yourself."]
     lines += [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
     return "\n".join(lines) + "\n"
@@ -177,17 +188,20 @@ def parse_secret(path: Path, raw: bytes) -> Secret:
     made_ms = data.get("made_ms")
     if not isinstance(made_ms, int) or isinstance(made_ms, bool):
         raise _no_secret(path, "made_ms is missing, or no number")
-    tables, all_tables = data.get("tables", []), data.get("all_tables", False)
-    if not isinstance(tables, list) or not all(isinstance(table, str) for table in tables):
-        raise _no_secret(path, "tables is no list of names")
+    for name in ("tables", "relays"):
+        names = data.get(name, [])
+        if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+            raise _no_secret(path, f"{name} is no list of names")
+    all_tables = data.get("all_tables", False)
     if not isinstance(all_tables, bool):
         raise _no_secret(path, "all_tables is neither true nor false")
     return Secret(
         made_ms=made_ms,
         **{name: data[name] for name in _TEXTS if name != "key"},
         key=_key(path, data["key"]),
-        tables=tuple(tables),
+        tables=tuple(data.get("tables", [])),
         all_tables=all_tables,
+        relays=tuple(data.get("relays", [])),
     )
 
 

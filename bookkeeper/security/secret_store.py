@@ -101,11 +101,14 @@ class SecretStore:
 
     # ---- changes
 
-    def complete(self, cluster: str, instance_id: str) -> None:
-        """Make the missing ones of the cluster's own secrets; existing ones stay."""
+    def complete(self, cluster: str, instance_id: str) -> list[str]:
+        """Make the missing ones of the cluster's own secrets; existing ones stay. Returns the holders of those made."""
+        made = []
         for kind, holder in OWN_HOLDERS.items():
             if not self.file_of(kind).exists():
                 self._put_new(self.file_of(kind), new_secret(kind, cluster, instance_id, holder, self._clock.wall_ms()))
+                made.append(holder)
+        return made
 
     def make_for_peer(
         self,
@@ -115,17 +118,19 @@ class SecretStore:
         holder_instance_id: str = "",
         tables: Collection[str] = (),
         all_tables: bool = False,
+        relays: Collection[str] = (),
     ) -> StoredSecret:
-        """Make the secret with which the cluster ``name`` may replicate to these tables; idempotent.
+        """Make the secret with which the cluster ``name`` may replicate to these tables, and relay the records of the
+        instances ``relays``; idempotent.
 
-        Raises InvalidInputError on a bad name, ExistsError when ``name`` has a secret for another instance, or for
-        other tables.
+        Raises InvalidInputError on a bad name, ExistsError when ``name`` has a secret for another instance, for other
+        tables or other relays.
         """
         if name in OWN_HOLDERS.values():
             raise InvalidInputError(f"{name!r} are not a cluster: choose another name for it")
         path = self.directory / "from" / f"{_file_name(name)}{SUFFIX}"
         now_ms = self._clock.wall_ms()
-        wanted = new_secret("peer", cluster, instance_id, name, now_ms, holder_instance_id, tables, all_tables)
+        wanted = new_secret("peer", cluster, instance_id, name, now_ms, holder_instance_id, tables, all_tables, relays)
         made = wanted
         try:
             write_secret(path, made)
@@ -137,6 +142,8 @@ class SecretStore:
             )
         if (made.tables, made.all_tables) != (wanted.tables, wanted.all_tables):
             raise ExistsError(f"{path} opens other tables: bookkeeper secret tables changes them")
+        if made.relays != wanted.relays:
+            raise ExistsError(f"{path} names other clusters to relay: bookkeeper secret relays changes them")
         return StoredSecret(path, made)
 
     def renew(self, who: str) -> StoredSecret:
@@ -153,12 +160,13 @@ class SecretStore:
         write_secret(path, made, replace=True)
         return StoredSecret(path, made)
 
-    def change_tables(self, name: str, change: Callable[[Secret], Secret]) -> StoredSecret:
-        """Change the tables that a peer's secret and its previous one open; open connections notice it within a second.
-        Returns the present secret. Raises NotFoundError, and RefusedError for other holders than peers.
+    def change_rights(self, name: str, change: Callable[[Secret], Secret]) -> StoredSecret:
+        """Change the tables that a peer's secret and its previous one open, or the instances that the peer may relay;
+        open connections notice it within a second. Returns the present secret. Raises NotFoundError, and RefusedError
+        for other holders than peers.
         """
         if name in OWN_HOLDERS.values():
-            raise RefusedError(f"the secret of {name} opens every table: only a peer's is for some")
+            raise RefusedError(f"the secret of {name} opens every table: only a peer's secret is for some tables")
         path = self._file_of_holder(name)
         for file in (previous_of(path), path):
             if file.exists():
@@ -190,7 +198,7 @@ class SecretStore:
 
     def keep_for_peer(self, alias: str, secret: Secret) -> Secret | None:
         """Store the secret that this cluster presents to the peer ``alias`` from now on; returns the former one. The
-        peer's own file decides which tables it opens, so this copy names none.
+        peer's own file decides about tables and relays, so this copy names none.
 
         Raises InvalidInputError for a secret that is not for replication.
         """
@@ -201,7 +209,7 @@ class SecretStore:
             )
         path = self.file_to(alias)
         before = read_secret(path) if path.exists() else None
-        write_secret(path, replace(secret, tables=(), all_tables=False), replace=True)
+        write_secret(path, replace(secret, tables=(), all_tables=False, relays=()), replace=True)
         return before
 
     def forget_peer(self, alias: str) -> None:

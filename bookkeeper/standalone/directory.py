@@ -10,7 +10,8 @@ further host, which shares the stores of the cluster. Rule: R23 (a permanent ide
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bookkeeper.config.file import SETTINGS_FILE, new_settings, write_settings
@@ -28,6 +29,7 @@ from bookkeeper.security.private_files import DIRECTORY_MODE, tighten
 from bookkeeper.security.secret_store import SECRETS_DIR, SecretStore
 from bookkeeper.sqlite_file import check_journal
 from bookkeeper.standalone.books import check_books, make_books
+from bookkeeper.standalone.copies import noted_copy
 from bookkeeper.standalone.durable_stores import make_durable
 from bookkeeper.standalone.ports import free_ports
 
@@ -47,8 +49,9 @@ def init_cluster(
     """Make a cluster in ``directory`` and return its settings. ``overrides`` are further settings by dotted name.
     Chooses a free port for the master without ``master_port``, and for the monitor unless ``overrides`` has one.
 
-    Changes nothing when it raises InvalidInputError (a bad value, or an unusable directory), ExistsError (the directory
-    has a cluster, or the metadata table belongs to one), or TransientError (the metadata store does not answer).
+    Changes nothing when it raises InvalidInputError (a bad value, or an unusable directory, such as one of another
+    user), ExistsError (the directory has a cluster or any other entry, or the metadata table belongs to a cluster), or
+    TransientError (the metadata store does not answer).
     """
     home = Path(directory).absolute()
     _refuse_used_directory(home)
@@ -64,6 +67,7 @@ def init_cluster(
     if settings.host.cluster:
         raise InvalidInputError("host.cluster is for a host that joins a cluster: bookkeeper init DIR --join CLUSTER")
     _refuse_missing_directory(settings)
+    _refuse_other_entries(home, sqlite_path(settings.metadata_url))
     try:
         make_books(settings)
         write_settings(settings)
@@ -73,10 +77,11 @@ def init_cluster(
     return settings
 
 
-def complete_cluster(settings: Settings, *, alone: bool = True) -> None:
+def complete_cluster(settings: Settings, *, alone: bool = True) -> list[str]:
     """Make missing directories, secrets and the records of instance and host, and check the stores. ``alone``: no
     process uses the stores meanwhile, so they are repaired, too, and checked cell by cell, and the election of these
-    settings is from now on that of the cluster. Never creates books.
+    settings is from now on that of the cluster. Never creates books. Returns lines for the operator of a cluster that
+    was there before: its secrets were missing, or it is a copy.
 
     Raises as :func:`check_books`, :func:`claim_name` and :func:`agree_on_election`.
     """
@@ -86,7 +91,8 @@ def complete_cluster(settings: Settings, *, alone: bool = True) -> None:
     close_to_others(settings)
     for path in (settings.wal_dir, settings.tables_dir, settings.logs_dir, *private_roots(settings)):
         path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-    SecretStore(settings.cluster_directory).complete(settings.instance.name, settings.instance.instance_id)
+    made = SecretStore(settings.cluster_directory).complete(settings.instance.name, settings.instance.instance_id)
+    copy = noted_copy(settings.directory)
     coordination = open_coordination(settings)
     try:
         check_books(settings, coordination, thoroughly=alone)
@@ -96,6 +102,18 @@ def complete_cluster(settings: Settings, *, alone: bool = True) -> None:
         fix_election(coordination, settings.replicas.election)
     finally:
         coordination.close()
+    return [line for line in (_made_line(settings, made), copy) if line]
+
+
+def _made_line(settings: Settings, made: Sequence[str]) -> str:
+    """A line about secrets that were made; empty when none was."""
+    if not made:
+        return ""
+    return (
+        f"{settings.cluster_directory / SECRETS_DIR} lacked the secrets of {', '.join(made)}, and new ones were made: "
+        "copies of former ones open nothing any more; give clients and viewers the new ones, and make those of "
+        "peers again"
+    )
 
 
 def make_stores_durable(settings: Settings) -> None:
@@ -128,6 +146,28 @@ def _refuse_used_directory(home: Path) -> None:
     for name in ("coordination", "wal", "tables", SECRETS_DIR):
         if (home / name).exists():
             raise ExistsError(f"{home} has a directory '{name}' of another cluster; choose an empty directory")
+
+
+def _refuse_other_entries(home: Path, database: Path | None) -> None:
+    """Raise InvalidInputError for a directory of another user, who could not open it any more, and ExistsError for one
+    with entries besides the books, which are reported by themselves: all of them would be closed to other users.
+    """
+    if not home.is_dir():
+        return
+    owner = home.stat().st_uid
+    if owner != os.geteuid():
+        raise InvalidInputError(
+            f"{home} belongs to another user (uid {owner}), who would be shut out of it: run as that user, or choose "
+            "another directory"
+        )
+    books = () if database is None else (database.name,)
+    known = ("lost+found", f".{SETTINGS_FILE}.", *books)
+    others = sorted(path.name for path in home.iterdir() if not path.name.startswith(known))
+    if others:
+        raise ExistsError(
+            f"{home} is not empty ({', '.join(others[:3])}{', ...' * (len(others) > 3)}), and all of it would be "
+            "closed to other users; choose an empty directory"
+        )
 
 
 def _refuse_missing_directory(settings: Settings) -> None:

@@ -58,7 +58,8 @@ def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
     retry_until(stop, supervisor.acquire, report_safely, clock)
     threads: list[threading.Thread] = []
     try:
-        retry_until(stop, partial(_complete, settings, stores), report_safely, clock)
+        for line in retry_until(stop, partial(_complete, settings, stores), report_safely, clock) or ():
+            report_safely(line)
         hosts = [settings, *_further_hosts(settings, supervisor, report_safely, clock, stop)]
         threads = [
             guarded_thread(name, partial(task, hosts, report_safely, clock, stop))
@@ -82,10 +83,10 @@ Task = Callable[[Sequence[Settings], Callable[[str], None], Clock, threading.Eve
 T = TypeVar("T")
 
 
-def _complete(settings: Settings, stores: StoresLock) -> None:
+def _complete(settings: Settings, stores: StoresLock) -> list[str]:
     alone = stores.enter()
     try:
-        complete_cluster(settings, alone=alone)
+        return complete_cluster(settings, alone=alone)
     except OSError as error:
         raise unavailable(f"{settings.directory} can't be written", error) from error
     finally:
@@ -102,7 +103,8 @@ def _further_hosts(
     found = []
     for host in retry_until(stop, partial(local_hosts, settings, report), report, clock) or []:
         try:
-            complete_cluster(host, alone=False)
+            for line in complete_cluster(host, alone=False):
+                report(line)
             supervisor.add_host(host.directory, roles_of(host.standalone, host.directory, host.host.name))
         except (BookkeeperError, OSError) as error:
             report(f"host {host.host.name} is not run: {error}")

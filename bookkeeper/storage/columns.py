@@ -41,6 +41,16 @@ def content_bytes(array: pa.Array) -> int:
     return int(offsets[-1]) - int(offsets[0])
 
 
+def record_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """For each record the bytes of the batch up to its end: those of binary values, and 8 for each column."""
+    ends: npt.NDArray[np.int64] = WORD_BYTES * batch.num_columns * np.arange(1, batch.num_rows + 1, dtype=np.int64)
+    for column in batch.columns:
+        if pa.types.is_binary(column.type):
+            offsets = binary_offsets(column).astype(np.int64)
+            ends += offsets[1:] - offsets[0]
+    return ends
+
+
 def common_length(array: pa.Array) -> int | None:
     """The length of each value of a binary column, None when they differ, or when it is no such column."""
     if not pa.types.is_binary(array.type) or array.null_count or not len(array):

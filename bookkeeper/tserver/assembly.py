@@ -26,6 +26,7 @@ from bookkeeper.storage.replicas.host_store import HostStore
 from bookkeeper.storage.replicas.incoming_files import IncomingFiles
 from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.writing.block_merge import MergeLimits
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
@@ -51,6 +52,7 @@ from bookkeeper.tserver.leading.terms import Terms
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flush_schedule import FlushLimits, FlushSchedule
 from bookkeeper.tserver.maintenance.flusher import Flusher
+from bookkeeper.tserver.maintenance.late_uses import LateUses
 from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
 from bookkeeper.tserver.maintenance.stale_reads import StaleReads
@@ -98,6 +100,10 @@ from bookkeeper.tserver.write.write_context import WriteContext
 
 SEALED_LOG_AGE_MS = 30_000
 """A tablet that needs a log which was sealed this long ago is flushed, so that the file can go."""
+
+BLOCK_ROOM_SHARE = 8
+"""This part of a frame (1/8) is not for the records of one block."""
+
 MEMORY_MEMTABLES = 8
 """Memtables of all tablets together hold at most about this many full ones."""
 
@@ -205,7 +211,10 @@ def _stale_reads(env: Environment, held: HeldReplicas | None, maker: TabletMaker
         return None
     volume = held.store.volume
     return StaleReads(
-        held, lambda manifest, refs: maker.data_of(manifest.extent, manifest.key.directory, refs, volume), env.clock
+        held,
+        ReplicaBooks(env.stores.metadata).row,
+        lambda manifest, refs: maker.data_of(manifest.extent, manifest.key.directory, refs, volume),
+        env.clock,
     )
 
 
@@ -229,7 +238,7 @@ def _tablets(
     compactor = Compactor(registry, flusher, states, resolve, clock, env.die)
     terms = Terms(None if replicas is None else replicas.held, led)
     opener = TabletOpener(env.stores.metadata, env.session, env.stores.logs, maker, terms)
-    loader = Loader(registry, path, bookkeeper, flusher, opener, led, clock)
+    loader = Loader(registry, path, bookkeeper, flusher, opener, led, env.stores.coordination.leader, clock)
 
     def pace_of(closing: threading.Event) -> CopyPace:
         share = settings.replicas.copy_share_percent / 100
@@ -250,7 +259,13 @@ def _tablets(
     def log_is_full() -> bool:
         return env.stores.logs_are_apart and path.is_full
 
-    return TabletParts(registry, loader, flusher, compactor, sorter, leading, resolve, log_is_full)
+    def unobtainable() -> frozenset[str]:
+        return frozenset() if replicas is None else replicas.damage.repair.unobtainable
+
+    late_uses = LateUses(registry, books, env.stores.logs, env.session.session_id, clock, env.die)
+    return TabletParts(
+        registry, loader, flusher, compactor, sorter, leading, late_uses, resolve, log_is_full, unobtainable
+    )
 
 
 def _leading(
@@ -340,13 +355,17 @@ def _replicas(env: Environment, host: HostStore, hosts: HostCalls) -> ReplicaPar
 
 
 def commit_limits(settings: Settings) -> CommitLimits:
-    """Bounds of the commit threads."""
+    """Bounds of the commit threads. A block leaves room in a frame for its origins, and a message's other fields: a
+    peer with the same limits takes it.
+    """
     tserver = settings.tserver
+    frame_bytes = settings.rpc.frame_bytes_max
     return CommitLimits(
         queue_bytes_max=tserver.commit_queue_bytes_max,
         wal_roll_bytes=tserver.wal_roll_bytes,
         wal_roll_age_ms=tserver.wal_roll_age_ms,
         wal_sync_interval_ms=tserver.wal_sync_interval_ms,
+        merge=MergeLimits(block_bytes_max=frame_bytes - frame_bytes // BLOCK_ROOM_SHARE),
     )
 
 

@@ -122,7 +122,7 @@ class ClientRequests:
         context = self._context
         checked = records_for_tablet(extent, decode_labelled(records, self._limits.batch, self._latest_ms()))
         check_conditional(conditions, checked)
-        refuse_conditional_write(context.view.table(extent.table_id))
+        refuse_conditional_write(context.view.table(extent.table_id), tablet)
         try:
             holds = holds_now(tablet.data, checked.min_row, conditions, context.clock.wall_ms())
         except CorruptionError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -23,6 +23,7 @@ from bookkeeper.tserver.leading.namer import Namer
 from bookkeeper.tserver.leading.senders import Senders
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flusher import Flusher
+from bookkeeper.tserver.maintenance.late_uses import LateUses
 from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
 from bookkeeper.tserver.maintenance.tail_merger import TailMerger
@@ -45,6 +46,7 @@ from bookkeeper.tserver.replicas.replica_stores import ReplicaStores
 from bookkeeper.tserver.replicas.served_logs import ServedLogs
 from bookkeeper.tserver.replicas.wire_forms import replica_info, with_incoming
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
+from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write.commit_path import CommitPath
 from bookkeeper.tserver.write.configuration import Configuration
@@ -110,19 +112,30 @@ class TabletParts(Struct, frozen=True):
     compactor: Compactor
     sorter: Sorter
     leading: LeadingParts
+    late_uses: LateUses
     resolve: Resolve
     """Deals with damaged segments on this host."""
     log_is_full: Callable[[], bool]
     """Whether writes are refused for lack of disk that other hosts don't share."""
+    unobtainable: Callable[[], Collection[str]]
+    """Damaged files of replicas that no other host has."""
 
     def served(self) -> ServedTablets:
         """The tablets served here, with the problems of some of them."""
         tablets = self.registry.all()
         problems = [TabletProblem(t.extent, why) for t in tablets if (why := "; ".join(t.problems))]
         led = [tablet for tablet in tablets if self.leading.led.find(tablet) is not None]
-        is_full = self.log_is_full()
-        without_room = [tablet.extent for tablet in led if is_full or tablet.lacks_room]
-        return ServedTablets(tuple(tablet.extent for tablet in tablets), tuple(problems), tuple(without_room))
+        is_full, unobtainable = self.log_is_full(), frozenset(self.unobtainable())
+        leaving = [tablet for tablet in led if is_full or tablet.lacks_room or self._is_stuck(tablet, unobtainable)]
+        without_room = tuple(tablet.extent for tablet in leaving)
+        return ServedTablets(tuple(tablet.extent for tablet in tablets), tuple(problems), without_room)
+
+    def _is_stuck(self, tablet: ServedTablet, unobtainable: Collection[str]) -> bool:
+        """Whether a led tablet has a damaged file that only this host has: no state with it is ever named. The next
+        leader begins at the named state, and its logs have the rest.
+        """
+        chain = self.leading.led.find(tablet)
+        return chain is not None and not chain.held.replica.damaged.isdisjoint(unobtainable)
 
     def split_point(self, extent: Extent, row_bytes_max: int) -> SplitPoint:
         """The row near the middle of a tablet's segments. Raises NotServingError, CorruptionError, UnavailableError."""

@@ -146,6 +146,7 @@ class TServerProcess:
         parts.tablets.flusher.start()
         parts.tablets.compactor.start()
         parts.tablets.leading.start()
+        parts.tablets.late_uses.start()
         parts.receiving.index.start()
         parts.bulk.uploads.start()
         if parts.replicas is not None:
@@ -172,6 +173,7 @@ class TServerProcess:
         if parts.replicas is not None:
             parts.replicas.close()
         parts.tablets.loader.unload_all()
+        parts.tablets.late_uses.close()
         parts.tablets.leading.close()
         parts.writing.committer.close()
         parts.tablets.sorter.close()

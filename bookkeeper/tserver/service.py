@@ -157,11 +157,12 @@ class TServerService:
 
     def replicate(self, request: ReplicateRequest) -> ReplicateResult:
         """See :meth:`Receiver.replicate`."""
-        return self._for_stream(request.stream).receiving.receiver.replicate(request)
+        parts = self._for_stream(request.stream)
+        return parts.receiving.receiver.replicate(request, self._rights.origins(caller()))
 
     def offer_segments(self, offer: SegmentsOffer) -> OfferAnswer:
         """See :meth:`SegmentReceiver.offer`."""
-        return self._for_stream(offer.stream).bulk.receiver.offer(offer)
+        return self._for_stream(offer.stream).bulk.receiver.offer(offer, self._rights.origins(caller()))
 
     def put_segment(self, part: SegmentPart) -> None:
         """See :meth:`SegmentReceiver.put`."""

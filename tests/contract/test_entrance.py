@@ -109,6 +109,9 @@ def test_a_peers_secret_reads_nothing(west: Cluster) -> None:
     assert json.loads(quick(*change, "--all-tables", "--json").out)["tables"] == ["(all)"]
     assert quick(*change, "--add", "t").code == ExitCode.USAGE
     assert quick(*change, "--set", "").out == "spy may replicate to no table of west\n"
+    relays = ("secret", "relays", str(west.directory), "spy")
+    assert quick(*relays, "--set", "").code == ExitCode.USAGE, "it is for any instance"
+    assert quick(*make, "--any-instance", "--all-tables", "--relays", "spy").code == ExitCode.USAGE
     (shown,) = (west.directory / "secrets" / "from").glob("spy.secret")
     pool = RpcPool(plain_hello(), RpcSettings(), None, file_credentials(shown))
     assert pool.master(west.quorum).leader() == west.quorum
@@ -116,6 +119,21 @@ def test_a_peers_secret_reads_nothing(west: Cluster) -> None:
         pool.master(west.quorum).tables()
     pool.close()
     assert quick("secret", "forget", str(west.directory), "spy", "--all").code == ExitCode.OK
+
+
+def test_r22_an_operator_names_the_clusters_that_a_peer_relays(west: Cluster) -> None:
+    home, north = str(west.directory), "6f6b2a3c-8f2e-4d55-9f0d-2a8e6c0c1a11"
+    make = ("secret", "make", home)
+    assert quick(*make, "north", "--instance", north, "--tables", "t").code == ExitCode.OK
+    between = quick(*make, "between", "--instance", "i-between", "--tables", "t", "--relays", "north", "--json")
+    assert json.loads(between.out)["relays"] == [north]
+    relays = ("secret", "relays", home, "between")
+    assert quick(*relays, "--set", "").out == "between relays records of no other cluster to west\n"
+    assert quick(*relays, "--add", north).out == f"between relays records of {north} to west\n"
+    assert "there is no secret for nroth" in quick(*relays, "--add", "nroth").err
+    assert quick(*relays, "--add", "north", "--set", "").code == ExitCode.USAGE
+    for name in ("between", "north"):
+        assert quick("secret", "forget", home, name, "--all").code == ExitCode.OK
 
 
 def test_the_shell_says_in_one_line_why_it_is_not_let_in(west: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

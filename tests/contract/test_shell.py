@@ -335,6 +335,12 @@ def test_commands_come_from_a_script_until_one_fails(west: Cluster, table: str) 
     assert answer.err.count("\n") == 1
 
 
+def test_what_scan_prints_can_be_typed_in_a_script(west: Cluster, table: str) -> None:
+    words = r"a\x00#b lat deg -7.45 --timestamp 7"
+    answer = bookkeeper("shell", str(west.directory), stdin=f"insert {table} {words}\nscan {table}\n")
+    assert answer.out.splitlines() == ["written", r"a\x00#b lat:deg [] 7    -7.45"]
+
+
 def test_a_script_ends_at_exit_and_json_holds_for_all_of_it(west: Cluster, table: str) -> None:
     answer = bookkeeper("shell", "--json", west.quorum, stdin=f"insert {table} a lat deg 1\nexit\nnonsense\n")
     assert (answer.code, answer.err) == (ExitCode.OK, "")

@@ -201,6 +201,54 @@ def test_the_next_term_has_the_rows_of_a_damaged_file_that_only_the_leader_had(w
     world.wait_named(extent, next_leader)
 
 
+def test_a_file_that_is_gone_is_no_copy_when_the_host_starts(world: Hosts) -> None:
+    """Nobody reads it, and the quiet check is far away."""
+    extent = filled(world)
+    ((name, content),) = world.files("host2", extent).items()
+    for host in ("host1", "host3"):
+        world.kill(host)
+    world.stop("host2")
+    (world.settings("host2").replicas_dir / name).unlink()
+    world.start("host2")
+    wait_until(lambda: world.held("host2", extent).replica.damaged == {name}, "host2 finds that its file is gone")
+    world.start("host3")
+    wait_sound(world, "host2", extent, name, content)
+
+
+def test_when_one_file_is_gone_the_others_are_looked_for(world: Hosts) -> None:
+    extent = filled(world)
+    write(world, extent, b"2")
+    gone = sorted(world.files("host3", extent))
+    assert len(gone) == 2
+    for host in ("host1", "host2"):
+        world.kill(host)
+    for name in gone:
+        (world.settings("host3").replicas_dir / name).unlink()
+    assert repair(world, "host3").suspect(gone[0])
+    wait_until(lambda: world.held("host3", extent).replica.damaged == set(gone), "host3 finds that both are gone")
+
+
+def test_a_leader_with_a_damaged_file_that_it_alone_has_lets_the_tablet_go(world: Hosts) -> None:
+    extent = filled(world)
+    (first,) = world.files("host1", extent)
+    world.kill("host2")
+    world.kill("host3")
+    assert world.ground.write(world.node("host1"), extent, records([(row, b"2") for row in ROWS])) == ()
+    world.ground.tserver(world.node("host1")).flush_tablet(extent)
+    (name,) = world.files("host1", extent).keys() - {first}
+    (world.settings("host1").replicas_dir / name).write_bytes(b"wrong")
+    tablets = world.node("host1").process.parts.tablets
+    assert tablets.served().without_room == ()
+    assert repair(world, "host1").suspect(name)
+    wait_until(lambda: tablets.served().without_room == (extent,), "host1 asks the master for another leader")
+    world.start("host2")
+    world.unload(extent, "host1")
+    world.lead(extent, "host2")
+    assert values(world, "host2", extent) == dict.fromkeys(ROWS, b"2")
+    world.wait_named(extent, "host2")
+    world.wait_same(extent, "host2", "host1")
+
+
 def test_damage_outlives_the_process(world: Hosts) -> None:
     extent = filled(world)
     name, content = flip(world, "host3", extent)

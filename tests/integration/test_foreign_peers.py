@@ -16,7 +16,7 @@ from bookkeeper.client import Client, Mutation
 from bookkeeper.errors import InvalidInputError, NotFoundError
 from bookkeeper.model import LocalityGroup
 from tests.support.cluster import Cluster
-from tests.support.directory_peer import DirectoryPeer
+from tests.support.directory_peer import LATEST, DirectoryPeer
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -25,15 +25,6 @@ GROUPS = [LocalityGroup("geo", (b"geo",)), LocalityGroup("label", (b"label",))]
 ROWS = 400
 
 Cells = dict[tuple[bytes, bytes, bytes], tuple[int, bytes]]
-
-LATEST = """
-SELECT row, family, qualifier, arg_max(timestamp, (timestamp, _sequence)), arg_max(value, (timestamp, _sequence))
-FROM read_parquet('{root}/table_name=*/day=*/stream=*/*.parquet', hive_partitioning = true)
-WHERE table_name = '{table}'
-GROUP BY row, family, qualifier
-HAVING NOT arg_max("delete", (timestamp, _sequence))
-"""
-"""The state to which a change log leads, in DuckDB's words."""
 
 
 @pytest.fixture(scope="module")

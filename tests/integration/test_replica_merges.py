@@ -9,6 +9,8 @@ import pytest
 
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.model import Extent
+from bookkeeper.rpc.contract.messages import ScanRequest
+from bookkeeper.storage.wal.blocks.block import decode_batch
 from tests.support.faults import fault
 from tests.support.led_hosts import Hosts, hosts
 from tests.support.three_hosts import AT, HOSTS, ROWS, rows, sent_bytes, write
@@ -200,3 +202,36 @@ def test_tablets_without_a_file_merge(world: Hosts) -> None:
     write(world, "host1", whole, b"v")
     world.wait_same(whole, *HOSTS)
     assert rows(world, "host1", whole) == dict.fromkeys(ROWS, b"v")
+
+
+def _the_tablet_before_is_silent(world: Hosts) -> None:
+    """Merged, written, and split with the same borders: the hosts still have the replicas of the first halves."""
+    low, high = two_tablets(world)
+    first = world.key(low)
+    whole = merged(world, low, high, *HOSTS)
+    world.lead(whole, "host1")
+    write(world, "host1", whole, b"newer")
+    world.wait_named(whole, "host1")
+    world.wait_same(whole, "host1", "host2", "host3")
+    world.unload(whole, "host1")
+    source = world.key(whole)
+    assert world.split(whole, AT) == (low, high)
+    assert world.key(low) != first
+    for name in HOSTS:
+        assert world.divide(name, source, low, high) == [low, high]
+    for name in HOSTS:
+        request = ScanRequest(low, None, None, (), (), None, 1 << 20, stale_ms=3_600_000)
+        page = decode_batch(world.ground.tserver(world.node(name)).scan(request).records)
+        assert set(page.column("value").to_pylist()) == {b"newer"}, f"{name} answers with the tablet before"
+
+
+def test_after_a_merge_and_a_split_with_the_same_borders_no_host_answers_with_the_tablet_before(world: Hosts) -> None:
+    _the_tablet_before_is_silent(world)
+
+
+def test_without_the_books_hosts_answer_with_the_tablet_before(world: Hosts) -> None:
+    with (
+        fault("any-replica-of-the-rows-answers"),
+        pytest.raises(AssertionError, match="answers with the tablet before"),
+    ):
+        _the_tablet_before_is_silent(world)

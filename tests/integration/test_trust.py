@@ -124,17 +124,17 @@ def _is_enabled(west: LocalCluster, table: str) -> bool:
 def test_a_table_that_the_secret_does_not_open_waits_and_goes_on_when_it_does(pair: Pair) -> None:
     west, east = pair
     replication = west.client.replication
-    _store(east).change_tables("west", lambda found: replace(found, tables=("t",)))
+    _store(east).change_rights("west", lambda found: replace(found, tables=("t",)))
     for cluster in pair:
         cluster.client.tables.create("u")
     for name in ("u", "nothing"):
         with pytest.raises(UnauthorizedError, match=rf"of west does not open table {name}: .*secret tables DIR west"):
             replication.enable("u", "east", remote_table=name)
-    _store(east).change_tables("west", lambda found: replace(found, tables=("t", "u")))
+    _store(east).change_rights("west", lambda found: replace(found, tables=("t", "u")))
     wait_until(lambda: _is_enabled(west, "u"), "the table is open")
     west.put("u", b"a", b"1")
     assert not replication.wait("u")
-    _store(east).change_tables("west", lambda found: replace(found, tables=("t",)))
+    _store(east).change_rights("west", lambda found: replace(found, tables=("t",)))
     numbers = count()
 
     def is_refused() -> bool:
@@ -147,11 +147,11 @@ def test_a_table_that_the_secret_does_not_open_waits_and_goes_on_when_it_does(pa
     west.put("t", b"u", b"not held up")
     assert not replication.wait("t")
     assert b"a" in east.rows("u").keys() < west.rows("u").keys()
-    _store(east).change_tables("west", lambda found: replace(found, tables=("u",)))
+    _store(east).change_rights("west", lambda found: replace(found, tables=("u",)))
     assert not replication.wait("u")
     assert east.rows("u") == west.rows("u")
     assert not list(replication.quarantine())
-    _store(east).change_tables("west", lambda found: replace(found, tables=("t",)))
+    _store(east).change_rights("west", lambda found: replace(found, tables=("t",)))
 
 
 def test_a_client_needs_secret_ca_and_certificate(
@@ -190,3 +190,17 @@ def test_a_peer_that_is_turned_away_waits_and_its_queue_says_why(pair: Pair) -> 
     replication.define_cluster("east", east.quorum, _secret_for_west(west, east))
     assert not replication.wait("t")
     assert east.rows("t")[b"d"] == b"4"
+
+
+def test_a_peer_that_was_deleted_needs_its_secret_again(pair: Pair) -> None:
+    """The master still has a connection that proved the secret which the deletion removed."""
+    west, east = pair
+    replication = west.client.replication
+    replication.define_cluster("east", east.quorum, _secret_for_west(west, east))
+    for config in replication.config():
+        replication.disable(config.table, "east")
+    replication.delete_cluster("east", east.quorum)
+    assert list(_store(west).presented()) == []
+    with pytest.raises(NotAdmittedError, match="let its operator make a secret"):
+        replication.define_cluster("east", east.quorum)
+    assert list(replication.clusters()) == []

@@ -12,14 +12,23 @@ import pytest
 from bookkeeper.client import absent, equals
 from bookkeeper.coordination.config_changes import set_read_only
 from bookkeeper.errors import ConditionalRefusedError, InvalidInputError, NotServingError, ReadOnlyError
-from bookkeeper.model import Extent
+from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.contract.messages import Condition
 from bookkeeper.storage.wal.blocks.block import encode_batch
 from bookkeeper.tserver.tablets.tablet import tablet_records
 from bookkeeper.tserver.write.conditional_write import CONDITIONS_MAX, ConditionalWrite
 from bookkeeper.tserver.write.control_submissions import SyncSubmission
 from tests.support.must_raise import must_raise
-from tests.support.tservers import Ground, LocalNode, ground, records, wait_until
+from tests.support.prepared_imports import prepared_import
+from tests.support.tservers import (
+    Ground,
+    LocalNode,
+    ground,
+    records,
+    replicate_request,
+    source_block,
+    wait_until,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -132,6 +141,34 @@ def test_a_replicated_table_takes_no_conditional_write(west: Ground) -> None:
             _write_if(west, node, extent, [condition], b"2")
     west.write(node, extent, records([(b"free", b"")]))
     assert _value(west, node, extent) == b"1"
+
+
+def test_a_tablet_that_another_cluster_sends_to_takes_one_only_if_its_table_may_differ(west: Ground) -> None:
+    node, extent = _served(west)
+    stream = StreamKey("i-east", "their/1.wal", "7", "1", 1)
+    tserver = west.tserver(node)
+    sent = replicate_request(
+        tserver.open_stream(stream), stream, 0, 0, 1, [source_block(1, records([(ROW, b"1")], timestamp=5))]
+    )
+    tserver.replicate(sent)
+    for condition in (equals(b"f", b"q", b"1"), equals(b"f", b"q", b"no")):
+        with must_raise(
+            ConditionalRefusedError,
+            "a table takes a conditional write that its source does not have",
+            match=r"gets records of instance i-east.*config -t table1 -s table\.conditional\.received=true",
+        ):
+            _write_if(west, node, extent, [condition], b"2")
+    west.set_properties("1", {"table.conditional.received": "true"})
+    tserver.confirm_config(west.coordination.generation())
+    assert _write_if(west, node, extent, [equals(b"f", b"q", b"1")], b"2")
+    assert _value(west, node, extent) == b"2"
+
+
+def test_an_import_forbids_no_conditional_write(west: Ground) -> None:
+    node, extent = _served(west)
+    tserver = west.tserver(node)
+    tserver.adopt_segments(prepared_import(west, extent, records([(ROW, b"1")], timestamp=5)))
+    assert _write_if(west, node, extent, [equals(b"f", b"q", b"1")], b"2")
 
 
 def test_a_read_only_cluster_takes_none_either(west: Ground) -> None:

@@ -13,6 +13,7 @@ from bookkeeper.master.splits import split_rules
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.model import Extent
+from combiners import ReplicationStatus
 from tests.support.faults import fault
 from tests.support.local_pair import Books
 from tests.support.tservers import Ground, ground, logs_in_row, records
@@ -116,3 +117,57 @@ def test_without_the_rule_an_old_value_comes_back(west: Ground, way: Callable[[G
         pytest.raises(AssertionError, match="a late use of a log brings an old value back"),
     ):
         test_a_late_use_of_a_log_brings_nothing_back(west, way)
+
+
+# ---- between the load and the mark
+
+
+def announce_for_peers(west: Ground, extent: Extent, log: str, offset: int) -> None:
+    """The first use of a log, in a table with a target."""
+    row = keys.tablet_row(extent.table_id, extent.end_row)
+    status = values.encode_status(ReplicationStatus(created_time=1))
+    cells = {keys.log_column(log): values.LOG, keys.repl_column(log): status}
+    west.metadata.put([RowPut(row, cells)], keys.first_use_rank(offset))
+
+
+def test_a_use_that_comes_while_another_one_serves_the_tablet_ends_by_itself(west: Ground) -> None:
+    west.create_table("1")
+    west.enable("1")
+    log = write_and_let_go(west, WHOLE, b"old")
+    node = west.local()
+    west.assign(node, WHOLE)
+    west.write(node, WHOLE, records([(ROW, b"new")], timestamp=5))
+    (own,) = logs_in_row(west, WHOLE)
+    announce_for_peers(west, WHOLE, log, 2)
+    assert logs_in_row(west, WHOLE) == {own, log}
+    node.process.parts.tablets.late_uses.run_once()
+    assert logs_in_row(west, WHOLE) == {own}, "a late use of a log stays until its tablet is loaded again"
+    assert west.scan(node, WHOLE)[ROW, b"f", b"q"] == b"new"
+
+
+def _needed_logs_stay(west: Ground) -> None:
+    """A holder has replayed a log into memory alone."""
+    west.create_table("1")
+    first = west.local()
+    west.assign(first, WHOLE)
+    west.write(first, WHOLE, records([(ROW, b"old")], timestamp=5))
+    first.lose_session()
+    (log,) = west.recover_logs(first)
+    node = west.local()
+    west.assign(node, WHOLE)
+    node.process.parts.tablets.late_uses.run_once()
+    assert logs_in_row(west, WHOLE) == {log}, "R4: a log that only memory has goes"
+    west.tserver(node).flush_tablet(WHOLE)
+    assert logs_in_row(west, WHOLE) == set()
+
+
+def test_r4_a_log_that_a_holder_needs_is_no_late_use(west: Ground) -> None:
+    _needed_logs_stay(west)
+
+
+def test_r4_without_the_needed_logs_a_log_that_only_memory_has_goes(west: Ground) -> None:
+    with (
+        fault("every-use-of-another-session-is-late"),
+        pytest.raises(AssertionError, match="R4: a log that only memory has goes"),
+    ):
+        _needed_logs_stay(west)

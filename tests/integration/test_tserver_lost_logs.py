@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,11 @@ import pytest
 from bookkeeper.metadata import keys, lost_logs
 from bookkeeper.metadata.metadata_table import CellKey, Row, RowPut
 from bookkeeper.metadata.values import LogHome
-from bookkeeper.model import Extent
+from bookkeeper.model import Extent, StreamKey
+from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 from tests.support.faults import fault
 from tests.support.led_hosts import Hosts, hosts
-from tests.support.tservers import LocalNode, records
+from tests.support.tservers import LocalNode, records, replicate_request, source_block
 
 pytestmark = pytest.mark.integration
 
@@ -91,6 +93,101 @@ def test_a_tablet_is_served_without_its_log_and_gets_the_tail_once(world: Hosts)
     assert not lost_logs.lost_cells(row_of(world, extent)), "the cell of a merged log stays"
     world.lead(extent, "host3")
     assert rows(world, "host3", extent) == everything
+
+
+# ---- several logs
+
+STREAM = StreamKey("east-instance", "their/1.wal", "7", "1", 1)
+
+
+def send(world: Hosts, host: str, extent: Extent, after: int, *rows: bytes) -> None:
+    """Records of another cluster's stream, one block each, from ``after`` on."""
+    blocks = [source_block(after + n, records([(row, b"r")], timestamp=5)) for n, row in enumerate(rows, 1)]
+    tserver = world.ground.tserver(world.node(host))
+    token = tserver.open_stream(STREAM)
+    sent = tserver.replicate(replicate_request(token, STREAM, after, after, after + len(rows), blocks))
+    assert sent.records_applied == len(rows), extent
+
+
+def led_with_two_tails(world: Hosts) -> tuple[Extent, list[str]]:
+    """A tablet that host3 leads without a log of host1 and one of host2, which have seals. The second leader had
+    replayed the log of the first one, and went on behind it in the stream. The logs in this order.
+    """
+    extent = world.table("host1", "host2", "host3")
+    world.lead(extent, "host1")
+    flush(world, "host1", extent)
+    send(world, "host1", extent, 0, b"a", b"b")
+    first = world.kill("host1").session_id
+    world.lead(extent, "host2")
+    send(world, "host2", extent, 2, b"c")
+    write(world, "host2", extent, b"d")
+    world.kill("host2")
+    logs = sorted(world.logs(extent), key=lambda log: first not in log)
+    assert len(logs) == 2
+    row = row_of(world, extent)
+    cells = {keys.lost_column(log): HOME.encode() for log in logs}
+    world.ground.metadata.put([RowPut(row.key, cells)], row.cells[keys.SERIAL].rank)
+    world.lead(extent, "host3")
+    return extent, logs
+
+
+@contextmanager
+def unreadable(world: Hosts, log: str) -> Iterator[None]:
+    """The seal of a log can't be read."""
+    seal = world.ground.path(log + SEAL_SUFFIX)
+    content = seal.read_bytes()
+    seal.write_bytes(b"no seal")
+    yield
+    seal.write_bytes(content)
+
+
+RECEIVED = {b"a": b"r", b"b": b"r", b"c": b"r", b"d": b"v"}
+
+
+def check_order_does_not_matter(world: Hosts, first: int) -> None:
+    """One of two logs can be read before the other one."""
+    extent, logs = led_with_two_tails(world)
+    with unreadable(world, logs[1 - first]):
+        merge(world, "host3")
+    merge(world, "host3")
+    assert rows(world, "host3", extent) == RECEIVED, "R18: records of a tail are lost, because another one came first"
+    world.start("host1")
+    flush(world, "host3", extent)
+    world.wait_named(extent, "host3")
+    assert not lost_logs.lost_cells(row_of(world, extent))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_r18_the_order_in_which_lost_logs_come_back_does_not_matter(world: Hosts, first: int) -> None:
+    check_order_does_not_matter(world, first)
+
+
+def test_r18_red_a_later_log_comes_first(world: Hosts) -> None:
+    with (
+        fault("tails-wait-for-no-other"),
+        pytest.raises(AssertionError, match="R18: records of a tail are lost"),
+    ):
+        check_order_does_not_matter(world, 1)
+
+
+def test_a_log_that_stays_away_keeps_no_other_tail_waiting(world: Hosts) -> None:
+    """Users' records alone: whichever log can be read is merged."""
+    extent = world.table("host1", "host2", "host3")
+    for host, row in (("host1", b"a"), ("host2", b"b")):
+        world.lead(extent, host)
+        write(world, host, extent, row)
+        world.kill(host)
+    logs = sorted(world.logs(extent))
+    books = row_of(world, extent)
+    cells = {keys.lost_column(log): HOME.encode() for log in logs}
+    world.ground.metadata.put([RowPut(books.key, cells)], books.cells[keys.SERIAL].rank)
+    world.lead(extent, "host3")
+    given_up = world.chain("host3", extent).tablet.given_up
+    with unreadable(world, logs[0]):
+        merge(world, "host3")
+        assert set(given_up.waiting) == {logs[0]}, "a tail waits, because another log can't be read"
+    merge(world, "host3")
+    assert rows(world, "host3", extent) == {b"a": b"v", b"b": b"v"}
 
 
 def versions(world: Hosts, host: str, extent: Extent) -> int:

@@ -33,6 +33,7 @@ from bookkeeper.storage.wal.writing.seal import read_seal
 from bookkeeper.tserver.commit.submission import Submission
 from bookkeeper.tserver.write.commit_path import CommitPath
 from combiners import CLOSED
+from tests.support.faults import fault
 from tests.support.must_raise import must_raise
 from tests.support.tservers import (
     Ground,
@@ -212,7 +213,45 @@ def test_an_attempt_that_was_given_up_does_not_land_after_a_later_one(west: Grou
     node.stop()
 
 
+EPOCH = 7
+
+
+def _leads(west: Ground) -> None:
+    """A master leads, with this epoch."""
+    session = west.coordination.open_session("master", "127.0.0.1:1")
+    assert west.coordination.try_lead(session) is not None
+    assert west.coordination.raise_epoch(session, EPOCH - 1).epoch == EPOCH
+
+
+def _orders_go_on(west: Ground) -> None:
+    """A process with the cluster's secret names an epoch that no master has."""
+    _leads(west)
+    (extent,) = west.create_table("1")
+    node = west.local()
+    west.assign(node, extent)
+    with contextlib.suppress(NotLeaderError):
+        west.tserver(node).unload_tablet(Extent("1", b"none", None), 2**62, False)
+    try:
+        west.tserver(node).unload_tablet(extent, EPOCH, False)
+    except NotLeaderError as error:
+        raise AssertionError("R7: a tserver refuses the leading master, because of an epoch that nobody has") from error
+    assert west.tserver(node).tablets().extents == ()
+
+
+def test_r7_an_epoch_that_no_master_has_is_not_believed(west: Ground) -> None:
+    _orders_go_on(west)
+
+
+def test_r7_without_the_check_one_call_stops_all_orders(west: Ground) -> None:
+    with (
+        fault("epochs-are-believed"),
+        pytest.raises(AssertionError, match="a tserver refuses the leading master"),
+    ):
+        _orders_go_on(west)
+
+
 def test_orders_of_an_older_master_and_for_another_session_are_refused(west: Ground) -> None:
+    _leads(west)
     (extent,) = west.create_table("1")
     node, other = west.local(), west.local()
     west.assign(node, extent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from bookkeeper.bulk.import_log import is_relay_log
 from bookkeeper.bulk.log_segments import read_segmented_log
-from bookkeeper.errors import BookkeeperError, DeclinedError, UnavailableError
+from bookkeeper.errors import BookkeeperError, DeclinedError, InvalidInputError, UnavailableError
 from bookkeeper.master.gc.gc_rules import is_collectable_log
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.metadata import keys
@@ -20,6 +20,7 @@ from bookkeeper.replay.stream import segment_transfer as shipping
 from bookkeeper.replay.stream.filters import provenance_for
 from bookkeeper.replay.stream.message_origins import block_origins_of
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.wal.blocks.block import Block
 from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import EVERY_ROW, Claim, parse_block_origins
 from bookkeeper.storage.wal.reading.block_reader import read_headers
@@ -29,7 +30,18 @@ from tests.support.compactions import QUIET, CrashError, DyingMetadata, move
 from tests.support.faults import fault
 from tests.support.given_files import SOURCE, Given, given_files
 from tests.support.ranges import a_range
-from tests.support.tservers import Cells, Ground, LocalNode, blocks_of, ground, own_blocks, records, status_of
+from tests.support.tservers import (
+    Cells,
+    Ground,
+    LocalNode,
+    blocks_of,
+    ground,
+    own_blocks,
+    records,
+    replicate_request,
+    source_block,
+    status_of,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -86,6 +98,61 @@ def _handed_on(west: Ground, log: str) -> Given:
     assert whole is not None
     stream = StreamKey(own_id, log, "1", "1", 1)
     return Given(log, whole, stream, shipping.root_in(header), provenance_for(header, own_id), west.volume)
+
+
+# ---- blocks and frames
+
+SMALL_FRAMES = {
+    "rpc.frame_bytes_max": 4 << 20,
+    "replay.message_bytes": 1 << 20,
+    "tserver.value_bytes_max": 3 << 19,
+    "tserver.scan_page_bytes_max": 1 << 20,
+}
+LARGE = bytes(3 << 19)
+
+
+def _one_by_one(west: Ground, node: LocalNode, stream: StreamKey, blocks: Sequence[Block]) -> int:
+    """Each block of a log as a message of its own; the number of records that were applied."""
+    token, after, applied = west.tserver(node).open_stream(stream), 0, 0
+    for block in blocks:
+        sent = [source_block(block.first_offset, block.batch())]
+        request = replicate_request(token, stream, after, after, block.last_offset, sent)
+        applied += west.tserver(node).replicate(request).records_applied
+        after = block.last_offset
+    return applied
+
+
+def _blocks_fit_into_frames(place: Path) -> None:
+    """An import with a run of large values, across the border of its batches, as records and through a relay."""
+    values = [b"v"] * 2000 + [LARGE] * 6 + [b"v"] * 2000
+    batches = [
+        records([(b"%06d" % (begin + number), value) for number, value in enumerate(values[begin:end])], timestamp=5)
+        for begin, end in ((0, 2003), (2003, len(values)))
+    ]
+    made = given_files(place / "east", batches, GroupMap({"geo": [b"g"]}))
+    with ground(place / "west", SMALL_FRAMES) as west, ground(place / "south", SMALL_FRAMES) as south:
+        node = _served(west)
+        try:
+            assert made.send_whole(west, node).state == "taken"
+            (relayed,) = _taken_logs(west, node)
+            end = _served(south, replicated=False)
+            assert _one_by_one(south, end, made.stream, blocks_of(made.log)) == len(values)
+            stream = StreamKey(west.settings.instance.instance_id, relayed, "1", "1", 1)
+            assert _one_by_one(south, end, stream, west.blocks_of(relayed)) == len(values)
+        except InvalidInputError as error:
+            raise AssertionError(f"a block of an import reaches no peer: {error.message}") from error
+
+
+def test_a_run_of_large_values_reaches_each_peer_also_through_a_relay(tmp_path: Path) -> None:
+    _blocks_fit_into_frames(tmp_path)
+
+
+def test_cut_by_the_average_it_reaches_none(tmp_path: Path) -> None:
+    with (
+        fault("blocks-are-cut-by-the-average"),
+        pytest.raises(AssertionError, match="a block of an import reaches no peer"),
+    ):
+        _blocks_fit_into_frames(tmp_path)
 
 
 # ---- one hop

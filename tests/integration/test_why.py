@@ -69,7 +69,7 @@ class Peer:
         try:
             self.store.make_for_peer("west", own.name, own.instance_id, west_id, list(tables), not tables)
         except ExistsError:
-            self.store.change_tables("west", lambda found: replace(found, tables=tables, all_tables=not tables))
+            self.store.change_rights("west", lambda found: replace(found, tables=tables, all_tables=not tables))
         self.hand_over()
 
     def hand_over(self) -> None:
@@ -142,7 +142,7 @@ def test_nothing_waits_and_a_table_without_a_peer_is_not_replicated(peer: Peer, 
 
 def test_a_table_that_the_secret_does_not_open(peer: Peer, west: Cluster) -> None:
     replicated(peer, "why-shut")
-    peer.store.change_tables("west", lambda found: replace(found, tables=("another",), all_tables=False))
+    peer.store.change_rights("west", lambda found: replace(found, tables=("another",), all_tables=False))
     wait_until(lambda: is_refused(peer, "why-shut"), "the peer has read its changed secrets")
     cause = cause_of(west.directory, "why-shut", "table_refused")
     assert cause["needs_person"]

@@ -6,7 +6,7 @@ books have its finished offset. Source: ACCUMULO-378, *Goals* (no active master)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,9 +44,11 @@ class Watch:
         if max(r.last for r in ranges) < ROWS:
             raise UnavailableError("not everything is written yet")
 
-    def replicate(self, receiver: Receiver, request: ReplicateRequest) -> ReplicateResult:
+    def replicate(
+        self, receiver: Receiver, request: ReplicateRequest, origins: Collection[str] | None
+    ) -> ReplicateResult:
         """In place of the receiver's own."""
-        result = really_replicate(receiver, request)
+        result = really_replicate(receiver, request, origins)
         self.messages += 1
         if self.messages <= 2:
             self.before += result.records_applied

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from bookkeeper.errors import BookkeeperError, InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent, StreamKey
+from bookkeeper.origins import Root, Runs, root_of
 from bookkeeper.rpc.contract.messages import (
     OfferedSegment,
     ReplicateRequest,
@@ -33,6 +34,7 @@ from bookkeeper.rpc.contract.specs import FieldSpec, TypeSpec, WireType
 from bookkeeper.rpc.contract.tables import PEER_METHODS, PROCESS_METHODS, SERVICES, STRUCTS
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec, read_start
 from bookkeeper.storage.wal.blocks.block import decode_batch, encode_batch
+from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, block_origins_to_pb, exact_claims
 from tests.soak.fuzz_inside import CHECKED, LONG, POSING, Inside, hostile_end, numbers_of, poses, right_call, words_of
 from tests.support.ipc_forms import bomb, old_bomb
 from tests.support.tservers import records, source_block
@@ -229,13 +231,30 @@ class Attacker:
         if method == "offer_segments":
             entry = SegmentEntry("default", 2, len(NO_SEGMENT), b"a", b"b", 1, 2, 1).encode()
             file = OfferedSegment(entry, hashlib.sha256(NO_SEGMENT).hexdigest())
-            return (SegmentsOffer(token, stream, (FUZZ_INSTANCE,), 2, (), 9, 9, 9, (file,)),)
+            root = rng.choice((None, self._foreign_root().encode(), "no root"))
+            return (SegmentsOffer(token, stream, (FUZZ_INSTANCE,), 2, (), 9, 9, 9, (file,), root),)
         if method == "put_segment":
             start = rng.choice((0, 0, 100))
             return (SegmentPart(token, stream, 0, start, NO_SEGMENT[start:]),)
         after = rng.choice((0, 0, 2, 50))
         block = source_block(after + 1, records([(b"fuzz-%d" % rng.randrange(99), b"v")] * 2, timestamp=1))
-        return (ReplicateRequest(token, stream, (FUZZ_INSTANCE,), after, after, after + 2, (block,)),)
+        origins = rng.choice((None, None, self._told_origins(stream)))
+        passed: tuple[str, ...] = (FUZZ_INSTANCE,)
+        if origins is not None:
+            block, passed = replace(block, block_origins=origins), (self._foreign_root().instance_id, FUZZ_INSTANCE)
+        return (ReplicateRequest(token, stream, passed, after, after, after + 2, (block,)),)
+
+    def _foreign_root(self) -> Root:
+        """A log of another cluster, of which this peer is no relay."""
+        instance = self._rng.choice((*sorted(self._names.others), "i-north"))
+        return Root(instance, f"file:///fuzz/{self._rng.randrange(30)}.wal", "9")
+
+    def _told_origins(self, stream: StreamKey) -> bytes:
+        """Origins of two records: as another cluster's, with a claim of many more."""
+        root, first = self._foreign_root(), self._rng.choice((1, 7, 1 << 40))
+        sections = ((root, Runs.of((first, first + 1))),)
+        claims = exact_claims(((root, Runs.of((1, first + self._rng.choice((1, 1000, 1 << 40))))),))
+        return block_origins_to_pb(BlockOrigins(sections, claims), root_of(stream)).SerializeToString()
 
     # ---- values
 

@@ -28,6 +28,9 @@ from bookkeeper.rpc.contract.messages import (
 from bookkeeper.storage.replicas.file_checks import extended
 from bookkeeper.storage.volume.names import tablet_directory
 
+FAR = 1 << 20
+"""Epochs until a master has one so high."""
+
 LONG = 1_500
 """Elements of a very long list."""
 
@@ -219,9 +222,9 @@ def poses(method: str, arguments: Sequence[Any], inside: Inside, others: Collect
     ``others``: contains the ids of others' tables.
     """
     if method == "load_tablet":
-        return bool(arguments[0].epoch > inside.epoch)
+        return False  # at its epoch the books decide, and at a higher one coordination
     if method == "unload_tablet":
-        return bool(arguments[1] > inside.epoch or arguments[2])
+        return bool(arguments[2] and arguments[1] < inside.epoch + FAR)
     placements = {one.placement for one in inside.held}
     if method == "segment_offer":
         offer = arguments[0]

@@ -12,6 +12,15 @@ import pyarrow.parquet as pq
 from bookkeeper.peers.parquet.file_store import RemoteStore
 from bookkeeper.security.file_roots import ANYWHERE, FileRoots
 
+LATEST = """
+SELECT row, family, qualifier, arg_max(timestamp, (timestamp, _sequence)), arg_max(value, (timestamp, _sequence))
+FROM read_parquet('{root}/table_name=*/day=*/stream=*/*.parquet', hive_partitioning = true)
+WHERE table_name = '{table}'
+GROUP BY row, family, qualifier
+HAVING NOT arg_max("delete", (timestamp, _sequence))
+"""
+"""The state to which a change log leads, in DuckDB's words."""
+
 
 @dataclass(frozen=True, slots=True)
 class DirectoryPeer:

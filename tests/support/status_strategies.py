@@ -66,6 +66,7 @@ def statuses(draw: st.DrawFn, newer: bool = True) -> ReplicationStatus:
         shares=draw(st.lists(st.sampled_from(SHARES), max_size=3)),
         finished_share_records=draw(UINT64),
         finished_share_bytes=draw(UINT64),
+        first_seq=draw(UINT64),
     )
     if newer:
         status.MergeFromString(draw(UNKNOWN))

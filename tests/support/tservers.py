@@ -182,6 +182,7 @@ class LocalNode:
         parts.writing.configuration.close()
         parts.tablets.compactor.close()
         parts.tablets.flusher.close()
+        parts.tablets.late_uses.close()
         parts.tablets.leading.close()
         if parts.replicas is not None:
             parts.replicas.receiver.close()

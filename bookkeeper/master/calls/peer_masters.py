@@ -71,6 +71,8 @@ class PeerMasters:
         """
         system, rest = split_quorum(quorum)
         if system == BUILT_IN:
+            for address in parse_quorum(rest):  # a connection may be left that proved a secret which is gone
+                self._pool.disconnect(str(address))
             return self.contact(quorum)
         return refuse_self(self._identify(system, rest, may_prepare=True), self._own_instance_id)
 

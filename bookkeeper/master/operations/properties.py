@@ -9,7 +9,7 @@ from typing import cast
 
 from msgspec import structs
 
-from bookkeeper.config.table_properties import changed, check_keys
+from bookkeeper.config.table_properties import changed, check_keys, parse_values
 from bookkeeper.coordination.config_changes import change_table
 from bookkeeper.coordination.config_tree import TableConfig
 from bookkeeper.errors import InvalidInputError
@@ -26,7 +26,7 @@ def change_properties_args(name: str, changes: Mapping[str, str], removals: Coll
     if both:
         raise InvalidInputError(f"property {both[0]} is both set and removed; do one of them")
     check_keys([*changes, *removals])
-    changed({}, changes, ())
+    parse_values(changes)  # by themselves: whether they go with the table's others is seen when they are written
     return {"name": name, "changes": dict(changes), "removals": cast("list[Json]", sorted(removals))}
 
 

@@ -128,4 +128,4 @@ def loss_text(log: str, home: LogHome, after: int, is_needed: bool, away: AwayHo
             f"{lacks}: host {home.host} is away; start it, or accept the loss if its disk is gone: host forget "
             f"{home.host}"
         )
-    return f"{lacks}: host {home.host} is back, and they are merged"
+    return f"{lacks}: host {home.host} is back, and the tablet merges them next"

@@ -56,12 +56,20 @@ from bookkeeper.replay.stream.message_span import (
 )
 from bookkeeper.storage.columns import min_max_row
 from bookkeeper.storage.wal.blocks.block import Block, encode_batch
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 from bookkeeper.storage.wal.reading.log_formats import BlockAt
 
 MESSAGES_IN_FLIGHT_MAX = 3
 """Messages of a pipelined session without an answer: the peer makes one durable and checks another one, while the
 sender reads and sends the next one.
 """
+
+
+def sequence_of(header: BlockHeader, current: Range) -> int:
+    """The number in its tablet of a block's first record. Blocks of an import count from 1, and the tablet numbered the
+    file when it took it.
+    """
+    return header.first_seq + max(0, current.first_seq - 1)
 
 
 class OpenSessions(Protocol):
@@ -246,14 +254,16 @@ class RangeStream:
             block_part = MessageBlock(
                 first, last, payload, header.record_count, header.min_row, header.max_row, block_origins
             )
-            return Part(block_part, BlockFacts(header.write_time_ms, header.first_seq), block.end_position)
+            facts = BlockFacts(header.write_time_ms, sequence_of(header, current))
+            return Part(block_part, facts, block.end_position)
         batch = block.batch()
         row_indices = filters.row_indices_of_families(batch, decision.families)
         if not len(row_indices):
             return None
         selected = batch.take(pa.array(row_indices))
         payload = encode_batch(selected, header.compression)
-        facts = BlockFacts(header.write_time_ms, header.first_seq, pa.array(row_indices.view(np.uint64)))
+        positions = pa.array(row_indices.view(np.uint64))
+        facts = BlockFacts(header.write_time_ms, sequence_of(header, current), positions)
         block_origins = message_origins.block_origins_of(header, current, row_indices)
         share = MessageBlock(first, last, payload, selected.num_rows, *min_max_row(selected), block_origins)
         return Part(share, facts, block.end_position)

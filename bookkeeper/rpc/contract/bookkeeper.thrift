@@ -76,8 +76,9 @@ struct TabletProblem {
 struct ServedTablets {
   1: required list<Extent> extents
   2: required list<TabletProblem> problems = []   // what fails repeatedly for some of them until an operator acts
-  3: required list<Extent> without_room = []      // those with several replicas whose next segment or log record finds
-                                                  // no room on the disk of this host
+  3: required list<Extent> without_room = []      // those with several replicas that another host should lead: the next
+                                                  // segment or log record finds no room on the disk of this host, or a
+                                                  // damaged file is here alone, so that no state is ever named
 }
 
 /** The row that splits a tablet near the middle of its segments. */

@@ -106,7 +106,9 @@ class ServedTablets(Struct, frozen=True):
     problems: tuple[TabletProblem, ...] = ()
     """What fails repeatedly for some of them until an operator acts."""
     without_room: tuple[Extent, ...] = ()
-    """Those with several replicas whose next segment or log record finds no room on the disk of this host."""
+    """Those with several replicas that another host should lead: the next segment or log record finds no room on the
+    disk of this host, or a damaged file is here alone, so that no state is ever named.
+    """
 
 
 class SplitPoint(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The tables that a peer may replicate to: those that its secret opens now.
+"""The tables that a peer may replicate to, and the origins under which it may send records: those of its secret now.
 
 The error is the same whether the table exists or not, so a peer learns nothing about tables that its secret does not
 open. The tables of a secret come from the file of this cluster, read at most four times a second: a change needs no new
@@ -47,7 +47,18 @@ class TableRights:
             return
         name = name_of(table_id)
         if name is None or not opens(secret, name):
-            raise _not_opened(secret, f"a table with id {table_id}", "TABLE")
+            raise UnauthorizedError(
+                f"{_not_opened(secret, f'a table with id {table_id}', 'TABLE').message}; if the table was deleted "
+                "there and made again, it has another id: disablereplication and enablereplication send to the new one"
+            )
+
+    def origins(self, caller: Caller | None) -> frozenset[str] | None:
+        """The instances under whose origins the caller may send records (R22); None = any. With another instance as the
+        origin, a peer could make this cluster drop that instance's records as duplicates. Raises UnavailableError when
+        its secret is forgotten.
+        """
+        secret = self._secret_of_peer(caller)
+        return None if secret is None else secret.origins
 
     def _secret_of_peer(self, caller: Caller | None) -> Secret | None:
         """The secret of a peer as it is now; None for other callers. Raises UnavailableError when it is forgotten."""

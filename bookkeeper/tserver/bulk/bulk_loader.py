@@ -114,15 +114,22 @@ def with_origins(state: FlushState, request: AdoptRequest, families: Iterable[by
 
 
 def with_log(
-    put: RowPut, log: ImportedLog | None, after: Iterable[WalPosition], shares: Iterable[TargetShare]
+    put: RowPut,
+    log: ImportedLog | None,
+    segments: Iterable[SegmentRef],
+    after: Iterable[WalPosition],
+    shares: Iterable[TargetShare],
 ) -> RowPut:
-    """The row put of an import together with the status of its log: CLOSED from the start, needed = its length, and
-    behind the tablet's last record (R24). So the books have a peer's lag as soon as readers see the records.
+    """The row put of an import together with the status of its log: CLOSED from the start, needed = its length, behind
+    the tablet's last record (R24), with the numbers of ``segments``. So the books have a peer's lag as soon as readers
+    see the records, and a change log at a peer has the order of the tablet: no block of the log knows its numbers,
+    because the log was written before the tablet gave them.
     """
     if log is None:
         return put
     barriers = [barrier_at(1, last) for last in after]
     status = combiners.close(open_status(log.created_ms, Reach(log.offset, log.position), barriers, shares))
+    status.first_seq = min(ref.first_seq + ref.shift for ref in segments)
     return RowPut(put.key, {**put.values, keys.repl_column(log.name): values.encode_status(status)})
 
 
@@ -309,7 +316,7 @@ class BulkLoader:
         new = shifted(wanted, tablet.next_seq, flush_id)
         state = adopted_state(tablet.flushes.state, flush_id, [*tablet.data.segments, *new], last_seq, request)
         state = with_origins(state, request, families)
-        put = with_log(segments_put(tablet.row, state, new), request.log, tablet.last_wals, shares)
+        put = with_log(segments_put(tablet.row, state, new), request.log, new, tablet.last_wals, shares)
         check_puts([put], flush_id)
         own.may_be_named()
         taking.begin_put()
@@ -338,7 +345,7 @@ class BulkLoader:
             flush_id = tablet.flushes.take_flush_id()
             new = shifted(files.refs, tablet.next_seq, flush_id)
             state = adopted_state(tablet.flushes.state, flush_id, [*tablet.data.segments, *new], last_seq, request)
-            put = with_log(segments_put(tablet.row, state, new), request.log, tablet.last_wals, shares)
+            put = with_log(segments_put(tablet.row, state, new), request.log, new, tablet.last_wals, shares)
             named = files.adopt(new, state, put)
             try:
                 tablet.segments_replaced((), new, named)

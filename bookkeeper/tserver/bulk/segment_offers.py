@@ -8,7 +8,7 @@ records takes no segments. Rules: R13 and R18.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 
 from msgspec import Struct
@@ -109,6 +109,16 @@ def reason_to_decline(
         if longest > most
     ]
     return over[0] if over else None
+
+
+def reason_of_origin(stream: StreamKey, relay: RelayFacts, origins: Collection[str] | None) -> str | None:
+    """Rule R22: the reason why files come as records when their sender may not name their origin: the records are then
+    known by their stream alone. ``origins``: the instances that it may name; None = any.
+    """
+    origin = first_root(stream, relay).instance_id
+    if origins is None or origin in (stream.source_instance_id, *origins):
+        return None
+    return f"the secret of instance {stream.source_instance_id} does not name it a relay of instance {origin}"
 
 
 def reason_of_tablets(view: TableView, tablets: int) -> str | None:

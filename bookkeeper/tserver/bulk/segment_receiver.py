@@ -13,7 +13,7 @@ records that its offer describes. Rules: R13, R14, R18, R20 and R21.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -49,6 +49,7 @@ from bookkeeper.tserver.bulk.segment_offers import (
     Standing,
     files_of,
     first_root,
+    reason_of_origin,
     reason_of_tablets,
     reason_to_decline,
     relay_facts_of,
@@ -100,15 +101,18 @@ class SegmentReceiver:
 
     # ---- from other clusters
 
-    def offer(self, offer: SegmentsOffer) -> OfferAnswer:
-        """Whether this cluster has the file already, wants its segments, or wants its records. Raises RefusedError,
-        NotFoundError, InvalidInputError, CorruptionError, TransientError.
+    def offer(self, offer: SegmentsOffer, origins: Collection[str] | None = None) -> OfferAnswer:
+        """Whether this cluster has the file already, wants its segments, or wants its records. ``origins``: the
+        instances under whose origins the sender may send records; None = any. Raises RefusedError, NotFoundError,
+        InvalidInputError, CorruptionError, TransientError.
         """
         stream = offer.stream
         view = self._admission.admit(offer.provenance, offer.stream_session, stream)
         files = files_of(offer)
         relay = relay_facts_of(offer)
-        reason = reason_to_decline(offer, files, view, self._limits.batch)
+        reason = reason_of_origin(offer.stream, relay, origins) or reason_to_decline(
+            offer, files, view, self._limits.batch
+        )
         if reason is None:
             standings = self._standings(offer, files)
             if set(standings) == {Standing.ALL}:

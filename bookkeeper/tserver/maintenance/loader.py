@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from msgspec import Struct
 
 from bookkeeper.clock import Clock
+from bookkeeper.coordination.coordination_protocol import Leader
 from bookkeeper.errors import BookkeeperError, NoSpaceError, NotLeaderError
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent
@@ -56,6 +57,11 @@ class _Orders(Struct):
         return self._count == 0
 
 
+def has_not_begun(epoch: int, newest: int) -> bool:
+    """Whether no master has led with this epoch yet; ``newest``: that of the leading master in coordination."""
+    return epoch > newest
+
+
 class Loader:
     """Executes assignments, one at a time for each tablet."""
 
@@ -67,14 +73,17 @@ class Loader:
         flusher: Flusher,
         opener: TabletOpener,
         led: LedTablets,
+        read_leader: Callable[[], Leader | None],
         clock: Clock,
     ) -> None:
+        """``read_leader``: the leading master as coordination knows it."""
         self._registry = registry
         self._path = path
         self._bookkeeper = bookkeeper
         self._flusher = flusher
         self._opener = opener
         self._led = led
+        self._read_leader = read_leader
         self._clock = clock
         self._lock = threading.Lock()
         self._busy: dict[bytes, _Orders] = {}
@@ -184,10 +193,19 @@ class Loader:
             self._led.remove(chain)
 
     def _check_epoch(self, epoch: int) -> None:
+        """Raise NotLeaderError for an order of a deposed master (R7), and of an epoch that no master has: to note that
+        one would refuse the orders of each master until this process ends.
+        """
         with self._lock:
-            if epoch < self._epoch:  # R7: a deposed master moves no tablet
+            is_higher = epoch > self._epoch
+        leader = self._read_leader() if is_higher else None
+        if leader is not None and has_not_begun(epoch, leader.epoch):
+            raise NotLeaderError(f"an order of epoch {epoch}, and the leading master has epoch {leader.epoch}")
+        with self._lock:
+            if epoch < self._epoch:
                 raise NotLeaderError(f"an order of epoch {epoch}, but a master of epoch {self._epoch} leads already")
-            self._epoch = epoch
+            if leader is not None:
+                self._epoch = epoch
 
     @contextmanager
     def only_one(self, extent: Extent) -> Iterator[bytes]:

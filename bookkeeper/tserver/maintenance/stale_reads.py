@@ -3,7 +3,8 @@
 A state has every write up to the time of its last record, which is of its leader's wall clock, and up to the time that
 its leader confirmed since; so a page is at most as old as it says, and usually younger. It names its state, and a scan
 asks that no later page is of an older one. While a page is read, the files of its state stay (P15); between pages they
-may go.
+may go. Only the replica that the tablet's row names answers: after a merge and a split with the same borders a host may
+still have the replica of the tablet before.
 """
 
 from __future__ import annotations
@@ -24,6 +25,16 @@ from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.storage.tablet.tablet_data import TabletData
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
+from bookkeeper.tserver.replicas.offer_checks import ReplicaRow, is_ahead
+
+ROW_MS = 1_000
+"""ms for which the row of a tablet counts as read: each page needs it, and few change."""
+
+ROWS_MAX = 10_000
+"""Rows that are remembered; then they are read anew."""
+
+ReadRow = Callable[[Extent], ReplicaRow | None]
+"""Reads the row of a tablet in the books; None when there is none. Raises TransientError."""
 
 MakeData = Callable[[Manifest, Sequence[SegmentRef]], TabletData]
 """Makes the data of a tablet from the segments of one state on this host."""
@@ -33,6 +44,8 @@ def reason_against(state_id: int, as_of_ms: int, now_ms: int, stale_ms: int, lea
     """Why a page of this state does not do; empty = it does."""
     if least_state is not None and state_id < least_state:
         return f"has state {state_id}, and an earlier page was of state {least_state}"
+    if is_ahead(as_of_ms, now_ms):
+        return f"is of a time {as_of_ms - now_ms} ms ahead of this host's clock, so its age is not known"
     if now_ms - as_of_ms > stale_ms:
         return f"is {now_ms - as_of_ms} ms old, and {stale_ms} ms were asked for"
     return ""
@@ -70,20 +83,24 @@ class StaleData(Struct, frozen=True):
 class StaleReads:
     """Thread-safe."""
 
-    def __init__(self, replicas: HeldReplicas, make_data: MakeData, clock: Clock) -> None:
+    def __init__(self, replicas: HeldReplicas, read_row: ReadRow, make_data: MakeData, clock: Clock) -> None:
         self._replicas = replicas
+        self._read_row = read_row
         self._make_data = make_data
         self._clock = clock
         self._lock = threading.Lock()
         self._opened: dict[ReplicaKey, _Opened] = {}
+        self._rows: dict[Extent, tuple[int, ReplicaRow | None]] = {}
+        """Rows of the books with the time at which each was read (boot clock, ns)."""
 
     @contextmanager
     def open(self, extent: Extent, stale_ms: int, least_state: int | None) -> Iterator[StaleData]:
         """The newest state of a tablet here, while a page is read. ``least_state``: of the page before.
 
-        Raises NotServingError when this host has no state that does, CorruptionError for facts that do not parse.
+        Raises NotServingError when this host has no state that does, CorruptionError for facts that do not parse,
+        TransientError.
         """
-        held = self._replicas.find_extent(extent)
+        held = self._named_replica(extent)
         if held is None:
             raise NotServingError(f"this host has no replica of tablet {extent}: ask its leader")
         opened = self._begin(held)
@@ -100,6 +117,32 @@ class StaleReads:
         finally:
             with self._lock:
                 opened.end()
+
+    def _named_replica(self, extent: Extent) -> HeldReplica | None:
+        """The replica on this host that the tablet's row names, None when there is none that can be read."""
+        row = self._row(extent)
+        if row is None or row.extent != extent:
+            return None
+        named = row.replicas.get(self._replicas.host.name)
+        try:
+            held = self._replicas.find(ReplicaKey(extent.table_id, row.directory))
+        except CorruptionError:
+            return None
+        return held if held is not None and named is not None and named.placement == held.placement else None
+
+    def _row(self, extent: Extent) -> ReplicaRow | None:
+        """The row of the books, at most ``ROW_MS`` old."""
+        now_ns = self._clock.boot_ns()
+        with self._lock:
+            found = self._rows.get(extent)
+        if found is not None and now_ns - found[0] < ROW_MS * 1_000_000:
+            return found[1]
+        row = self._read_row(extent)
+        with self._lock:
+            if len(self._rows) >= ROWS_MAX:
+                self._rows.clear()
+            self._rows[extent] = now_ns, row
+        return row
 
     def _begin(self, held: HeldReplica) -> _Opened:
         """The newest state, protected. Its files are there, because the root is asked again after the protection."""

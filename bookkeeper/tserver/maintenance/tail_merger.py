@@ -3,24 +3,34 @@
 The tail is read from the log itself, from the offset that the tablet's segments have to the seal, as a load reads it. A
 segment of the deposed term is never taken: its records are in the log. They get into memory in one step of the commit
 thread, without another log, and a flush makes them a state. ``leading.namer`` deletes the cell when that state is
-named. A crash before that leaves the cell, and the next leader begins at its own named state. Rules: R15, R18, N6.
+named. A crash before that leaves the cell, and the next leader begins at its own named state.
+
+Each tail is tried by itself: the host of another log may stay away. The tails that can be read are merged in the order
+of their records. A tail waits for those that can't be read only where these may have earlier records of a stream that
+both have: behind the high-water of the later ones they would count as known (R18). Rules: R15, R18, N6.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, LeaseLostError, TransientError
 from bookkeeper.metadata.lost_logs import lost_cells
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 from bookkeeper.storage.wal.reading.block_reader import read_headers
 from bookkeeper.storage.wal.writing.seal import read_seal
 from bookkeeper.tserver.books.tablet_books import TabletBooks
 from bookkeeper.tserver.leading.led_tablets import LedTablets
 from bookkeeper.tserver.maintenance.sealed_logs import SealedLogs
 from bookkeeper.tserver.maintenance.tablet_opener import missing_blocks
+from bookkeeper.tserver.origins.tail_plan import has_gap
 from bookkeeper.tserver.tablets.load_plan import LogToRead
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.write.commit_path import CommitPath
@@ -30,6 +40,29 @@ LOG = logging.getLogger(__name__)
 
 TICK_MS = 1_000
 MERGE = "the merge of a given-up log"
+
+
+class _Tail(Struct, frozen=True):
+    """A tail whose log has a seal."""
+
+    log: LogToRead
+    headers: Sequence[BlockHeader]
+
+    @property
+    def first_seq(self) -> int:
+        """The number of its first record; 0 without one."""
+        return self.headers[0].first_seq if self.headers else 0
+
+
+@contextmanager
+def _noted(failures: list[BookkeeperError]) -> Iterator[None]:
+    """Note an error instead of raising it, unless the lease is lost."""
+    try:
+        yield
+    except LeaseLostError:
+        raise
+    except BookkeeperError as error:
+        failures.append(error)
 
 
 class TailMerger:
@@ -68,18 +101,32 @@ class TailMerger:
                 self._work(chain.tablet)
 
     def _work(self, tablet: ServedTablet) -> None:
-        try:
+        failures: list[BookkeeperError] = []
+        tails: list[_Tail] = []
+        with _noted(failures):
             self._forget_closed(tablet)
-            for log, after in tablet.given_up.waiting.items():
-                self._merge(tablet, LogToRead(log, after))
-        except LeaseLostError:
-            raise
-        except TransientError as error:
-            LOG.info("a tail of tablet %s waits: %s", tablet.extent, error.message)
-        except BookkeeperError as error:
-            LOG.error("a tail of tablet %s can't be merged: %s", tablet.extent, error)
-            tablet.work_failed(MERGE, error.message)
-        else:
+        for log, after in tablet.given_up.waiting.items():
+            with _noted(failures):
+                tails += self._sealed(tablet, LogToRead(log, after))
+        tails.sort(key=lambda tail: tail.first_seq)
+        for index, tail in enumerate(tails):
+            not_before = set(tablet.given_up.waiting) - {later.log.name for later in tails[index:]}
+            if not_before and has_gap(tail.headers, tablet.received.staged_high_water):
+                LOG.info("the tail of %s waits for %s, which may have earlier records", tail.log.name, min(not_before))
+                continue
+            with _noted(failures):
+                self._merge(tablet, tail.log)
+        self._tell(tablet, failures)
+
+    def _tell(self, tablet: ServedTablet, failures: Sequence[BookkeeperError]) -> None:
+        """Tell an operator about tails that can't be merged."""
+        lasting = [error for error in failures if not isinstance(error, TransientError)]
+        for error in failures:
+            level = logging.INFO if isinstance(error, TransientError) else logging.ERROR
+            LOG.log(level, "a tail of tablet %s waits: %s", tablet.extent, error.message)
+        if lasting:
+            tablet.work_failed(MERGE, lasting[0].message)
+        elif not failures:
             tablet.work_succeeded(MERGE)
 
     def _forget_closed(self, tablet: ServedTablet) -> None:
@@ -88,10 +135,13 @@ class TailMerger:
         known = frozenset() if row is None else frozenset(lost_cells(row))
         tablet.given_up.retain(known)
 
-    def _merge(self, tablet: ServedTablet, log: LogToRead) -> None:
-        """Merge one tail. Does nothing while its log has no seal: the master seals it when its host is back."""
+    def _sealed(self, tablet: ServedTablet, log: LogToRead) -> list[_Tail]:
+        """The tail, if its log has a seal: the master seals it when its host is back."""
         if read_seal(self._volume, log.name) is None:
-            return
+            return []
+        return [_Tail(log, [at.header for at in self._sealed_logs.missing_blocks(tablet.extent, log)])]
+
+    def _merge(self, tablet: ServedTablet, log: LogToRead) -> None:
         tail = list(missing_blocks(self._sealed_logs, tablet.extent, log))
         self._path.judge(MergeTail(tablet, log.name, tail), MERGE)
         self._tails_merged += 1

@@ -18,6 +18,7 @@ from bookkeeper.origins import Root, RootIntervals, Runs, root_of
 from bookkeeper.storage.wal.blocks.block import Block
 from bookkeeper.storage.wal.blocks.block_messages import stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, block_origins_from_pb
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 from bookkeeper.tserver.origins.origin_dedup import IntervalsOf, unknown_records
 from bookkeeper.tserver.tablets.tablet import MergedBlock, ReceivedBlock, tablet_records
 
@@ -45,6 +46,21 @@ def plan_merge(
     """
     progress = _Progress(high_water_of, intervals_of)
     return [planned for block in tail if (planned := _planned(block, progress)) is not None]
+
+
+def has_gap(headers: Iterable[BlockHeader], high_water_of: Callable[[StreamKey], int]) -> bool:
+    """Whether earlier records of a stream may lie elsewhere: a block of a tail begins behind the records of its stream
+    that the tablet has, with the blocks before it.
+    """
+    reached: dict[StreamKey, int] = {}
+    for header in headers:
+        if header.HasField("origin"):
+            stream = stream_from_pb(header.origin.stream)
+            high_water = reached.get(stream, high_water_of(stream))
+            if header.origin.after_offset > high_water:
+                return True
+            reached[stream] = max(high_water, header.origin.to_offset)
+    return False
 
 
 def is_known(high_water: int, to_offset: int) -> bool:

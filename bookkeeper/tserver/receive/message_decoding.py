@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,12 +33,17 @@ class PeerLimits(Struct, frozen=True):
 
 
 def decode_blocks(
-    request: ReplicateRequest | ApplyRequest, limits: BatchLimits, latest_ms: int | None = None
+    request: ReplicateRequest | ApplyRequest,
+    limits: BatchLimits,
+    latest_ms: int | None = None,
+    origins: Collection[str] | None = None,
 ) -> list[ReceivedBlock]:
-    """The blocks of a message that have records. Raises InvalidInputError, OverloadedError."""
+    """The blocks of a message that have records. ``origins``: the instances under whose origins the sender may send
+    records; None = any. Raises InvalidInputError, OverloadedError.
+    """
     own, straight = root_of(request.stream), len(request.provenance) == 1
     budget = DecompressionBudget(limits)
-    found = (received_block(block, limits, own, straight, latest_ms, budget) for block in request.blocks)
+    found = (received_block(block, limits, own, straight, latest_ms, budget, origins) for block in request.blocks)
     return [block for block in found if block is not None]
 
 
@@ -48,9 +54,11 @@ def received_block(
     straight: bool = False,
     latest_ms: int | None = None,
     budget: DecompressionBudget | None = None,
+    origins: Collection[str] | None = None,
 ) -> ReceivedBlock | None:
     """A block of a source file, checked; None when a filter left no record of it. ``own``: the root of the stream;
-    ``straight``: its records were first written there; ``latest_ms`` and ``budget`` as in :func:`decode_records`.
+    ``straight``: its records were first written there; ``latest_ms`` and ``budget`` as in :func:`decode_records`,
+    ``origins`` as in :func:`decode_blocks`.
     Raises InvalidInputError, OverloadedError.
     """
     batch = decode_records(block.records, limits, latest_ms, budget)
@@ -64,12 +72,16 @@ def received_block(
         raise InvalidInputError("a replicated record has no timestamp: its source must set it")
     if not batch.num_rows:
         return None
-    block_origins = None if own is None else origins_of_block(block, own, straight)
+    block_origins = None if own is None else origins_of_block(block, own, straight, origins)
     return ReceivedBlock(block.first_offset, block.last_offset, tablet_records(batch), block_origins)
 
 
-def origins_of_block(block: SourceBlock, own: Root, straight: bool) -> BlockOrigins | None:
-    """The origins of the records of a block; None when its sender does not know them. Raises InvalidInputError."""
+def origins_of_block(
+    block: SourceBlock, own: Root, straight: bool, origins: Collection[str] | None = None
+) -> BlockOrigins | None:
+    """The origins of the records of a block; None when its sender does not know them, or may not name them: such
+    records are known by their stream alone. Raises InvalidInputError.
+    """
     own_records = ((own, Runs.of((block.first_offset, block.last_offset))),)
     is_complete = block.record_count == block.last_offset - block.first_offset + 1
     if block.block_origins is None:
@@ -78,6 +90,10 @@ def origins_of_block(block: SourceBlock, own: Root, straight: bool) -> BlockOrig
         found = parse_block_origins(block.block_origins, own)
     except CorruptionError as error:
         raise InvalidInputError(error.message) from error
+    named = {root.instance_id for root, _ in found.records} | {claim.root.instance_id for claim in found.claims}
+    # R22: a record with the origin of another one hides it for ever: a peer speaks for itself and those it relays.
+    if origins is not None and not named <= {own.instance_id, *origins}:
+        return None
     if not found.records and straight and is_complete:
         found = replace(found, records=own_records)
     if record_count(found.records) != block.record_count:

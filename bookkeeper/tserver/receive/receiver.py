@@ -20,7 +20,8 @@ A crash loses no acknowledged record: the sender sends again a message that some
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from operator import is_
 from typing import cast
@@ -55,6 +56,8 @@ from bookkeeper.tserver.write import write_guards
 from bookkeeper.tserver.write.commit_path import CommitPath
 from bookkeeper.tserver.write.write_context import WriteContext
 
+LOG = logging.getLogger(__name__)
+
 ROOM_WAIT_MS = 1_500
 """ms that a slice waits for room in a tablet's memory; less than the message behind it waits for this one."""
 
@@ -75,18 +78,22 @@ class Receiver:
         self._delivery = delivery
         self._local = local
         self._limits = limits
+        self._warned_of: set[str] = set()
+        """The peers whose records came under origins that their secrets do not name, each logged once."""
 
     def close(self) -> None:
         """Let calls to other tservers end, and answer messages that wait for tablets."""
         self._delivery.close()
 
-    def replicate(self, request: ReplicateRequest) -> ReplicateResult:
-        """Take ``(after, to]`` of a stream. Returns once every tablet with records of it has them durably. Raises
-        GapError with the lowest high-water (R19), StreamExpiredError, RefusedError, NotFoundError, other
-        TransientErrors.
+    def replicate(self, request: ReplicateRequest, origins: Collection[str] | None = None) -> ReplicateResult:
+        """Take ``(after, to]`` of a stream. ``origins``: see :func:`decode_blocks`. Returns once every tablet with
+        records of it has them durably. Raises GapError with the lowest high-water (R19), StreamExpiredError,
+        RefusedError, NotFoundError, other TransientErrors.
         """
         table = self._admission.admit_message(request)
-        blocks = decode_blocks(request, self._limits.batch, self._limits.latest_ms())
+        blocks = decode_blocks(request, self._limits.batch, self._limits.latest_ms(), origins)
+        if origins is not None:
+            self._warn_of_origins(request, blocks)
         slices = self._delivery.split(table.table_id, blocks)
         offsets = MessageRange(
             request.stream_session, request.stream.file, request.acked_offset, request.after_offset, request.to_offset
@@ -95,6 +102,18 @@ class Receiver:
             applied = self._delivery.deliver(request, slices, message)
         self._admission.note_durable(request.stream, message.durable_to)
         return answer(message.durable_to, applied)
+
+    def _warn_of_origins(self, request: ReplicateRequest, blocks: Sequence[ReceivedBlock]) -> None:
+        source = request.stream.source_instance_id
+        is_named = any(block.block_origins is not None for block in request.blocks)
+        if is_named and source not in self._warned_of and any(block.block_origins is None for block in blocks):
+            self._warned_of.add(source)
+            LOG.warning(
+                "instance %s sends on records of clusters (%s) that its secret does not name: they count as its own, "
+                "and come twice if another path brings them, too (bookkeeper secret relays)",
+                source,
+                ", ".join(request.provenance[:-1]) or "unnamed",
+            )
 
     def apply_replicated(self, request: ApplyRequest) -> ReplicateResult:
         """Apply one slice of a message that another tserver has split. Raises the errors of :meth:`replicate`."""

@@ -1,9 +1,11 @@
 """Damaged files of replicas on this host: found, marked as not held, and replaced by sound copies of other hosts.
 
 Each reader of a file that finds it damaged says so: a page, a compaction, a transfer, the background check. The whole
-file is compared with its checksum, and only a difference counts. From then on the replica does not hold the file, so it
-counts for no state that lists it (N3). The damaged bytes stay until a copy is here, complete, synced and with the right
-checksum; then the copy takes the file's name. The leader is asked for the file first, because it has to know.
+file is compared with its checksum, and only a difference counts. A file that is gone needs no reader: the size of each
+file is looked up when the process starts, and again when one was found to be gone. From then on the replica does not
+hold the file, so it counts for no state that lists it (N3). The damaged bytes stay until a copy
+is here, complete, synced and with the right checksum; then the copy takes the file's name. The leader is asked for the
+file first, because it has to know.
 """
 
 from __future__ import annotations
@@ -93,6 +95,8 @@ class FileRepair:
         self._counts = RepairCounts()
         self._told: set[str] = set()
         """Damaged files of which the log says why they can't be got."""
+        self._look_is_due = True
+        """Whether the sizes of all files are to be looked up."""
         self._thread = BackgroundThread("file-repair", clock, die)
 
     # ---- finding
@@ -109,6 +113,7 @@ class FileRepair:
         file = held.manifest.files.get(name)
         if file is None or self._is_intact(file):
             return False
+        self._look_is_due |= self._is_gone(file)
         held.apply(FilesDamaged((name,)))
         if name not in held.replica.damaged:
             return False  # the replica let the file go meanwhile
@@ -123,6 +128,28 @@ class FileRepair:
             return is_sound(self._replicas.store.volume, file)
         except OSError as error:
             raise unavailable(f"{file.name} of this host can't be compared with its checksum", error) from error
+
+    def _is_gone(self, file: HeldFile) -> bool:
+        """Whether there is no file of this name and size."""
+        try:
+            return self._replicas.store.volume.size(file.name) != file.size_bytes
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            LOG.warning("the size of %s can't be looked up: %s", file.name, error)
+            return False
+
+    def look_for_gone(self) -> None:
+        """Mark the files that are gone or cut: one ``stat`` of each. Errors are logged."""
+        for held in self._replicas.all():
+            for name in sorted(held.replica.files):
+                file = held.manifest.sound.get(name)
+                if file is None or not self._is_gone(file):
+                    continue
+                try:
+                    self.suspect(name)
+                except BookkeeperError as error:
+                    LOG.warning("%s", error.message)
 
     def suspect_named(self, error: CorruptionError) -> bool:
         """:meth:`suspect` for the file that an error names; False, with a line in the log, if it can't be compared."""
@@ -146,6 +173,11 @@ class FileRepair:
                 return
         raise UnavailableError(f"{name} of this host is damaged, and another host is asked for it: try again")
 
+    @property
+    def unobtainable(self) -> frozenset[str]:
+        """Damaged files that no other host has sent."""
+        return frozenset(self._told)
+
     def _is_damaged(self, name: str) -> bool:
         held = self._replicas.holder_of(name)
         return held is not None and name in held.replica.damaged
@@ -154,6 +186,9 @@ class FileRepair:
 
     def run_once(self) -> None:
         """Try to get each damaged file once. Errors are logged."""
+        if self._look_is_due:
+            self._look_is_due = False
+            self.look_for_gone()
         damaged = [(held, name) for held in self._replicas.all() for name in sorted(held.replica.damaged)]
         self._told &= {name for _, name in damaged}
         for held, name in damaged:

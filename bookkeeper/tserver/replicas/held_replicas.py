@@ -87,10 +87,6 @@ class HeldReplicas:
         """The replica to which a file belongs by its name, None when this host has none that can be read."""
         return next((held for held in self.all() if name.startswith(held.key.prefix)), None)
 
-    def find_extent(self, extent: Extent) -> HeldReplica | None:
-        """The replica of the tablet with these rows, None when this host has none that can be read."""
-        return next((held for held in self.all() if held.extent == extent), None)
-
     def open(
         self, key: ReplicaKey, extent: Extent, placement_id: str, stage: Stage, targets: tuple[Target, ...]
     ) -> HeldReplica:

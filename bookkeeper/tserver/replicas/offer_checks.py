@@ -26,6 +26,9 @@ STATE_BYTES_MAX = 8 << 20
 ENTRY_BYTES_MAX = 1 << 20
 CRC_MAX = (1 << 32) - 1
 
+CLOCKS_APART_MS = 1_000
+"""ms by which the wall clock of a leader may be ahead of this host's."""
+
 
 class RowReplica(Struct, frozen=True):
     """A replica in a tablet's row: its placement, and the stage that its role means."""
@@ -132,6 +135,13 @@ def is_confirmation(replica: Replica, offer: SegmentOffer, reason: Reason) -> bo
         and replica.term == offer.term
         and replica.leader == offer.sender.host
     )
+
+
+def is_ahead(as_of_ms: int, now_ms: int) -> bool:
+    """Whether a time of a leader's wall clock lies so far ahead of this host's clock that it says no age: a state that
+    is complete up to a time that has not come would look young while newer ones are elsewhere.
+    """
+    return as_of_ms > now_ms + CLOCKS_APART_MS
 
 
 def confirms(replica: Replica, leader: str, confirmation: StateConfirmation) -> bool:

@@ -65,7 +65,8 @@ def verdict_on(row: ReplicaRow | None, host: str, placement: Placement | None, m
     if named is None:
         return Verdict.REMOVE
     if placement is None:
-        return Verdict.WAIT
+        # A joining replica counts nowhere, so it may begin anew; a voter's damaged one may be needed to look at.
+        return Verdict.REMOVE if named.stage is Stage.JOINING else Verdict.WAIT
     return Verdict.COLLECT if named.placement == placement else Verdict.REMOVE
 
 

@@ -50,6 +50,7 @@ from bookkeeper.tserver.replicas.offer_checks import (
     confirms,
     differing_file,
     files_of_offer,
+    is_ahead,
     is_confirmation,
     is_known,
     key_of,
@@ -195,7 +196,7 @@ class ReplicaReceiver:
             reply = _reply_of(arrived(held, OfferArrived(machine_offer(offer))))
             if isinstance(reply, Decline):
                 if is_confirmation(held.replica, offer, reply.reason) and offer.as_of_ms is not None:
-                    held.confirm(offer.segment.segment_id, offer.as_of_ms)
+                    self._note_time(held, offer.segment.segment_id, offer.as_of_ms)
                 return declined(own_placement(held.replica), reply.root, reply.reason)
             failed = ContentFailed(offer.segment.segment_id, offer.sender.host)
             try:
@@ -279,8 +280,8 @@ class ReplicaReceiver:
                 return accepted(held.replica, missing) if missing else self._commit(transfer)
 
     def confirm(self, leader: str, confirmations: Sequence[StateConfirmation]) -> list[bool]:
-        """Note until when states here have every write; False for one that the leader has to offer instead. Nothing is
-        durable, and the books are not read. Raises InvalidInputError.
+        """Note until when states here have every write; False for one that the leader has to offer instead, and for a
+        time that has not come here. Nothing is durable, and the books are not read. Raises InvalidInputError.
         """
         return [self._confirm(leader, one) for one in confirmations]
 
@@ -292,7 +293,13 @@ class ReplicaReceiver:
             return False  # the offer that follows says what is damaged
         if held is None or not confirms(held.replica, leader, confirmation):
             return False
-        held.confirm(confirmation.state_id, confirmation.as_of_ms)
+        return self._note_time(held, confirmation.state_id, confirmation.as_of_ms)
+
+    def _note_time(self, held: HeldReplica, state_id: int, as_of_ms: int) -> bool:
+        """Note until when a state has every write, unless that time has not come here."""
+        if is_ahead(as_of_ms, self._clock.wall_ms()):
+            return False
+        held.confirm(state_id, as_of_ms)
         return True
 
     # ---- content

@@ -14,6 +14,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bookkeeper.bulk.import_log import is_import_log
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
 from bookkeeper.errors import (
@@ -90,6 +91,15 @@ class LaneTools(Struct, frozen=True):
                 progress = worker_books.read_progress(self.metadata, queued.item)
             found.append(progress)
         return found
+
+    def numbered(self, ranges: Sequence[Range]) -> list[Range]:
+        """The ranges, those of imports with the number of the file's first record in its tablet."""
+        return [
+            replace(r, first_seq=worker_books.read_first_seq(self.metadata, r.file, r.target))
+            if is_import_log(r.file)
+            else r
+            for r in ranges
+        ]
 
     def announce(self, batch: Sequence[Queued], progress_of: Sequence[StreamProgress]) -> None:
         """Write the cell of each new stream before its first message leaves (R20)."""
@@ -174,6 +184,7 @@ class Lane:
                 for queued, progress in zip(batch, before, strict=True)
             ]
             ranges = ranges_of(batch, progress_of, self._tools.settings.instance.instance_id)
+            ranges = self._tools.numbered(ranges)
             self._tools.announce(batch, before)
             ranges, away = placed_ranges(ranges, self._tools.volume)
             results = self._tools.ship(ranges) if ranges else {}

@@ -59,6 +59,11 @@ class ReceivedState:
         """Whether the tablet has a high-water of the stream, and so can find duplicates in it. Any thread."""
         return stream in self._high_water or stream in self._staged_high_water
 
+    def senders(self) -> list[str]:
+        """The instances whose streams the tablet has records of, without this cluster's own imports. Any thread."""
+        streams = (*self._high_water.copy(), *self._staged_high_water.copy())
+        return sorted({stream.source_instance_id for stream in streams if stream.incarnation})
+
     # ---- staging
 
     def stage_high_water(self, stream: StreamKey, to_offset: int) -> int | None:

@@ -66,10 +66,10 @@ def read_cells(data: TabletData, row: bytes, conditions: Collection[Condition], 
     raise InvalidInputError(f"the conditions on row {row!r} read more than {PAGES_MAX} MiB: too much for one judgement")
 
 
-def refuse_conditional_write(view: TableView) -> None:
-    """Raise ReadOnlyError or ConditionalRefusedError when the table accepts no conditional writes."""
+def refuse_conditional_write(view: TableView, tablet: ServedTablet) -> None:
+    """Raise ReadOnlyError or ConditionalRefusedError when the tablet accepts no conditional writes."""
     write_guards.refuse_read_only(view)
-    write_guards.refuse_conditional(view)
+    write_guards.refuse_conditional(view, tablet.received.senders())
 
 
 class ConditionalWrite:
@@ -105,7 +105,7 @@ class ConditionalWrite:
         if not tablet.accepting:
             raise NotServingError(f"tablet {tablet.extent} leaves this server: locate it again")
         moment = self._context.moment(tablet.extent.table_id, point)
-        refuse_conditional_write(moment.view)
+        refuse_conditional_write(moment.view, tablet)
         self._holds = holds_now(tablet.data, self._row, self._conditions, moment.now_ms)
         return self._write.prepare(point) if self._holds else []
 

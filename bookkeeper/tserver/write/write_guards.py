@@ -7,6 +7,8 @@ Law: L6.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from bookkeeper.errors import ConditionalRefusedError, ReadOnlyError, RefusedError
 from bookkeeper.model import Extent
 from bookkeeper.tserver.tablets.block_targets import TableView
@@ -39,10 +41,17 @@ def refuse_read_only(view: TableView) -> None:
         )
 
 
-def refuse_conditional(view: TableView) -> None:
+def refuse_conditional(view: TableView, senders: Collection[str]) -> None:
     """Raise ConditionalRefusedError for a table with targets: a condition that is true here may be false at a peer that
-    other writes have reached, and the peer gets the records without the condition.
+    other writes have reached, and the peer gets the records without the condition. The same for a tablet to which the
+    instances ``senders`` send records, unless the table's property permits it.
     """
+    if senders and view.properties.conditional_received == "false":
+        raise ConditionalRefusedError(
+            f"table {view.name} gets records of instance {', '.join(senders)}, and a condition that is true here may "
+            "be false there: write without a condition, or let the table differ: "
+            f"config -t {view.name} -s table.conditional.received=true"
+        )
     if view.block_targets:
         clusters = ", ".join(sorted({block_target.cluster for block_target in view.block_targets}))
         raise ConditionalRefusedError(

@@ -231,7 +231,7 @@ class TServer:
                 every, last_seq = [*tablet.refs, *new], max(ref.last_seq + ref.shift for ref in new)
                 state = adopted_state(tablet.state, flush_id, every, last_seq, replace(request, log=log))
                 taking.begin_put()
-                self._put(tablet, state, with_log(segments_put(key, state, new), log, (), ()), every)
+                self._put(tablet, state, with_log(segments_put(key, state, new), log, new, (), ()), every)
                 taking.put_done()
                 self._follow()
             if log is not None and log is not request.log:

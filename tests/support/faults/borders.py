@@ -101,6 +101,13 @@ BORDERS: dict[str, Switch] = {
         new="return False",
         breaks="a write that its client gave up lands after a later one, when the tablet was elsewhere and came back",
     ),
+    "every-use-of-another-session-is-late": Switch(
+        "bookkeeper.tserver.maintenance.late_uses",
+        "is_needed",
+        old="return log in needed",
+        new="return False",
+        breaks="R4: the collector deletes a log whose records a holder has replayed into memory alone",
+    ),
     "late-uses-are-not-expected": Switch(
         "bookkeeper.tserver.tablets.flushed_logs",
         "FlushedLogs.flush",

@@ -134,6 +134,20 @@ ENTRANCE: dict[str, Switch] = {
         new="return True",
         breaks="a peer's secret opens every table",
     ),
+    "relays-need-no-name": Switch(
+        "bookkeeper.tserver.receive.message_decoding",
+        "origins_of_block",
+        old="if origins is not None and not named <= {own.instance_id, *origins}:",
+        new="if False:",
+        breaks="R22: a peer reports the offsets of another cluster's log, and that cluster's records are dropped",
+    ),
+    "files-need-no-relay": Switch(
+        "bookkeeper.tserver.bulk.segment_offers",
+        "reason_of_origin",
+        old="if origins is None or origin in (stream.source_instance_id, *origins):",
+        new="if True:",
+        breaks="R22: a peer offers files as those of another cluster's log, and that cluster's records are dropped",
+    ),
     "any-name-will-do": Switch(
         "bookkeeper.rpc.rpc_pool",
         "refuse_wrong_instance",

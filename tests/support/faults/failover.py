@@ -71,6 +71,13 @@ FAILOVER: dict[str, Switch] = {
         new="acked = received.acked",
         breaks="R18: a high-water passes records that only the tail has, and the merge leaves them out",
     ),
+    "tails-wait-for-no-other": Switch(
+        "bookkeeper.tserver.origins.tail_plan",
+        "has_gap",
+        old="if header.origin.after_offset > high_water:",
+        new="if False:",
+        breaks="R18: earlier records of a stream count as known, because a later log of it came back first",
+    ),
     "tails-are-all-new": Switch(
         "bookkeeper.tserver.origins.tail_plan",
         "is_known",

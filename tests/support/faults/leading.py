@@ -40,6 +40,23 @@ LEADING: dict[str, Switch] = {
         new="return root",
         breaks="a follower claims writes that it lacks, because its leader has them in memory alone",
     ),
+    "times-to-come-are-believed": Switch(
+        "bookkeeper.tserver.replicas.offer_checks",
+        "is_ahead",
+        old="return as_of_ms > now_ms + CLOCKS_APART_MS",
+        new="return False",
+        breaks="a host answers with old cells as if they were fresh, because of a time that has not come",
+    ),
+    "any-replica-of-the-rows-answers": Switch(
+        "bookkeeper.tserver.maintenance.stale_reads",
+        "StaleReads._named_replica",
+        old="row = self._row(extent)",
+        new="""
+        return next((held for held in self._replicas.all() if held.extent == extent), None)
+        row = self._row(extent)
+        """,
+        breaks="after a merge and a split with the same borders a host answers with the files of the tablet before",
+    ),
     "confirmations-without-lease": Switch(
         "bookkeeper.tserver.leading.confirmation",
         "confirmation_of",

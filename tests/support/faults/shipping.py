@@ -15,6 +15,13 @@ SHIPPING: dict[str, Switch] = {
         """,
         breaks="R13: a block that was written before its target was enabled is shipped",
     ),
+    "imports-count-from-one": Switch(
+        "bookkeeper.replay.stream.block_stream",
+        "sequence_of",
+        old="return header.first_seq + max(0, current.first_seq - 1)",
+        new="return header.first_seq",
+        breaks="of equal timestamps a change log has the wrong record last, where a table takes imports",
+    ),
     "tablets-are-not-waited-for": Switch(
         "bookkeeper.tserver.receive.slice_retry",
         "is_away",

@@ -279,6 +279,13 @@ TSERVER: dict[str, Switch] = {
         new="return 1",
         breaks="R1: two holders of a tablet write one rank with two values",
     ),
+    "epochs-are-believed": Switch(
+        "bookkeeper.tserver.maintenance.loader",
+        "has_not_begun",
+        old="return epoch > newest",
+        new="return False",
+        breaks="R7: one call with an epoch that no master has makes a tserver refuse all masters",
+    ),
     "orders-of-the-deposed-count": Switch(
         "bookkeeper.tserver.maintenance.loader",
         "Loader._check_epoch",

@@ -144,6 +144,9 @@ class SimPool:
         del service
         yield SimPipeline(_Stub(self._hello, address, None), method)
 
+    def disconnect(self, address: str) -> None:
+        """Calls have no connections."""
+
     def of_instance(self, instance_id: str) -> SimPool:
         del instance_id
         return self

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.bulk.import_log import BLOCK_RECORDS, ImportLogs
+from bookkeeper.bulk.import_log import BLOCK_BYTES, BLOCK_RECORDS, ImportLogs
 from bookkeeper.model import BlockTarget, Extent, TargetKey
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb
 from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
 from bookkeeper.storage.wal.reading.block_reader import read_blocks
+from tests.support.faults import fault
 from tests.support.tablet_model import Record, to_batch
 from tests.support.volumes import MACHINE, name_at
 
@@ -54,6 +55,37 @@ def test_a_large_part_becomes_blocks_of_the_size_of_others(tmp_path: Path) -> No
     log = logs.finish()[EXTENTS[0]]
     counts = [block.header.record_count for block in read_blocks(MACHINE, log.name, 1, log.offset)]
     assert counts == [BLOCK_RECORDS, BLOCK_RECORDS, 1]
+
+
+LARGE = BLOCK_BYTES // 2
+
+
+def no_block_is_larger_than_its_records_need(place: Path, values: list[int]) -> None:
+    """Import these lengths of values as two batches: runs of large ones cross their border."""
+    logs, middle = _logs(place), len(values) // 2
+    puts = [_put(b"a%06d" % number, bytes(size)) for number, size in enumerate(values)]
+    for part in (puts[:middle], puts[middle:]):
+        logs.add(to_batch(part))
+    log = logs.finish()[EXTENTS[0]]
+    blocks = list(read_blocks(MACHINE, log.name, 1, log.offset))
+    assert [len(record) for block in blocks for record in block.batch().column("value").to_pylist()] == values
+    largest = max(len(block.payload) for block in blocks if block.header.record_count > 1)
+    assert largest <= 2 * BLOCK_BYTES, f"a block of {largest} bytes: a peer takes no frame with it"
+
+
+@pytest.mark.parametrize("first_large", [0, 1000, 3998, 4000, 7995])
+def test_a_run_of_large_values_among_small_ones_is_several_blocks(tmp_path: Path, first_large: int) -> None:
+    values = [1] * 8000
+    values[first_large : first_large + 5] = [LARGE] * 5
+    no_block_is_larger_than_its_records_need(tmp_path, values)
+
+
+def test_cut_by_the_average_a_block_is_larger_than_a_frame(tmp_path: Path) -> None:
+    with (
+        fault("blocks-are-cut-by-the-average"),
+        pytest.raises(AssertionError, match="a peer takes no frame with it"),
+    ):
+        no_block_is_larger_than_its_records_need(tmp_path, [1] * 1000 + [LARGE] * 5 + [1] * 6995)
 
 
 def test_more_tablets_than_logs_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

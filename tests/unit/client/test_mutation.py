@@ -136,6 +136,16 @@ def test_slices_are_the_batch_cut_where_the_row_changes(numbers: list[int], byte
         assert part.num_rows <= records_max or len(set(part.column("row").to_pylist())) == 1
 
 
+@pytest.mark.parametrize("first_large", [0, 500, 995])
+def test_a_run_of_large_values_among_small_ones_is_several_slices(first_large: int) -> None:
+    sizes = [1] * 1000
+    sizes[first_large : first_large + 5] = [400_000] * 5
+    batch = encode_mutations([Mutation(b"%06d" % n).put(b"f", b"q", bytes(size)) for n, size in enumerate(sizes)])
+    slices = slice_between_rows(batch, 1_000_000, 100_000)
+    assert sum(part.num_rows for part in slices) == 1000
+    assert max(part.nbytes for part in slices) <= 1_000_000, "a call of a tserver is larger than its frames"
+
+
 @pytest.mark.parametrize(("records", "records_max", "expected"), [(20_000, 14_339, [10_000] * 2), (7, 3, [3, 3, 1])])
 def test_a_batch_is_cut_into_equal_parts(records: int, records_max: int, expected: list[int]) -> None:
     batch = encode_mutations([Mutation(b"%06d" % n).put(b"f", b"q", b"v") for n in range(records)])

@@ -123,6 +123,20 @@ def test_small_batches_of_a_tablet_leave_together_and_large_ones_alone() -> None
     assert queues.is_empty
 
 
+def test_a_batch_that_fills_a_call_leaves_alone() -> None:
+    queues = TabletQueues()
+    queues.relocate(TableMap(tuple(extents_of(b"b", b"d")), ("one:1",) * 3, (1,) * 3))
+    for row, size in ((b"a", 10), (b"c", 5000), (b"e", 10)):
+        queues.add(_batch(row, size))
+    calls = []
+    while not queues.is_empty:
+        taken = queues.take("one:1", 1000)
+        calls.append([extent.end_row for extent, _ in taken])
+        for extent, _ in taken:
+            queues.written(extent)
+    assert calls == [[b"b"], [b"d"], [None]]
+
+
 def test_a_tablet_that_had_to_stay_behind_goes_first_the_next_time() -> None:
     queues = TabletQueues()
     queues.relocate(TableMap(tuple(extents_of(b"b", b"d")), ("one:1",) * 3, (1,) * 3))

@@ -34,6 +34,7 @@ def _at_least(high: ReplicationStatus, low: ReplicationStatus) -> bool:
         and high.finished_bytes >= low.finished_bytes
         and high.finished_share_records >= low.finished_share_records
         and high.finished_share_bytes >= low.finished_share_bytes
+        and high.first_seq >= low.first_seq
         and all(
             any(
                 more.target == less.target and more.records >= less.records and more.bytes >= less.bytes

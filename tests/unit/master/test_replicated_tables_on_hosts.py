@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bookkeeper.coordination.config_changes import set_draining
-from bookkeeper.errors import RefusedError
+from bookkeeper.errors import InvalidInputError, RefusedError
 from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.index.snapshot import tablet_view
 from bookkeeper.master.operations.properties import change_properties_args
@@ -141,3 +141,16 @@ def test_what_works_with_one_replica_only_is_refused_in_words(world: World, mast
     for kind, args, said in refused:
         with pytest.raises(RefusedError, match=said):
             run(master, kind, args)
+
+
+def test_properties_are_judged_beside_those_that_the_table_has(world: World, master: Master) -> None:
+    created(master, "copied", 3, [])
+    created(master, "single", 1, [])
+    end_all_sessions(world, master)
+    for key, value in (("table.failover", "60000"), ("table.copies_min", "2")):
+        run(master, "change_properties", change_properties_args("copied", {key: value}, ()))
+        assert world.config().table_named("copied").properties[key] == value
+        with pytest.raises(InvalidInputError, match=r"table\.replicas is 1"):
+            run(master, "change_properties", change_properties_args("single", {key: value}, ()))
+    with pytest.raises(InvalidInputError, match="it must be"):
+        change_properties_args("copied", {"table.copies_min": "many"}, ())

@@ -237,7 +237,7 @@ def test_a_peer_finds_the_tables_that_its_secret_opens_and_no_others(settings: S
             peer.pick_tserver(table_id)
     with pytest.raises(UnavailableError, match="no tserver"):
         peer.pick_tserver(open_table)
-    store.change_tables("east", lambda found: replace(found, tables=("b",)))
+    store.change_rights("east", lambda found: replace(found, tables=("b",)))
     wait_until(lambda: _is_open(peer, "b"), "the other table")
     assert peer.resolve_table("b") == closed
     with pytest.raises(UnauthorizedError):

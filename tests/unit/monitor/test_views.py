@@ -56,6 +56,13 @@ def test_the_overview_of_a_leader_has_sums_and_that_of_another_master_only_who_l
     assert "lag_records" not in other
 
 
+def test_ranges_that_only_block_are_not_in_quarantine() -> None:
+    ranges = (QUARANTINED, replace(QUARANTINED, state="blocking"), replace(QUARANTINED, state="held"))
+    observation = replace(LEADING, books=replace(books(), quarantined=ranges[1:]))
+    view = views.overview(Sample(observation, 1.0))
+    assert (view["quarantined_ranges"], view["blocking_ranges"]) == (1, 1)
+
+
 def test_files_are_chosen_and_paged_and_a_page_beyond_the_last_is_the_last() -> None:
     found = books(*(status(f"f{number:03}", "waiting" if number % 2 else "blocked") for number in range(130)))
     first = views.files(found, Selection(rows=50))

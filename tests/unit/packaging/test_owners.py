@@ -17,6 +17,7 @@ ALLOWED: dict[str, str] = {
     "bookkeeper.monitor.connection_limiter: server.should_exit": "uvicorn's server",
     "bookkeeper.monitor.web_server: server.force_exit": "uvicorn's server",
     "bookkeeper.monitor.web_server: server.should_exit": "uvicorn's server",
+    "bookkeeper.tserver.bulk.bulk_loader: status.first_seq": "a protobuf message",
     "bookkeeper.monitor.pages: self._templates.filters": "jinja's environment",
     "bookkeeper.replay.spark.spark_session: server.handle_error": "py4j's callback server",
     "bookkeeper.runtime.process_exit: timer.daemon": "a thread",

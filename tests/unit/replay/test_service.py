@@ -133,7 +133,7 @@ def test_a_process_without_java_says_so_before_it_ends(tmp_path: Path, monkeypat
     left: queue.Queue[int] = queue.Queue()
     service = ReplayService(new_settings(tmp_path, "west"), SystemClock(), left.put)
     told: queue.Queue[str] = queue.Queue()
-    service.on_problem = told.put
+    service.report_problems(told.put)
     service.start()
     problem = told.get(timeout=60)
     assert problem.startswith("the Spark session did not start: there is no Java at JAVA_HOME or on the PATH")

@@ -74,7 +74,6 @@ def test_nobody_else_can_hold_a_lock_or_read_a_file(tmp_path: Path) -> None:
     _let_pass(tmp_path)
     settings = init_cluster(tmp_path / "west", "west")
     run = settings.directory / "run"
-    run.mkdir()
     (run / "standalone.lock").touch()
     as_nobody = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]
     lock, books = str(run / "standalone.lock"), str(settings.directory / "metadata.db")

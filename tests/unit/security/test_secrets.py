@@ -225,28 +225,39 @@ def test_a_peers_secret_opens_the_tables_that_its_file_names_here(store: SecretS
     for others in ({}, {"tables": ["a"]}, {"all_tables": True}):
         with pytest.raises(ExistsError, match="secret tables changes them"):
             store.make_for_peer("east", "west", "i-west", "i-east", **others)
+    with pytest.raises(ExistsError, match="secret relays changes them"):
+        store.make_for_peer("east", "west", "i-west", "i-east", ["a", "b"], relays=["i-north"])
     renewed = store.renew("east").secret
     assert (renewed.tables, renewed.holder_instance_id) == (("a", "b"), "i-east")
-    changed = store.change_tables("east", lambda found: replace(found, tables=("c",)))
+    changed = store.change_rights("east", lambda found: replace(found, tables=("c",)))
     assert changed.secret == replace(renewed, tables=("c",))
     assert {store.accepted()[known].tables for known in (made.secret.id, renewed.id)} == {("c",)}
     with pytest.raises(NotFoundError):
-        store.change_tables("north", lambda found: found)
+        store.change_rights("north", lambda found: found)
     with pytest.raises(RefusedError, match="only a peer's"):
-        store.change_tables("clients", lambda found: found)
+        store.change_rights("clients", lambda found: found)
+
+
+def test_r22_a_peer_sends_its_own_records_and_those_that_it_relays(store: SecretStore) -> None:
+    made = store.make_for_peer("east", "west", "i-west", "i-east", ["a"], relays=["i-north", "i-north"])
+    assert read_secret(made.path) == made.secret
+    assert made.secret.origins == frozenset({"i-east", "i-north"})
+    changed = store.change_rights("east", lambda found: replace(found, relays=())).secret
+    assert changed.origins == frozenset({"i-east"})
+    assert store.make_for_peer("guest", "west", "i-west").secret.origins is None, "it may call itself by any instance"
 
 
 def test_without_a_word_a_secret_opens_no_table(store: SecretStore) -> None:
     assert not store.make_for_peer("east", "west", "i-west").secret.opens("a")
-    older = _written(MADE).replace(b"tables = []\nall_tables = false\n", b"")
+    older = _written(MADE).replace(b"tables = []\nall_tables = false\nrelays = []\n", b"")
     assert parse_secret(Path("a"), older) == MADE
-    for wrong in (b"tables = 1", b"tables = [1]", b"all_tables = 1"):
-        with pytest.raises(InvalidInputError, match=r"^a is no secret: (tables|all_tables) is"):
+    for wrong in (b"tables = 1", b"tables = [1]", b"all_tables = 1", b"relays = [1]"):
+        with pytest.raises(InvalidInputError, match=r"^a is no secret: (tables|all_tables|relays) is"):
             parse_secret(Path("a"), older + wrong)
 
 
 def test_what_a_copy_opens_is_not_in_it(store: SecretStore) -> None:
-    store.keep_for_peer("east", replace(MADE, tables=("a",), all_tables=True))
+    store.keep_for_peer("east", replace(MADE, tables=("a",), all_tables=True, relays=("i-north",)))
     assert list(store.presented()) == [MADE]
 
 

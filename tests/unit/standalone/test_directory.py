@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
+import stat
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -81,6 +83,42 @@ def test_logs_of_a_cluster_whose_settings_are_gone_are_not_taken_over(tmp_path: 
     with pytest.raises(ExistsError, match="'wal'"):
         init_cluster(tmp_path, "west")
     assert _paths(tmp_path) == {"wal"}
+
+
+def test_a_directory_with_other_files_is_refused_and_stays_open(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "notes.txt").chmod(0o644)
+    with pytest.raises(ExistsError, match=r"is not empty \(notes\.txt\)"):
+        init_cluster(tmp_path, "west")
+    assert _paths(tmp_path) == {"notes.txt"}
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path, tmp_path / "notes.txt")] == [0o755, 0o644]
+
+
+def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(InvalidInputError, match="belongs to another user"):
+        init_cluster(tmp_path, "west")
+    assert not _paths(tmp_path)
+
+
+def test_a_start_says_that_secrets_were_missing(tmp_path: Path) -> None:
+    settings = init_cluster(tmp_path / "west", "west")
+    assert complete_cluster(settings) == []
+    shutil.rmtree(settings.directory / "secrets")
+    (line,) = complete_cluster(settings)
+    assert "lacked the secrets of processes, clients, viewers, and new ones were made" in line
+    assert complete_cluster(settings) == []
+
+
+def test_a_start_says_that_the_directory_is_a_copy(tmp_path: Path) -> None:
+    settings = init_cluster(tmp_path / "west", "west")
+    shutil.copytree(settings.directory, tmp_path / "copy", copy_function=shutil.copy2)
+    (line,) = complete_cluster(load_settings(tmp_path / "copy"))
+    assert f"is a copy of {settings.directory}" in line
+    assert complete_cluster(load_settings(tmp_path / "copy")) == []
+    settings.directory.rename(tmp_path / "moved")
+    assert complete_cluster(load_settings(tmp_path / "moved")) == [], "a directory that was moved is no copy"
 
 
 @pytest.mark.parametrize(

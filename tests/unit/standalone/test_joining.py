@@ -64,7 +64,7 @@ def test_a_host_has_a_directory_of_its_own_and_all_else_is_that_of_the_cluster(w
     ], "one replay process a machine is enough"
     assert hosts_of(west) == {"host1": ".", "host2": str(tmp_path / "two")}
     complete_cluster(made, alone=False)
-    assert sorted(path.name for path in made.directory.iterdir()) == [SETTINGS_FILE, "logs"]
+    assert sorted(path.name for path in made.directory.iterdir()) == [SETTINGS_FILE, "logs", "run"]
 
 
 def test_a_host_below_the_cluster_moves_with_it(west: Settings, tmp_path: Path) -> None:

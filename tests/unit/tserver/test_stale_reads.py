@@ -13,6 +13,7 @@ from bookkeeper.tserver.maintenance.stale_reads import reason_against
         (900, 100, None, ""),
         (900, 99, None, "is 100 ms old, and 99 ms were asked for"),
         (1_050, 0, None, ""),
+        (2_001, 5_000, None, "is of a time 1001 ms ahead of this host's clock, so its age is not known"),
         (900, 100, 7, ""),
         (900, 100, 6, ""),
         (900, 100, 8, "has state 7, and an earlier page was of state 8"),

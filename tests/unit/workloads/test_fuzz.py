@@ -100,7 +100,6 @@ def test_a_process_that_poses_as_the_master_or_as_a_leader_is_not_sent() -> None
     )  # fmt: skip
     word = StateConfirmation("1", "t-00000", follower.placement, TERM, TERM << 32, 1)
     for posed in (
-        frame("load_tablet", TabletAssignment(OTHER, "t-00000", 4), service="TServer"),
         frame("unload_tablet", OTHER, 3, True, service="TServer"),
         frame("segment_offer", offer, service="TServer"),
         frame("confirm_states", "host1", (word,), service="TServer"),
@@ -110,6 +109,8 @@ def test_a_process_that_poses_as_the_master_or_as_a_leader_is_not_sent() -> None
         assert harms(posed, names()), posed.method
     for fine in (
         frame("load_tablet", TabletAssignment(OTHER, "t-00000", 3), service="TServer"),
+        frame("load_tablet", TabletAssignment(OTHER, "t-00000", 1 << 62), service="TServer"),
+        frame("unload_tablet", OTHER, 1 << 62, True, service="TServer"),
         frame("unload_tablet", OTHER, 3, False, service="TServer"),
         frame("segment_offer", replace(offer, term=TERM - 1), service="TServer"),
         frame("segment_offer", replace(offer, sender=replace(leader.placement, placement="x")), service="TServer"),

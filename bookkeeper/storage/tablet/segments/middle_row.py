@@ -24,6 +24,9 @@ CERTAIN_PART_MIN = 16
 be cut free of its neighbours in many splits that help no one.
 """
 
+COMPACTED_BYTES_MIN = 8 << 20
+"""From so many bytes on, a compaction makes row groups that divide them: two of the largest ones."""
+
 RowGroup = tuple[bytes, bytes, int]
 """First row, last row, bytes in the file."""
 
@@ -118,4 +121,7 @@ def why_whole(pieces: Iterable[Piece], total: int) -> str:
     size, row = max(sums, default=(0, b""))
     if 2 * size > total:
         return f"row {row[:100]!r} has {size} of its {total} bytes, and a row lies in one tablet"
-    return f"the indexes of its segments have too few row groups to divide its {total} bytes; compact the table"
+    reason = f"the indexes of its segments have too few row groups to divide its {total} bytes"
+    if total < COMPACTED_BYTES_MIN:
+        return f"{reason}, and a compaction makes no more: a row group has up to {COMPACTED_BYTES_MIN >> 21} MiB"
+    return f"{reason}; compact the table"

@@ -11,6 +11,7 @@ from bookkeeper.bulk.import_log import TAKEN_PREFIX
 from bookkeeper.errors import CorruptionError, LeaseLostError, LostBooksError
 from bookkeeper.master.gc import gc_rules
 from bookkeeper.master.gc.file_flags import LISTED, MARKED, REFERENCED, SEALED, FileFlags
+from bookkeeper.master.gc.gc_runner import Inventory
 from bookkeeper.master.index.snapshot import BrokenChainError
 from bookkeeper.master.origins.origin_gc import OriginGc
 from bookkeeper.metadata import keys, values
@@ -77,6 +78,51 @@ def test_a_collector_that_leads_no_more_deletes_nothing(world: World, monkeypatc
     with pytest.raises(LeaseLostError):
         master.collect(1)
     assert world.path(file).exists()
+
+
+# ---- a collector that leads no more
+
+
+def _deposed(master: Master) -> Inventory:
+    """What a collector has read; its reign is over now."""
+    seen = master.collector.rounds.read_with_proof(master.collector.observe)
+    master.session.close()
+    return seen
+
+
+def test_it_marks_nothing(world: World) -> None:
+    world.log(world.tserver(), 3, seal=True)
+    master = world.master()
+    seen = _deposed(master)
+    with must_raise(LeaseLostError, "a deposed collector marks a log that the next master may find needed"):
+        master.collector.mark(seen)
+    assert _marks(world) == []
+
+
+def test_it_ends_no_use_and_no_hold(world: World) -> None:
+    master, _ = _late_use(world)
+    seen = _deposed(master)
+    assert seen.late
+    with must_raise(LeaseLostError, "a deposed collector ends uses and holds"):
+        master.collector.finish(seen, [])
+    assert world.table.get(LAST, ("log",)) is not None
+
+
+def test_it_purges_no_books_of_missing_files(world: World) -> None:
+    world.enable("1")
+    world.log(world.tserver(), 1)
+    dead = world.tserver()
+    gone = name(dead).decode()
+    world.kill(dead)
+    world.closed(LAST, gone, 3)
+    master = world.master()
+    master.collect(1)
+    world.clock.jump(LATE_MS)
+    seen = _deposed(master)
+    assert gone in seen.absent
+    with must_raise(LeaseLostError, "a deposed collector purges the books of a file"):
+        master.collector.void(seen)
+    assert world.repl(gone)
 
 
 def test_a_marked_file_is_not_marked_again() -> None:

@@ -45,6 +45,7 @@ def test_a_secret_opens_its_tables_and_tells_nothing_of_others() -> None:
         assert said.replace(there, not_there, 10) == _refusal(rights, caller, not_there).replace(there, not_there, 10)
         assert f"secret {PEER.id} of east" in said
         assert "bookkeeper secret tables DIR east --add" in said
+        assert ("disablereplication and enablereplication" in said) == there.isdigit(), "its id may be that of before"
 
 
 def test_without_its_rule_a_secret_opens_every_table() -> None:

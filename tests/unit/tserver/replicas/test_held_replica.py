@@ -259,4 +259,4 @@ def test_another_placement_begins_empty_and_the_one_before_takes_no_event(leader
     leader.replicas.remove(KEY, after.placement)
     leader.replicas.remove(KEY, after.placement)
     assert leader.replicas.find(KEY) is None
-    assert leader.replicas.find_extent(EXTENT) is None
+    assert leader.replicas.all() == []

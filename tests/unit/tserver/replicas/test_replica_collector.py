@@ -267,6 +267,30 @@ def test_a_damaged_replica_goes_only_when_the_books_take_it_away(world: ReplicaW
     assert (names(world), world.host("host2").disk.replicas.damaged) == ([], {})
 
 
+@pytest.mark.parametrize("content", [b"damaged", None])
+def test_a_host_joins_again_although_its_disk_has_a_manifest_of_before(
+    world: ReplicaWorld, content: bytes | None
+) -> None:
+    """A manifest of the disk before, or a damaged one, lies where the host gets the tablet again."""
+    compacted(world)
+    directory = world.host("host2").disk.directory
+    if content is None:
+        (directory / "incarnation").write_bytes(b"anotherdisk")
+    else:
+        (directory / "manifests" / KEY.table_id / KEY.directory).write_bytes(content)
+    world.restart("host2")
+    assert list(world.host("host2").disk.replicas.damaged) == [KEY]
+    world.put_row("host1")
+    world.put_row("host2", role="joining", placement="again")
+    collector(world).collect()
+    assert world.host("host2").disk.replicas.damaged == {}, "a host joins for ever, because of a manifest of before"
+    world.lead("host1", "host2", term=2)
+    world.put_row("host1", term=2)
+    assert world.replicate("host1", "host2")[-1] == "acked"
+    held = world.host("host2").held
+    assert (held.placement.id, held.replica.root) == ("again-host2", world.host("host1").held.replica.root)
+
+
 @pytest.mark.parametrize(
     ("hosts", "placement", "missed", "verdict"),
     [

@@ -464,3 +464,30 @@ def test_a_damaged_replica_confirms_nothing(world: ReplicaWorld) -> None:
     good = StateConfirmation(KEY.table_id, KEY.directory, offer.receiver, offer.term, offer.segment.segment_id, 1)
     (world.host("host2").disk.directory / "manifests" / KEY.table_id / KEY.directory).write_bytes(b"damaged")
     assert world.restart("host2").receiver.confirm("host1", [good]) == [False]
+
+
+def _a_time_to_come_confirms_nothing(world: ReplicaWorld) -> None:
+    offer = started(world)
+    assert world.send(offer).state == "acked"
+    host, state, now_ms = world.host("host2"), offer.segment.segment_id, world.clock.wall_ms()
+    good = StateConfirmation(KEY.table_id, KEY.directory, offer.receiver, offer.term, state, now_ms)
+    later = now_ms + 3_600_000
+    assert host.receiver.confirm("host1", [replace(good, as_of_ms=later)]) == [False], (
+        "a state is confirmed up to a time that has not come"
+    )
+    host.receiver.offer(replace(offer, as_of_ms=later))
+    assert host.held.confirmed_ms(state) == 0
+    assert host.receiver.confirm("host1", [good]) == [True]
+    assert host.held.confirmed_ms(state) == now_ms
+
+
+def test_a_time_that_has_not_come_confirms_nothing(world: ReplicaWorld) -> None:
+    _a_time_to_come_confirms_nothing(world)
+
+
+def test_without_its_rule_old_cells_look_fresh(world: ReplicaWorld) -> None:
+    with (
+        fault("times-to-come-are-believed"),
+        pytest.raises(AssertionError, match="is confirmed up to a time that has not come"),
+    ):
+        _a_time_to_come_confirms_nothing(world)

@@ -110,7 +110,7 @@ def test_a_row_with_nearly_all_bytes_is_named() -> None:
 def test_one_row_group_can_not_be_divided() -> None:
     middle = find_middle([SegmentGroups(500, (), [(b"a", b"z", 500)])], ALL, LONGEST)
     assert middle.row is None
-    assert "too few row groups" in middle.reason
+    assert "too few row groups to divide its 500 bytes, and a compaction makes no more" in middle.reason
 
 
 def test_a_tablet_without_segments_has_no_middle() -> None:
