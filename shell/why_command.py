@@ -47,7 +47,8 @@ def cause_lines(cause: WaitCause) -> list[str]:
     tables = f"table{'s' if len(cause.tables) > 1 else ''} {', '.join(cause.tables)}"
     since = "" if cause.since_seconds is None else f" for {age(cause.since_seconds)}"
     lines = [f"{cause.cluster} waits for {tables}: {cause.kind}{since}", f"  {cause.text}"]
-    amount = f"{cause.records} records in {cause.files} file{'s' if cause.files != 1 else ''}"
+    records = f"{cause.records} record{'s' if cause.records != 1 else ''}"
+    amount = f"{records} in {cause.files} file{'s' if cause.files != 1 else ''}"
     lines.append(f"  {amount}{f', {cause.file}' if cause.file else ''}")
     if cause.next_try_in_ms is not None:
         lines.append(f"  next try in {cause.next_try_in_ms / 1000:.1f} s, after {cause.tries} failed ones")
