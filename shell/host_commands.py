@@ -10,6 +10,7 @@ from bookkeeper.rpc.contract.messages import HostInfo, SegmentStanding, TabletRe
 from shell import parameters
 from shell.output import Output, Record, printable, utc
 from shell.shell_session import Session, in_session
+from shell.watching import watched
 
 COLUMNS = (
     *("host", "state", "zone", "away_since", "replicas", "joining", "joined", "serves", "bytes", "lacks"),
@@ -34,6 +35,7 @@ def joined_part(host: HostInfo) -> str | None:
 
 @click.command()
 @in_session
+@watched
 def hosts(session: Session, output: Output) -> None:
     """List the hosts: the replicas that each is to hold, how many of them join, the tablets that it serves, its bytes.
 

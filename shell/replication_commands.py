@@ -20,6 +20,7 @@ from shell.failures import WaitTimedOutError
 from shell.output import Output, Record
 from shell.quarantine_commands import quarantine
 from shell.shell_session import Session, in_session
+from shell.watching import watched
 from shell.why_command import why
 
 _STATUS_COLUMNS = (
@@ -157,6 +158,7 @@ def replication() -> None:
 @replication.command()
 @click.argument("table", type=parameters.TABLE, required=False)
 @in_session
+@watched
 def status(session: Session, output: Output, table: str | None) -> None:
     """Print a row for each log file and target: offsets, lag, phase, next try, last error.
 

@@ -9,6 +9,7 @@ from shell import parameters
 from shell.host_commands import replicas_text
 from shell.output import Output, Record, printable
 from shell.shell_session import Session, in_session
+from shell.watching import watched
 
 _TABLE = click.option("-t", "--table", type=parameters.TABLE, required=True, metavar="TABLE")
 
@@ -36,6 +37,7 @@ def _tablet_record(found: TabletLocation) -> Record:
 @click.command()
 @click.argument("table", type=parameters.TABLE)
 @in_session
+@watched
 def tablets(session: Session, output: Output, table: str) -> None:
     """List the tablets of a table: rows, tablet server, state and problem of each.
 
