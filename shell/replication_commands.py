@@ -18,6 +18,7 @@ from bookkeeper.rpc.contract.messages import ClusterInfo, ReplicationChange, Rep
 from shell import parameters
 from shell.failures import WaitTimedOutError
 from shell.output import Output, Record
+from shell.progress_line import ProgressLine
 from shell.quarantine_commands import quarantine
 from shell.shell_session import Session, in_session
 from shell.watching import watched
@@ -231,7 +232,13 @@ def wait(session: Session, output: Output, table: str, cluster: str, timeout: fl
         raise NotFoundError(f"no cluster {cluster}; clusters lists all clusters")
     targets = [one.target.cluster for one in session.client.replication.config() if one.table == table]
     peers = sorted({name for name in targets if cluster in ("", name)})
-    left = session.client.replication.wait(table, cluster, timeout_ms=timeout * 1000)
+    with ProgressLine("records") as line:
+        left = session.client.replication.wait(
+            table,
+            cluster,
+            timeout_ms=timeout * 1000,
+            progress=lambda found: line.show(sum(one.lag_records for one in found)),
+        )
     if left:
         records = sum(found.lag_records for found in left)
         reason = next((f": {found.last_error}" for found in left if found.last_error), "")
