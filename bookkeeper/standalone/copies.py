@@ -9,6 +9,7 @@ copy can't be told from a moved directory on another disk; the line says both.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from bookkeeper.security.private_files import DIRECTORY_MODE
@@ -22,7 +23,8 @@ def noted_copy(directory: Path) -> str:
     inode = directory.stat().st_ino
     before = _read(note)
     note.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-    note.write_text(json.dumps({"inode": inode, "path": str(directory)}) + "\n", encoding="utf-8")
+    with os.fdopen(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(json.dumps({"inode": inode, "path": str(directory)}) + "\n")
     if before is None or before["inode"] == inode:
         return ""
     return (

@@ -74,6 +74,7 @@ def steady_writes(west: Cluster, east: Cluster) -> Iterator[Writes]:
         writer.join()
     assert not west.client.replication.wait(TABLE, "east", timeout_ms=LIMIT_S * 1_000)
     west.client.replication.disable(TABLE, "east")
+    west.client.replication.delete_cluster("east", east.quorum)
 
 
 def differences(writes: Writes, seconds: float) -> list[float]:

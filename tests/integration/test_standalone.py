@@ -110,7 +110,9 @@ def test_a_port_that_is_taken_is_told_with_the_log_that_says_so(tmp_path: Path) 
         process.start()
         try:
             process.wait_until(lambda: "master ended" in process.log.read_text(), "word of the master's end", LIMIT_S)
-            assert "master ended (exit code 1), its log is " in process.log.read_text()
+            told = process.log.read_text()
+            assert "master ended (exit code 1: the master can't go on: can't listen at " in told
+            assert ", its log is " in told
             assert "in use" in (settings.logs_dir / "master.log").read_text()
             with pytest.raises(UnavailableError, match=r"no answering cluster after 1 s; .*standalone\.log ends with:"):
                 process.wait_ready(1)

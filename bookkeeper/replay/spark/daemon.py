@@ -14,9 +14,10 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
 PRELOADED = ("pyarrow", "pyspark.worker", "bookkeeper.peers.registry", "bookkeeper.replay.spark.spark_job")
 """The modules of a task, imported for the forked workers."""
@@ -27,10 +28,25 @@ def main() -> None:
     sys.path[:] = without_archives(sys.path)
     arrow, *_ = [importlib.import_module(name) for name in PRELOADED]
     arrow.array([b""])  # pyarrow imports pandas with its first list: once here, not in every worker
-    daemon = importlib.import_module("pyspark.daemon")
+    daemon: Any = importlib.import_module("pyspark.daemon")
+    daemon.worker = without_broken_pipes(daemon.worker)
     gc.collect()
     gc.freeze()
     daemon.manager()
+
+
+def without_broken_pipes(worker: Callable[..., int]) -> Callable[..., int]:
+    """The function of a forked worker, which ends in silence when the JVM has ended before it: nobody reads a result.
+    pyspark's prints a traceback for each of them.
+    """
+
+    def quiet(*arguments: object) -> int:
+        try:
+            return worker(*arguments)
+        except BrokenPipeError:
+            return 1
+
+    return quiet
 
 
 def without_archives(path: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.replay.spark.daemon import is_archive, without_archives
+from bookkeeper.replay.spark.daemon import is_archive, without_archives, without_broken_pipes
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,14 @@ def test_the_module_itself_imports_nothing_of_pyspark_too_early(tmp_path: Path) 
     code = "import sys, bookkeeper.replay.spark.daemon; sys.exit('pyspark' in sys.modules)"
     environment = {"PYTHONPATH": f"{tmp_path / 'pyspark.zip'}:{Path(__file__).parents[3]}"}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
+
+
+def test_a_worker_whose_jvm_has_ended_ends_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    def worker(answer: int) -> int:
+        if not answer:
+            raise BrokenPipeError
+        return answer
+
+    assert without_broken_pipes(worker)(7) == 7
+    assert without_broken_pipes(worker)(0) == 1
+    assert capsys.readouterr().err == ""
