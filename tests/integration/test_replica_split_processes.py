@@ -53,11 +53,16 @@ def write_until(client: Client, ended: threading.Event) -> bytes:
     return b"%d" % number
 
 
+def live_hosts(client: Client) -> int:
+    return sum(host.incarnation is not None for host in client.hosts.list())
+
+
 @pytest.mark.parametrize(
     "killed", ["tserver1", *(pytest.param(role, marks=pytest.mark.long) for role in ("", "host2.tserver1"))]
 )
 def test_a_split_under_load_loses_no_cell(killed: str, cluster: Cluster) -> None:
     client, ended = cluster.client, threading.Event()
+    cluster.wait_until(lambda: live_hosts(client) == 3, "the hosts that the test before killed")
     client.tables.create("t", properties={"table.replicas": "3"})
     write(client, b"0")
     client.tables.flush("t")
@@ -82,6 +87,7 @@ def test_a_split_under_load_loses_no_cell(killed: str, cluster: Cluster) -> None
 )
 def test_a_merge_under_load_loses_no_cell(killed: str, cluster: Cluster) -> None:
     client, ended = cluster.client, threading.Event()
+    cluster.wait_until(lambda: live_hosts(client) == 3, "the hosts that the test before killed")
     client.tables.create("t", splits=SPLITS, properties={"table.replicas": "3"})
     write(client, b"0")
     client.tables.flush("t")

@@ -232,6 +232,7 @@ class Cycle(Struct):
         self.books.close(view, self.owners)
         self.books.keep(view)
         self.dispatcher.note_write_times(self.books.growths(view), self._full_read_ns)
+        self.dispatcher.note_full_look(began_ns)
         self._full_read_ns = began_ns
         self._reads_ns.clear()
         self.settle(view, self.books.remove(view))

@@ -170,7 +170,10 @@ class WorkDispatcher(Struct):
                     shipment = self.shipping.shipments.get(key)
                     finished = assigner.finished_share_of(entry.progress_at(index), shipment).records
                     times.note_growth(key, finished, known, records, look)
-        times.note_look(now_ns + self.settings.looks_apart_ns)
+
+    def note_full_look(self, began_ns: int) -> None:
+        """A full cycle, whose read began then, has noted all growth. A quick cycle reads only some tservers' files."""
+        self.shipping.times.note_look(began_ns + self.settings.looks_apart_ns)
 
     def drop_ended(self, files: Outstanding) -> None:
         """Drop the shipments, the write times and the operations of files that are no longer outstanding."""
