@@ -29,7 +29,7 @@ def main() -> None:
     arrow, *_ = [importlib.import_module(name) for name in PRELOADED]
     arrow.array([b""])  # pyarrow imports pandas with its first list: once here, not in every worker
     daemon: Any = importlib.import_module("pyspark.daemon")
-    daemon.worker = without_broken_pipes(daemon.worker)
+    vars(daemon)["worker"] = without_broken_pipes(daemon.worker)
     gc.collect()
     gc.freeze()
     daemon.manager()
