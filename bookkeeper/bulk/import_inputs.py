@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from bookkeeper.errors import InvalidInputError, UnavailableError
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.security.file_roots import FileRoots
+from bookkeeper.storage.columns import slices_within
 from bookkeeper.storage.tablet.batch_routing import check_times, validate_batch
 from bookkeeper.storage.tablet.scans.visibility import check_labels
 from bookkeeper.storage.tablet.tablet_settings import BatchLimits
@@ -83,7 +84,8 @@ def _batches(path: Path, opened: Path) -> Iterator[pa.RecordBatch]:
             metadata, repeated = file.metadata, _dictionary_columns(file.metadata)
         with pq.ParquetFile(str(opened), metadata=metadata, read_dictionary=repeated) as file:
             for batch in file.iter_batches(BATCH_RECORDS):
-                yield from _slices(batch)
+                decoded_ends = np.cumsum(sum(map(_sizes, batch.columns), np.zeros(batch.num_rows, np.int64)))
+                yield from slices_within(batch, decoded_ends, SLICE_BYTES, BATCH_RECORDS)
         return
     with pa.csv.open_csv(
         str(opened),
@@ -110,20 +112,6 @@ def _dictionary_columns(metadata: pq.FileMetaData) -> list[str]:
             if chunk.path_in_schema in BINARY and any("DICTIONARY" in encoding for encoding in chunk.encodings)
         }
     )
-
-
-def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch in parts of about SLICE_BYTES when it is decoded; a record is never cut."""
-    sizes = np.zeros(batch.num_rows, np.int64)
-    for column in batch.columns:
-        sizes += _sizes(column)
-    reach = np.cumsum(sizes)
-    first = 0
-    while first < batch.num_rows:
-        before = reach[first - 1] if first else 0
-        end = max(first + 1, int(np.searchsorted(reach, before + SLICE_BYTES, side="right")))
-        yield batch.slice(first, end - first)
-        first = end
 
 
 def _sizes(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 from msgspec import Struct, field
 
 from bookkeeper.bulk.log_segments import Lengths
 from bookkeeper.model import BlockTarget, Extent
 from bookkeeper.rpc.contract.messages import ImportedLog
-from bookkeeper.storage.columns import distinct, min_max_row, record_ends
+from bookkeeper.storage.columns import distinct, min_max_row, record_ends, slices_within
 from bookkeeper.storage.tablet.batch_routing import split_by_tablets
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.volume.names import session_of_numbered
@@ -127,11 +126,4 @@ def is_relay_log(log: str) -> bool:
 
 def parts_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The batch in pieces of the size of blocks."""
-    ends, first = record_ends(batch), 0
-    while first < batch.num_rows:
-        begin = int(ends[first - 1]) if first else 0
-        # Each record counts with its own bytes: a run of large ones among small ones would be larger than a frame.
-        within = int(np.searchsorted(ends, begin + BLOCK_BYTES, side="right"))
-        stop = min(max(first + 1, within), first + BLOCK_RECORDS)
-        yield batch.slice(first, stop - first)
-        first = stop
+    return slices_within(batch, record_ends(batch), BLOCK_BYTES, BLOCK_RECORDS)

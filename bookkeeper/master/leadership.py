@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from msgspec import Struct, field
 
 from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.config.sections import Settings
+from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.log_homes.opening import open_homes, open_logs
@@ -54,7 +55,8 @@ from bookkeeper.master.queries.causes import CYCLES_MAX, Away, Lack, LocalFacts,
 from bookkeeper.master.queries.host_queries import HostQueries
 from bookkeeper.master.queries.quarantine_admin import QuarantineAdmin
 from bookkeeper.master.queries.queries import Queries
-from bookkeeper.master.queries.waits import RecentWaits, Waits, waits_at
+from bookkeeper.master.queries.waits import RecentWaits, Wait, Waits, waits_at
+from bookkeeper.master.queries.why import older_waits, quarantined_waits
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.master.reign.reign_stores import ReignStores
@@ -65,7 +67,7 @@ from bookkeeper.master.replicas.repair_state import RepairLimits
 from bookkeeper.master.replicas.repairer import Repairer
 from bookkeeper.metadata.flight import books_flight_ms
 from bookkeeper.metadata.metadata_table import MetadataTable
-from bookkeeper.model import HostIdentity
+from bookkeeper.model import HostIdentity, Target
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.threads import start_thread
 from bookkeeper.security.file_roots import FileRoots
@@ -167,7 +169,7 @@ class Leadership(Struct):
         )
 
     def _local_facts(self, seen: Processes) -> LocalFacts:
-        """What this cluster lacks itself."""
+        """The parts of this cluster that do not work now."""
         health, no_replay_ns = self.cycle.health, seen.no_replay_since_ns
         fails = health.failures_in_row >= CYCLES_MAX
         return LocalFacts(
@@ -198,6 +200,17 @@ class Leadership(Struct):
         )
         self.note_waits(found, now_ns)
         return found
+
+    def other_waits(
+        self, config: ClusterConfig, targets: Sequence[tuple[str, Target]], now: Now, file: str = ""
+    ) -> list[Wait]:
+        """The waits of ranges in quarantine, of one file or of all (""), and those for what older peers lack, which are
+        of no file. Raises TransientError.
+        """
+        quarantined = self.cycle.dispatcher.quarantine.ranges
+        ranges = {key: value for key, value in quarantined.items() if file in ("", key.file)}
+        older = [] if file else self.watches.peers.older_states(config, self.cycle.books.snapshot.files)
+        return quarantined_waits(ranges, targets, now) + older_waits(older, targets, now)
 
     def note_waits(self, found: Waits, began_ns: int) -> None:
         """These are all waits, from a look at all files that began then."""

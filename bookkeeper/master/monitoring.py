@@ -32,10 +32,10 @@ from bookkeeper.master.queries.why import Directory, described, seconds_since, w
 from bookkeeper.master.replication_changes import replication_configs
 from bookkeeper.master.status_report import (
     OPERATIONS_SHOWN_MAX,
-    every_wait,
+    failures,
     operation_infos,
     operation_text,
-    problems,
+    wait_problems,
 )
 from bookkeeper.model import TargetKey
 from bookkeeper.monitor.observation import (
@@ -124,7 +124,7 @@ class MasterSource(Struct):
         most = heapq.nsmallest(STATUSES_MAX, counted(states, sums, names), key=most_lag_first)
         lead.note_waits(waits, began_ns)
         directory = Directory.of(lead.settings, config)
-        every = every_wait(lead, waits, directory, now)
+        every = waits.all() + lead.other_waits(config, directory.targets, now)
         causes = described(every, directory, now)
         quarantined = lead.quarantine.statuses(None, names)
         for status in quarantined:
@@ -143,7 +143,7 @@ class MasterSource(Struct):
             files_deleted=lead.gc.runner.deleted,
             tablets_split=lead.splits.begun,
             operations=tuple(operation_text(shown) for shown in operation_infos(lead)[:OPERATIONS_SHOWN_MAX]),
-            problems=tuple(f"{where}: {what}" for where, what in problems(lead).items()),
+            problems=tuple(f"{where}: {what}" for where, what in (failures(lead) | wait_problems(causes)).items()),
             causes=tuple(causes),
             stalls=tuple(stalls_of(every, names, now)),
             replicas=lead.cycle.repairer.progress,

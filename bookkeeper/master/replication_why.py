@@ -18,7 +18,7 @@ from bookkeeper.master.queries.queries import table_names
 from bookkeeper.master.queries.retained_files import retained_files
 from bookkeeper.master.queries.target_states import TargetState, all_states
 from bookkeeper.master.queries.waits import Wait, Waits
-from bookkeeper.master.queries.why import Directory, described, older_waits, quarantined_waits, unread, why_lacks
+from bookkeeper.master.queries.why import Directory, described, unread, why_lacks
 from bookkeeper.model import Target, TargetKey
 from bookkeeper.rpc.contract.messages import FileWhy, LackingTarget, RetentionReason, WhyReport
 
@@ -89,11 +89,7 @@ def waits_of(lead: Leadership, config: ClusterConfig, asked: About, now: Now) ->
     for state in waits.counted(chosen):
         if asked.file:
             states.append(state)
-    ranges = lead.cycle.dispatcher.quarantine.ranges
-    chosen_ranges = {key: value for key, value in ranges.items() if asked.file in ("", key.file)}
-    older = [] if asked.file else lead.watches.peers.older_states(config, files)
-    held = quarantined_waits(chosen_ranges, asked.targets, now) + older_waits(older, asked.targets, now)
-    return waits.all() + held, states
+    return waits.all() + lead.other_waits(config, asked.targets, now, asked.file), states
 
 
 def file_why(lead: Leadership, config: ClusterConfig, file: str, states: Sequence[TargetState]) -> FileWhy:

@@ -9,9 +9,8 @@ from bookkeeper.errors import TransientError
 from bookkeeper.master.books.tserver_recovery import RESTORE
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.origins import origin_gc
-from bookkeeper.master.queries.causes import FAULTS, Now
-from bookkeeper.master.queries.waits import Wait, Waits
-from bookkeeper.master.queries.why import Directory, described, older_waits, problem_of, quarantined_waits
+from bookkeeper.master.queries.causes import FAULTS
+from bookkeeper.master.queries.why import Directory, described, problem_of
 from bookkeeper.rpc.contract.messages import OperationInfo, WaitCause
 
 OPERATIONS_SHOWN_MAX = 100
@@ -62,8 +61,8 @@ def books_facts(lead: Leadership) -> dict[str, str]:
     }
 
 
-def problems(lead: Leadership) -> dict[str, str]:
-    """The present failures, by the failing part."""
+def failures(lead: Leadership) -> dict[str, str]:
+    """The present failures of this cluster's own work, by the failing part."""
     facts: dict[str, str] = {}
     unknown = lead.knowledge().problem
     if unknown:
@@ -81,22 +80,20 @@ def problems(lead: Leadership) -> dict[str, str]:
         facts[f"{WARNING} tablet {row!r}"] = warning
     for row, problem in sorted(dict(lead.splits.problems).items()):
         facts[f"{WARNING} size of tablet {row!r}"] = problem
-    config = lead.cycle.config
-    if config is not None:
-        try:
-            now, directory = lead.moment(), Directory.of(lead.settings, config)
-            facts |= wait_problems(described(every_wait(lead, lead.waits(), directory, now), directory, now))
-        except TransientError as error:
-            facts["coordination"] = error.message
     return facts
 
 
-def every_wait(lead: Leadership, waits: Waits, directory: Directory, now: Now) -> list[Wait]:
-    """The waits of files, of ranges in quarantine, and for what older peers lack. Raises TransientError."""
-    config, files = lead.cycle.config, lead.cycle.books.snapshot.files
-    older = [] if config is None else lead.watches.peers.older_states(config, files)
-    held = quarantined_waits(lead.cycle.dispatcher.quarantine.ranges, directory.targets, now)
-    return waits.all() + held + older_waits(older, directory.targets, now)
+def problems(lead: Leadership) -> dict[str, str]:
+    """The present failures and the causes of waits that are a problem, by the failing part."""
+    facts, config = failures(lead), lead.cycle.config
+    if config is not None:
+        try:
+            now, directory = lead.moment(), Directory.of(lead.settings, config)
+            every = lead.waits().all() + lead.other_waits(config, directory.targets, now)
+            facts |= wait_problems(described(every, directory, now))
+        except TransientError as error:
+            facts["coordination"] = error.message
+    return facts
 
 
 def wait_problems(waiting: Iterable[WaitCause]) -> dict[str, str]:

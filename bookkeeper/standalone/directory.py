@@ -9,6 +9,7 @@ further host, which shares the stores of the cluster. Rule: R23 (a permanent ide
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -29,13 +30,15 @@ from bookkeeper.security.private_files import DIRECTORY_MODE, tighten
 from bookkeeper.security.secret_store import SECRETS_DIR, SecretStore
 from bookkeeper.sqlite_file import check_journal
 from bookkeeper.standalone.books import check_books, make_books
-from bookkeeper.standalone.copies import noted_copy
 from bookkeeper.standalone.durable_stores import make_durable
 from bookkeeper.standalone.ports import free_ports
 
 LOG = logging.getLogger(__name__)
 
 MONITOR_PORT = "monitor.port"
+
+NOTE = Path("run") / "directory"
+"""The inode and the path of the directory at its last start."""
 
 
 def init_cluster(
@@ -92,7 +95,7 @@ def complete_cluster(settings: Settings, *, alone: bool = True) -> list[str]:
     for path in (settings.wal_dir, settings.tables_dir, settings.logs_dir, *private_roots(settings)):
         path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     made = SecretStore(settings.cluster_directory).complete(settings.instance.name, settings.instance.instance_id)
-    copy = noted_copy(settings.directory)
+    copy = _noted_copy(settings.directory)
     coordination = open_coordination(settings)
     try:
         check_books(settings, coordination, thoroughly=alone)
@@ -114,6 +117,36 @@ def _made_line(settings: Settings, made: Sequence[str]) -> str:
         "copies of former ones open nothing any more; give clients and viewers the new ones, and make those of "
         "peers again"
     )
+
+
+def _noted_copy(directory: Path) -> str:
+    """Note this directory; a line for the operator when another one was noted before, else empty. A copy of a running
+    cluster has the same instance id, and if both run, they are one instance twice. A directory that was moved keeps its
+    inode, and a copy has another one; a copy can't be told from a directory that was moved to another disk. Raises
+    OSError.
+    """
+    note = directory / NOTE
+    inode = directory.stat().st_ino
+    before = _read_note(note)
+    note.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    with os.fdopen(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(json.dumps({"inode": inode, "path": str(directory)}) + "\n")
+    if before is None or before["inode"] == inode:
+        return ""
+    return (
+        f"{directory} is a copy of {before['path']}, or was restored or moved to another disk: if a cluster runs "
+        "there, stop one of the two, because both are the same instance; if it is older than the original, peers may "
+        "have records that it lacks, and the records that it sends may be known there under the same names"
+    )
+
+
+def _read_note(note: Path) -> dict[str, object] | None:
+    """The note; None without one, and for one that was cut by a crash: it is no store."""
+    try:
+        found = json.loads(note.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return found if isinstance(found, dict) and {"inode", "path"} <= found.keys() else None
 
 
 def make_stores_durable(settings: Settings) -> None:

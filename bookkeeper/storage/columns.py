@@ -7,7 +7,7 @@ requests it. Pure. Used by both rooms of ``storage``, and to ship blocks.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,21 @@ def record_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
             offsets = binary_offsets(column).astype(np.int64)
             ends += offsets[1:] - offsets[0]
     return ends
+
+
+def slices_within(
+    batch: pa.RecordBatch, ends: npt.NDArray[np.int64], bytes_max: int, records_max: int
+) -> Iterator[pa.RecordBatch]:
+    """The batch in slices of at most ``bytes_max`` and ``records_max``; one record may have more bytes. ``ends``: for
+    each record the bytes up to its end. Each record counts with its own: large ones come in runs.
+    """
+    first = 0
+    while first < batch.num_rows:
+        begin = int(ends[first - 1]) if first else 0
+        within = int(np.searchsorted(ends, begin + bytes_max, side="right"))
+        stop = min(max(first + 1, within), first + records_max)
+        yield batch.slice(first, stop - first)
+        first = stop
 
 
 def common_length(array: pa.Array) -> int | None:

@@ -178,7 +178,7 @@ def quiet_cpu(cluster: Cluster, seconds: float) -> float:
     roles = ("tserver1", "host2.tserver1", "host3.tserver1")
     processes = [psutil.Process(cluster.pid(role)) for role in roles]
     before = cpu_seconds(*processes)
-    time.sleep(seconds)
+    time.sleep(seconds)  # the quiet time that is measured: nothing is waited for
     return (cpu_seconds(*processes) - before) / seconds
 
 

@@ -178,8 +178,8 @@ def test_the_quiet_check_finds_damage_that_nobody_reads(tmp_path: Path) -> None:
         wait_until(lambda: world.files("host2", extent).get(name) == content, "host2 finds that it is gone")
 
 
-@pytest.mark.parametrize("next_leader", ["host1", "host2"])
-def test_the_next_term_has_the_rows_of_a_damaged_file_that_only_the_leader_had(world: Hosts, next_leader: str) -> None:
+def with_a_damaged_file_of_the_leader_alone(world: Hosts) -> tuple[Extent, str]:
+    """A tablet, and the file of its newest rows, which no other host has; the others are dead."""
     extent = filled(world)
     (first,) = world.files("host1", extent)
     world.kill("host2")
@@ -188,6 +188,12 @@ def test_the_next_term_has_the_rows_of_a_damaged_file_that_only_the_leader_had(w
     world.ground.tserver(world.node("host1")).flush_tablet(extent)
     (name,) = world.files("host1", extent).keys() - {first}
     (world.settings("host1").replicas_dir / name).write_bytes(b"wrong")
+    return extent, name
+
+
+@pytest.mark.parametrize("next_leader", ["host1", "host2"])
+def test_the_next_term_has_the_rows_of_a_damaged_file_that_only_the_leader_had(world: Hosts, next_leader: str) -> None:
+    extent, name = with_a_damaged_file_of_the_leader_alone(world)
     assert repair(world, "host1").suspect(name)
     world.start("host2")
     with pytest.raises(TransientError, match="another host is asked for it"):
@@ -229,14 +235,7 @@ def test_when_one_file_is_gone_the_others_are_looked_for(world: Hosts) -> None:
 
 
 def test_a_leader_with_a_damaged_file_that_it_alone_has_lets_the_tablet_go(world: Hosts) -> None:
-    extent = filled(world)
-    (first,) = world.files("host1", extent)
-    world.kill("host2")
-    world.kill("host3")
-    assert world.ground.write(world.node("host1"), extent, records([(row, b"2") for row in ROWS])) == ()
-    world.ground.tserver(world.node("host1")).flush_tablet(extent)
-    (name,) = world.files("host1", extent).keys() - {first}
-    (world.settings("host1").replicas_dir / name).write_bytes(b"wrong")
+    extent, name = with_a_damaged_file_of_the_leader_alone(world)
     tablets = world.node("host1").process.parts.tablets
     assert tablets.served().without_room == ()
     assert repair(world, "host1").suspect(name)

@@ -30,7 +30,7 @@ def put_and_ship(west: LocalCluster, first: int, count: int) -> None:
 
 
 def said(west: LocalCluster) -> str:
-    """What west's master says about its peer."""
+    """The words of west's master about its peer."""
     return problems(west.master.leadership).get("peer east (peer_older)", "")
 
 

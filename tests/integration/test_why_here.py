@@ -1,4 +1,4 @@
-"""What a cluster lacks itself is named before its peer: Java, and tablet servers. The printed step ends the wait."""
+"""A cluster names its own lack of Java or of tablet servers before its peer. The printed step ends the wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``replication why`` says of a real cluster, and its steps, executed to the letter."""
+"""The answer of ``replication why`` about a real cluster, and its steps, executed to the letter."""
 
 from __future__ import annotations
 

@@ -78,6 +78,11 @@ class Names(Struct, frozen=True):
         return NextStep("", f"bookkeeper standalone {self.directory}")
 
     @property
+    def define_again(self) -> NextStep:
+        """Show the peer the secret that its operator made."""
+        return self.here(f"definecluster {self.peer} {self.quorum} --secret-file {self.secret_file}")
+
+    @property
     def secret_file(self) -> str:
         """The file that the peer's operator gives to this cluster, by its name there."""
         return f"{self.own_name}.secret"
@@ -174,7 +179,7 @@ def _secret_refused(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]
     )
     return text, (
         names.there(f"secret renew . {names.own_name}"),
-        names.here(f"definecluster {names.peer} {names.quorum} --secret-file {names.secret_file}"),
+        names.define_again,
     )
 
 
@@ -192,7 +197,7 @@ def _other_instance(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]
     return text, (
         *(names.here(disabling(table, target)) for table, target in names.enabled),
         names.here(f"deletecluster {names.peer} {names.quorum}"),
-        names.here(f"definecluster {names.peer} {names.quorum} --secret-file {names.secret_file}"),
+        names.define_again,
         *(names.here(enabling(table, target)) for table, target in names.enabled),
     )
 

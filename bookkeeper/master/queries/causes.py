@@ -127,7 +127,7 @@ class Away(Struct, frozen=True):
 
 
 class LocalFacts(Struct, frozen=True):
-    """What this cluster lacks itself. ``away``: the dead sessions whose logs lie on a host that is away.
+    """The parts of this cluster that do not work. ``away``: the dead sessions whose logs lie on a host that is away.
     ``unrecoverable``: logs of dead sessions that can't be sealed, with the reason.
     """
 

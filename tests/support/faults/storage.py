@@ -61,10 +61,10 @@ STORAGE: dict[str, Switch] = {
         breaks="R21: a file comes back to the cluster that it began at",
     ),
     "blocks-are-cut-by-the-average": Switch(
-        "bookkeeper.bulk.import_log",
-        "parts_of",
-        old='within = int(np.searchsorted(ends, begin + BLOCK_BYTES, side="right"))',
-        new="within = first + BLOCK_BYTES * batch.num_rows // int(ends[-1])",
+        "bookkeeper.storage.columns",
+        "slices_within",
+        old='within = int(np.searchsorted(ends, begin + bytes_max, side="right"))',
+        new="within = first + bytes_max * batch.num_rows // int(ends[-1])",
         breaks="a block of large values among small ones is larger than a frame, and its log reaches no peer",
     ),
     "relay-logs-go-at-once": Switch(

@@ -28,7 +28,7 @@ class WaitWatch:
         self._steps: dict[str, tuple[object, ...]] = {}
 
     def broken(self, cluster: Cluster) -> list[str]:
-        """What is wrong with the leader's answers now; nothing where they were judged before."""
+        """The faults of the leader's answers now; nothing where they were judged before."""
         leader = cluster.leader()
         if leader is None:
             return []
@@ -58,7 +58,7 @@ def facts_of(lead: Leadership) -> Iterator[object]:
 
 
 def wrong_answers(cluster: Cluster, lead: Leadership, has_tserver: bool) -> Iterator[str]:
-    """What is wrong with the answers of a leader."""
+    """The faults of the answers of a leader."""
     try:
         now = lead.moment()
     except TransientError:

@@ -1,4 +1,4 @@
-"""What a command prints of rows and values can be typed, and means the same bytes."""
+"""Rows and values as a command prints them can be typed, and mean the same bytes."""
 
 from __future__ import annotations
 

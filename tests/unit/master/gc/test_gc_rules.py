@@ -84,7 +84,7 @@ def test_a_collector_that_leads_no_more_deletes_nothing(world: World, monkeypatc
 
 
 def _deposed(master: Master) -> Inventory:
-    """What a collector has read; its reign is over now."""
+    """The inventory of a collector whose reign is over now."""
     seen = master.collector.rounds.read_with_proof(master.collector.observe)
     master.session.close()
     return seen
