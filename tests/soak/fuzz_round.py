@@ -316,11 +316,11 @@ def process_problems(
     return ended + grown
 
 
-def memory_of(cluster: Cluster) -> Mapping[tuple[str, int], int]:
-    """The largest size that each process has had, by role and pid."""
+def memory_of(cluster: Cluster, besides: Sequence[str] = ()) -> Mapping[tuple[str, int], int]:
+    """The largest size that each process has had, by role and pid; ``besides``: of these roles, too."""
     own = range(1, cluster.settings.standalone.tservers + 1)
     others = range(2, cluster.settings.standalone.hosts + 1)
-    roles = ["master", *(f"tserver{n}" for n in own), *(f"host{n}.tserver1" for n in others)]
+    roles = ["master", *(f"tserver{n}" for n in own), *(f"host{n}.tserver1" for n in others), *besides]
     return {(role, pid): _peak_bytes(pid) for role in roles for pid in [cluster.pid(role)] if psutil.pid_exists(pid)}
 
 
