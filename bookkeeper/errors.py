@@ -21,6 +21,10 @@ class BookkeeperError(Exception):
         self.message = message
         self.details: dict[str, str] = dict(details or {})
 
+    def reword(self, message: str, details: Mapping[str, str]) -> None:
+        """Replace the message and the details, which another process chose."""
+        self.args, self.message, self.details = (message,), message, dict(details)
+
 
 class TransientError(BookkeeperError):
     """The same call may succeed later."""

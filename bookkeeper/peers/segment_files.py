@@ -45,9 +45,14 @@ def offer_of(token: str, stream: StreamKey, transfer: SegmentTransfer) -> Segmen
 def missing_parts(
     token: str, stream: StreamKey, transfer: SegmentTransfer, received_bytes: Sequence[int], part_bytes: int
 ) -> Iterator[SegmentPart]:
-    """The parts that the peer does not have, in order. Raises DeclinedError when a file can't be read: the log's
-    records may still be readable.
+    """The parts that the peer does not have, in order. Raises DeclinedError when a file can't be read, and when the
+    peer's word of what it has fits no file: the log's records may still be readable.
     """
+    sizes = [segment.entry.size_bytes for segment in transfer.log.segments]
+    if len(received_bytes) != len(sizes) or any(
+        not 0 <= found <= size for found, size in zip(received_bytes, sizes, strict=True)
+    ):
+        raise DeclinedError("the peer's word of the bytes that it has fits none of the files")
     for number, (segment, start) in enumerate(zip(transfer.log.segments, received_bytes, strict=True)):
         try:
             while part := transfer.volume.read_range(segment.name, start, part_bytes):

@@ -11,6 +11,9 @@ import re
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
+CHARACTERS_MAX = 2_000
+"""Of a text that another process chose."""
+
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -25,6 +28,12 @@ class OneLine(logging.Formatter):
 def one_line(text: str) -> str:
     """The text with an escape for each control character and line end."""
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def plain_text(text: str) -> str:
+    """A text of another process or of a stranger: one line, of bounded length."""
+    longer = len(text) - CHARACTERS_MAX
+    return one_line(text if longer <= 0 else f"{text[:CHARACTERS_MAX]}... ({longer} more characters)")
 
 
 def begin_log() -> None:

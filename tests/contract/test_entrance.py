@@ -173,7 +173,8 @@ def test_keys_are_in_no_file_no_output_no_argument_and_no_environment(west: Clus
     for place, _, names in os.walk(west.directory):
         for path in (Path(place, name) for name in names if Path(place) not in secrets):
             with contextlib.suppress(FileNotFoundError):  # and so do files
-                texts[str(path)] = path.read_bytes()
+                if not path.is_socket():
+                    texts[str(path)] = path.read_bytes()
     found = [name for name, text in texts.items() if any(key in text for key in keys)]
     assert not found
     for path in (west.directory / "secrets").rglob("*"):

@@ -4,8 +4,8 @@ First random schedules of three simulated clusters (``--schedules N``). Then rou
 hosts each (``--rounds N``), in turns of :data:`~tests.support.host_turns.HOST_TURN` rounds, which differ in where logs
 lie and who elects leaders. Then rounds with two real clusters of one host each
 (``--pair-rounds N``): their books are in SQLite and in HBase in turns of :data:`TURN` rounds. At the end of a turn a
-client and a peer with valid secrets send any bytes (``fuzz_round``), and on hosts a process of the cluster, too. Each
-turn has clusters of its own.
+client and a peer with valid secrets send any bytes (``fuzz_round``), and on hosts a process of the cluster, too; at
+the end of a pair's turn a peer answers with lies (``lies_round``). Each turn has clusters of its own.
 
 Without ``--seed`` the seed is random. Exit codes: 0 when every round passed; 1 when one failed, with the seed, the
 trace and the directory of the clusters (kept, with all logs); 130 when the run was ended from outside.
@@ -29,6 +29,7 @@ from tests.soak.faults import InvariantError
 from tests.soak.fuzz_round import run_fuzz_round
 from tests.soak.hosts.host_fuzz import run_host_fuzz
 from tests.soak.hosts.host_rounds import HostRounds
+from tests.soak.lies_round import run_lies_round
 from tests.soak.rounds import run_rounds
 from tests.soak.schedules import run_schedules
 from tests.soak.trace import Trace
@@ -108,6 +109,7 @@ def run_pair_turn(directory: Path, seed: int, rounds: range, trace: Trace) -> No
             trace.say(f"WITHOUT full disks: {pair.no_disk}")
         run_rounds(pair, seed, rounds, trace)
         run_fuzz_round(pair, seed + rounds[-1], trace)
+        run_lies_round(pair, seed + rounds[-1], trace)
 
 
 def store_of(number: int) -> Store:

@@ -159,11 +159,12 @@ class Attacker:
         codec = method_codec(service, method)
         arguments = self._arguments(service, method, codec.spec.arguments)
         message = b"".join(codec.call(1, arguments, 1 << 30))[FRAME_HEADER.size :]
-        kind = self._rng.choice(("as it is", "as it is", "bytes changed", "cut", "behind it more", "announced longer"))
-        return self._broken(service, method, message, kind)
+        return self.broken(service, method, message)
 
-    def _broken(self, service: str, method: str, message: bytes, kind: str) -> Attack:
+    def broken(self, service: str, method: str, message: bytes) -> Attack:
+        """A call, or an answer, as it is or with other bytes."""
         rng, announced = self._rng, None
+        kind = rng.choice(("as it is", "as it is", "bytes changed", "cut", "behind it more", "announced longer"))
         if kind == "bytes changed":
             raw = bytearray(message)
             for _ in range(rng.randint(1, 4)):
@@ -191,6 +192,10 @@ class Attacker:
         place = self._rng.randrange(len(right))
         changed = self._changed(right[place], specs[place])
         return (*right[:place], changed, *right[place + 1 :])
+
+    def changed_result(self, value: Any, spec: TypeSpec) -> Any:
+        """The result of a call with one field somewhere in it replaced."""
+        return self._changed(value, FieldSpec(0, "success", spec, True))
 
     def _changed(self, value: Any, spec: FieldSpec) -> Any:
         """The same with one field somewhere in it replaced."""

@@ -31,6 +31,9 @@ from bookkeeper.storage.volume.names import tablet_directory
 FAR = 1 << 20
 """Epochs until a master has one so high."""
 
+NEVER_MS = 1 << 50
+"""A time that does not come."""
+
 LONG = 1_500
 """Elements of a very long list."""
 
@@ -162,7 +165,7 @@ def _offer(rng: random.Random, held: HeldReplicaInfo, file: str, inside: Inside)
     facts = {name: len(CONTENT), file: 100}
     offered = tuple(ReplicaFile(one, facts[one], CHECKSUM, b'{"records":1}') for one in files)
     sender, receiver, term = _sender(rng, held, inside), held.placement, held.term
-    wrong = rng.choice(("term", "sender", "receiver", "disk", *("nothing",) * 6))
+    wrong = rng.choice(("term", "sender", "receiver", "disk", "host", *("nothing",) * 6))
     if wrong == "term":
         term -= rng.choice((1, 2))
     elif wrong == "sender":
@@ -171,6 +174,8 @@ def _offer(rng: random.Random, held: HeldReplicaInfo, file: str, inside: Inside)
         receiver = replace(receiver, placement=sender.placement)
     elif wrong == "disk":
         sender = replace(sender, incarnation=receiver.incarnation)
+    elif wrong == "host":
+        sender = replace(sender, host=_another_host(rng, sender.host, inside))
     offer = SegmentOffer(held.extent, held.directory, term, sender.host, sender, receiver, record, offered, b"{}", 1)
     return (offer,)
 
@@ -184,6 +189,8 @@ def _transit(rng: random.Random, held: HeldReplicaInfo, file: str, inside: Insid
         tablet = offer.extent.table_id, offer.directory
         return (SegmentTransit(*tablet, offer.sender, offer.receiver, state, name, start, content),)
     name, sender = rng.choice((file, _own_file(held))), _sender(rng, held, inside)
+    if rng.random() < 0.3:
+        sender = replace(sender, host=_another_host(rng, sender.host, inside))
     tablet = held.extent.table_id, held.directory
     return (SegmentTransit(*tablet, sender, held.placement, _next_state(held), name, start, content),)
 
@@ -205,16 +212,21 @@ _OF_REPLICAS: Mapping[str, Callable[[random.Random, HeldReplicaInfo, str, Inside
     "replica_content": lambda rng, held, file, inside: (
         FileRequest(held.extent.table_id, held.directory, _sender(rng, held, inside), file, 100, 7, 0),
     ),
-    "confirm_states": lambda rng, held, _file, _inside: (
-        held.leader or "",
-        (_confirmation(held),) * rng.choice((1, 2, LONG)),
+    "confirm_states": lambda rng, held, _file, inside: (
+        rng.choice((held.leader or "", _another_host(rng, held.leader or "", inside))),
+        (_confirmation(held, rng.choice((1, NEVER_MS))),) * rng.choice((1, 2, LONG)),
     ),
 }
 
 
-def _confirmation(held: HeldReplicaInfo) -> StateConfirmation:
+def _another_host(rng: random.Random, host: str, inside: Inside) -> str:
+    """The name of another host of the cluster, if it has one."""
+    return rng.choice(sorted({*inside.disks} - {host}) or [host])
+
+
+def _confirmation(held: HeldReplicaInfo, as_of_ms: int) -> StateConfirmation:
     table_id = held.extent.table_id
-    return StateConfirmation(table_id, held.directory, held.placement, held.term, held.root or 0, 1)
+    return StateConfirmation(table_id, held.directory, held.placement, held.term, held.root or 0, as_of_ms)
 
 
 def poses(method: str, arguments: Sequence[Any], inside: Inside, others: Collection[str]) -> bool:
@@ -231,7 +243,14 @@ def poses(method: str, arguments: Sequence[Any], inside: Inside, others: Collect
         newest = min((one.term for one in inside.held if one.directory == offer.directory), default=0)
         is_known = offer.sender in placements and offer.receiver in placements
         return offer.extent.table_id in others and is_known and offer.term >= newest
-    return any(one.table_id in others and one.receiver in placements for one in arguments[1])
+    leads = {(one.directory, one.leader or "") for one in inside.held}
+    return any(
+        one.table_id in others
+        and one.receiver in placements
+        and (one.directory, arguments[0]) in leads  # no other host's word counts
+        and one.as_of_ms < NEVER_MS
+        for one in arguments[1]
+    )
 
 
 POSING = frozenset({"load_tablet", "unload_tablet", "segment_offer", "confirm_states"})

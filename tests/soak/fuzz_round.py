@@ -37,6 +37,7 @@ from bookkeeper.security.secret_store import SecretStore
 from tests.soak.faults import InvariantError
 from tests.soak.fuzz import FUZZ_INSTANCE, FUZZ_TABLES, Attack, Attacker, Names
 from tests.soak.fuzz_inside import Inside
+from tests.soak.fuzz_rights import PeerRights
 from tests.soak.trace import Trace
 from tests.support.cluster import Cluster
 from tests.support.workloads_pair import Pair
@@ -50,6 +51,9 @@ AFTERWARDS = 5
 SERVED_S = 60.0
 LEARN_EVERY = 100
 """Attacks between two looks of a process: leaders, terms and states change meanwhile."""
+CHANGE_EVERY = 100
+"""Attacks between two changes of the peer's rights and of tables."""
+PEER = "a peer"
 SLACK_BYTES = 160 << 20
 """Memory of memtables, caches and the allocator of a busy process, beside the counted memory."""
 
@@ -103,21 +107,24 @@ def run_fuzz(cluster: Cluster, seed: int, count: int, trace: Trace, others: froz
     answers: Counter[str] = Counter()
     with watched(cluster, names), ExitStack() as closes:
         half_sent: deque[Line] = deque()
-        holders = holders_of(cluster, seed, names)
+        holders, rights = holders_of(cluster, seed, names), PeerRights(cluster)
         closes.callback(_close_all, holders, half_sent)
         addresses = addresses_of(cluster)
         for number in range(count):
             if names.inside is not None and number % LEARN_EVERY == 0:
                 with suppress(TransientError):
                     learn_inside(cluster, names)
+            if number % CHANGE_EVERY == CHANGE_EVERY - 1:
+                rights.change()
+                relearn_names(cluster, names, others)
             holder = holders[number % len(holders)]
             attack = next(holder.attacks)
             address = addresses[attack.service][number // 2 % len(addresses[attack.service])]
             try:
-                answers[_send(cluster, address, holder, attack, half_sent, names)] += 1
+                answers[_send(cluster, address, holder, attack, half_sent, names, rights)] += 1
             except InvariantError as error:
                 raise InvariantError(f"fuzz seed {seed}, attack {number} by {holder.name}: {error}") from error
-    trace.say(f"{count} attacks with seed {seed}: {dict(answers)}")
+    trace.say(f"{count} attacks with seed {seed}, meanwhile {rights.done}: {dict(answers)}")
 
 
 def run_fuzz_round(pair: Pair, seed: int, trace: Trace) -> None:
@@ -154,6 +161,15 @@ def learn_names(cluster: Cluster, others: frozenset[str]) -> Names:
         [extent for table_id in strange.values() for extent in extents[table_id]],
         others | {*strange, *strange.values(), cluster.settings.instance.instance_id, cluster.settings.instance.name},
     )
+
+
+def relearn_names(cluster: Cluster, names: Names, others: frozenset[str]) -> None:
+    """Learn the tablets as they are now; what was known stays known. Attacks may have deleted a table of theirs."""
+    with suppress(BookkeeperError):
+        found = learn_names(cluster, others)
+        names.own_ids = [*dict.fromkeys((*names.own_ids, *found.own_ids))]
+        names.own_extents, names.other_extents = found.own_extents, found.other_extents
+        names.others |= found.others
 
 
 def has_hosts(cluster: Cluster) -> bool:
@@ -199,7 +215,7 @@ def holders_of(cluster: Cluster, seed: int, names: Names) -> list[Holder]:
             iter(Attacker(f"{seed}:client", names, CLIENT_METHODS, may_harm=True)),
         ),
         Holder(
-            "a peer",
+            PEER,
             peer,
             Hello(PROTOCOL_VERSION, FUZZ_INSTANCE, "fuzz", "replay"),
             iter(Attacker(f"{seed}:peer", names, PEER_METHODS, may_harm=False)),
@@ -207,8 +223,17 @@ def holders_of(cluster: Cluster, seed: int, names: Names) -> list[Holder]:
     ]
 
 
-def _send(cluster: Cluster, address: str, holder: Holder, attack: Attack, half_sent: deque[Line], names: Names) -> str:
+def _send(
+    cluster: Cluster,
+    address: str,
+    holder: Holder,
+    attack: Attack,
+    half_sent: deque[Line],
+    names: Names,
+    rights: PeerRights,
+) -> str:
     """Send an attack; returns its outcome in a word."""
+    sent_ns = SystemClock().boot_ns()
     try:
         line = holder.lines.pop(address, None) or Line(cluster, address, holder.secret, holder.hello)
         line.send(attack)
@@ -230,7 +255,10 @@ def _send(cluster: Cluster, address: str, holder: Holder, attack: Attack, half_s
         line.close()
         return "closed"
     holder.lines[address] = line
-    return judge(attack, raw, names)
+    outcome = judge(attack, raw, names)
+    if outcome == "answered" and holder.name == PEER:
+        rights.check(attack, arguments_of(attack), sent_ns)
+    return outcome
 
 
 def judge(attack: Attack, raw: bytes, names: Names) -> str:
@@ -254,9 +282,14 @@ def judge(attack: Attack, raw: bytes, names: Names) -> str:
 
 def only_argument(attack: Attack) -> Any:
     """The argument of a call that was understood."""
-    frame = memoryview(attack.message)
-    (argument,) = method_codec(attack.service, attack.method).read_call(frame, read_start(frame))
+    (argument,) = arguments_of(attack)
     return argument
+
+
+def arguments_of(attack: Attack) -> tuple[Any, ...]:
+    """The arguments of a call that was understood."""
+    frame = memoryview(attack.message)
+    return method_codec(attack.service, attack.method).read_call(frame, read_start(frame))
 
 
 def addresses_of(cluster: Cluster) -> Mapping[str, Sequence[str]]:
@@ -316,11 +349,11 @@ def process_problems(
     return ended + grown
 
 
-def memory_of(cluster: Cluster) -> Mapping[tuple[str, int], int]:
-    """The largest size that each process has had, by role and pid."""
+def memory_of(cluster: Cluster, besides: Sequence[str] = ()) -> Mapping[tuple[str, int], int]:
+    """The largest size that each process has had, by role and pid; ``besides``: of these roles, too."""
     own = range(1, cluster.settings.standalone.tservers + 1)
     others = range(2, cluster.settings.standalone.hosts + 1)
-    roles = ["master", *(f"tserver{n}" for n in own), *(f"host{n}.tserver1" for n in others)]
+    roles = ["master", *(f"tserver{n}" for n in own), *(f"host{n}.tserver1" for n in others), *besides]
     return {(role, pid): _peak_bytes(pid) for role in roles for pid in [cluster.pid(role)] if psutil.pid_exists(pid)}
 
 

@@ -10,6 +10,7 @@ quorum ``SYSTEM://ADDRESS`` belongs to another replica system, whose code answer
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -31,7 +32,7 @@ from bookkeeper.origins import RootLog
 from bookkeeper.peers.protocol import Peer
 from bookkeeper.peers.registry import BUILT_IN, Registry, split_quorum
 from bookkeeper.rpc.address import format_quorum, parse_quorum
-from bookkeeper.rpc.contract.messages import RootQuestion, RootStanding
+from bookkeeper.rpc.contract.messages import Hello, RootQuestion, RootStanding
 from bookkeeper.rpc.contract.services import Master
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.file_roots import FileRoots
@@ -40,6 +41,12 @@ LOG = logging.getLogger(__name__)
 
 CONTACT_TIMEOUT_MS = 5_000
 """ms to wait for one answer of another cluster's master; an operator waits for it."""
+
+IDENTITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""The form of an instance id and of a cluster's name; ``init`` makes no other ones."""
+
+TABLE_ID = re.compile(r"[a-z0-9]{1,64}")
+"""A peer's word becomes a part of the target in the books, so its form is checked."""
 
 
 class PeerIdentity(Struct, frozen=True):
@@ -81,7 +88,7 @@ class PeerMasters:
 
         Raises InvalidInputError on a malformed quorum, RefusedError when it is this cluster (rule R23),
         NotAdmittedError when it requires another secret or does not prove its own, UnavailableError when no master of
-        it answers, IncompatibleError when another service answers.
+        it answers, IncompatibleError when another service answers, or one without the identity of a cluster.
         """
         system, rest = split_quorum(quorum)
         if system != BUILT_IN:
@@ -99,6 +106,7 @@ class PeerMasters:
                 raise
             if hello.role != "master":
                 raise IncompatibleError(f"{leader} is a {hello.role}, not a master: name the masters of the cluster")
+            refuse_strange(leader, hello)
             return refuse_self(PeerIdentity(hello.instance_id, hello.cluster_name, leader), self._own_instance_id)
         raise UnavailableError(f"no master of {format_quorum(parse_quorum(rest))} answers: {'; '.join(problems)}")
 
@@ -118,11 +126,14 @@ class PeerMasters:
             with foreign_errors(peer.system):
                 return self._systems.installed(peer.system).resolve_table(peer_of(alias, peer), name)
         try:
-            return self._leader(peer).resolve_table(name)
+            table_id = self._leader(peer).resolve_table(name)
         except NotFoundError as error:
             raise NotFoundError(
                 f"cluster {alias} has no table {name}: create it there, or name another with --remote-table"
             ) from error
+        if TABLE_ID.fullmatch(table_id) is None:
+            raise IncompatibleError(f"cluster {alias} says that its table {name} has the id {table_id[:80]!r}")
+        return table_id
 
     def tell_done(self, alias: str, quorum: str, instance_id: str, streams: Sequence[StreamKey]) -> None:
         """Rule R20: these streams are over and will never be sent again. Raises TransientError, RefusedError."""
@@ -188,6 +199,13 @@ def foreign_errors(system: str) -> Iterator[None]:
         raise PermanentError(
             f"replica system {system} failed in an unforeseen way: {type(error).__name__}: {error}"
         ) from error
+
+
+def refuse_strange(address: str, hello: Hello) -> None:
+    """Raise IncompatibleError when a master names an instance or a cluster that no cluster can be."""
+    for found in (hello.instance_id, hello.cluster_name):
+        if IDENTITY.fullmatch(found) is None:
+            raise IncompatibleError(f"the master at {address} says that it is {found[:80]!r}: no cluster can be that")
 
 
 def refuse_self(found: PeerIdentity, own_instance_id: str) -> PeerIdentity:

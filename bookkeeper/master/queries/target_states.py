@@ -46,6 +46,8 @@ class TargetState(Struct, frozen=True):
     last_error: str | None
     next_try_in_ms: int | None
     worker: str | None
+    under_way: int | None
+    """The last offset of the range that the worker has now."""
     records_shipped: int
     bytes_shipped: int
     resends: int
@@ -136,6 +138,7 @@ def target_state(
         last_error=error,
         next_try_in_ms=max(0, (next_try_ns - now.boot_ns) // 1_000_000) if waits else None,
         worker=shipment.flight.session if shipment.flight is not None else shipment.worker,
+        under_way=None if shipment.flight is None else shipment.flight.last,
         records_shipped=shipment.records,
         bytes_shipped=shipment.sent_bytes,
         resends=shipment.resends,

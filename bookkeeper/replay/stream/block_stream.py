@@ -54,6 +54,7 @@ from bookkeeper.replay.stream.message_span import (
     payload_bytes,
     record_count,
 )
+from bookkeeper.replay.stream.peer_errors import errors_of_peer
 from bookkeeper.storage.columns import min_max_row
 from bookkeeper.storage.wal.blocks.block import Block, encode_batch
 from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
@@ -297,7 +298,7 @@ class RangeStream:
         self._sent, self._sent_position = span.to, span.to_position
         while len(self._in_flight) >= MESSAGES_IN_FLIGHT_MAX:
             self._take_answer()
-        with failing_at(AT_PEER):
+        with errors_of_peer():
             session = self._sessions.session(self._current)
         if isinstance(session, PipelinedSession):
             message = span.message(self._acked)
@@ -323,7 +324,7 @@ class RangeStream:
 
     def _answer_of(self, sent: SentMessage) -> Acked:
         try:
-            with failing_at(AT_PEER):
+            with errors_of_peer():
                 return sent.in_flight.wait()
         except BaseException:
             self._sessions.forget(self._current)
@@ -375,11 +376,11 @@ class RangeStream:
         return self._ranges[self._index]
 
     def _ship(self, message: Message) -> Acked:
-        with failing_at(AT_PEER):
+        with errors_of_peer():
             session = self._sessions.session(self._current)
         before = session.sends
         try:
-            with failing_at(AT_PEER):
+            with errors_of_peer():
                 return session.ship(message)
         except BaseException:
             self._sessions.forget(self._current)
@@ -396,6 +397,11 @@ class RangeStream:
         if acked.offset < expected:
             raise IncompatibleError(
                 f"the peer answered {acked.offset} to a message up to {message.to_offset}: it must be all or an error",
+                {FAILED_AT: AT_PEER},
+            )
+        if not 0 <= acked.dropped <= record_count(message):
+            raise IncompatibleError(
+                f"the peer says that it had {acked.dropped} of {record_count(message)} records before",
                 {FAILED_AT: AT_PEER},
             )
         self._counts.records += record_count(message)

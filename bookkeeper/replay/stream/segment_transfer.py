@@ -15,12 +15,13 @@ from msgspec.structs import replace
 
 from bookkeeper.bulk.log_segments import LogSegment, SegmentedLog, read_segmented_log
 from bookkeeper.clock import Clock
-from bookkeeper.errors import AT_PEER, BookkeeperError, CorruptionError
+from bookkeeper.errors import BookkeeperError, CorruptionError
 from bookkeeper.origins import Root, root_of
 from bookkeeper.peers.extensions import SegmentTransfer, SegmentTransferSession, TransferAnswer
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult
 from bookkeeper.replay.stream import filters
 from bookkeeper.replay.stream.block_stream import OpenSessions
+from bookkeeper.replay.stream.peer_errors import errors_of_peer
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.blocks.block_messages import stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
@@ -99,17 +100,18 @@ def try_segment_transfer(
     if reason is not None:
         return TransferOutcome(reason=reason)
     try:
-        session = sessions.session(r)
-        if not isinstance(session, SegmentTransferSession):
-            return TransferOutcome(reason="the peer takes nothing else")
-        provenance = filters.provenance_for(header, r.own_instance_id)
-        answer = session.transfer_segments(
-            SegmentTransfer(volume, provenance, wanted, root), started_ns + patience_ms * 1_000_000
-        )
+        with errors_of_peer():
+            session = sessions.session(r)
+            if not isinstance(session, SegmentTransferSession):
+                return TransferOutcome(reason="the peer takes nothing else")
+            provenance = filters.provenance_for(header, r.own_instance_id)
+            answer = session.transfer_segments(
+                SegmentTransfer(volume, provenance, wanted, root), started_ns + patience_ms * 1_000_000
+            )
     except BookkeeperError as error:
         sessions.forget(r)
         return TransferOutcome(
-            _result(volume, r, wanted, None, RangeError.of(error, AT_PEER), (clock.boot_ns() - started_ns) / 1e9)
+            _result(volume, r, wanted, None, RangeError.of(error), (clock.boot_ns() - started_ns) / 1e9)
         )
     if answer.declined is not None:
         return TransferOutcome(reason=answer.declined)

@@ -6,14 +6,21 @@ with the code in ``details``.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from bookkeeper import errors
 from bookkeeper.errors import BookkeeperError, OtherInstanceError, PermanentError, RefusedError, TransientError
 from bookkeeper.rpc.contract.messages import Fault
+from bookkeeper.runtime.log_lines import plain_text
 
 INTERNAL_CODE = "internal"
 """Code of an unexpected failure; the log of the server has the traceback."""
+
+DETAILS_MAX = 32
+"""Details that a caller takes. The server chooses them and all texts, it may be another cluster's, and they come into
+status, logs and terminals: see ``plain_text``.
+"""
 
 
 def _subclasses(cls: type[BookkeeperError]) -> Iterator[type[BookkeeperError]]:
@@ -38,11 +45,12 @@ def internal_fault(error: BaseException, where: str) -> Fault:
 def from_fault(fault: Fault) -> BookkeeperError:
     """The error to raise at the caller."""
     cls = ERRORS_BY_CODE.get(fault.code)
-    details = dict(fault.details or {})
+    given = itertools.islice((fault.details or {}).items(), DETAILS_MAX)
+    details = {plain_text(name): plain_text(value) for name, value in given}
     if cls is None or issubclass(cls, TransientError) != fault.transient_:
         cls = TransientError if fault.transient_ else PermanentError
-        details.setdefault("code", fault.code)
-    return cls(fault.message, details)
+        details.setdefault("code", plain_text(fault.code))
+    return cls(plain_text(fault.message), details)
 
 
 def from_refusal(code: str, text: str, details: dict[str, str]) -> BookkeeperError:

@@ -301,6 +301,9 @@ def test_files_go_in_parts_from_where_the_peer_has_them(tmp_path: Path) -> None:
     parts = list(missing_parts("t", STREAM, given.file, [100], 1000))
     assert [part.start for part in parts] == list(range(100, len(content), 1000))
     assert b"".join(part.content for part in parts) == content[100:]
+    for strange in ([], [0, 0], [-1], [len(content) + 1], [1 << 62]):
+        with pytest.raises(DeclinedError, match="fits none of the files"):
+            next(missing_parts("t", STREAM, given.file, strange, 1000))
     path_of(given.whole.segments[0].name).unlink()
     with pytest.raises(DeclinedError, match="can't be read"):
         next(missing_parts("t", STREAM, given.file, [0], 1000))

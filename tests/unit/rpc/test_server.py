@@ -286,6 +286,15 @@ def test_a_code_of_a_later_version_keeps_its_kind(transient: bool, cls: type) ->
     assert type(from_fault(Fault(transient, "gap" if not transient else "not_found", "m"))) is cls
 
 
+def test_what_a_server_says_of_an_error_is_one_line_and_has_bounds() -> None:
+    said = {f"detail {number}": "\x1b[31m" + "y" * 100_000 for number in range(1_000)}
+    error = from_fault(Fault(False, "z\n" * 9_000, "no\x1b[2J\n" + "x" * 1_000_000, said))
+    texts = [error.message, *error.details, *error.details.values()]
+    assert all(text.isprintable() and len(text) < 5_000 for text in texts)
+    assert len(error.details) <= 33
+    assert error.message.startswith("no\\x1b[2J\\nxxx")
+
+
 def test_a_failure_nobody_foresaw_is_permanent_and_its_traceback_stays_here(
     server: RpcServer, echo: Echo, caplog: pytest.LogCaptureFixture
 ) -> None:

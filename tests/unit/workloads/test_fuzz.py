@@ -114,6 +114,8 @@ def test_a_process_that_poses_as_the_master_or_as_a_leader_is_not_sent() -> None
         frame("unload_tablet", OTHER, 3, False, service="TServer"),
         frame("segment_offer", replace(offer, term=TERM - 1), service="TServer"),
         frame("segment_offer", replace(offer, sender=replace(leader.placement, placement="x")), service="TServer"),
+        frame("confirm_states", "host2", (word,), service="TServer"),
+        frame("confirm_states", "host1", (replace(word, as_of_ms=1 << 50),), service="TServer"),
         frame("drop_logs", "disk-host1", (LOG,), service="TServer"),
         frame("seal_log", "disk-host1", LOG, False, 0, service="TServer"),
         frame("take_replica", OTHER, {"tables/1/t-00000/1-a.parquet": "secrets/cluster.secret"}, service="TServer"),

@@ -19,7 +19,7 @@ from bookkeeper.errors import (
     RefusedError,
     UnavailableError,
 )
-from bookkeeper.master.calls.peer_masters import PeerMasters
+from bookkeeper.master.calls.peer_masters import PeerMasters, refuse_strange
 from bookkeeper.model import StreamKey
 from bookkeeper.peers import registry
 from bookkeeper.peers.protocol import Identity, Peer, ReplicaSession, RetryLimits
@@ -162,3 +162,11 @@ def test_the_parquet_system_is_installed(peers: PeerMasters, tmp_path: Path) -> 
     peers.tell_done("lake", f"parquet://{tmp_path}/lake", found.instance_id, [STREAM])
     with pytest.raises(InvalidInputError):
         peers.contact("parquet://relative/path")
+
+
+@pytest.mark.parametrize("strange", ["", "\x00", "a" * 300, "../..", "a b"])
+def test_a_cluster_that_can_be_none_is_refused(strange: str) -> None:
+    for hello in (Hello(PROTOCOL_VERSION, strange, "east", "master"), Hello(PROTOCOL_VERSION, "i-east", strange, "m")):
+        with pytest.raises(IncompatibleError, match="no cluster can be that"):
+            refuse_strange("127.0.0.1:1", hello)
+    refuse_strange("127.0.0.1:1", Hello(PROTOCOL_VERSION, "i-east", "east", "master"))

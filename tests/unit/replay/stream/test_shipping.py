@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.errors import GapError, RefusedError, UnavailableError
+from bookkeeper.errors import AT_PEER, GapError, RefusedError, UnavailableError
 from bookkeeper.model import BlockTarget, TargetKey
 from bookkeeper.peers.protocol import Message
 from bookkeeper.peers.registry import Registry
@@ -241,6 +241,37 @@ def test_a_gap_comes_back_with_the_peers_high_water(bench: Bench) -> None:
     bench.east.trouble = lost
     (result,) = bench.ship([a_range(file, 11, 20)])
     assert (result.acked_offset, result.high_water, result.error and result.error.code) == (10, 4, "gap")
+
+
+@pytest.mark.parametrize("said", [{}, {"high_water": "x"}, {"high_water": "-1"}, {"high_water": str(1 << 63)}])
+def test_a_gap_without_an_offset_is_an_error_of_its_own_range(bench: Bench, said: dict[str, str]) -> None:
+    """The peer makes it up. The other ranges of the task go on."""
+    both = [BlockTarget(TO_EAST, None), BlockTarget(TO_NORTH, None)]
+    file = write_wal(bench.directory / "w", [replace(spec, block_targets=both) for spec in specs_of([5, 5])])
+
+    def lie(_message: Message) -> frozenset[int]:
+        raise GapError("nothing fits", {"away_host": "host2", **said})
+
+    bench.east.trouble = lie
+    to_north = a_range(file, 1, 10, target=TO_NORTH, quorum="memory://north", instance=NORTH, range_id=2)
+    lied, other = bench.ship([a_range(file, 1, 10), to_north])
+    assert (lied.acked_offset, lied.high_water) == (0, None)
+    assert lied.error is not None
+    assert (lied.error.code, lied.error.failed_at) == ("incompatible", AT_PEER)
+    assert (other.acked_offset, other.error) == (10, None)
+
+
+@pytest.mark.parametrize("dropped", [-1, 11, 1 << 62])
+def test_a_peer_that_had_more_records_than_it_got_is_not_believed(
+    bench: Bench, dropped: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_wal(bench.directory / "w", specs_of([5, 5]))
+    right = MemoryPeer.apply
+    monkeypatch.setattr(MemoryPeer, "apply", lambda *call: replace(right(*call), dropped=dropped))
+    (result,) = bench.ship([a_range(file, 1, 10)])
+    assert (result.acked_offset, result.resent, result.records) == (0, 0, 0)
+    assert result.error is not None
+    assert (result.error.code, result.error.failed_at) == ("incompatible", AT_PEER)
 
 
 def test_a_dead_peer_stops_its_own_ranges_only(bench: Bench) -> None:
