@@ -249,6 +249,13 @@ MASTER: dict[str, Switch] = {
         new="if False:",
         breaks="an operator looks for a fault at the peer, and no tserver of the own cluster lives",
     ),
+    "unsealed-logs-are-done": Switch(
+        "bookkeeper.master.queries.causes",
+        "Causes.of_end",
+        old="if entry.is_closed() or not self._now.has_lost_owner(entry.name()):",
+        new="if True:",
+        breaks="a log is done, and its dead tserver wrote records that nobody has counted yet",
+    ),
     "older-logs-are-not-waited-for": Switch(
         "bookkeeper.master.cycle.assigner",
         "older_are_over",
