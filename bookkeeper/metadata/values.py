@@ -323,27 +323,32 @@ _BLOCK_FIELDS = ("first", "last", "start_position", "end_position")
 
 
 class Quarantined(Struct, frozen=True):
-    """``quar:``: blocks that a target lacks, the error, and the time; ``tried``: a separate run was started."""
+    """``quar:``: blocks that a target lacks, the error, and the time; ``tried``: a separate run was started.
+    ``first_seq``: the number in its tablet of the first record of an import's log; 0 for other logs.
+    """
 
     blocks: BlockRange
     code: str
     error: str
     since_ms: int
     tried: bool = False
+    first_seq: int = 0
 
     def encode(self) -> bytes:
-        """JSON bytes; raises InvalidInputError."""
+        """JSON bytes, ``first_seq`` unless it is 0; raises InvalidInputError."""
         blocks = {name: getattr(self.blocks, name) for name in _BLOCK_FIELDS}
         others = {"code": self.code, "error": self.error, "since_ms": self.since_ms, "tried": self.tried}
-        return encode_json(self.decode, blocks | others)
+        return encode_json(self.decode, blocks | others | ({"first_seq": self.first_seq} if self.first_seq else {}))
 
     @classmethod
     def decode(cls, raw: bytes) -> Quarantined:
         """Parse :meth:`encode`; raises CorruptionError."""
-        fields = read_fields(raw, "a quarantined range", *_BLOCK_FIELDS, "code", "error", "since_ms", "tried")
+        what = "a quarantined range"
+        fields = {"first_seq": 0} | read_object(raw, what)
+        check_names(fields, raw, what, *_BLOCK_FIELDS, "code", "error", "since_ms", "tried", "first_seq")
         blocks = BlockRange(*(number(fields, name) for name in _BLOCK_FIELDS))
         code, error, tried = text(fields, "code"), text(fields, "error"), typed(fields, "tried", bool)
-        return cls(blocks, code, error, number(fields, "since_ms"), tried)
+        return cls(blocks, code, error, number(fields, "since_ms"), tried, number(fields, "first_seq"))
 
 
 def encode_shares(shares: Iterable[TargetShare]) -> list[combiners.Share]:

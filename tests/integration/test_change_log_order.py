@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from bookkeeper.bulk.import_places import read_first_seq
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.model import Extent, Target
@@ -18,7 +19,6 @@ from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.ranges import Range
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from bookkeeper.security.file_roots import ANYWHERE
-from bookkeeper.tserver.shipping.worker_books import read_first_seq
 from tests.integration.test_tserver_borders import let_go, merge, split
 from tests.support.compactions import QUIET
 from tests.support.directory_peer import LATEST

@@ -16,8 +16,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
+from bookkeeper.bulk.import_places import read_first_seq
 from bookkeeper.clock import Clock
 from bookkeeper.config.sections import ReplicationSettings
 from bookkeeper.errors import CorruptionError
@@ -79,8 +80,14 @@ def scan_rows(table: MetadataTable) -> dict[RangeKey, Quarantined]:
 
 
 def write_rows(table: MetadataTable, reign: Reign, ranges: Mapping[RangeKey, Quarantined]) -> None:
-    """Put rows at a rank of this reign; they are durable on return. Raises TransientError, LeaseLostError."""
-    puts = [RowPut(key.cell.key, {key.cell.column: value.encode()}) for key, value in ranges.items()]
+    """Put rows at a rank of this reign; they are durable on return. Raises TransientError, LeaseLostError,
+    CorruptionError.
+    """
+    puts = []
+    for key, value in ranges.items():
+        # The log's cell that has its place goes when the queue has passed the range.
+        place = value.first_seq or read_first_seq(table, key.file, key.target)
+        puts.append(RowPut(key.cell.key, {key.cell.column: structs.replace(value, first_seq=place).encode()}))
     if puts:
         table.put(puts, reign.next_rank())
 

@@ -18,7 +18,7 @@ from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Retry, Shipment, Shipments, WorkKey
 from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount, Progress
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, advice, is_blocking
-from bookkeeper.master.queries.causes import NO_WAIT, Cause, Causes, Now
+from bookkeeper.master.queries.causes import DONE, NO_WAIT, Cause, Causes, Now
 from bookkeeper.model import Target, TargetKey
 
 STATUS_ROWS_MAX = 20_000
@@ -54,6 +54,13 @@ class TargetState(Struct, frozen=True):
     lacks_table: bool = False
     """The peer's last answer: it has no table with the target's id."""
     cause: Cause = NO_WAIT
+
+    @property
+    def waits(self) -> bool:
+        """Whether the target waits for something. One that lacks only records of others waits for nothing, although its
+        offset is not passed yet.
+        """
+        return self.cause.kind != DONE and (self.lag_records > 0 or self.finished >= self.needed)
 
 
 def target_states(

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 import combiners
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
-from bookkeeper.model import TargetKey
 from bookkeeper.rpc.contract.messages import WorkItem
 from bookkeeper.tserver.shipping.worker_plan import StreamProgress
 
@@ -30,16 +29,6 @@ def read_progress(metadata: MetadataTable, item: WorkItem) -> StreamProgress:
     return StreamProgress(
         offset, offset, status.finished_bytes, status.finished_share_records, status.finished_share_bytes
     )
-
-
-def read_first_seq(metadata: MetadataTable, file: str, target: TargetKey) -> int:
-    """The number in its tablet of the first record of an import's log, which the tablet gave when it took the import; 0
-    when the books do not say it (an older version wrote them, or the file's cells are gone). Raises TransientError or
-    CorruptionError.
-    """
-    row = metadata.get(keys.repl_row(file), ("repl",))
-    cell = row.cells.get(keys.needed_column(target)) if row else None
-    return values.decode_status(cell.value).first_seq if cell else 0
 
 
 def write_finished(metadata: MetadataTable, advanced: Iterable[tuple[WorkItem, StreamProgress]]) -> None:

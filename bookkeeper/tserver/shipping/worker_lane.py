@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bookkeeper.bulk.import_log import is_import_log
+from bookkeeper.bulk.import_places import read_first_seq, read_first_seq_of_range
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
 from bookkeeper.errors import (
@@ -94,12 +95,13 @@ class LaneTools(Struct, frozen=True):
 
     def numbered(self, ranges: Sequence[Range]) -> list[Range]:
         """The ranges, those of imports with the number of the file's first record in its tablet."""
-        return [
-            replace(r, first_seq=worker_books.read_first_seq(self.metadata, r.file, r.target))
-            if is_import_log(r.file)
-            else r
-            for r in ranges
-        ]
+        return [replace(r, first_seq=self._first_seq(r)) if is_import_log(r.file) else r for r in ranges]
+
+    def _first_seq(self, r: Range) -> int:
+        found = read_first_seq(self.metadata, r.file, r.target)
+        if not found and r.run_id:  # the queue has passed the range, and the log's own cells may be gone
+            return read_first_seq_of_range(self.metadata, r.file, r.target, r.first)
+        return found
 
     def announce(self, batch: Sequence[Queued], progress_of: Sequence[StreamProgress]) -> None:
         """Write the cell of each new stream before its first message leaves (R20)."""

@@ -66,7 +66,9 @@ ANY = st.one_of(
     st.builds(Received, COUNTS, st.booleans()),
     st.builds(FateOp, TEXT, OBJECTS, COUNTS),
     st.builds(FateStep, TEXT, OBJECTS),
-    st.builds(Quarantined, st.builds(BlockRange, COUNTS, COUNTS, COUNTS, COUNTS), TEXT, TEXT, COUNTS, st.booleans()),
+    st.builds(
+        Quarantined, st.builds(BlockRange, COUNTS, COUNTS, COUNTS, COUNTS), TEXT, TEXT, COUNTS, st.booleans(), COUNTS
+    ),
 )
 OPTIONAL = ("done", "in_place_of")
 KINDS = (Location, ReplicaCell, LogHome, FlushState, SegmentEntry, Received, FateOp, FateStep, Quarantined)

@@ -120,6 +120,12 @@ class Packed(Struct, frozen=True):
 '''
 
 
+@pytest.fixture(autouse=True)
+def outside_of_mutants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests of a mutant run these, too, and switches check nothing at import then."""
+    monkeypatch.delenv(MUTANT_VARIABLE, raising=False)
+
+
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A module with functions of all kinds."""

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 from msgspec.structs import replace
 
+import combiners
 from bookkeeper.errors import LeaseLostError, UnavailableError
 from bookkeeper.master.index.shipments import Flight, Report
 from bookkeeper.master.index.target_progress import Amount
@@ -24,8 +25,8 @@ from bookkeeper.master.quarantine.quarantined_ranges import (
 from bookkeeper.master.queries.causes import Now
 from bookkeeper.master.queries.quarantine_admin import QuarantineAdmin
 from bookkeeper.master.queries.target_states import target_states
-from bookkeeper.metadata import keys
-from bookkeeper.metadata.metadata_table import Cell, Row
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.metadata_table import Cell, Row, RowPut
 from bookkeeper.metadata.values import Quarantined
 from bookkeeper.model import BlockRange, TargetKey
 from bookkeeper.rpc.contract.messages import FileMark, WorkItem
@@ -271,6 +272,17 @@ def test_a_new_master_reads_the_ranges_in_quarantine(world: World) -> None:
     assert scan_rows(world.table)[key] == ENTRY, "the writes of a deposed master are older"
 
 
+def test_a_range_of_an_import_keeps_its_place_in_the_tablet(world: World) -> None:
+    """The cell that has the place goes when the queue has passed the range."""
+    key = RangeKey("wal/import-1", EAST, 3)
+    status = combiners.ReplicationStatus(replication_needed_offset=9, first_seq=41)
+    cell = {keys.needed_column(EAST): values.encode_status(status)}
+    world.table.put([RowPut(keys.repl_row(key.file), cell)], keys.master_rank(1, 1))
+    running = Running(world, world.master())
+    running.quarantine.hold({key: ENTRY})
+    assert scan_rows(world.table)[key] == replace(ENTRY, first_seq=41)
+
+
 def test_r7_a_target_counts_as_unconfigured_after_two_cycles(world: World) -> None:
     target = world.enable("1")
     running = Running(world, world.master())
@@ -348,6 +360,7 @@ def test_a_quarantined_range_is_not_replicated_after_its_queue_passed_it(world: 
     assert context.statuses_below([FileMark(FILE, 9)], "2", "", {}) == []
     (status,) = context.statuses("1", {"1": "cities"})
     assert (status.phase, status.table, status.finished, status.needed) == ("quarantined", "cities", 2, 4)
+    assert (status.cause, status.root_cause) == ("quarantined", None)
     assert (status.lag_records, status.lag_bytes, status.lag_seconds) == (2, 20, None)
     running.shipping.times.note_range((*key.work, key.first), world.clock.boot_ns() - 4_000_000_000)
     (status,) = context.statuses("1", {"1": "cities"})

@@ -18,7 +18,8 @@ from bookkeeper.coordination.coordination_protocol import Coordination, SessionI
 from bookkeeper.errors import OverloadedError, UnavailableError
 from bookkeeper.master.cycle.assigner import PeerQueue, plan_peer, queue_key
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.metadata_table import CellKey, MetadataTable
+from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
+from bookkeeper.metadata.values import Quarantined
 from bookkeeper.model import BlockRange, BlockTarget, TargetKey
 from bookkeeper.peers.protocol import Message
 from bookkeeper.peers.registry import Registry
@@ -170,6 +171,20 @@ def test_a_run_of_its_own_ships_again_and_leaves_the_books_alone(world: World) -
     assert (report.txid, report.run_id, report.finished_offset, report.records) == ("retry", "again", 5, 3)
     assert world.peers["east"].rows == [b"%06d" % n for n in (*range(1, 8), 3, 4, 5)]
     assert world.finished(file) == before
+
+
+def test_a_range_of_an_import_goes_to_its_place_when_only_its_own_row_has_it(world: World) -> None:
+    """All other records of the import have arrived, and the cells of its log are gone."""
+    file = world.wal("import-1", [2, 3])
+    first, _ = read_blocks(LocalVolume(world.directory), file, 1, 5)
+    held = Quarantined(BlockRange(3, 5, first.end_position, 0), "invalid_input", "too long", 7, first_seq=41)
+    cell = {keys.quar_column(TO_EAST, 3): held.encode()}
+    world.metadata.put([RowPut(keys.quar_row(file), cell)], keys.master_rank(1, 1))
+    passed = (BlockRange(1, 2, 0, first.end_position),)
+    world.worker.assign([replace(world.item(file, 3, 5), run_id="quarantine-3", passed=passed)])
+    world.reports.wait(lambda got: any(r.finished_offset == 5 for r in got))
+    (facts,) = world.peers["east"].messages[-1].facts
+    assert facts.first_seq == 40, "the numbers in the file (0 in this one) and 40 that the tablet added"
 
 
 def test_the_finished_cell_of_the_needed_side_is_not_touched(world: World) -> None:
