@@ -64,6 +64,22 @@ def test_long_work_shows_what_is_left_on_a_terminal_and_nothing_in_a_pipe(west: 
         shutil.rmtree(directory)
 
 
+@pytest.mark.parametrize(
+    ("environment", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)], ids=str
+)
+def test_states_have_colours_where_a_terminal_has_them(
+    west: Cluster, environment: dict[str, str], is_coloured: bool
+) -> None:
+    shell = [sys.executable, "-m", "shell.main", "shell", str(west.directory)]
+    with Terminal([*shell, "hosts"], {"NO_COLOR": "", **environment}) as terminal:
+        terminal.expect("alive")
+        assert terminal.wait() == ExitCode.OK
+        assert ("\x1b[32malive\x1b[0m" in terminal.raw) == is_coloured
+        assert ("\x1b[3" in terminal.raw) == is_coloured
+    done = subprocess.run([*shell, "hosts"], capture_output=True, check=True, text=True)
+    assert "\x1b" not in done.stdout
+
+
 def test_a_script_has_a_current_table_too(
     west: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
