@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -62,6 +63,19 @@ def test_long_work_shows_what_is_left_on_a_terminal_and_nothing_in_a_pipe(west: 
     west.client.tables.delete("worked")
     for directory in (inputs, copied):
         shutil.rmtree(directory)
+
+
+def test_bash_completes_commands_and_names_of_the_cluster(west: Cluster) -> None:
+    west.client.tables.create("bash_cities")
+    programs = str(Path(sys.executable).parent)
+    with Terminal(["bash", "--norc", "--noprofile", "-i"], {"PATH": f"{programs}:{os.environ['PATH']}"}) as terminal:
+        terminal.press('eval "$(_BOOKKEEPER_COMPLETE=bash_source bookkeeper)" && echo rea""dy\r')
+        terminal.expect("ready")
+        terminal.press(f"bookkeeper shell {west.directory} addsp\t-t bash_ci\t")
+        terminal.expect("addsplits -t bash_cities")
+        terminal.press("\x15exit\r")
+        terminal.wait()
+    west.client.tables.delete("bash_cities")
 
 
 @pytest.mark.parametrize(
