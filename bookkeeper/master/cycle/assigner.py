@@ -17,6 +17,7 @@ from itertools import chain, islice
 
 from msgspec import Struct, field
 
+import combiners
 from bookkeeper.master.index.barriers import FileBarrier, log_directory
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.outstanding import Outstanding
@@ -173,9 +174,11 @@ def is_over(entry: FileEntry, target: TargetKey, shipping: Shipments) -> bool:
 
 def next_range(entry: FileEntry, target: TargetKey, files: Outstanding, shipping: Shipments) -> tuple[int, int] | None:
     """First and last offset to ship next, None when no record may be shipped: from finished + 1, so without a gap."""
-    first = finished_of(entry, target, shipping) + 1
     last, _ = barrier_limit(entry, target, files, shipping)
-    return (first, last) if first <= last else None
+    finished = finished_of(entry, target, shipping)
+    return combiners.range_needing_replication(
+        combiners.ReplicationStatus(replication_needed_offset=last, replication_finished_offset=finished)
+    )
 
 
 def choose_tserver(world: PlanInput, entry: FileEntry, cluster: str) -> str | None:
