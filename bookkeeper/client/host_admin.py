@@ -9,12 +9,15 @@ from msgspec import Struct
 
 from bookkeeper.client.master_link import MasterLink
 from bookkeeper.clock import Clock
-from bookkeeper.rpc.contract.messages import HostInfo, TableInfo, TabletReplicas
+from bookkeeper.rpc.contract.messages import HostInfo, OperationInfo, TableInfo, TabletReplicas
 
 POLL_MS = 500
 """Pause between two looks of :meth:`Hosts.wait`: each one asks every host."""
 
 WAIT_LIMIT_MS = 600_000
+
+MOVING_KINDS = ("move_replicas", "change_store")
+"""Kinds of operations that move replicas: while one runs, a tablet may have its replicas where they are not to stay."""
 
 
 class MovesLeft(Struct, frozen=True):
@@ -53,8 +56,9 @@ class Hosts:
     def moves_left(self) -> MovesLeft:
         """What joins, moves, and leaves of hosts that are drained have left, over all tables."""
         tables: Sequence[TableInfo] = self._master.call("tables")
-        found = self.list()
-        return moves_left(found, (one for table in tables for one in self.replicas(table.table_id)))
+        operations: Sequence[OperationInfo] = self._master.call("operations")
+        tablets = (one for table in tables for one in self.replicas(table.table_id))
+        return moves_left(self.list(), tablets, operations)
 
     def wait(self, timeout_ms: float = WAIT_LIMIT_MS, progress: Callable[[MovesLeft], None] | None = None) -> MovesLeft:
         """Wait until every tablet has as many voters as its table asks for, no replica joins, and hosts that are
@@ -70,12 +74,15 @@ class Hosts:
                 return left
 
 
-def moves_left(hosts: Iterable[HostInfo], tablets: Iterable[TabletReplicas]) -> MovesLeft:
-    """What is left on these hosts, for these tablets."""
+def moves_left(
+    hosts: Iterable[HostInfo], tablets: Iterable[TabletReplicas], operations: Iterable[OperationInfo]
+) -> MovesLeft:
+    """What is left on these hosts, for these tablets; at least one replica for each operation that moves some."""
     known = list(hosts)
     drained = {host.name for host in known if host.draining}
     replicas = sum(replicas_left(tablet, drained) for tablet in tablets)
-    return MovesLeft(replicas, sum(max(0, host.joining_bytes - host.joined_bytes) for host in known))
+    moving = sum(one.kind in MOVING_KINDS and one.step != "failed" for one in operations)
+    return MovesLeft(max(replicas, moving), sum(max(0, host.joining_bytes - host.joined_bytes) for host in known))
 
 
 def replicas_left(tablet: TabletReplicas, drained: set[str]) -> int:
