@@ -74,7 +74,7 @@ def addsplits(session: Session, output: Output, table: str, rows: tuple[bytes, .
 
     With --onto, each tablet that ends at one of these rows first writes its rows into files of its own; then the chosen
     hosts get these, and the other hosts let the tablet go. The command returns when the move has begun; `tablets` shows
-    the hosts, and `operations` the move.
+    the hosts, `operations` the move, and `hosts --wait` waits for its end.
     """
     hosts = [host for host in onto.split(",") if host]
     session.client.tables.add_splits(table, rows, hosts)

@@ -97,6 +97,8 @@ struct OperationInfo {
   4: required string note                 // what the operation waits for, or its error; may be empty
   5: required string arguments            // JSON, as in the books
   6: required i64 begun_ms                // milliseconds since 1970
+  7: optional i64 left                    // of its present step, in units; absent = not known
+  8: optional string unit                 // of what is left: bytes, or a plural
 }
 
 /** A named group of families that are stored together. */
@@ -225,6 +227,8 @@ struct ImportRequest {
 struct BulkProgress {
   1: required bool done                   // false = still running; call again with the same request
   2: required i64 records                 // counted once it is done
+  3: optional i64 left                    // of its present step, in units; absent = not known
+  4: optional string unit                 // of what is left: bytes, or a plural
 }
 
 /** A copy of a table to or from a directory on the master's machine. */

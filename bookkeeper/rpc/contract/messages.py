@@ -137,6 +137,10 @@ class OperationInfo(Struct, frozen=True):
     """JSON, as in the books."""
     begun_ms: int
     """Milliseconds since 1970."""
+    left: int | None = None
+    """Of its present step, in units; absent = not known."""
+    unit: str | None = None
+    """Of what is left: bytes, or a plural."""
 
 
 class TableInfo(Struct, frozen=True):
@@ -274,6 +278,10 @@ class BulkProgress(Struct, frozen=True):
     """False = still running; call again with the same request."""
     records: int
     """Counted once it is done."""
+    left: int | None = None
+    """Of its present step, in units; absent = not known."""
+    unit: str | None = None
+    """Of what is left: bytes, or a plural."""
 
 
 class CopyRequest(Struct, frozen=True):

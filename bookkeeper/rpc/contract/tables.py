@@ -157,6 +157,8 @@ STRUCTS: Mapping[type, tuple[FieldSpec, ...]] = {
         required(4, "note", TEXT),
         required(5, "arguments", TEXT),
         required(6, "begun_ms", I64),
+        optional(7, "left", I64),
+        optional(8, "unit", TEXT),
     ),
     LocalityGroup: (
         required(1, "name", TEXT),
@@ -243,6 +245,8 @@ STRUCTS: Mapping[type, tuple[FieldSpec, ...]] = {
     BulkProgress: (
         required(1, "done", BOOL),
         required(2, "records", I64),
+        optional(3, "left", I64),
+        optional(4, "unit", TEXT),
     ),
     CopyRequest: (
         required(1, "request_id", TEXT),
