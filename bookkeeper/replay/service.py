@@ -50,7 +50,10 @@ LOG = logging.getLogger(__name__)
 EXIT_BROKEN = 70
 """Exit code of a process that can't work any more; its supervisor starts another one."""
 
-FAILING_MS = 20_000
+SLOT_WAIT_MS = 3_000
+"""A run that got no task slot for so long returns: the master then knows that it waits for one, and sends it again."""
+
+FAILING_MS = 10_000
 """After so long without a job that succeeds, a further failure ends the process: a new one makes its scratch files, its
 JVM and its tasks anew.
 """
@@ -212,9 +215,9 @@ class ReplayService:
             return results + self._run_slots(missing) if missing else results
 
     def _run_slots(self, ranges: Sequence[Range]) -> list[RangeResult]:
-        peer, replay = ranges[0].peer_instance_id, self._settings.replay
+        peer = ranges[0].peer_instance_id
         wanted = min(self._cores, len(files_of(ranges)))
-        with self._slots.acquire(peer, wanted, replay.message_timeout_ms + replay.run_budget_ms) as tasks:
+        with self._slots.acquire(peer, wanted, SLOT_WAIT_MS) as tasks:
             results = self._run_isolating(ranges, tasks)
         self._progress.record(ranges, results)
         self._slots.record_run(peer, healthy=peer_works(ranges, results))

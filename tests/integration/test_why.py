@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import shutil
 import signal
+import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,12 @@ from msgspec.structs import replace
 
 from bookkeeper.client import Mutation
 from bookkeeper.errors import ExistsError, UnauthorizedError
+from bookkeeper.replay.spark.spark_session import SCRATCH
 from bookkeeper.security.secret_store import SecretStore
+from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 from shell.failures import ExitCode
 from tests.support.asked_why import ask, cause_of, command_words, execute, until_drained
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, standalone_command
 from tests.support.local_pair import LocalCluster, local_cluster
 from tests.support.shell import quick
 from tests.support.tservers import wait_until
@@ -208,6 +211,63 @@ def test_a_record_that_the_peer_refuses_and_then_its_quarantine(peer: Peer, west
     assert rows(peer, "why-large") == {b"first", b"small", b"large"}
 
 
+def test_a_replay_process_without_its_scratch_directory_starts_anew(peer: Peer, west: Cluster) -> None:
+    replicated(peer, "why-scratch")
+    before = west.pid("replay")
+    shutil.rmtree((west.directory / SCRATCH).resolve())
+    put(peer, "why-scratch", b"second")
+    cause = cause_of(west.directory, "why-scratch", "replay_fails")
+    assert cause["steps"] == [], "nothing to do: it starts anew"
+    until_drained(west.directory, "why-scratch")
+    assert west.pid("replay") != before
+    assert rows(peer, "why-scratch") == {b"first", b"second"}
+
+
+def test_a_log_of_a_dead_tablet_server_is_unsealed_until_it_can_be_sealed(peer: Peer, west: Cluster) -> None:
+    replicated(peer, "why-unsealed")
+    log = log_of(west, "why-unsealed")
+    seal = west.directory / f"{log}{SEAL_SUFFIX}"
+    seal.mkdir()  # no file can be made there
+    west.kill9(role_of(west, log))
+    cause = cause_of(west.directory, log, "unsealed")
+    assert (cause["needs_person"], cause["steps"]) == (False, [])
+    seal.rmdir()
+    until_drained(west.directory, "why-unsealed")
+
+
+def log_of(west: Cluster, table: str) -> str:
+    """The log that has the records of a table."""
+    (status,) = west.client.replication.status(table)
+    return status.file
+
+
+def role_of(west: Cluster, log: str) -> str:
+    """The tserver of west that writes a log: it has the file open."""
+    path = west.directory / log
+    return next(
+        role
+        for role in ("tserver1", "tserver2")
+        if any(each.exists() and each.samefile(path) for each in Path(f"/proc/{west.pid(role)}/fd").iterdir())
+    )
+
+
+def test_a_peer_that_is_busy_and_is_not_any_more(peer: Peer, west: Cluster) -> None:
+    tables = "why-busy-1", "why-busy-2"
+    for table in tables:
+        replicated(peer, table)
+    peer.north.replace_tserver(streams_max=1)
+    for table in tables:  # a stream of each table, and north has room for one
+        put(peer, table, b"second")
+    cause = cause_of(west.directory, "north", "peer_busy")
+    assert (cause["needs_person"], cause["steps"]) == (False, [])
+    said = quick("shell", str(west.directory), "replication", "why", "north").out
+    assert "next: nothing to do; it tries again in " in said
+    peer.north.replace_tserver()
+    for table in tables:
+        until_drained(west.directory, table)
+        assert rows(peer, table) == {b"first", b"second"}
+
+
 def test_a_peer_without_room(peer: Peer, west: Cluster) -> None:
     replicated(peer, "why-full")
     peer.north.replace_tserver(disk_reserve_bytes=2**40)
@@ -233,7 +293,7 @@ def test_another_cluster_at_the_address_and_then_nobody(peer: Peer, west: Cluste
     replicated(peer, "why-other")
     peer.replace_by_another()
     put(peer, "why-other", b"second")
-    cause = cause_of(west.directory, "why-other", "other_instance", 10)
+    cause = cause_of(west.directory, "why-other", "other_instance")
     peer.make_secret()
     peer.north.client.tables.create("why-other")
     answers = execute(cause["steps"], peer.places)
@@ -243,9 +303,45 @@ def test_another_cluster_at_the_address_and_then_nobody(peer: Peer, west: Cluste
     put(peer, "why-other", b"third")
     cause = cause_of(west.directory, "why-other", "peer_unreachable")
     (step,) = cause["steps"]
-    started = subprocess.Popen(command_words(step["command"]), cwd=peer.north.directory)
-    try:
+    with running(command_words(step["command"]), peer.north.directory):
         until_drained(west.directory, "why-other")
+    with running(older_version(peer), peer.north.directory):
+        wait_until(lambda: answers_at(peer.north.quorum), "the older version runs")
+        put(peer, "why-other", b"fourth")
+        cause = cause_of(west.directory, "why-other", "other_version")
+        assert "speaks protocol" in cause["text"]
+    check, start = cause["steps"]
+    assert [answer.code for answer in execute([check], peer.places)] == [ExitCode.OK]
+    with running(command_words(start["command"]), peer.north.directory):
+        until_drained(west.directory, "why-other")
+
+
+def answers_at(quorum: str) -> bool:
+    """Whether a process listens at an address."""
+    host, _, port = quorum.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def running(command: Sequence[str], place: Path) -> Iterator[None]:
+    """A command that runs inside the block, and is stopped as an operator stops it."""
+    started = subprocess.Popen(command, cwd=place)
+    try:
+        yield
     finally:
         started.send_signal(signal.SIGTERM)
         started.wait(60)
+
+
+def older_version(peer: Peer) -> list[str]:
+    """The command that runs north with processes of the protocol before this one."""
+    place = peer.here / "older"
+    place.mkdir()
+    (place / "sitecustomize.py").write_text(
+        "from bookkeeper.rpc.contract import messages\nmessages.PROTOCOL_VERSION -= 1\n"
+    )
+    return standalone_command(peer.north.directory, {"PYTHONPATH": str(place)})

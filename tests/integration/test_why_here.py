@@ -1,9 +1,11 @@
-"""A cluster names its own lack of Java or of tablet servers before its peer. The printed step ends the wait."""
+"""A cluster names its own lack of Java, tablet servers or slots before its peer. The printed step ends the wait."""
 
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,15 +20,15 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(30
 
 
 def test_a_cluster_without_java_and_then_without_tablet_servers(tmp_path: Path) -> None:
-    west = Cluster(tmp_path / "west", "west", 1, environment={"JAVA_HOME": str(tmp_path / "nothing")})
+    environment = {"JAVA_HOME": str(tmp_path / "nothing")}
+    west = Cluster(tmp_path / "west", "west", 1, overrides={"replay.tasks_max": 2}, environment=environment)
     with local_cluster(tmp_path / "east") as east:
         with west:
             for client in (west.client, east.client):
                 client.tables.create("t")
             west.client.replication.define_cluster("east", east.quorum)
             west.client.replication.enable("t", "east")
-            with west.client.writer("t") as writer:
-                writer.add(Mutation(b"a").put(b"f", b"q", b"1"))
+            put(west, "t", b"a", b"1")
             cause = cause_of(west.directory, "t", "no_replay")
             assert "there is no Java" in cause["text"]
             cause_of(west.directory, "east", "no_replay")
@@ -34,13 +36,42 @@ def test_a_cluster_without_java_and_then_without_tablet_servers(tmp_path: Path) 
         master = MasterNode(west.settings, tmp_path / "master.log")
         started = None
         try:
-            cause = cause_of(west.directory, "t", "no_tserver", 15)
+            cause = cause_of(west.directory, "t", "no_tserver")
             step = cause["steps"][0]
             started = subprocess.Popen(command_words(step["command"]))
             until_drained(west.directory, "t")
+            check_a_peer_waits_for_a_slot(west, tmp_path)
         finally:
             master.kill9()
             if started is not None:
                 started.send_signal(signal.SIGTERM)
                 started.wait(60)
-        assert east.rows("t") == {b"a": b"1"}
+        assert east.rows("t") == {b"a": b"1", b"b": b"2"}
+
+
+def check_a_peer_waits_for_a_slot(west: Cluster, place: Path) -> None:
+    """Both slots of west's replay process wait for peers that accept connections and say nothing."""
+    ports = []
+    for name in ("north", "south"):
+        with local_cluster(place / name) as peer:
+            for client in (west.client, peer.client):
+                client.tables.create(name)
+            west.client.replication.define_cluster(name, peer.quorum)
+            west.client.replication.enable(name, name)
+            ports.append(peer.settings.master.port)
+    with ExitStack() as listeners:
+        for port in ports:
+            listeners.enter_context(socket.create_server(("127.0.0.1", port)))
+        for name in ("north", "south"):
+            put(west, name, b"a", b"1")
+        for name in ("north", "south"):
+            cause_of(west.directory, name, "shipping")
+        put(west, "t", b"b", b"2")
+        cause = cause_of(west.directory, "t", "slots_busy")
+        assert (cause["needs_person"], cause["steps"]) == (False, [])
+    until_drained(west.directory, "t")
+
+
+def put(west: Cluster, table: str, row: bytes, value: bytes) -> None:
+    with west.client.writer(table) as writer:
+        writer.add(Mutation(row).put(b"f", b"q", value))

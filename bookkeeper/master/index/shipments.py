@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct, field
 
-from bookkeeper.errors import LogAwayError
+from bookkeeper.errors import AT_REPLAY, LogAwayError, OverloadedError
 from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount
 from bookkeeper.master.index.write_times import WriteTimes
 from bookkeeper.model import BlockRange, TargetKey
@@ -309,7 +309,9 @@ class Shipments(Struct):
         elif report.error_transient and report.error_code != LogAwayError.code:  # its host is away, not the peer
             shipment.show_error(report.error)
             peer = self.peer(report.target.cluster)
-            peer.fail(now_ns, self._wait_ns)
+            # A run that found no slot here has waited already and says nothing about the peer: its pause does not grow.
+            found_no_slot = report.failed_at == AT_REPLAY and report.error_code == OverloadedError.code
+            peer.fail(now_ns, (lambda _failures: self._wait_ns(1)) if found_no_slot else self._wait_ns)
             peer.note_error(report)
         else:
             shipment.fail(report, now_ns, self._wait_ns)

@@ -290,7 +290,7 @@ def _peer_full(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
         "disk, delete files outside of the cluster's directory, or compact the largest tables (bookkeeper shell . du "
         "lists them), which drops older versions and deleted cells"
     )
-    return text, (names.at_peer(f"compact {names.target.remote_table} --wait"),)
+    return text, (names.at_peer(f"compact -t {names.target.remote_table} --wait"),)
 
 
 def _peer_unreachable(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:

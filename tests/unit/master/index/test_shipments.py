@@ -6,7 +6,9 @@ import random
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from bookkeeper.errors import AT_PEER, AT_REPLAY, OverloadedError
 from bookkeeper.master.index.shipments import Flight, lands, retry_after_ns
 from tests.support.master_values import EAST, NORTH, name, report, shipping
 
@@ -60,6 +62,16 @@ def test_failures_of_one_wait_count_once_and_success_clears_them() -> None:
     work.report(report(W1, 3), later)
     assert work.peer("east").failures == 0
     assert work.shipment((W1, EAST)).error is None
+
+
+def test_the_pause_of_a_peer_whose_runs_found_no_slot_here_does_not_grow() -> None:
+    work = shipping(base_ms=100, max_ms=10_000)
+    for failed_at, grows in ((AT_REPLAY, False), (AT_PEER, True)):
+        said = replace(report(W1, 0, error="no slot"), error_code=OverloadedError.code, failed_at=failed_at)
+        for _ in range(6):
+            now_ns = work.peer("east").next_try_ns
+            work.report(said, now_ns)
+        assert (work.peer("east").next_try_ns - now_ns > 100 * MS) == grows
 
 
 def test_an_error_that_stays_is_the_ranges_own() -> None:

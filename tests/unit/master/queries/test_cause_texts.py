@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
+import click
 import pytest
 from msgspec.structs import replace
 
@@ -15,7 +17,8 @@ from bookkeeper.model import Target, TargetKey
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION
 from bookkeeper.rpc.trust.admission import check_caller_version
 from bookkeeper.rpc.trust.handshake import check_version
-from shell.commands import COMMANDS
+from shell.commands import COMMANDS, commands
+from shell.main import bookkeeper
 
 S = 1_000_000_000
 TARGET = Target(TargetKey("east", "r1", "1", 1), ("geo", "info"), "id-east", "towns")
@@ -30,6 +33,22 @@ NAMES = Names(
     "wal/s1/000001.wal",
     [("cities", TARGET)],
 )
+
+
+def parsed(words: Sequence[str]) -> None:
+    """The words are a command line of ``bookkeeper``: raises UsageError for a wrong option or a missing argument."""
+    command: click.Command = bookkeeper
+    while isinstance(command, click.Group):
+        _, found, words = command.resolve_command(click.Context(command), list(words))
+        assert found is not None
+        command = found
+    if command.name == "shell":
+        command, words = commands, words[1:]
+        while isinstance(command, click.Group):
+            _, found, words = command.resolve_command(click.Context(command), list(words))
+            assert found is not None
+            command = found
+    command.make_context(command.name, list(words))
 
 
 def test_each_kind_has_words_and_is_of_one_side() -> None:
@@ -52,6 +71,8 @@ def test_each_step_is_a_command_with_its_names_filled_in(kind: str) -> None:
         if words[:2] == ["bookkeeper", "shell"]:
             assert words[2] == ("." if step.at else "/srv/west")
             assert words[3] in COMMANDS
+        if words[0] == "bookkeeper":
+            parsed(words[1:])
         assert not {"TABLE", "CLUSTER", "NAME", "DIR", "HOST:PORT"} & set(words)
 
 
