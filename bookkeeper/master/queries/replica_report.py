@@ -38,7 +38,8 @@ def answer_of(held: HeldReplicas) -> Answer:
     found = {(info.extent.table_id, info.directory): info for info in held.replicas}
     files = sum(len(info.damaged) for info in held.replicas)
     problems = [f"{files} damaged files, which other hosts are asked for"] if files else []
-    return found, "; ".join([*held.damaged.values(), *problems])
+    disk = [held.disk_problem] if held.disk_problem else []
+    return found, "; ".join([*disk, *held.damaged.values(), *problems])
 
 
 class NamedFiles(Struct, frozen=True):

@@ -766,6 +766,7 @@ struct HeldReplicaInfo {
 struct HeldReplicas {
   1: required list<HeldReplicaInfo> replicas
   2: required map<string, string> damaged // by `table/directory` of replicas that can't be read: why
+  3: optional string disk_problem        // why its disk counts as full; absent = there is room
 }
 
 /** A leader's word that a state, which the receiver has, lacks no write that was acknowledged until a time. */

@@ -939,6 +939,8 @@ class HeldReplicas(Struct, frozen=True):
     replicas: tuple[HeldReplicaInfo, ...]
     damaged: Mapping[str, str]
     """By ``table/directory`` of replicas that can't be read: why."""
+    disk_problem: str | None = None
+    """Why its disk counts as full; absent = there is room."""
 
 
 class StateConfirmation(Struct, frozen=True):

@@ -613,6 +613,7 @@ STRUCTS: Mapping[type, tuple[FieldSpec, ...]] = {
     HeldReplicas: (
         required(1, "replicas", list_of(struct_of(HeldReplicaInfo))),
         required(2, "damaged", map_of(TEXT, TEXT)),
+        optional(3, "disk_problem", TEXT),
     ),
     StateConfirmation: (
         required(1, "table_id", TEXT),

@@ -29,7 +29,7 @@ from bookkeeper.rpc.contract.messages import (
 from bookkeeper.tserver.replicas.offer_checks import is_confirmation
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
-from bookkeeper.tserver.replicas.replica_receiver import PARTS_KEPT_S, ReceiveLimits
+from bookkeeper.tserver.replicas.replica_receiver import PARTS_KEPT_S
 from tests.support.faults import fault
 from tests.support.replica_disks import EXTENT, KEY
 from tests.support.replica_world import (
@@ -253,7 +253,7 @@ def test_a_disk_without_room_declines_before_any_byte(tmp_path: Path) -> None:
     world = replica_world(tmp_path, "host1", "host2")
     offer = started(world)
     host = world.host("host2")
-    host.receiver = world.receiver(host.disk, ReceiveLimits(3, 1 << 60, 10_000))
+    host.receiver = world.receiver(host.disk, reserve_bytes=1 << 60)
     answer = host.receiver.offer(offer)
     assert (answer.reason, "make room" in answer.problem) == ("OVERLOADED", True)
     assert host.held.replica.incoming == ()
