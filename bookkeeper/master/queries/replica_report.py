@@ -61,9 +61,10 @@ def tablet_standing(
     answers: Mapping[str, Answer],
     problem: str,
     lost_logs: tuple[str, ...] = (),
+    warning: str | None = None,
 ) -> TabletReplicas:
     """The replicas of a row. ``sessions``: of live hosts, by name; ``problem``: why no host leads it; ``lost_logs``:
-    those that it is served without.
+    those that it is served without; ``warning``: what it lacks or waits for though it is served.
     """
     standings = [standing(view, one, sessions, answers[one.host], named) for one in view.replicas]
     segments = segment_standings(standings, named.state_id, copies_needed)
@@ -77,6 +78,7 @@ def tablet_standing(
         "" if any(one.leads for one in standings) else problem,
         tuple(segments),
         lost_logs,
+        warning,
     )
 
 

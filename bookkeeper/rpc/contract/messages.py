@@ -1054,3 +1054,5 @@ class TabletReplicas(Struct, frozen=True):
     """Old to new; empty unless they were asked for."""
     lost_logs: tuple[str, ...] = ()
     """Logs that the tablet is served without."""
+    warning: str | None = None
+    """What it lacks or waits for though it is served, as in ``TabletLocation``."""

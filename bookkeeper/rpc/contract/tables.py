@@ -678,6 +678,7 @@ STRUCTS: Mapping[type, tuple[FieldSpec, ...]] = {
         required(22, "problem", TEXT),
         required(23, "segments", list_of(struct_of(SegmentStanding))),
         required(30, "lost_logs", list_of(TEXT)),
+        optional(31, "warning", TEXT),
     ),
 }
 """The fields of each struct, in the order in which they are sent."""

@@ -21,14 +21,14 @@ from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.operations.hosts.replica_moves import Moves
 from bookkeeper.master.placement.placement import LEADERLESS_MS, ClusterState, Placement
-from bookkeeper.master.queries.host_queries import HostQueries
+from bookkeeper.master.queries.host_queries import WAITS_FOR_A_HOST, HostQueries
 from bookkeeper.master.queries.queries import Queries
 from bookkeeper.master.replicas.away_hosts import AwayHosts
 from bookkeeper.master.replicas.leader_choice import LeaderChoice
 from bookkeeper.master.replicas.repair_state import Join, RepairLimits
 from bookkeeper.master.replicas.repairer import Repairer
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.metadata_table import Row, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, Row, RowPut
 from bookkeeper.metadata.values import JOINING, VOTER, FlushState, ReplicaCell
 from bookkeeper.model import Extent, HostIdentity, RowRange
 from bookkeeper.rpc.contract.messages import HeldReplicaInfo, ReplicaPlacement
@@ -412,6 +412,32 @@ def test_hosts_and_replicas_are_shown_as_books_and_hosts_have_them(hosts: Hosts)
     assert not any(located.values()), "a tablet without replicas has hosts to read from"
     with pytest.raises(NotFoundError, match="no host h9; the hosts are h1, h3, host1"):
         queries.check_host("h9")
+
+
+def test_the_reports_of_a_tablet_have_the_problems_of_rows_that_are_served(hosts: Hosts) -> None:
+    """Such as records that it lacks: `tablets` says it, and so do the monitor's pages and its API."""
+    hosts.hold("h1", 7, leads=True)
+    hosts.until("h1", "a leader")
+    tservers, config = hosts.master.tservers, hosts.world.config
+    lost = {ROW: "records after 7 of wal/a/1.wal are missing"}
+    queries = HostQueries(hosts.world.table, tservers, config, hosts.away, TabletIndex, warnings=lost)
+    (found,) = queries.replicas("1", False)
+    assert (found.problem, found.warning) == ("", lost[ROW])
+    assert queries.tablet("1", found.directory).warning == lost[ROW]
+
+
+def test_a_tablet_on_the_volume_waits_for_no_host_while_it_is_served(hosts: Hosts) -> None:
+    hosts.hold("h1", 7, leads=True)
+    hosts.until("h1", "a leader")
+    cells = [CellKey(ROW, keys.replica_column(name)) for name in ("h1", "h2", "h3")]
+    hosts.world.table.delete(cells, keys.master_rank(9, 9))
+    tservers, config = hosts.master.tservers, hosts.world.config
+    queries = HostQueries(hosts.world.table, tservers, config, hosts.away, TabletIndex)
+    (found,) = queries.replicas("1", False)
+    assert (found.replicas, found.problem) == ((), "")
+    hosts.world.kill(hosts.tservers["h1"].session)
+    (waits,) = queries.replicas("1", False)
+    assert waits.problem == WAITS_FOR_A_HOST
 
 
 def test_one_tablet_is_answered_from_its_own_row(hosts: Hosts) -> None:
