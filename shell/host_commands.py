@@ -42,10 +42,9 @@ def hosts(session: Session, output: Output) -> None:
     A host is "alive", "away" (no process of it runs), or "draining". Its zone is shown while it lives. Its bytes are
     those of its replicas; "-" when it does not answer. Tablets of tables with one replica count as served, and have no
     replica here. LACKS: the segments that leaders on other hosts have for it; JOINED: the part of the joining replicas
-    that is here. A replica that leaves a host counts as joining until it is removed. LOST LOGS: those on it that
-    tablets go on without, one for each tablet; they come back with the host. PROBLEM also names a full disk: writes,
-    flushes or content of other hosts wait for room there. With --json also the bytes of these, and what other hosts
-    lack of the tablets that it leads.
+    that is here. LOST LOGS: those on it that tablets go on without, one for each tablet; they come back with the host.
+    PROBLEM also names a full disk: writes, flushes or content of other hosts wait for room there. With --json also the
+    bytes of these, the replicas that leave the host, and what other hosts lack of the tablets that it leads.
     """
     rows: list[Record] = [
         {
@@ -55,6 +54,7 @@ def hosts(session: Session, output: Output) -> None:
             "away_since": utc(host.away_since_ms or 0),
             "replicas": host.replicas,
             "joining": host.joining,
+            "leaving": host.leaving or 0,
             "serves": host.leads,
             "bytes": host.bytes,
             "lacks": host.lacking_segments,

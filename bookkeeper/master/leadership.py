@@ -132,6 +132,7 @@ class Leadership(Struct):
             lambda: self.cycle.books.snapshot.tablets,
             {} if states is None else states.problems,
             {} if states is None else states.warnings,
+            self.cycle.repairer.leaving,
         )
 
     def start(self) -> None:

@@ -39,6 +39,7 @@ def host_row(host: HostInfo) -> View:
         "incarnation": host.incarnation,
         "replicas": host.replicas,
         "joining": host.joining,
+        "leaving": host.leaving or 0,
         "joining_bytes": host.joining_bytes,
         "joined_bytes": host.joined_bytes,
         "serves": host.leads,

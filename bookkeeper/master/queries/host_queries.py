@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from msgspec import Struct, field
 
@@ -46,6 +46,8 @@ class HostQueries(Struct, frozen=True):
     """By row, why a tablet can't be served."""
     warnings: Mapping[bytes, str] = field(default_factory=dict)
     """By row, what a tablet lacks or waits for though it is served, such as acknowledged records."""
+    leaving: Mapping[bytes, Set[str]] = field(default_factory=dict)
+    """By row, the hosts whose replica votes no more and goes."""
 
     def hosts(self) -> list[HostInfo]:
         """Every host that has joined, has a session or is named by a row; by name."""
@@ -65,7 +67,7 @@ class HostQueries(Struct, frozen=True):
                 answers[name] = None, f"{AWAY}, and the logs of {logs[name]} sessions wait for it: start it"
         sums = HostSums()
         for view in views:
-            sums.add(view, of_session.get(view.session or ""), answers)
+            sums.add(view, of_session.get(view.session or ""), answers, self.leaving.get(view.row, frozenset()))
         since_ms = self.away.since_ms
         return [
             host_info(name, live.get(name), config, sums, answers[name], lost[name], since_ms.get(name))
@@ -131,6 +133,7 @@ class HostQueries(Struct, frozen=True):
                 problem(view),
                 tuple(given_up(row)),
                 self.warnings.get(row.key),
+                self.leaving.get(row.key, frozenset()),
             )
             for view, row in zip(views, rows, strict=True)
         ]
@@ -201,4 +204,5 @@ def host_info(
         sums.joining_bytes[name],
         sums.joined_bytes[name],
         lost_logs,
+        sums.leaving[name],
     )

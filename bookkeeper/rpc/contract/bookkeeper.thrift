@@ -801,6 +801,7 @@ struct HostInfo {
   16: required i64 joining_bytes = 0      // of the replicas that join here, when they are complete
   17: required i64 joined_bytes = 0       // of these, already here
   18: required i32 lost_logs = 0          // logs on it that tablets go on without
+  19: optional i32 leaving                // replicas that vote no more, and go once enough others have the tablet
 }
 
 /** Files on a host that wait to be deleted: its newest state does not list them. */
@@ -814,7 +815,7 @@ struct WaitingFiles {
 struct ReplicaStanding {
   1: required string host
   2: required string placement
-  3: required string role                 // one of voter, joining
+  3: required string role                 // one of voter, joining, leaving
   4: required bool leads
   5: optional HeldReplicaInfo held        // absent: the host is away, or holds another placement
   6: required string problem = ""

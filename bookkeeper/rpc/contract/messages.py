@@ -990,6 +990,8 @@ class HostInfo(Struct, frozen=True):
     """Of these, already here."""
     lost_logs: int = 0
     """Logs on it that tablets go on without."""
+    leaving: int | None = None
+    """Replicas that vote no more, and go once enough others have the tablet."""
 
 
 class WaitingFiles(Struct, frozen=True):
@@ -1007,7 +1009,7 @@ class ReplicaStanding(Struct, frozen=True):
     host: str
     placement: str
     role: str
-    """One of voter, joining."""
+    """One of voter, joining, leaving."""
     leads: bool
     held: HeldReplicaInfo | None = None
     """Absent: the host is away, or holds another placement."""

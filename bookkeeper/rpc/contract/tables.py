@@ -642,6 +642,7 @@ STRUCTS: Mapping[type, tuple[FieldSpec, ...]] = {
         required(16, "joining_bytes", I64),
         required(17, "joined_bytes", I64),
         required(18, "lost_logs", I32),
+        optional(19, "leaving", I32),
     ),
     WaitingFiles: (
         required(1, "reason", TEXT),

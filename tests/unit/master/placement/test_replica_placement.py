@@ -325,6 +325,48 @@ def test_a_host_that_stays_away_is_replaced_in_the_books(hosts: Hosts) -> None:
     hosts.until_cells({"h1": VOTER, "h2": VOTER, "h4": VOTER}, "the end of the repair")
 
 
+def test_a_replica_that_leaves_is_not_shown_as_one_that_joins(hosts: Hosts) -> None:
+    """The cell of both has the same role; the plan of the repair tells them apart."""
+    hosts.name(7)
+    hosts.hold("h1", 7, 9)
+    hosts.until("h1", "a leader")
+    hosts.hold("h1", 7, 9, leads=True)
+    for name in ("h2", "h3"):
+        hosts.hold(name, 7, 9)
+    set_draining(hosts.world.coordination, "h2", True)
+    hosts.until_cells({"h1": VOTER, "h2": VOTER, "h3": VOTER, "h4": JOINING}, "a join")
+    assert roles(hosts) == {"h1": "voter", "h2": "voter", "h3": "voter", "h4": "joining"}
+    assert joins_and_leaves(hosts, "h4") == (1, 0)
+    hosts.hold("h4", 7, 9, placement=hosts.replicas()["h4"].placement)
+    hosts.until_cells({"h1": VOTER, "h2": JOINING, "h3": VOTER, "h4": VOTER}, "a replica that votes no more")
+    hosts.cycle()
+    assert roles(hosts) == {"h1": "voter", "h2": "leaving", "h3": "voter", "h4": "voter"}
+    assert joins_and_leaves(hosts, "h2") == (0, 1)
+    assert hosts.repairer.progress.joining == 0
+    set_draining(hosts.world.coordination, "h2", False)
+    set_table_properties(hosts.world.coordination, "1", {"table.replicas": "4"})
+    hosts.cycle()
+    assert roles(hosts)["h2"] != "leaving", "a replica that may vote again is shown as one that leaves"
+
+
+def queries_of(hosts: Hosts) -> HostQueries:
+    """The queries of the leading master."""
+    world, master, leaving = hosts.world, hosts.master, hosts.repairer.leaving
+    return HostQueries(world.table, master.tservers, world.config, hosts.away, TabletIndex, leaving=leaving)
+
+
+def roles(hosts: Hosts) -> dict[str, str]:
+    """The roles that the tablet's report shows."""
+    (found,) = queries_of(hosts).replicas("1", False)
+    return {one.host: one.role for one in found.replicas}
+
+
+def joins_and_leaves(hosts: Hosts, name: str) -> tuple[int, int]:
+    """How many replicas join a host and leave it, as `hosts` shows it."""
+    (found,) = (host for host in queries_of(hosts).hosts() if host.name == name)
+    return found.joining, found.leaving or 0
+
+
 def test_a_drained_host_gives_its_leader_away_first(hosts: Hosts) -> None:
     hosts.name(7)
     hosts.hold("h1", 7, 9)
