@@ -25,6 +25,8 @@ from bookkeeper.replay.ranges import (
     results_from_table,
     results_to_batch,
 )
+from bookkeeper.replay.spark.signs_of_life import beating
+from bookkeeper.replay.spark.spark_session import SCRATCH
 from bookkeeper.replay.spark.tasks import task_table
 from bookkeeper.replay.stream.range_logs import volume_of
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
@@ -54,7 +56,9 @@ def _ship_batches(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Iter
         ranges, open_volume(settings), lambda address: _process_pool(settings).tserver(address), SystemClock()
     )
     shipper = Shipper(_process_sessions(settings), volume, settings)
-    yield results_to_batch(list(shipper.ship(ranges, settings.replay.run_budget_ms)))
+    with beating(settings.directory / SCRATCH, SystemClock()):
+        results = list(shipper.ship(ranges, settings.replay.run_budget_ms))
+    yield results_to_batch(results)
 
 
 @lru_cache(maxsize=1)

@@ -101,6 +101,12 @@ def jvm_process(spark: SparkSession) -> subprocess.Popen[bytes]:
     return cast("subprocess.Popen[bytes]", gateway.proc)
 
 
+def ask_jvm(spark: SparkSession) -> None:
+    """Return once the JVM has answered a trivial call; raises Py4JError or OSError when it has ended."""
+    view: Any = spark.sparkContext._jvm  # noqa: SLF001 - pyspark offers no other way
+    view.java.lang.System.nanoTime()
+
+
 def expect_end(spark: SparkSession) -> None:
     """Prepare for the end of the JVM: stop the logs of both sides about broken tasks and connections. Does nothing to a
     JVM that has ended.
