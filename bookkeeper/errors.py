@@ -189,6 +189,10 @@ class IncompatibleError(PermanentError):
     code = "incompatible"
 
 
+OLDER_SIDE = "upgrade this side"
+"""Part of the message of an IncompatibleError whose reader is the older side."""
+
+
 class DeclinedError(PermanentError):
     """The receiver declines an offer in this form; the same data may come in another form (records, not segments)."""
 

@@ -39,7 +39,9 @@ COMMANDS = {
         "secret",
         "Manage secrets: those that a cluster accepts, and those that it shows to its peers.",
     ),
-    "wal": LazyCommand("shell.wal_commands", "wal", "Print write-ahead logs, without a cluster."),
+    "wal": LazyCommand(
+        "shell.wal_commands", "wal", "Print write-ahead logs, without a cluster, and give up the damaged end of one."
+    ),
 }
 
 

@@ -35,6 +35,7 @@ _STATUS_COLUMNS = (
     "lag_bytes",
     "lag_seconds",
     "phase",
+    "cause",
     "next_try_in_ms",
     "last_error",
 )
@@ -161,8 +162,9 @@ def replication() -> None:
 @in_session
 @watched
 def status(session: Session, output: Output, table: str | None) -> None:
-    """Print a row for each log file and target: offsets, lag, phase, next try, last error.
+    """Print a row for each log file and target: offsets, lag, phase, cause, next try, last error.
 
+    The causes are those of `replication why`, which has the next step of each.
     A target is CLUSTER:TABLE-ID. Where replication was disabled and enabled again, the rows of an earlier incarnation
     have its number behind it.
     """
@@ -172,12 +174,22 @@ def status(session: Session, output: Output, table: str | None) -> None:
         names = target_names([found.target for found in report.targets])
         # The last two parts of the name: the session that wrote the file, and its number.
         rows = [
-            {**row, "target": name, "file": "/".join(str(row["file"]).rsplit("/", 2)[-2:])}
-            for row, name in zip(rows, names, strict=True)
+            {
+                **row,
+                "target": name,
+                "file": "/".join(str(row["file"]).rsplit("/", 2)[-2:]),
+                "cause": cause_text(found.cause, found.root_cause),
+            }
+            for row, name, found in zip(rows, names, report.targets, strict=True)
         ]
     if report.problem:
         output.warning(report.problem, {"age_ms": report.age_ms})
     output.records(rows, _STATUS_COLUMNS, "no record waits for replication")
+
+
+def cause_text(cause: str | None, root_cause: str | None) -> str | None:
+    """A cause; of a file behind others with that of the file that all wait for."""
+    return cause if root_cause is None else f"{cause} ({root_cause})"
 
 
 def target_names(targets: Sequence[TargetKey]) -> list[str]:
@@ -205,6 +217,8 @@ def _status_record(found: TargetStatus) -> Record:
         "lag_bytes": found.lag_bytes,
         "lag_seconds": found.lag_seconds,
         "phase": found.phase,
+        "cause": found.cause,
+        "root_cause": found.root_cause,
         "next_try_in_ms": found.next_try_in_ms,
         "last_error": found.last_error,
         "cluster": found.target.cluster,

@@ -1,4 +1,4 @@
-"""Commands about write-ahead logs as files: they need no cluster and change nothing.
+"""Commands about write-ahead logs as files. ``show`` needs no cluster and changes nothing; ``seal`` gives up records.
 
 A log may be in any state that a process or a crash leaves. Damage ends the output with an error that names file and
 byte.
@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pyarrow as pa
 
+from bookkeeper.config.file import load_settings
+from bookkeeper.standalone.damaged_log import seal_damaged
 from bookkeeper.storage.volume.given_files import GivenFiles, uri_of_location
 from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb, origin_from_pb
 from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 from bookkeeper.storage.wal.reading.log_formats import BlockAt
 from bookkeeper.storage.wal.reading.wal_view import WalView
 from shell.output import Output, Record, printable, utc
-from shell.parameters import COUNT
+from shell.parameters import COUNT, DIRECTORY
 
 _COLUMNS = (
     ("offsets", 15),
@@ -37,7 +40,7 @@ _COLUMNS = (
 
 @click.group()
 def wal() -> None:
-    """Print write-ahead logs, without a cluster."""
+    """Print write-ahead logs, without a cluster, and give up the damaged end of one."""
 
 
 @wal.command()
@@ -65,6 +68,23 @@ def show(file: str, first: int, last: int | None, limit: int | None, show_record
     else:
         _show_blocks(output, log_range)
     _show_end(output, view, log_range)
+
+
+@wal.command()
+@click.argument("directory", type=DIRECTORY, metavar="DIR")
+@click.argument("file")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def seal(directory: Path, file: str, as_json: bool) -> None:
+    """Seal the damaged log FILE of a dead tablet server behind its last intact block; the cluster may run.
+
+    The records behind the damage are given up: tablets are served without them, and peers do not get them. A copy of
+    the whole file stays in the current directory. DIR is the directory of the cluster, or of the host that has the log.
+    """
+    copy = Path(file.replace("/", "-"))
+    found = seal_damaged(load_settings(directory), file, copy)
+    kept = str(copy) if copy.exists() else None
+    text = f"{file} ends with record {found.offset} now{f'; {kept} is a copy of the whole file' if kept else ''}"
+    Output(as_json).result(text, {"file": file, "offset": found.offset, "position": found.position, "copy": kept})
 
 
 class _LogRange:

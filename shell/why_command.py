@@ -50,9 +50,12 @@ def cause_lines(cause: WaitCause) -> list[str]:
     records = f"{cause.records} record{'s' if cause.records != 1 else ''}"
     amount = f"{records} in {cause.files} file{'s' if cause.files != 1 else ''}"
     lines.append(f"  {amount}{f', {cause.file}' if cause.file else ''}")
-    if cause.next_try_in_ms is not None:
+    if cause.tries and cause.next_try_in_ms is not None:
         lines.append(f"  next try in {cause.next_try_in_ms / 1000:.1f} s, after {cause.tries} failed ones")
     lines += [f"  {'then' if number else 'next'}: {step_line(step)}" for number, step in enumerate(cause.steps)]
+    if not cause.steps:
+        again = "" if cause.next_try_in_ms is None else f"; it tries again in {cause.next_try_in_ms / 1000:.1f} s"
+        lines.append(f"  next: nothing to do{again}")
     lines.append(f"  {'needs you' if cause.needs_person else 'ends by itself'}")
     return lines
 

@@ -19,6 +19,7 @@ from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
 from bookkeeper.coordination.coordination_protocol import Coordination, Leader
 from bookkeeper.errors import BookkeeperError, TransientError, UnavailableError
+from bookkeeper.master.calls.process_watch import Processes
 from bookkeeper.master.index.shipments import Shipments, Shipped
 from bookkeeper.master.index.snapshot import Snapshot
 from bookkeeper.master.leadership import Leadership
@@ -46,6 +47,7 @@ from bookkeeper.monitor.observation import (
     LeaderInfo,
     Observation,
     PeerInfo,
+    ReplayInfo,
     RetainedFile,
     Stall,
     TableInfo,
@@ -129,6 +131,7 @@ class MasterSource(Struct):
         quarantined = lead.quarantine.statuses(None, names)
         for status in quarantined:
             add_status(sums, status)
+        processes = lead.watches.processes.look()
         return Books(
             tservers=tserver_infos(lead.tservers.live(), snapshot),
             tables=table_infos(config, snapshot),
@@ -148,6 +151,11 @@ class MasterSource(Struct):
             stalls=tuple(stalls_of(every, names, now)),
             replicas=lead.cycle.repairer.progress,
             tablets_without_logs=len(lead.cycle.failover.losses),
+            replays=replay_infos(processes),
+            replay_problem=processes.replay_words,
+            under_way={
+                (state.file, state.target.key): state.under_way for state in most if state.under_way is not None
+            },
         )
 
     def retained(self) -> tuple[RetainedFile, ...]:
@@ -210,6 +218,14 @@ def tserver_infos(live: dict[str, str], snapshot: Snapshot) -> tuple[TServerInfo
     return tuple(
         TServerInfo(session, address, tablets[session])
         for session, address in sorted(live.items(), key=lambda item: (item[1], item[0]))
+    )
+
+
+def replay_infos(found: Processes) -> tuple[ReplayInfo, ...]:
+    """Live replay processes by address."""
+    return tuple(
+        ReplayInfo(info.session_id, info.address, info.session_id in found.warm)
+        for info in sorted(found.live_replays, key=lambda info: (info.address, info.session_id))
     )
 
 

@@ -23,7 +23,7 @@ from bookkeeper.monitor import replica_views, views
 from bookkeeper.monitor.auth_middleware import IS_AUTHENTICATED, AuthMiddleware
 from bookkeeper.monitor.metrics import CONTENT_TYPE, exposition
 from bookkeeper.monitor.observation import Books
-from bookkeeper.monitor.pages import PAGES, TABLE_PAGES, Pages
+from bookkeeper.monitor.pages import NO_FILE, PATHS, Pages, main_page
 from bookkeeper.monitor.replica_sampler import HOSTS, ReplicaSample, ReplicaSampler, Subject, read_in_time
 from bookkeeper.monitor.sampler import PAUSE_MAX_MS, Sampler
 from bookkeeper.monitor.views import Selection
@@ -90,6 +90,7 @@ class Api:
             Route("/health", self._health),
             Route("/ready", self._ready),
             Route("/metrics", self._metrics),
+            Route("/api/file", self._file),
             Route("/api/hosts", self._hosts),
             Route("/api/tablets", self._tablets),
             Route("/api/tablet", self._tablet),
@@ -105,6 +106,13 @@ class Api:
     def _retained(self, request: Request) -> Any:
         self._books()
         return views.retained(self._sampler.latest, selection(request))
+
+    async def _file(self, request: Request) -> Response:
+        books, name = self._books(), request.query_params.get("file", "")
+        view = views.file_way(self._sampler.latest, books, name)
+        if view is None:
+            raise HTTPException(404, NO_FILE)
+        return json_answer(view)
 
     async def _hosts(self, _request: Request) -> Response:
         return json_answer({"hosts": replica_views.hosts(await self._read(HOSTS))})
@@ -168,8 +176,8 @@ def build_app(
 
     def refused(request: Request, reason: str) -> Response:
         path = request.url.path
-        if path in PAGES or path in TABLE_PAGES:
-            return pages.refused(path if path in PAGES else "/tables", viewers.cluster, reason)
+        if path in PATHS:
+            return pages.refused(main_page(path), viewers.cluster, reason)
         return json_answer({"error": f"{reason}: {TOKEN_HINT}", "path": request.url.path}, 401)
 
     return AuthMiddleware(app, viewers, RefusalLog(clock, LOG.warning), refused)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
+from bookkeeper.model import TargetKey
 from bookkeeper.rpc.contract.messages import (
     HostInfo,
     QuarantinedRange,
@@ -34,6 +35,14 @@ class TServerInfo(Struct, frozen=True):
     session: str
     address: str
     tablets: int
+
+
+class ReplayInfo(Struct, frozen=True):
+    """A live replay process. ``works``: its Spark session is up, as it told this leader."""
+
+    session: str
+    address: str
+    works: bool
 
 
 class TableInfo(Struct, frozen=True):
@@ -159,6 +168,11 @@ class Books(Struct, frozen=True):
     stalls: tuple[Stall, ...] = ()
     replicas: ReplicaHealth = ReplicaHealth()
     tablets_without_logs: int = 0
+    replays: tuple[ReplayInfo, ...] = ()
+    replay_problem: str = ""
+    """The last words of a replay process whose successor does not work yet."""
+    under_way: Mapping[tuple[str, TargetKey], int] = field(default_factory=dict)
+    """The last offset that a worker ships now, of each file and target of ``statuses``."""
 
 
 class Observation(Struct, frozen=True):

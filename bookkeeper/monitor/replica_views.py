@@ -5,9 +5,11 @@ The facts are those of the commands ``hosts``, ``tablets`` and ``segments``, und
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from bookkeeper.monitor.observation import ReplicaHealth
+from bookkeeper.monitor.pictures import bar
 from bookkeeper.monitor.replica_sampler import ReplicaSample
 from bookkeeper.monitor.views import Selection, View, paged
 from bookkeeper.rpc.contract.messages import (
@@ -50,6 +52,29 @@ def host_row(host: HostInfo) -> View:
         "unsent_bytes": host.unsent_bytes,
         "problem": host.problem,
     }
+
+
+def holdings(rows: Sequence[View]) -> list[View]:
+    """What each host holds, as bars: its replicas, the tablets that it serves, and its bytes, each beside the most that
+    a host has.
+    """
+    most = {name: max((row[name] or 0 for row in rows), default=0) for name in ("replicas", "serves", "bytes")}
+    return [
+        {
+            "host": row["host"],
+            "state": row["state"],
+            "voters": row["replicas"] - row["joining"],
+            "joining": row["joining"],
+            "serves": row["serves"],
+            "bytes": row["bytes"],
+            "replica_bar": bar(
+                (("voters", row["replicas"] - row["joining"]), ("joining", row["joining"])), most["replicas"]
+            ),
+            "serves_bar": bar((("serves", row["serves"]),), most["serves"]),
+            "bytes_bar": bar((("bytes", row["bytes"] or 0),), most["bytes"]),
+        }
+        for row in rows
+    ]
 
 
 def moment(time_ms: int) -> str:

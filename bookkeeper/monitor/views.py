@@ -11,11 +11,16 @@ from typing import Any
 
 from msgspec import Struct
 
+from bookkeeper.model import TargetKey
+from bookkeeper.monitor import pictures
 from bookkeeper.monitor.observation import Books, Lag, Observation, RetainedFile, greatest_age
 from bookkeeper.monitor.sampler import Sample
 from bookkeeper.rpc.contract.messages import QuarantinedRange, TargetStatus, WaitCause
 
 View = dict[str, Any]
+
+QUARANTINED = "quarantined"
+"""The phase of a status that is a range in quarantine, beside the status of its file."""
 
 ROWS_MAX = 500
 """Maximum rows of one page."""
@@ -96,6 +101,10 @@ def overview(sample: Sample) -> View:
             {"session": tserver.session, "address": tserver.address, "tablets": tserver.tablets}
             for tserver in books.tservers
         ],
+        "replays": [
+            {"session": replay.session, "address": replay.address, "works": replay.works} for replay in books.replays
+        ],
+        "replay_problem": books.replay_problem,
         "cycles": {
             "full": cycles.full,
             "quick": cycles.quick,
@@ -205,8 +214,7 @@ def files(books: Books, selection: Selection) -> View:
     lag than those in the books' ``statuses`` and are in the sums only.
     """
     rows = [status for status in books.statuses if is_selected(status, selection)]
-    total = sum(lag.files for lag in books.lags)
-    return paged(rows, selection, "files", file_row) | {"left_out": max(0, total - len(books.statuses))}
+    return paged(rows, selection, "files", file_row) | {"left_out": left_out(books)}
 
 
 def is_selected(status: TargetStatus, selection: Selection) -> bool:
@@ -240,6 +248,43 @@ def file_row(status: TargetStatus) -> View:
         "bytes_shipped": status.bytes_shipped,
         "resends": status.resends,
     }
+
+
+def file_way(sample: Sample, books: Books, file: str) -> View | None:
+    """The way of a log to each peer, and the reasons why it is kept; None: no peer is known to lack a record of it, and
+    it is not kept.
+    """
+    statuses = [status for status in books.statuses if status.file == file]
+    kept = next((one for one in sample.retained if one.file == file), None)
+    if not statuses and kept is None:
+        return None
+    ways: dict[TargetKey, View] = {}
+    for status in sorted(statuses, key=lambda one: (one.target.cluster, one.table, one.phase == QUARANTINED)):
+        if status.target not in ways:
+            ways[status.target] = way_row(status, books)
+    known = {"bytes": None, "sealed": None, "owner": None, "reasons": []} if kept is None else retained_row(kept)
+    return {**known, "file": file, "ways": list(ways.values()), "left_out": left_out(books)}
+
+
+def way_row(status: TargetStatus, books: Books) -> View:
+    """The way of a log to one target: its offsets as spans, each with the ranges in quarantine that it is."""
+    ranges = [one for one in books.quarantined if (one.file, one.target) == (status.file, status.target)]
+    needed = max([status.needed, *(one.blocks.last for one in ranges)])
+    finished = needed if status.phase == QUARANTINED else status.finished
+    under_way = books.under_way.get((status.file, status.target))
+    found = pictures.spans(needed, finished, under_way, (one.blocks for one in ranges if one.state != "blocking"))
+    return file_row(status) | {
+        "needed": needed,
+        "finished": finished,
+        "under_way": under_way,
+        "spans": [{"kind": kind, "first": first, "last": last} for kind, first, last in found],
+        "ranges": [quarantined_row(one) for one in ranges],
+    }
+
+
+def left_out(books: Books) -> int:
+    """Pairs of a file and a target with less lag than those of ``statuses``: they are in the sums only."""
+    return max(0, sum(lag.files for lag in books.lags) - len(books.statuses))
 
 
 def quarantine(books: Books) -> list[View]:

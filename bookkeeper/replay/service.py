@@ -3,8 +3,8 @@
 The lanes of tservers send range descriptors and get one result row for each range. A run waits for the Spark session,
 for task slots of its peer, and for its job; each wait has a limit. When a job fails (a task process was killed), the
 service runs its files one by one, so that a bad range does not fail the others. The journal has a line for each result
-before the caller gets it. When the JVM dies, or a job hangs, the process exits with :data:`EXIT_BROKEN` and its
-supervisor starts another one.
+before the caller gets it. When the JVM dies, a job hangs, or all jobs fail for :data:`FAILING_MS`, the process exits
+with :data:`EXIT_BROKEN` and its supervisor starts another one.
 """
 
 from __future__ import annotations
@@ -59,6 +59,11 @@ LOG = logging.getLogger(__name__)
 EXIT_BROKEN = 70
 """Exit code of a process that can't work any more; its supervisor starts another one."""
 
+FAILING_MS = 20_000
+"""After so long without a job that succeeds, a further failure ends the process: a new one makes its scratch files, its
+JVM and its tasks anew.
+"""
+
 RUNS_MAX = 24
 """Most runs that wait or work; other threads of the server stay free for ``status`` and ``warm``."""
 
@@ -82,6 +87,8 @@ class ReplayService:
         self._warm = threading.Event()
         self._jvm_ended = threading.Event()
         self._stopping = False
+        self._failing_since_ns: int | None = None
+        """Boot clock at the first failed job since one succeeded."""
         self._start_lock = threading.Lock()
         self._started = False
         self._signs: SignsOfLife | None = None
@@ -249,6 +256,7 @@ class ReplayService:
         run = self._journal.begin(ranges)
         try:
             results = run_job(spark, ranges, tasks, self._settings)
+            self._failing_since_ns = None
         except (PySparkException, Py4JError) as error:
             if self._stopping:
                 raise UnavailableError("the replay process stops") from error
@@ -258,11 +266,22 @@ class ReplayService:
                 return [result for file in files for result in self._run_isolating(file, 1)]
             died = f"the task that shipped the range died: {one_line(error)}"
             results = [unshipped(r, RangeError(TASK_FAILED_CODE, died, transient=True)) for r in ranges]
+            self._note_failure(died)
         except OSError as error:  # a full disk for temporary files, or a lost JVM
             refused = RangeError.of(unavailable("the ranges could not be passed to Spark", error))
             results = [unshipped(r, refused) for r in ranges]
+            self._note_failure(refused.message)
         self._journal.end(run, ranges, results)
         return results
+
+    def _note_failure(self, problem: str) -> None:
+        """A job failed before it reached its peer. Several threads may note one at once: each time is as good."""
+        now_ns = self._clock.boot_ns()
+        if self._failing_since_ns is None:
+            self._failing_since_ns = now_ns
+        elif now_ns - self._failing_since_ns >= FAILING_MS * 1_000_000 and not self._stopping:
+            LOG.critical("all jobs have failed for %d ms: %s", FAILING_MS, problem)
+            self._break(f"its runs fail: {problem}")
 
 
 def by_peer(ranges: Sequence[Range]) -> list[list[Range]]:

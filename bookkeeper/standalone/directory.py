@@ -122,8 +122,8 @@ def _made_line(settings: Settings, made: Sequence[str]) -> str:
 def _noted_copy(directory: Path) -> str:
     """Note this directory; a line for the operator when another one was noted before, else empty. A copy of a running
     cluster has the same instance id, and if both run, they are one instance twice. A directory that was moved keeps its
-    inode, and a copy has another one; a copy can't be told from a directory that was moved to another disk. Raises
-    OSError.
+    inode, and a copy has another one. With the original at its place it is a copy for sure; without, it may also have
+    been restored or moved to another disk. Raises OSError.
     """
     note = directory / NOTE
     inode = directory.stat().st_ino
@@ -133,11 +133,24 @@ def _noted_copy(directory: Path) -> str:
         file.write(json.dumps({"inode": inode, "path": str(directory)}) + "\n")
     if before is None or before["inode"] == inode:
         return ""
+    if _inode_of(Path(str(before["path"]))) == before["inode"]:
+        found = f"is a copy of {before['path']}, which is still there: start only one of the two, because both are"
+    else:
+        found = (
+            f"was {before['path']}, and was copied, restored or moved to another disk: if it also runs there, both are"
+        )
     return (
-        f"{directory} is a copy of {before['path']}, or was restored or moved to another disk: if a cluster runs "
-        "there, stop one of the two, because both are the same instance; if it is older than the original, peers may "
-        "have records that it lacks, and the records that it sends may be known there under the same names"
+        f"{directory} {found} the same instance; if this one is older, peers may have records that it lacks, and the "
+        "records that it sends may be known there under the same names"
     )
+
+
+def _inode_of(directory: Path) -> int | None:
+    """None when there is no such directory, or not for this user."""
+    try:
+        return directory.stat().st_ino
+    except OSError:
+        return None
 
 
 def _read_note(note: Path) -> dict[str, object] | None:

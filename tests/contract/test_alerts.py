@@ -58,7 +58,7 @@ def test_each_cause_that_needs_a_person_has_an_alert() -> None:
 def test_an_alert_fires_when_a_person_is_needed_and_not_before(kind: str, tmp_path: Path) -> None:
     labels = {"table": "cities", "peer": "east", "cause": kind}
     series = f"bookkeeper_stalled_seconds{{{', '.join(f'{name}={json.dumps(text)}' for name, text in labels.items())}}}"
-    severity = "ticket" if kind in ("quarantined", "slots_busy", "peer_busy") else "page"
+    severity = "ticket" if kind in ("quarantined", "peer_busy") else "page"
     summary = summaries()[alert_name(kind)]
     for name, text in labels.items():
         summary = summary.replace(f"{{{{ $labels.{name} }}}}", text)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
-from selenium.common.exceptions import TimeoutException
 from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-from tests.support.browser import LIMIT_S, chromium, complaints, missing_programs, resize
+from tests.support.browser import LIMIT_S, beyond, chromium, complaints, missing_programs, resize
 from tests.support.cluster import Cluster
 from tests.support.monitor_scene import Scene, lagging
 
@@ -22,11 +23,8 @@ pytestmark = [
 
 ROWS = 30
 PATHS = ("", "tables", "peers", "files", "kept", "hosts", "tablets?table=watched")
-PHONE = 360, 740
-WIDE = f"""return [...document.querySelectorAll('body *')].filter((found) => !found.parentElement.closest('.scroll'))
-    .filter((found) => found.getBoundingClientRect().right > {PHONE[0]})
-    .map((found) => found.outerHTML.slice(0, 160))"""
-"""A script that lists the elements beyond the screen, except in tables, which scroll by themselves."""
+PHONE = 390, 844
+DESKTOP = 1280, 900
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +100,8 @@ def test_numbers_are_those_of_the_books_and_plots_are_drawn(browser: Chrome, sce
     opened(browser, scene, "peers")
     until(browser, f"return {number(scene.cluster, 'lag_records')} === {scene.lag_records}")
     opened(browser, scene, "")
-    until(browser, "return document.querySelectorAll('.plot svg .scatterlayer path.js-line').length >= 3")
+    scene.until("api/history", lambda body: len(body["at_ms"]) >= 2)
+    until(browser, "return document.querySelectorAll('svg[data-picture^=lag_] path.line').length >= 3")
 
 
 def test_an_open_page_follows_what_is_written(browser: Chrome, scene: Scene) -> None:
@@ -116,18 +115,75 @@ def test_an_open_page_follows_what_is_written(browser: Chrome, scene: Scene) -> 
     assert browser.find_element(By.ID, "status-line").text == "live"
 
 
-def test_on_a_phone_no_page_is_wider_than_the_screen(browser: Chrome, scene: Scene) -> None:
-    resize(browser, *PHONE)
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=str)
+def test_nothing_of_a_page_is_beyond_the_screen(browser: Chrome, scene: Scene, size: tuple[int, int]) -> None:
+    resize(browser, *size)
     try:
-        for path in PATHS:
+        for path in (*PATHS, file_page(scene)):
             opened(browser, scene, path)
-            try:
-                until(browser, f"return document.documentElement.scrollWidth <= {PHONE[0]}")
-            except TimeoutException as error:
-                raise AssertionError(f"/{path}: {browser.execute_script(WIDE)}") from error
-            assert browser.execute_script("return innerWidth") == PHONE[0]
+            assert browser.execute_script("return innerWidth") == size[0]
+            assert beyond(browser) == [], f"/{path}"
     finally:
-        resize(browser, 1280, 900)
+        resize(browser, *DESKTOP)
+
+
+def file_page(scene: Scene) -> str:
+    """The page of a file that the peer lacks."""
+    (found, *_) = (one for one in scene.west.client.replication.status(scene.table) if one.lag_records)
+    return f"file?file={quote(found.file)}"
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=str)
+def test_phase_and_cause_of_a_peer_are_in_sight(browser: Chrome, scene: Scene, size: tuple[int, int]) -> None:
+    resize(browser, *size)
+    try:
+        opened(browser, scene, "peers")
+        until(browser, "return !!document.querySelector('[data-column=waits] b')")
+        (peer,) = (row for row in scene.get("api/peers")["peers"] if row["cluster"] == scene.cluster)
+        cell = f"tr[data-row='{scene.cluster}'] [data-column={{}}]"
+        for column, words in (("phases", peer["phases"]), ("waits", [wait["kind"] for wait in peer["waits"]])):
+            shown = browser.find_element(By.CSS_SELECTOR, cell.format(column))
+            assert shown.is_displayed()
+            assert all(word in shown.text for word in words), shown.text
+            assert shown.rect["x"] + shown.rect["width"] <= size[0]
+    finally:
+        resize(browser, *DESKTOP)
+
+
+def test_pictures_of_lag_hosts_and_a_file_say_what_the_api_says(browser: Chrome, scene: Scene) -> None:
+    scene.until("api/history", lambda body: len(body["at_ms"]) >= 2)
+    for path in ("", "peers"):
+        opened(browser, scene, path)
+        picture = f"svg[data-picture=lag_seconds][data-peer='{scene.cluster}']"
+        until(browser, f'return Number(document.querySelector("{picture}").dataset.points) > 0')
+    opened(browser, scene, "")
+    picture = f"svg[data-picture=lag_records][data-peer='{scene.cluster}']"
+    lag = sum(row["lag_records"] for row in scene.get("api/peers")["peers"] if row["cluster"] == scene.cluster)
+    until(browser, f"return document.querySelector(\"{picture}\").dataset.latest === '{lag}'")
+    opened(browser, scene, "hosts")
+    for host in scene.get("api/hosts")["hosts"]:
+        shown = browser.find_element(By.CSS_SELECTOR, f"[data-holding='{host['host']}']")
+        labels = [one.get_attribute("aria-label") for one in shown.find_elements(By.TAG_NAME, "svg")]
+        assert f"{host['host']} serves {host['serves']} tablets" in labels
+    page = file_page(scene)
+    (way,) = scene.get(f"api/{page}")["ways"]
+    opened(browser, scene, page)
+    drawn = browser.execute_script(
+        """return [...document.querySelectorAll("[data-span]")].map((one) => ({
+            kind: one.dataset.span, first: Number(one.dataset.first), last: Number(one.dataset.last)}))"""
+    )
+    assert drawn == way["spans"]
+    parts = browser.find_elements(By.CSS_SELECTOR, "[data-part]")
+    kinds = [part.get_attribute("data-part") for part in parts]
+    assert Counter(kinds) == Counter(span["kind"] for span in way["spans"])
+
+
+def test_processes_have_the_replay_process(browser: Chrome, scene: Scene) -> None:
+    opened(browser, scene, "")
+    (replay,) = scene.until("api/overview", lambda body: all(one["works"] for one in body["replays"]))["replays"]
+    until(browser, f"return !!document.querySelector(\"tr[data-row='{replay['session']}']\")")
+    shown = browser.find_element(By.CSS_SELECTOR, f"tr[data-row='{replay['session']}']")
+    assert all(word in shown.text for word in ("replay", "works", replay["address"]))
 
 
 def test_a_keyboard_is_enough(browser: Chrome, scene: Scene) -> None:

@@ -209,6 +209,7 @@ def test_what_is_written_arrives_and_the_status_says_so(shell: Shell, east: Clus
     assert rows
     for row in rows:
         assert (row["table"], row["cluster"], row["phase"], row["last_error"]) == (replicated, "east", "done", None)
+        assert (row["cause"], row["root_cause"]) == (None, None)
         assert row["needed"] == row["finished"] > 0
         assert (row["lag_records"], row["lag_bytes"], row["lag_seconds"]) == (0, 0, 0.0)
         assert row["state"] in ("OPEN", "CLOSED")

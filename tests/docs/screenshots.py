@@ -20,12 +20,11 @@ IMAGES = ROOT / "docs" / "images"
 ROWS = 1_200
 POINTS = 12
 SHOTS = (
-    ("overview", "", 1280, 860, "svg"),
+    ("overview", "", 1280, 1000, "path.line"),
     ("files", "files", 1280, 400, "td.backing_off"),
-    ("kept-on-a-phone", "kept", 400, 640, "td"),
+    ("hosts-on-a-phone", "hosts", 390, 844, ".holding"),
 )
 """Name, path, width, height, and an element that must be there."""
-
 ENTRANCE = 1280, 260
 """Width and height of the page for a visitor without a token."""
 

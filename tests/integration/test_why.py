@@ -237,7 +237,8 @@ def test_a_peer_without_room(peer: Peer, west: Cluster) -> None:
     assert (lack["cluster"], lack["records"], lack["kind"]) == ("north", 1, "peer_full")
     assert lack["first"] <= lack["last"]
     assert report["file"]["bytes"] > 0
-    execute(cause["steps"], peer.places)
+    answers = execute(cause["steps"], peer.places)
+    assert [answer.code for answer in answers] == [ExitCode.OK], answers
     peer.north.replace_tserver(disk_reserve_bytes=1)
     until_drained(west.directory, "why-full")
 

@@ -58,3 +58,20 @@ def resize(driver: Chrome, width: int, height: int) -> None:
 def complaints(driver: Chrome) -> list[str]:
     """Lines that pages wrote to the console since the last call, with errors and warnings of the browser."""
     return [f"{entry['level']}: {entry['message']}" for entry in driver.get_log("browser")]  # type: ignore[no-untyped-call]
+
+
+_BEYOND = """return [...document.querySelectorAll('body *')]
+    .filter((found) => found.getBoundingClientRect().right > innerWidth + 0.5)
+    .map((found) => found.outerHTML.slice(0, 160))"""
+
+
+def beyond(driver: Chrome) -> list[str]:
+    """The elements of a page whose right edge is beyond the window; of each the beginning of its text."""
+    found: list[str] = driver.execute_script(_BEYOND)
+    return found
+
+
+def prefer_scheme(driver: Chrome, scheme: str) -> None:
+    """Let pages think that their reader prefers ``light`` or ``dark``."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})

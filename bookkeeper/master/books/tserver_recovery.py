@@ -28,7 +28,7 @@ from bookkeeper.storage.wal.reading.wal_recovery import BooksClaim
 
 LOG = logging.getLogger(__name__)
 
-RESTORE = "restore the file, or decide what to give up (docs: operations, a file is damaged)"
+RESTORE = "restore the file, or give up its records behind the damage: bookkeeper wal seal"
 
 OTHER_KINDS = ("master", "replay")
 ROUNDS_TO_TRY_AGAIN = 25

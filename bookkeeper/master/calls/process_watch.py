@@ -27,11 +27,18 @@ class Processes(Struct, frozen=True):
 
     sessions: tuple[SessionInfo, ...]
     """Of tservers, dead ones included."""
-    replays: frozenset[str]
-    """Live sessions of replay processes."""
+    live_replays: tuple[SessionInfo, ...]
+    """Of replay processes."""
+    warm: frozenset[str]
+    """Sessions of replay processes that have reported to this leader that they work."""
     no_tserver_since_ns: int | None
     no_replay_since_ns: int | None
     replay_words: str
+
+    @property
+    def replays(self) -> frozenset[str]:
+        """Live sessions of replay processes."""
+        return frozenset(info.session_id for info in self.live_replays)
 
     @property
     def tservers(self) -> Mapping[str, str]:
@@ -61,7 +68,8 @@ class ProcessWatch:
     def look(self) -> Processes:
         """The processes now. Raises TransientError."""
         sessions = tuple(self._sessions(TSERVER_KIND))
-        replays = frozenset(info.session_id for info in self._sessions(REPLAY_KIND) if info.alive)
+        live = tuple(info for info in self._sessions(REPLAY_KIND) if info.alive)
+        replays = frozenset(info.session_id for info in live)
         now_ns = self._clock.boot_ns()
         with self._lock:
             self._no_tserver_ns = since(self._no_tserver_ns, any(info.alive for info in sessions), now_ns)
@@ -70,9 +78,8 @@ class ProcessWatch:
             no_replay_ns = self._no_replay_ns
             if self._words and not self._warm:
                 no_replay_ns = self._words_ns if no_replay_ns is None else min(no_replay_ns, self._words_ns)
-            return Processes(
-                sessions, replays, self._no_tserver_ns, no_replay_ns, "" if no_replay_ns is None else self._words
-            )
+            words = "" if no_replay_ns is None else self._words
+            return Processes(sessions, live, frozenset(self._warm), self._no_tserver_ns, no_replay_ns, words)
 
     def note_replay(self, session: str, problem: str) -> None:
         """A replay process says what keeps it from its work, before it ends; "" = it works."""

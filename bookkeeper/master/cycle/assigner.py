@@ -17,13 +17,13 @@ from itertools import chain, islice
 
 from msgspec import Struct, field
 
+import combiners
 from bookkeeper.master.index.barriers import FileBarrier, log_directory
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Shipment, Shipments, WorkKey
 from bookkeeper.master.index.target_progress import Amount, Progress
 from bookkeeper.model import Target, TargetKey
-from combiners import ReplicationStatus, range_needing_replication
 
 QueueKey = tuple[int, bytes, TargetKey]
 """Creation time (ms; 0 for all when unordered), file, target: sorts in the order of handing out."""
@@ -174,9 +174,10 @@ def is_over(entry: FileEntry, target: TargetKey, shipping: Shipments) -> bool:
 
 def next_range(entry: FileEntry, target: TargetKey, files: Outstanding, shipping: Shipments) -> tuple[int, int] | None:
     """First and last offset to ship next, None when no record may be shipped: from finished + 1, so without a gap."""
-    finished, (limit, _) = finished_of(entry, target, shipping), barrier_limit(entry, target, files, shipping)
-    return range_needing_replication(
-        ReplicationStatus(replication_needed_offset=limit, replication_finished_offset=finished)
+    last, _ = barrier_limit(entry, target, files, shipping)
+    finished = finished_of(entry, target, shipping)
+    return combiners.range_needing_replication(
+        combiners.ReplicationStatus(replication_needed_offset=last, replication_finished_offset=finished)
     )
 
 

@@ -2,6 +2,7 @@
 
 Arrives: a cause with the names around it. Leaves: :class:`Explained`. A step is a command line with its names filled
 in. One at a peer is typed in the directory of that cluster, which this master does not know, so the step says ``.``.
+A kind that ends by itself has no step, or one that shows more; a kind that needs a person has one.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from bookkeeper.errors import CorruptionError
+from bookkeeper.errors import OLDER_SIDE, CorruptionError
 from bookkeeper.master.queries import causes
 from bookkeeper.master.queries.causes import Cause
 from bookkeeper.model import Target
+from bookkeeper.peers.registry import BUILT_IN, split_quorum
 from bookkeeper.rpc.contract.messages import NextStep
 
 SECOND_NS = 1_000_000_000
@@ -34,11 +36,13 @@ PATIENCE_S: Mapping[str, int] = {
     causes.LOG_AWAY: 60,
     causes.PEER_UNREACHABLE: 60,
     causes.PEER_BUSY: 600,
-    causes.SLOTS_BUSY: 600,
 }
 """Seconds after which a cause of a kind needs a person; a kind that is not here ends by itself. A supervisor starts a
 process again within the shorter times, and a peer that restarts or moves tablets answers within the longer ones.
 """
+
+MOSTLY_BRIEF = frozenset({causes.REPLAY_FAILS, causes.PEER_BUSY})
+"""Kinds that end by themselves as a rule: their step is shown once a person is needed."""
 
 SINGLE = frozenset({causes.DAMAGED, causes.REFUSED_RECORD})
 """Kinds that need a person only when they are final: before, the next try may succeed."""
@@ -73,6 +77,25 @@ class Names(Struct, frozen=True):
         return NextStep(self.peer, f"bookkeeper {command}")
 
     @property
+    def is_foreign(self) -> bool:
+        """Whether the peer is of another replica system."""
+        return split_quorum(self.quorum)[0] != BUILT_IN
+
+    def at_peer(self, command: str) -> NextStep:
+        """A command of the shell of the peer. A peer of another replica system has none: this cluster looks at it."""
+        return self.define if self.is_foreign else self.there(f"shell . {command}")
+
+    @property
+    def define(self) -> NextStep:
+        """Contact the peer at its address; prints the reason when it can't be used."""
+        return self.here(f"definecluster {self.peer} {self.quorum}")
+
+    @property
+    def start_there(self) -> NextStep:
+        """Start the processes of the peer."""
+        return self.define if self.is_foreign else self.there("standalone .")
+
+    @property
     def start_here(self) -> NextStep:
         """Start the processes of this cluster."""
         return NextStep("", f"bookkeeper standalone {self.directory}")
@@ -103,9 +126,10 @@ def explain(cause: Cause, names: Names, now_ns: int) -> Explained:
     """The words for a cause."""
     bottom = cause.bottom
     text, steps = WORDS[bottom.kind](bottom, names)
+    needed = needs_person(cause, now_ns)
     if cause.at_root is not None:
         text = f"{names.peer} must have older records first, those of {cause.root.decode()}: {text}"
-    return Explained(text, tuple(steps), needs_person(cause, now_ns))
+    return Explained(text, () if bottom.kind in MOSTLY_BRIEF and not needed else tuple(steps), needed)
 
 
 def needs_person(cause: Cause, now_ns: int) -> bool:
@@ -146,15 +170,25 @@ def _log_away(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
     return text, (names.start_here,)
 
 
+def _no_books(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    text = f"this cluster can't read or write its books{_reason(cause)}; the check names what to do, and all continues"
+    return f"{text} by itself then", (NextStep("", f"bookkeeper config check {names.directory}"),)
+
+
+def _replay_fails(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    text = f"runs of the replay process fail before they reach the peer{_reason(cause)}; if all do, it starts anew"
+    return text, (NextStep("", f"tail -n 20 {names.directory}/logs/replay.log"),)
+
+
 def _damaged(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
     if cause.range_id:
         text = f"records of {names.file} can't be read{_reason(cause)}; restore the file, or go on without them"
         return text, (names.here(f"replication quarantine hold {cause.range_id}"),)
     text = (
-        f"{names.file} can't be read to its end{_reason(cause)}; restore the file, or decide what to give up (docs: "
-        "operations, a file is damaged)"
+        f"{names.file} can't be read to its end{_reason(cause)}; restore the file, and it continues by itself, or give "
+        "up its records behind the damage"
     )
-    return text, ()
+    return text, (NextStep("", f"bookkeeper wal seal {names.directory} {names.file}"),)
 
 
 def _quarantined(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
@@ -219,7 +253,16 @@ def groups_of(target: Target) -> str:
 
 
 def _other_version(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
-    return f"{names.peer} and this cluster do not understand each other{_reason(cause)}; upgrade the older one", ()
+    is_here = OLDER_SIDE in cause.error
+    older, where = ("this cluster", names.directory) if is_here else (names.peer, ".")
+    text = (
+        f"{names.peer} and this cluster do not understand each other{_reason(cause)}; stop {older}, install there the "
+        "version that the other one has, and start it again"
+    )
+    if not is_here and names.is_foreign:
+        return text, (names.define,)
+    words = (f"config check {where}", f"standalone {where}")
+    return text, [NextStep("", f"bookkeeper {word}") if is_here else names.there(word) for word in words]
 
 
 def _table_gone(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
@@ -230,19 +273,24 @@ def _table_gone(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
         "them (exporttable and importtable). The first step is only for a deleted table"
     )
     return text, (
-        names.there(f"shell . createtable {remote}"),
+        names.at_peer(f"createtable {remote}"),
         names.here(disabling(names.table, names.target)),
         names.here(enabling(names.table, names.target)),
     )
 
 
 def _peer_refuses(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
-    return f"{names.peer} refuses the records{_reason(cause)}", ()
+    text = f"{names.peer} refuses the records{_reason(cause)}; it continues by itself when that reason is gone there"
+    return text, (names.at_peer(f"tablets {names.target.remote_table}"),)
 
 
 def _peer_full(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
-    text = f"no space is left at {names.peer}{_reason(cause)}; make room there, and it continues by itself"
-    return text, (NextStep(names.peer, "df -h ."),)
+    text = (
+        f"no space is left at {names.peer}{_reason(cause)}; it continues by itself when there is some: enlarge that "
+        "disk, delete files outside of the cluster's directory, or compact the largest tables (bookkeeper shell . du "
+        "lists them), which drops older versions and deleted cells"
+    )
+    return text, (names.at_peer(f"compact {names.target.remote_table} --wait"),)
 
 
 def _peer_unreachable(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
@@ -250,7 +298,7 @@ def _peer_unreachable(cause: Cause, names: Names) -> tuple[str, Sequence[NextSte
         f"{names.peer} does not answer at {names.quorum}{_reason(cause)}; start it, or give its new address: "
         f"bookkeeper shell {names.directory} definecluster {names.peer} HOST:PORT"
     )
-    return text, (names.there("standalone ."),)
+    return text, (names.start_there,)
 
 
 def _peer_older(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
@@ -264,7 +312,8 @@ def _peer_older(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
 
 
 def _peer_busy(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
-    return f"{names.peer} answers and can't take records for now{_reason(cause)}", ()
+    text = f"{names.peer} answers and can't take records for now{_reason(cause)}"
+    return text, (names.at_peer(f"tablets {names.target.remote_table}"),)
 
 
 def _uncopied(_cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
@@ -274,15 +323,18 @@ def _uncopied(_cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
 
 WORDS: Mapping[str, Words] = {
     causes.NOT_READ: _of_itself("this master has not read the books up to these records yet"),
-    causes.NO_BOOKS: _of_itself("this cluster can't read or write its books"),
+    causes.NO_BOOKS: _no_books,
     causes.NO_TSERVER: _no_tserver,
     causes.NO_REPLAY: _no_replay,
-    causes.REPLAY_FAILS: _of_itself("runs of the replay process fail before they reach the peer"),
+    causes.REPLAY_FAILS: _replay_fails,
     causes.LOG_AWAY: _log_away,
     causes.UNSEALED: _of_itself("the end of the log is not known yet"),
     causes.DAMAGED: _damaged,
     causes.QUARANTINED: _quarantined,
-    causes.SLOTS_BUSY: _of_itself("all slots of the replay process are in use; raise replay.tasks_max if it lasts"),
+    causes.SLOTS_BUSY: _of_itself(
+        "all slots of the replay process are in use, and each run gives its own back after some seconds; a greater "
+        "replay.tasks_max in the settings makes such waits rarer"
+    ),
     causes.UNCOPIED: _uncopied,
     causes.BEHIND: _of_itself("older records must be there first"),
     causes.SHIPPING: _of_itself("the records are on their way"),

@@ -25,6 +25,7 @@ from bookkeeper.master.quarantine.quarantined_ranges import (
     scan_rows,
     write_rows,
 )
+from bookkeeper.master.queries.causes import QUARANTINED
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.metadata.values import Quarantined
@@ -197,6 +198,7 @@ def status_of(key: RangeKey, value: Quarantined, table_names: Mapping[str, str],
         resends=0,
         table=name_of(key.target, table_names),
         groups=(),
+        cause=QUARANTINED,
     )
 
 

@@ -292,6 +292,8 @@ def status_message(state: TargetState, table_names: Mapping[str, str]) -> Target
         resends=state.resends,
         table=table,
         groups=state.target.groups or (),
+        cause=state.cause.kind if state.waits else None,
+        root_cause=state.cause.at_root.kind if state.waits and state.cause.at_root is not None else None,
     )
 
 

@@ -18,7 +18,7 @@ from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Retry, Shipment, Shipments, WorkKey
 from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount, Progress
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, advice, is_blocking
-from bookkeeper.master.queries.causes import NO_WAIT, Cause, Causes, Now
+from bookkeeper.master.queries.causes import DONE, NO_WAIT, Cause, Causes, Now
 from bookkeeper.model import Target, TargetKey
 
 STATUS_ROWS_MAX = 20_000
@@ -46,12 +46,21 @@ class TargetState(Struct, frozen=True):
     last_error: str | None
     next_try_in_ms: int | None
     worker: str | None
+    under_way: int | None
+    """The last offset of the range that the worker has now."""
     records_shipped: int
     bytes_shipped: int
     resends: int
     lacks_table: bool = False
     """The peer's last answer: it has no table with the target's id."""
     cause: Cause = NO_WAIT
+
+    @property
+    def waits(self) -> bool:
+        """Whether the target waits for something. One that lacks only records of others waits for nothing, although its
+        offset is not passed yet.
+        """
+        return self.cause.kind != DONE and (self.lag_records > 0 or self.finished >= self.needed)
 
 
 def target_states(
@@ -129,6 +138,7 @@ def target_state(
         last_error=error,
         next_try_in_ms=max(0, (next_try_ns - now.boot_ns) // 1_000_000) if waits else None,
         worker=shipment.flight.session if shipment.flight is not None else shipment.worker,
+        under_way=None if shipment.flight is None else shipment.flight.last,
         records_shipped=shipment.records,
         bytes_shipped=shipment.sent_bytes,
         resends=shipment.resends,

@@ -67,11 +67,9 @@ class Waits(Struct):
         known.add(file, cause, records, size)
 
     def counted(self, states: Iterable[TargetState]) -> Iterator[TargetState]:
-        """The same states; adds each. A target that lacks only records of others waits for nothing, although its offset
-        is not passed yet.
-        """
+        """The same states; adds each that waits."""
         for state in states:
-            if state.lag_records or state.finished >= state.needed:
+            if state.waits:
                 self.add(state.target, state.file, state.cause, state.lag_records, state.lag_bytes)
             yield state
 

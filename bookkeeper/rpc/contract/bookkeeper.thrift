@@ -289,6 +289,8 @@ struct TargetStatus {
   15: required i64 resends                // messages that were sent again
   16: required string table
   17: required list<string> groups        // empty = all locality groups
+  18: optional string cause               // why it waits, a kind as in WaitCause; absent = it waits for nothing
+  19: optional string root_cause          // of a file behind others: the kind of the one that all wait for
 }
 
 /** The files that are not removed yet for their targets. */

@@ -362,6 +362,10 @@ class TargetStatus(Struct, frozen=True):
     table: str
     groups: tuple[str, ...]
     """Empty = all locality groups."""
+    cause: str | None = None
+    """Why it waits, a kind as in WaitCause; absent = it waits for nothing."""
+    root_cause: str | None = None
+    """Of a file behind others: the kind of the one that all wait for."""
 
 
 class ReplicationReport(Struct, frozen=True):

@@ -289,6 +289,8 @@ STRUCTS: Mapping[type, tuple[FieldSpec, ...]] = {
         required(15, "resends", I64),
         required(16, "table", TEXT),
         required(17, "groups", list_of(TEXT)),
+        optional(18, "cause", TEXT),
+        optional(19, "root_cause", TEXT),
     ),
     ReplicationReport: (
         required(1, "targets", list_of(struct_of(TargetStatus))),

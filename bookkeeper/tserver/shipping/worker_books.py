@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import combiners
-from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.rpc.contract.messages import WorkItem
@@ -33,12 +32,10 @@ def read_progress(metadata: MetadataTable, item: WorkItem) -> StreamProgress:
 
 
 def write_finished(metadata: MetadataTable, advanced: Iterable[tuple[WorkItem, StreamProgress]]) -> None:
-    """Put the finished offsets, one call for each rank; durable on return. Raises TransientError; CorruptionError for
-    an offset beyond what the master says is needed: then nothing is put.
-    """
+    """Put the finished offsets, one call for each rank; durable on return. Raises TransientError."""
     by_rank: dict[int, list[RowPut]] = {}
     for item, progress in advanced:
-        put = RowPut(keys.repl_row(item.file), {keys.done_column(item.target): finished_value(item, progress)})
+        put = RowPut(keys.repl_row(item.file), {keys.done_column(item.target): finished_value(progress)})
         # The offset is the rank, plus one for the cell that announces the stream: a late write turns nothing back.
         by_rank.setdefault(keys.done_rank(progress.recorded), []).append(put)
     for rank, puts in sorted(by_rank.items()):
@@ -50,17 +47,12 @@ def announce(metadata: MetadataTable, items: Iterable[WorkItem]) -> None:
     write_finished(metadata, [(item, StreamProgress(0, 0)) for item in items])
 
 
-def finished_value(item: WorkItem, progress: StreamProgress) -> bytes:
-    """The value of a finished cell. Raises CorruptionError for an offset beyond what the master says is needed."""
-    needed = max([item.last_offset, *(blocks.last for blocks in item.passed)])
-    try:
-        status = combiners.finish(
-            combiners.ReplicationStatus(replication_needed_offset=needed),
-            progress.recorded,
-            finished_bytes=progress.position,
-        )
-    except combiners.StatusError as error:
-        raise CorruptionError(f"{item.file} at {item.target.cluster}: {error}") from error
-    status.ClearField("replication_needed_offset")  # the finished side only: the value is a function of the rank (R1)
-    status.finished_share_records, status.finished_share_bytes = progress.records, progress.size
+def finished_value(progress: StreamProgress) -> bytes:
+    """The value of a finished cell."""
+    status = combiners.ReplicationStatus(
+        replication_finished_offset=progress.recorded,
+        finished_bytes=progress.position,
+        finished_share_records=progress.records,
+        finished_share_bytes=progress.size,
+    )
     return values.encode_status(status)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from bookkeeper.errors import AT_BOOKS, BookkeeperError, OverloadedError
+import combiners
+from bookkeeper.errors import AT_BOOKS, BookkeeperError, IncompatibleError, OverloadedError
 from bookkeeper.model import BlockRange, TargetKey
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
@@ -139,7 +140,7 @@ def outcome_after(queued: Queued, progress: StreamProgress, result: RangeResult)
     A short run without an error: the remaining range stays queued. A gap: ship again from the peer's high-water. Any
     other error: the stream leaves the queue, and the master hands it out again.
     """
-    advanced = advance(progress, result)
+    advanced = advance(progress, result, queued.item.last_offset)
     if result.error is None:
         remaining = replace(queued, gaps=0) if advanced.offset < queued.item.last_offset else None
         return Outcome(advanced, remaining, None, served=result.blocks > 0)
@@ -149,13 +150,20 @@ def outcome_after(queued: Queued, progress: StreamProgress, result: RangeResult)
     return Outcome(advanced, None, result.error)
 
 
-def advance(progress: StreamProgress, result: RangeResult) -> StreamProgress:
-    """The progress after a result row; it never goes backwards."""
+def advance(progress: StreamProgress, result: RangeResult, needed: int) -> StreamProgress:
+    """The progress after a result row; it never goes backwards. ``needed``: the last offset that was handed out. Raises
+    IncompatibleError when the row has more.
+    """
     if result.acked_offset <= progress.offset:
         return progress
+    before = combiners.ReplicationStatus(replication_needed_offset=needed, replication_finished_offset=progress.offset)
+    try:
+        after = combiners.finish(before, result.acked_offset - progress.offset)
+    except combiners.StatusError as error:
+        raise IncompatibleError(f"the replay process answered more than it was asked for: {error}") from error
     return StreamProgress(
-        result.acked_offset,
-        max(progress.recorded, result.acked_offset),
+        after.replication_finished_offset,
+        max(progress.recorded, after.replication_finished_offset),
         result.acked_position,
         max(progress.records, result.share_records),
         max(progress.size, result.share_bytes),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from urllib.request import urlopen
 
 import pytest
 from msgspec.structs import replace
@@ -12,11 +13,12 @@ from msgspec.structs import replace
 from bookkeeper.clock import SystemClock
 from bookkeeper.config.sections import MonitorSettings
 from bookkeeper.errors import UnavailableError
-from bookkeeper.monitor import pages
+from bookkeeper.monitor.observation import ReplayInfo
 from bookkeeper.monitor.pages import PAGES, TABLE_PAGES, age, size
 from bookkeeper.monitor.web_server import Monitor
 from tests.support.monitor_scene import read
 from tests.support.monitor_source import (
+    EAST,
     LEADING,
     NO_TOKEN,
     QUARANTINED,
@@ -32,7 +34,11 @@ SOURCE = SetSource(
     replace(
         LEADING,
         books=replace(
-            books(*(status(f"w/s/{n:06}.wal", "backing_off") for n in range(60))), quarantined=(QUARANTINED,)
+            books(status("w/1.wal", "shipping"), *(status(f"w/s/{n:06}.wal", "backing_off") for n in range(59))),
+            quarantined=(QUARANTINED,),
+            replays=(ReplayInfo("replay-3", "127.0.0.1:9002", True),),
+            replay_problem="no <Java>",
+            under_way={("w/1.wal", EAST): 95},
         ),
     ),
     (kept("w/s/000001.wal", 9_000, "recovery", "replication"),),
@@ -69,8 +75,11 @@ def test_a_page_is_whole_and_names_no_other_host(url: str, path: str) -> None:
     check_whole(url, url + path)
 
 
-@pytest.mark.parametrize("path", ["/tablets?table=cities", "/tablet?table=cities&tablet=t1"])
-def test_pages_of_a_table_are_whole_too(url: str, path: str) -> None:
+OTHERS = ("/tablets?table=cities", "/tablet?table=cities&tablet=t1", "/file?file=w/1.wal")
+
+
+@pytest.mark.parametrize("path", OTHERS)
+def test_pages_of_a_table_and_of_a_file_are_whole_too(url: str, path: str) -> None:
     check_whole(url, url + path)
 
 
@@ -174,12 +183,45 @@ def test_a_master_that_stands_by_leads_to_the_leader_on_every_page() -> None:
         monitor.stop()
 
 
-def test_plots_have_their_script_in_the_package_and_pages_do_without(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    code, script = read(f"{url}/static/plotly.min.js")
-    assert code == 200
-    assert re.match(r"/\*\*\n\* plotly.js v\d", script)
-    monkeypatch.setattr(pages, "find_spec", lambda _name: None)
-    assert pages.plotly_file() is None
+def test_pictures_stand_in_the_page_and_need_no_script(url: str) -> None:
+    text = read(f"{url}/")[1]
+    for name in ("lag_seconds", "lag_records", "lag_bytes"):
+        assert f'data-picture="{name}" data-peer="east"' in text
+    assert text.count("<script") == 1
+    assert "<desc" in text
+    hosts = read(f"{url}/hosts")[1]
+    assert 'aria-label="host2 holds 2 voters, and 2 replicas join"' in hosts
+    assert 'aria-label="host3 holds an unknown number of bytes"' in hosts
+
+
+def test_no_style_stands_in_a_page_so_the_policy_allows_none(url: str) -> None:
+    for path in (*PAGES, *OTHERS):
+        text = read(url + path)[1]
+        assert "<style" not in text
+        assert "style=" not in text
+    with urlopen(f"{url}/") as answer:
+        policy = answer.headers["Content-Security-Policy"]
+    assert policy == "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+
+
+def test_processes_are_the_master_the_tservers_and_replay(url: str) -> None:
+    text = read(f"{url}/")[1]
+    assert re.findall(r'<tr data-row="([^"]*)"><th scope="row">([a-z]+)', text) == [
+        ("master-1", "master"),
+        ("tserver-2", "tserver"),
+        ("replay-3", "replay"),
+    ]
+    assert "last words of replay: no &lt;Java&gt;" in text
+
+
+def test_the_page_of_a_file_has_its_way_to_each_peer(url: str) -> None:
+    text = read(f"{url}/file?file=w/1.wal")[1]
+    for said in ("finished: 1 to 2", "in quarantine: 3 to 5", "finished: 6 to 90", "under way: 91 to 95"):
+        assert said in text
+    assert "not sent: 96 to 100" in text
+    assert "too &lt;large&gt;" in text
+    code, text = read(f"{url}/file?file=w/9.wal")
+    assert (code, "no peer lacks a record of this file" in text) == (404, True)
 
 
 def test_sizes_and_ages_are_written_in_the_unit_that_fits() -> None:

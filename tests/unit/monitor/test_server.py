@@ -66,6 +66,8 @@ def test_a_leader_answers_every_endpoint() -> None:
             ("api/tablet?table=cities&tablet=gone", 404),
         ):
             assert get(monitor, path)[0] == expected, path
+        assert json.loads(get(monitor, "api/file?file=a.wal")[1])["ways"][0]["finished"] == 90
+        assert get(monitor, "api/file?file=b.wal")[0] == 404
         assert json.loads(get(monitor, "api/files?phase=done")[1])["total"] == 0
         assert json.loads(get(monitor, "ready")[1])["ready"]
         assert get(monitor, "api/files?page=x")[0] == 400

@@ -7,12 +7,13 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from bookkeeper.model import BlockRange
 from bookkeeper.monitor import views
 from bookkeeper.monitor.metrics import METRICS
 from bookkeeper.monitor.observation import Age, Cycles, LagSums, greatest_age
 from bookkeeper.monitor.sampler import Sample
 from bookkeeper.monitor.views import Selection
-from tests.support.monitor_source import LEADING, QUARANTINED, STANDING_BY, books, kept, status
+from tests.support.monitor_source import EAST, LEADING, QUARANTINED, STANDING_BY, books, kept, status
 
 
 def test_sums_count_every_file_and_a_target_without_files_is_shown_with_nothing() -> None:
@@ -61,6 +62,42 @@ def test_ranges_that_only_block_are_not_in_quarantine() -> None:
     observation = replace(LEADING, books=replace(books(), quarantined=ranges[1:]))
     view = views.overview(Sample(observation, 1.0))
     assert (view["quarantined_ranges"], view["blocking_ranges"]) == (1, 1)
+
+
+def test_the_way_of_a_file_has_what_each_peer_lacks_and_what_is_held() -> None:
+    held, blocking = QUARANTINED, replace(QUARANTINED, state="blocking", blocks=BlockRange(91, 92, 0, 0))
+    found = replace(
+        books(status("w/1.wal", "shipping"), status("w/2.wal")),
+        quarantined=(held, blocking),
+        under_way={("w/1.wal", EAST): 95},
+    )
+    sample = Sample(LEADING, 1.0, (kept("w/1.wal", 70, "replication"), kept("w/3.wal", 5, "recovery")))
+    view = views.file_way(sample, found, "w/1.wal")
+    assert view is not None
+    assert (view["bytes"], view["reasons"][0]["kind"]) == (70, "replication")
+    (way,) = view["ways"]
+    assert [(one["kind"], one["first"], one["last"]) for one in way["spans"]] == [
+        ("finished", 1, 2),
+        ("held", 3, 5),
+        ("finished", 6, 90),
+        ("under_way", 91, 95),
+        ("not_sent", 96, 100),
+    ]
+    assert [one["state"] for one in way["ranges"]] == ["held", "blocking"]
+    only_kept = views.file_way(sample, found, "w/3.wal")
+    assert only_kept is not None
+    assert only_kept["ways"] == []
+    assert views.file_way(sample, found, "w/4.wal") is None
+    json.dumps([view, only_kept])
+
+
+def test_a_file_of_which_only_a_range_in_quarantine_is_missing_is_finished_around_it() -> None:
+    row = replace(status("w/1.wal", "quarantined", 3), needed=5, finished=2)
+    found = replace(books(row), quarantined=(QUARANTINED,))
+    view = views.file_way(Sample(LEADING, 1.0), found, "w/1.wal")
+    assert view is not None
+    assert [one["kind"] for one in view["ways"][0]["spans"]] == ["finished", "held"]
+    assert view["bytes"] is None
 
 
 def test_files_are_chosen_and_paged_and_a_page_beyond_the_last_is_the_last() -> None:

@@ -30,6 +30,7 @@ from bookkeeper.replay.ranges import (
 )
 from bookkeeper.replay.service import (
     EXIT_BROKEN,
+    FAILING_MS,
     ReplayService,
     by_peer,
     one_line,
@@ -39,6 +40,7 @@ from bookkeeper.replay.service import (
 )
 from bookkeeper.replay.spark.spark_session import session_conf, spark_master
 from bookkeeper.storage.volume.opening import open_volume
+from tests.support.jumping_clock import TestClock
 from tests.support.ranges import a_range
 from tests.support.wal_files import EAST, NORTH
 
@@ -165,6 +167,25 @@ def test_ranges_that_spark_has_no_disk_for_are_tried_again_and_say_why(tmp_path:
         assert error is not None
         assert (error.code, error.transient) == ("no_space", True)
         assert "make room there" in error.message
+
+
+def test_a_process_whose_jobs_all_fail_ends_with_its_last_words(tmp_path: Path) -> None:
+    settings = new_settings(tmp_path, "west")
+    settings.logs_dir.mkdir()
+    clock, left, told = TestClock(), queue.Queue[int](), queue.Queue[str]()
+    service = ReplayService(settings, clock, left.put)
+    service.report_problems(told.put)
+    service._spark, service._started = FullSpark(), True  # type: ignore[assignment]
+    service._warm.set()
+    ranges = encode_table(ranges_to_table([a_range("a", 1, 9, range_id=1)]).to_batches(), RANGE_SCHEMA)
+    for pause_ms in (0, FAILING_MS / 2):
+        clock.jump(pause_ms)
+        service.run(ranges)
+    assert left.empty(), "it has tried for less than this time"
+    clock.jump(FAILING_MS / 2)
+    service.run(ranges)
+    assert left.get(timeout=60) == EXIT_BROKEN
+    assert told.get(timeout=60).startswith("its runs fail: the ranges could not be passed to Spark")
 
 
 def test_spark_waits_until_a_peer_is_defined(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ SHIPPING = replace(
     since_seconds=None,
     files=1,
     next_try_in_ms=None,
+    tries=0,
 )
 FILE = FileWhy(
     "wal/tserver-3/000001.wal",
@@ -76,8 +77,15 @@ def test_paragraphs_are_apart_and_a_file_comes_first() -> None:
         "east waits for table cities: shipping",
         "  the records are on their way",
         "  120 records in 1 file, wal/tserver-3/000001.wal",
+        "  next: nothing to do",
         "  ends by itself",
     ]
+
+
+def test_a_wait_that_ends_by_itself_says_when_the_next_try_is() -> None:
+    busy = replace(SHIPPING, kind="slots_busy", next_try_in_ms=4_000, tries=2)
+    (said,) = paragraphs(WhyReport((busy,), None, ("cities to east",), 0, ""), "")
+    assert said.splitlines()[-2:] == ["  next: nothing to do; it tries again in 4.0 s", "  ends by itself"]
 
 
 def test_nothing_that_waits_is_not_nothing_that_is_replicated() -> None:

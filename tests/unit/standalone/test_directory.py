@@ -115,10 +115,21 @@ def test_a_start_says_that_the_directory_is_a_copy(tmp_path: Path) -> None:
     settings = init_cluster(tmp_path / "west", "west")
     shutil.copytree(settings.directory, tmp_path / "copy", copy_function=shutil.copy2)
     (line,) = complete_cluster(load_settings(tmp_path / "copy"))
-    assert f"is a copy of {settings.directory}" in line
+    assert f"is a copy of {settings.directory}, which is still there: start only one of the two" in line
     assert complete_cluster(load_settings(tmp_path / "copy")) == []
     settings.directory.rename(tmp_path / "moved")
     assert complete_cluster(load_settings(tmp_path / "moved")) == [], "a directory that was moved is no copy"
+
+
+def test_a_start_says_that_the_directory_may_be_a_restored_one(tmp_path: Path) -> None:
+    settings = init_cluster(tmp_path / "west", "west")
+    complete_cluster(settings)
+    shutil.copytree(settings.directory, tmp_path / "backup", copy_function=shutil.copy2)
+    settings.directory.rename(tmp_path / "lost")
+    (tmp_path / "backup").rename(settings.directory)
+    (line,) = complete_cluster(settings)
+    assert f"was {settings.directory}, and was copied, restored or moved to another disk" in line
+    assert complete_cluster(settings) == []
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,19 @@ def test_a_replay_process_that_starts_again_and_again_does_not_work_until_one_sa
     assert cluster.replay_at(5) == (None, "")
 
 
+def test_the_live_replay_processes_have_an_address_and_say_whether_they_work() -> None:
+    cluster = Cluster()
+    for number in (1, 2):
+        cluster.start("replay", number)
+    cluster.watch.note_replay("replay-2", "")
+    seen = cluster.watch.look()
+    assert [info.session_id for info in seen.live_replays] == ["replay-1", "replay-2"]
+    assert (seen.warm, seen.replays) == (frozenset({"replay-2"}), frozenset({"replay-1", "replay-2"}))
+    cluster.end_all("replay")
+    seen = cluster.watch.look()
+    assert (seen.live_replays, seen.warm) == ((), frozenset())
+
+
 def test_another_replay_process_that_works_is_enough() -> None:
     cluster = Cluster()
     for number in (1, 2):

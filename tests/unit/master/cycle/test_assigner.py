@@ -68,6 +68,10 @@ def test_a_range_begins_behind_the_finished_offset_of_the_books_or_a_later_repor
     assert next_range(made, EAST, Outstanding(), work) is None
 
 
+def test_finished_100_and_needed_300_leaves_101_to_300() -> None:
+    assert next_range(entry(W1, 300, done={EAST: 100}), EAST, Outstanding(), shipping()) == (101, 300)
+
+
 def test_no_record_is_shipped_beyond_the_safe_offset() -> None:
     assert next_range(entry(W1, 9, safe=4), EAST, Outstanding(), shipping()) == (1, 4)
     assert next_range(entry(W1, 9, safe=0), EAST, Outstanding(), shipping()) is None

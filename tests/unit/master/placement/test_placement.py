@@ -227,7 +227,7 @@ def check_damaged_logs_hold_back_their_own(world: World, tservers: list[Scripted
     assert there is None
     assert problem is not None
     assert f"{log} is damaged" in problem
-    assert "; restore the file, or decide" in problem
+    assert "; restore the file, or give up its records" in problem
     world.table.delete([CellKey(b"1<", column) for column in cell], keys.first_use_rank(1))
     other = next(tserver for tserver in tservers if tserver is not home)
     placed.until_held(other, LAST)

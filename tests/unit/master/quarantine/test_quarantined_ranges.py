@@ -360,6 +360,7 @@ def test_a_quarantined_range_is_not_replicated_after_its_queue_passed_it(world: 
     assert context.statuses_below([FileMark(FILE, 9)], "2", "", {}) == []
     (status,) = context.statuses("1", {"1": "cities"})
     assert (status.phase, status.table, status.finished, status.needed) == ("quarantined", "cities", 2, 4)
+    assert (status.cause, status.root_cause) == ("quarantined", None)
     assert (status.lag_records, status.lag_bytes, status.lag_seconds) == (2, 20, None)
     running.shipping.times.note_range((*key.work, key.first), world.clock.boot_ns() - 4_000_000_000)
     (status,) = context.statuses("1", {"1": "cities"})

@@ -5,11 +5,16 @@ from __future__ import annotations
 import shlex
 
 import pytest
+from msgspec.structs import replace
 
+from bookkeeper.errors import OLDER_SIDE, IncompatibleError
 from bookkeeper.master.queries import causes
 from bookkeeper.master.queries.cause_texts import PATIENCE_S, WORDS, Names, explain, needs_person
 from bookkeeper.master.queries.causes import FAULTS, KINDS, LOCAL_KINDS, PEER_KINDS, ROUTINE_KINDS, Cause
 from bookkeeper.model import Target, TargetKey
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION
+from bookkeeper.rpc.trust.admission import check_caller_version
+from bookkeeper.rpc.trust.handshake import check_version
 from shell.commands import COMMANDS
 
 S = 1_000_000_000
@@ -32,7 +37,7 @@ def test_each_kind_has_words_and_is_of_one_side() -> None:
     assert not LOCAL_KINDS & PEER_KINDS
     assert not ROUTINE_KINDS & (LOCAL_KINDS | PEER_KINDS)
     assert set(PATIENCE_S) <= KINDS - ROUTINE_KINDS
-    assert set(PATIENCE_S) - {causes.PEER_BUSY, causes.SLOTS_BUSY} == FAULTS
+    assert set(PATIENCE_S) - {causes.PEER_BUSY} == FAULTS
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -40,13 +45,56 @@ def test_each_step_is_a_command_with_its_names_filled_in(kind: str) -> None:
     cause = Cause(kind, 1, "it says no", range_id="8c41f0d2ab", host="host2", is_final=True)
     found = explain(cause, NAMES, 100 * S)
     assert found.text
+    assert found.steps or not found.needs_person
     for step in found.steps:
         words = shlex.split(step.command)
-        assert words[0] in ("bookkeeper", "df"), words
+        assert words[0] in ("bookkeeper", "tail"), words
         if words[:2] == ["bookkeeper", "shell"]:
             assert words[2] == ("." if step.at else "/srv/west")
             assert words[3] in COMMANDS
         assert not {"TABLE", "CLUSTER", "NAME", "DIR", "HOST:PORT"} & set(words)
+
+
+@pytest.mark.parametrize("kind", sorted(PATIENCE_S))
+@pytest.mark.parametrize("is_foreign", [False, True])
+def test_a_kind_that_needs_a_person_has_a_step_whatever_is_known_of_it(kind: str, is_foreign: bool) -> None:
+    names = replace(NAMES, quorum="parquet:///srv/lake") if is_foreign else NAMES
+    found = explain(Cause(kind, 1, is_final=True), names, 10_000 * S)
+    assert found.needs_person
+    assert found.steps
+    if is_foreign:
+        assert not [step for step in found.steps if "shell . " in step.command or "standalone ." in step.command]
+
+
+def test_a_kind_that_mostly_ends_by_itself_has_its_step_once_it_does_not() -> None:
+    for kind, patience in ((causes.PEER_BUSY, 600), (causes.REPLAY_FAILS, 60)):
+        found = [explain(Cause(kind, 0), NAMES, after * S) for after in (patience - 1, patience)]
+        assert [(one.needs_person, len(one.steps)) for one in found] == [(False, 0), (True, 1)]
+
+
+@pytest.mark.parametrize("error", ["east speaks protocol 9, this side 8: upgrade this side", "it has no such call"])
+def test_the_older_side_is_upgraded(error: str) -> None:
+    steps = explain(Cause(causes.OTHER_VERSION, 0, error), NAMES, 0).steps
+    at, where = ("", "/srv/west") if OLDER_SIDE in error else ("east", ".")
+    assert [(step.at, step.command) for step in steps] == [
+        (at, f"bookkeeper config check {where}"),
+        (at, f"bookkeeper standalone {where}"),
+    ]
+
+
+def test_the_words_about_versions_say_to_their_reader_who_is_older() -> None:
+    for check in (check_version, check_caller_version):
+        said = []
+        for version in (PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1):
+            with pytest.raises(IncompatibleError) as raised:
+                check(version, "east")
+            said.append(OLDER_SIDE in raised.value.message)
+        assert said == ([False, True] if check is check_version else [True, False])
+
+
+def test_a_log_that_is_damaged_as_a_whole_can_be_given_up() -> None:
+    (step,) = explain(Cause(causes.DAMAGED, 0, is_final=True), NAMES, S).steps
+    assert step.command == "bookkeeper wal seal /srv/west wal/s1/000001.wal"
 
 
 def test_a_table_that_is_gone_begins_anew_with_its_groups_and_its_other_name() -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from bookkeeper.errors import NotFoundError, TableGoneError, UnavailableError
 from bookkeeper.master.index.snapshot import BrokenChainError
-from bookkeeper.master.index.target_progress import NO_PROGRESS
+from bookkeeper.master.index.target_progress import NO_AMOUNT, NO_PROGRESS
 from bookkeeper.master.queries import queries
 from bookkeeper.master.queries.causes import Now
 from bookkeeper.master.queries.queries import Queries, status_message
@@ -254,3 +254,17 @@ def test_another_error_is_shown_unchanged() -> None:
     made = entry(name("s1"), 9)
     state = target_state(made, target(EAST), NO_PROGRESS, by_name(made), work, Now(0, 0), 5)
     assert status_message(state, {}).last_error == "no such log"
+
+
+def test_a_row_that_waits_has_its_cause_and_that_of_the_file_at_the_root() -> None:
+    work = shipping()
+    gone = report(name("s1"), 0, error="east has no table r1", transient=False)
+    work.report(replace(gone, error_code=TableGoneError.code), 0)
+    first, behind = entry(name("s1"), 9), entry(name("s2"), 9, barriers=[(1, name("s1"), 9)])
+    done, of_others = entry(name("s3"), 9, done={EAST: 9}), entry(name("s4"), 9, amount=NO_AMOUNT)
+    files = by_name(first, behind, done, of_others)
+    found = []
+    for made in (first, behind, done, of_others):
+        said = status_message(target_state(made, target(EAST), made.progress_at(0), files, work, Now(0, 0), 5), {})
+        found.append((said.cause, said.root_cause))
+    assert found == [("table_gone", None), ("behind", "table_gone"), (None, None), (None, None)]

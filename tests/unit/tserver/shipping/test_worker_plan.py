@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from bookkeeper.errors import AT_BOOKS, AT_REPLAY, FAILED_AT, OverloadedError, UnavailableError
+from bookkeeper.errors import AT_BOOKS, AT_REPLAY, FAILED_AT, IncompatibleError, OverloadedError, UnavailableError
 from bookkeeper.model import BlockRange
 from bookkeeper.replay.ranges import RangeError, RangeResult
 from bookkeeper.rpc.contract.messages import WorkItem
@@ -287,3 +287,10 @@ def test_a_failed_run_finishes_nothing() -> None:
     assert outcome.error == RangeError("unavailable", "no replay process", transient=True, failed_at=AT_BOOKS)
     no_run = UnavailableError("no replay process", {FAILED_AT: AT_REPLAY})
     assert failed(StreamProgress(5, 5), no_run).error == RangeError("unavailable", "no replay process", transient=True)
+
+
+def test_records_that_nobody_handed_out_can_not_be_finished() -> None:
+    queued = Queued(item(101, 300), 1)
+    assert outcome_after(queued, StreamProgress(100, 100), result(300)).progress.recorded == 300
+    with pytest.raises(IncompatibleError, match=r"offset 301 would pass the 300 that are needed"):
+        outcome_after(queued, StreamProgress(100, 100), result(301))
