@@ -1,4 +1,4 @@
-"""Signs of life of the JVM and of the Python workers: a process that hangs is named long before its work times out.
+"""Signs of life of the JVM and of the local Python workers: a process that hangs is named long before its run ends.
 
 A run may last as long as its slowest peer, so its time says nothing. But a JVM that works answers a trivial call, and a
 worker that works touches its file beside its task, also while it waits for a peer. A file is compared with itself and
@@ -65,7 +65,11 @@ class SignsOfLife:
         """Ask again and again until ``over``."""
         while not self._clock.wait(over, BEAT_MS):
             self._ask()
-            self._answered_ns = self._clock.boot_ns()
+            self.note_answer()
+
+    def note_answer(self) -> None:
+        """The JVM has answered now."""
+        self._answered_ns = self._clock.boot_ns()
 
     def problem(self) -> str:
         """Which process hangs, in words; empty = none. One thread."""
