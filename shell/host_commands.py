@@ -47,9 +47,9 @@ def hosts(session: Session, output: Output, wait: bool, timeout: float) -> None:
     A host is "alive", "away" (no process of it runs), or "draining". Its zone is shown while it lives. Its bytes are
     those of its replicas; "-" when it does not answer. Tablets of tables with one replica count as served, and have no
     replica here. LACKS: the segments that leaders on other hosts have for it; JOINED: the part of the joining replicas
-    that is here. A replica that leaves a host counts as joining until it is removed. LOST LOGS: those on it that
-    tablets go on without, one for each tablet; they come back with the host. With --json also the bytes of these, and
-    what other hosts lack of the tablets that it leads.
+    that is here. LOST LOGS: those on it that tablets go on without, one for each tablet; they come back with the host.
+    PROBLEM also names a full disk: writes, flushes or content of other hosts wait for room there. With --json also the
+    bytes of these, the replicas that leave the host, and what other hosts lack of the tablets that it leads.
 
     With --wait it first waits until each tablet has as many replicas as its table asks for, no replica joins, and hosts
     that are drained have none; exit code 4 if the time limit comes first.
@@ -64,6 +64,7 @@ def hosts(session: Session, output: Output, wait: bool, timeout: float) -> None:
             "away_since": utc(host.away_since_ms or 0),
             "replicas": host.replicas,
             "joining": host.joining,
+            "leaving": host.leaving or 0,
             "serves": host.leads,
             "bytes": host.bytes,
             "lacks": host.lacking_segments,
@@ -151,6 +152,11 @@ def replicas_text(tablet: TabletReplicas) -> str:
         mark = "*" if one.leads else ""
         words.append(f"{one.host}{mark} ({', '.join(notes)})" if notes else f"{one.host}{mark}")
     return ", ".join(words)
+
+
+def host_problems(tablet: TabletReplicas) -> list[str]:
+    """The problems of a tablet's hosts, such as a full disk."""
+    return [f"{one.host}: {one.problem}" for one in tablet.replicas if one.problem]
 
 
 def with_lost_logs(segment: SegmentStanding, tablet: TabletReplicas) -> str:

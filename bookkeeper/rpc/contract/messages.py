@@ -951,6 +951,8 @@ class HeldReplicas(Struct, frozen=True):
     replicas: tuple[HeldReplicaInfo, ...]
     damaged: Mapping[str, str]
     """By ``table/directory`` of replicas that can't be read: why."""
+    disk_problem: str | None = None
+    """Why its disk counts as full; absent = there is room."""
 
 
 class StateConfirmation(Struct, frozen=True):
@@ -1000,6 +1002,8 @@ class HostInfo(Struct, frozen=True):
     """Of these, already here."""
     lost_logs: int = 0
     """Logs on it that tablets go on without."""
+    leaving: int | None = None
+    """Replicas that vote no more, and go once enough others have the tablet."""
 
 
 class WaitingFiles(Struct, frozen=True):
@@ -1017,7 +1021,7 @@ class ReplicaStanding(Struct, frozen=True):
     host: str
     placement: str
     role: str
-    """One of voter, joining."""
+    """One of voter, joining, leaving."""
     leads: bool
     held: HeldReplicaInfo | None = None
     """Absent: the host is away, or holds another placement."""
@@ -1064,3 +1068,5 @@ class TabletReplicas(Struct, frozen=True):
     """Old to new; empty unless they were asked for."""
     lost_logs: tuple[str, ...] = ()
     """Logs that the tablet is served without."""
+    warning: str | None = None
+    """What it lacks or waits for though it is served, as in ``TabletLocation``."""
