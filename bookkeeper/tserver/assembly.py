@@ -257,9 +257,6 @@ def _tablets(
     )
     leading = _leading(env, writing, led, books, senders)
 
-    def log_is_full() -> bool:
-        return env.stores.logs_are_apart and path.is_full
-
     def writes_wait() -> bool:
         return path.is_full
 
@@ -276,8 +273,8 @@ def _tablets(
         leading,
         late_uses,
         resolve,
-        log_is_full,
         writes_wait,
+        env.stores.logs_are_apart,
         unobtainable,
     )
 

@@ -116,10 +116,10 @@ class TabletParts(Struct, frozen=True):
     late_uses: LateUses
     resolve: Resolve
     """Deals with damaged segments on this host."""
-    log_is_full: Callable[[], bool]
-    """Whether writes are refused for lack of disk that other hosts don't share."""
     writes_wait: Callable[[], bool]
     """Whether the last write was refused for lack of disk."""
+    logs_are_apart: bool
+    """Whether other hosts don't share the disk of the logs."""
     unobtainable: Callable[[], Collection[str]]
     """Damaged files of replicas that no other host has."""
 
@@ -132,6 +132,10 @@ class TabletParts(Struct, frozen=True):
         leaving = [tablet for tablet in led if is_full or tablet.lacks_room or self._is_stuck(tablet, unobtainable)]
         without_room = tuple(tablet.extent for tablet in leaving)
         return ServedTablets(tuple(tablet.extent for tablet in tablets), tuple(problems), without_room)
+
+    def log_is_full(self) -> bool:
+        """Whether writes are refused for lack of disk that other hosts don't share."""
+        return self.logs_are_apart and self.writes_wait()
 
     def _problems(self, tablet: ServedTablet) -> Iterator[str]:
         """The problems of a tablet in words, also those of a full disk."""
