@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 3
     """A transient error, such as a cluster that does not answer: try again later."""
     TIMED_OUT = 4
-    """``replication wait`` reached its time limit; replication continues."""
+    """``replication wait`` or ``hosts --wait`` reached its time limit; the work continues."""
     NEEDS_PERSON = 5
     """``replication why``: records wait until a person does something."""
     INTERRUPTED = 130
@@ -35,7 +35,7 @@ class ExitCode(IntEnum):
 
 
 class WaitTimedOutError(PermanentError):
-    """``replication wait`` reached its time limit."""
+    """A command reached the time limit of its wait."""
 
     code = "timed_out"
 

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import click
 
+from bookkeeper.client.host_admin import MovesLeft
 from bookkeeper.rpc.contract.messages import HostInfo, SegmentStanding, TabletReplicas, WaitingFiles
 from shell import parameters
+from shell.failures import WaitTimedOutError
 from shell.output import Output, Record, printable, utc
+from shell.progress_line import BYTES, ProgressLine, amount
 from shell.shell_session import Session, in_session
 from shell.watching import watched
 
@@ -34,18 +37,25 @@ def joined_part(host: HostInfo) -> str | None:
 
 
 @click.command()
+@click.option("-w", "--wait", is_flag=True, help="First wait until no replica joins, moves or leaves.")
+@click.option("--timeout", type=parameters.SECONDS, default=600.0, show_default=True, metavar="SECONDS")
 @in_session
 @watched
-def hosts(session: Session, output: Output) -> None:
+def hosts(session: Session, output: Output, wait: bool, timeout: float) -> None:
     """List the hosts: the replicas that each is to hold, how many of them join, the tablets that it serves, its bytes.
 
     A host is "alive", "away" (no process of it runs), or "draining". Its zone is shown while it lives. Its bytes are
     those of its replicas; "-" when it does not answer. Tablets of tables with one replica count as served, and have no
     replica here. LACKS: the segments that leaders on other hosts have for it; JOINED: the part of the joining replicas
-    that is here. A replica that leaves a host counts as joining until it is removed. LOST LOGS: those on it that
-    tablets go on without, one for each tablet; they come back with the host. With --json also the bytes of these, and
-    what other hosts lack of the tablets that it leads.
+    that is here. LOST LOGS: those on it that tablets go on without, one for each tablet; they come back with the host.
+    PROBLEM also names a full disk: writes, flushes or content of other hosts wait for room there. With --json also the
+    bytes of these, the replicas that leave the host, and what other hosts lack of the tablets that it leads.
+
+    With --wait it first waits until each tablet has as many replicas as its table asks for, no replica joins, and hosts
+    that are drained have none; exit code 4 if the time limit comes first.
     """
+    if wait:
+        wait_for_moves(session, timeout)
     rows: list[Record] = [
         {
             "host": host.name,
@@ -54,6 +64,7 @@ def hosts(session: Session, output: Output) -> None:
             "away_since": utc(host.away_since_ms or 0),
             "replicas": host.replicas,
             "joining": host.joining,
+            "leaving": host.leaving or 0,
             "serves": host.leads,
             "bytes": host.bytes,
             "lacks": host.lacking_segments,
@@ -73,6 +84,25 @@ def hosts(session: Session, output: Output) -> None:
     output.records(rows, COLUMNS, "no hosts")
 
 
+def wait_for_moves(session: Session, timeout_s: float) -> None:
+    """Wait until replicas are where they are to be, with a line about what is left. Raises WaitTimedOutError."""
+    with ProgressLine() as line:
+        left = session.client.hosts.wait(timeout_s * 1000, lambda found: show_moves(line, found))
+    if left.replicas:
+        raise WaitTimedOutError(
+            f"{amount(left.replicas, 'replicas')} still to join or to leave after {timeout_s:g} s; hosts and tablets "
+            "show where: a tablet needs as many hosts as its table has replicas, those of a drained host another one"
+        )
+
+
+def show_moves(line: ProgressLine, left: MovesLeft) -> None:
+    """The bytes that joins have left, where they are known; else the replicas."""
+    if left.bytes:
+        line.show(left.bytes, BYTES)
+    elif left.replicas:
+        line.show(left.replicas, "replicas")
+
+
 @click.group()
 def host() -> None:
     """Take a host out of use, or back into use."""
@@ -84,7 +114,8 @@ def host() -> None:
 def drain(session: Session, output: Output, name: str) -> None:
     """Give the replicas of a host to other hosts: first the tablets that it leads, then the copies.
 
-    It takes as long as the copies; `hosts` shows how many are left. Where no other host is free, replicas stay.
+    It takes as long as the copies; `hosts` shows how many are left, and `hosts --wait` waits for them. Where no other
+    host is free, replicas stay.
     """
     session.client.hosts.drain(name, True)
     output.result(f"host {name} gives its replicas away; hosts shows how many are left", {"host": name})
@@ -121,6 +152,11 @@ def replicas_text(tablet: TabletReplicas) -> str:
         mark = "*" if one.leads else ""
         words.append(f"{one.host}{mark} ({', '.join(notes)})" if notes else f"{one.host}{mark}")
     return ", ".join(words)
+
+
+def host_problems(tablet: TabletReplicas) -> list[str]:
+    """The problems of a tablet's hosts, such as a full disk."""
+    return [f"{one.host}: {one.problem}" for one in tablet.replicas if one.problem]
 
 
 def with_lost_logs(segment: SegmentStanding, tablet: TabletReplicas) -> str:

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 import click
 from rich.cells import cell_len
 
+from shell import colours
+
 Record = Mapping[str, object]
 """JSON values by their keys."""
 
@@ -56,7 +58,7 @@ class Output:
         elif not rows:
             click.echo(empty)
         else:
-            for line in _aligned(rows, columns):
+            for line in aligned(rows, columns, colours.are_wanted()):
                 click.echo(line)
 
     def result(self, text: str, facts: Record) -> None:
@@ -72,12 +74,22 @@ class Output:
         click.echo(json.dumps(dict(row)) if self.as_json else text)
 
 
-def _aligned(rows: Sequence[Record], columns: Sequence[str]) -> list[str]:
+def aligned(rows: Sequence[Record], columns: Sequence[str], is_coloured: bool) -> list[str]:
+    """The lines of a table: a head, and a line for each row. Colours change no place of a column."""
     numeric = [all(_is_number(row.get(column)) for row in rows) for column in columns]
     lines = [[column.upper().replace("_", " ") for column in columns]]
     lines += [[_text(row.get(column)) for column in columns] for row in rows]
     widths = [max(cell_len(line[n]) for line in lines) for n in range(len(columns))]
-    return [_GAP.join(_pad(*cell) for cell in zip(line, widths, numeric, strict=True)).rstrip() for line in lines]
+    found = [[_pad(*cell) for cell in zip(line, widths, numeric, strict=True)] for line in lines]
+    if is_coloured:
+        found[1:] = [list(map(_painted, columns, line)) for line in found[1:]]
+    return [_GAP.join(line).rstrip() for line in found]
+
+
+def _painted(column: str, cell: str) -> str:
+    word = cell.strip()
+    colour = colours.of_cell(column, word)
+    return cell if colour is None else cell.replace(word, colours.painted(word, colour))
 
 
 def _is_number(value: object) -> bool:

@@ -1,16 +1,47 @@
-"""The command ``bookkeeper shell``."""
+"""The command ``bookkeeper shell``. A command after the cluster completes in bash, zsh and fish as at the prompt."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem, ShellComplete
 
 from bookkeeper.security.access import CredentialFiles
+from shell.commands import commands
 from shell.interactive import run_words
+from shell.shell_session import Session
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+class ShellCommand(click.Command):
+    """A command whose last words are a command of the shell, with options of its own."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The options that may follow: those of the shell's command, once there is one."""
+        if ctx.params.get("words"):
+            return words_that_follow(ctx, incomplete)
+        return super().shell_complete(ctx, incomplete)
+
+
+def words_that_follow(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Completions of the next word of a shell's command; the cluster is asked for names, for half a second at most."""
+    credentials = CredentialFiles(*(ctx.params.get(name) for name in ("secret_file", "tls_ca", "tls_certificate")))
+    session = Session(ctx.params["cluster"], False, credentials)
+    words = ShellComplete(commands, {"obj": session}, commands.name or "", "")
+    return words.get_completions(list(ctx.params.get("words") or ()), incomplete)
+
+
+def complete_words(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """See :func:`words_that_follow`."""
+    return words_that_follow(ctx, incomplete)
+
+
+def complete_directory(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Directories; addresses of masters are not known."""
+    return [CompletionItem(incomplete, type="dir")]
+
+
+@click.command(cls=ShellCommand, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option(
     "--secret-file",
@@ -27,8 +58,8 @@ from shell.interactive import run_words
 @click.option(
     "--tls-certificate", type=click.Path(path_type=Path), metavar="FILE", help="The client's certificate with its key."
 )
-@click.argument("cluster", metavar="DIR|QUORUM")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
+@click.argument("cluster", metavar="DIR|QUORUM", shell_complete=complete_directory)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...", shell_complete=complete_words)
 @click.pass_context
 def shell(
     ctx: click.Context,

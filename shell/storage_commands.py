@@ -12,6 +12,7 @@ from bookkeeper.config.table_properties import PROPERTIES
 from bookkeeper.rpc.contract.messages import ReplicationConfig
 from shell import parameters, replication_properties
 from shell.output import Output, Record, parse_bytes
+from shell.progress_line import ProgressLine
 from shell.replication_properties import GROUP_PREFIX, PeerChange, TargetChange
 from shell.shell_session import Session, in_session
 
@@ -170,7 +171,8 @@ def config(
 @in_session
 def compact(session: Session, output: Output, table: str, begin: bytes | None, end: bytes | None, wait: bool) -> None:
     """Merge the segments of a table's tablets, and drop deletes, older versions and aged-off cells."""
-    session.client.tables.compact(table, begin, end, wait=wait)
+    with ProgressLine() as line:
+        session.client.tables.compact(table, begin, end, wait=wait, progress=line.show)
     output.result(f"table {table} {'compacted' if wait else 'is being compacted'}", {"name": table, "done": wait})
 
 
@@ -208,7 +210,8 @@ def importdirectory(session: Session, output: Output, table: str, directory: Pat
     Columns: row, family, qualifier, value; optional: visibility, timestamp (ms). DIR is on the master's machine,
     because the master reads the files. If one record is wrong, the command imports no record.
     """
-    count = session.client.tables.import_directory(table, directory, time_ms)
+    with ProgressLine() as line:
+        count = session.client.tables.import_directory(table, directory, time_ms, line.show)
     output.result(f"{count} records imported into table {table}", {"name": table, "records": count})
 
 
@@ -221,7 +224,8 @@ def exporttable(session: Session, output: Output, table: str, directory: Path) -
 
     DIR is on the master's machine, and empty or new. The command flushes the table first; the table stays in use.
     """
-    count = session.client.tables.export(table, directory)
+    with ProgressLine() as line:
+        count = session.client.tables.export(table, directory, line.show)
     output.result(f"table {table} exported: segments of {count} records", {"name": table, "records": count})
 
 
@@ -234,5 +238,6 @@ def importtable(session: Session, output: Output, name: str, directory: Path) ->
 
     The new table takes writes, even if the exported table was read-only.
     """
-    count = session.client.tables.import_exported(name, directory)
+    with ProgressLine() as line:
+        count = session.client.tables.import_exported(name, directory, line.show)
     output.result(f"table {name} imported: segments of {count} records", {"name": name, "records": count})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from bookkeeper.rpc.contract.messages import TabletLocation
+from bookkeeper.rpc.contract.messages import TabletLocation, TabletReplicas
 from shell import parameters
-from shell.host_commands import replicas_text
+from shell.host_commands import host_problems, replicas_text
 from shell.output import Output, Record, printable
 from shell.shell_session import Session, in_session
 from shell.watching import watched
@@ -34,6 +34,14 @@ def _tablet_record(found: TabletLocation) -> Record:
     }
 
 
+def with_replicas(row: Record, found: TabletReplicas | None) -> Record:
+    """The record of a tablet, with its hosts and their problems; None while its rows change."""
+    if found is None:
+        return {**row, "replicas": None}
+    problems = [*([row["problem"]] if row["problem"] else []), *host_problems(found)]
+    return {**row, "replicas": replicas_text(found), "problem": "; ".join(map(str, problems)) or None}
+
+
 @click.command()
 @click.argument("table", type=parameters.TABLE)
 @in_session
@@ -46,7 +54,7 @@ def tablets(session: Session, output: Output, table: str) -> None:
     dead tablet server, and the problem says when these lie on a host that is away; or "needs help" when it can't be
     read or written. The problem then names the next step, and the cluster retries within a minute. A served tablet
     may have a problem, too; its tablet server retries the failed work every half minute. A table with several
-    replicas also shows the hosts of each tablet, "*" for the one that leads.
+    replicas also shows the hosts of each tablet, "*" for the one that leads, and their problems, such as a full disk.
     """
     info = session.client.tables.get(table)
     found = session.client.tables.locate(info.table_id)
@@ -54,8 +62,8 @@ def tablets(session: Session, output: Output, table: str) -> None:
     columns: tuple[str, ...] = ("after", "through", "tserver", "state", "problem")
     if int(info.properties.get("table.replicas", "1")) > 1:
         columns = ("after", "through", "tserver", "state", "replicas", "problem")
-        of_hosts = {one.extent: replicas_text(one) for one in session.client.hosts.replicas(info.table_id)}
-        rows = [{**row, "replicas": of_hosts.get(one.extent)} for row, one in zip(rows, found, strict=True)]
+        of_hosts = {one.extent: one for one in session.client.hosts.replicas(info.table_id)}
+        rows = [with_replicas(row, of_hosts.get(one.extent)) for row, one in zip(rows, found, strict=True)]
     output.records(rows, columns, "no tablets")
 
 
@@ -74,7 +82,7 @@ def addsplits(session: Session, output: Output, table: str, rows: tuple[bytes, .
 
     With --onto, each tablet that ends at one of these rows first writes its rows into files of its own; then the chosen
     hosts get these, and the other hosts let the tablet go. The command returns when the move has begun; `tablets` shows
-    the hosts, and `operations` the move.
+    the hosts, `operations` the move, and `hosts --wait` waits for its end.
     """
     hosts = [host for host in onto.split(",") if host]
     session.client.tables.add_splits(table, rows, hosts)

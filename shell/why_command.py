@@ -5,9 +5,13 @@ from __future__ import annotations
 import click
 
 from bookkeeper.rpc.contract.messages import FileWhy, NextStep, WaitCause, WhyReport
+from shell import colours
 from shell.failures import ExitCode
 from shell.output import Output, Record
 from shell.shell_session import Session, in_session
+
+NEEDS_YOU, BY_ITSELF = "needs you", "ends by itself"
+"""The last line of a cause."""
 
 
 @click.command()
@@ -26,7 +30,7 @@ def why(session: Session, output: Output, about: str) -> int:
         output.result("", report_record(report))
     else:
         for paragraph in paragraphs(report, about):
-            click.echo(paragraph)
+            click.echo(in_colours(paragraph) if colours.are_wanted() else paragraph)
     return ExitCode.NEEDS_PERSON if any(cause.needs_person for cause in report.causes) else ExitCode.OK
 
 
@@ -40,6 +44,14 @@ def paragraphs(report: WhyReport, about: str) -> list[str]:
     elif not report.causes:
         found.append(f"nothing waits: {', '.join(report.targets)}")
     return [text if number == 0 else f"\n{text}" for number, text in enumerate(found)]
+
+
+def in_colours(paragraph: str) -> str:
+    """A paragraph whose verdict is red when it needs a person, and green when it ends by itself."""
+    for verdict, colour in ((NEEDS_YOU, colours.RED), (BY_ITSELF, colours.GREEN)):
+        if paragraph.endswith(f"\n  {verdict}"):
+            return paragraph.removesuffix(verdict) + colours.painted(verdict, colour)
+    return paragraph
 
 
 def cause_lines(cause: WaitCause) -> list[str]:
@@ -56,7 +68,7 @@ def cause_lines(cause: WaitCause) -> list[str]:
     if not cause.steps:
         again = "" if cause.next_try_in_ms is None else f"; it tries again in {cause.next_try_in_ms / 1000:.1f} s"
         lines.append(f"  next: nothing to do{again}")
-    lines.append(f"  {'needs you' if cause.needs_person else 'ends by itself'}")
+    lines.append(f"  {NEEDS_YOU if cause.needs_person else BY_ITSELF}")
     return lines
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -56,6 +56,11 @@ class Exported(Struct, frozen=True):
         """Records of all files, older versions and deletes included."""
         entries = {name: entry for tablet in self.tablets for name, entry in tablet.segments.items()}
         return sum(entry.records for entry in entries.values())
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The bytes of each file."""
+        return {name: entry.size_bytes for tablet in self.tablets for name, entry in tablet.segments.items()}
 
     def encode(self) -> bytes:
         """The manifest; raises InvalidInputError."""
@@ -191,6 +196,20 @@ def parts_of_file(volume: Volume, name: str) -> Iterator[bytes]:
     while part := volume.read_range(name, position, COPY_BYTES):
         yield part
         position += len(part)
+
+
+class CopiedBytes:
+    """The bytes that a copy of several files has left, as its parts pass; tells them to ``report``."""
+
+    def __init__(self, left: int, report: Callable[[int, str], None]) -> None:
+        self._left, self._report = left, report
+
+    def of(self, parts: Iterable[bytes]) -> Iterator[bytes]:
+        """The same parts. A file that begins anew counts again."""
+        for part in parts:
+            self._left -= len(part)
+            self._report(max(0, self._left), "bytes")
+            yield part
 
 
 class Checksum:

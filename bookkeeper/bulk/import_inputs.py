@@ -6,7 +6,7 @@ InvalidInputError with the file and the reason. No file changes, and no record b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -55,18 +55,28 @@ def find_inputs(directory: Path) -> list[Path]:
 
 
 def read_inputs(
-    directory: Path, time_ms: int, limits: BatchLimits, roots: FileRoots, latest_ms: int | None = None
+    directory: Path,
+    time_ms: int,
+    limits: BatchLimits,
+    roots: FileRoots,
+    latest_ms: int | None = None,
+    report: Callable[[int], None] = lambda left: None,  # noqa: ARG005
 ) -> Iterator[pa.RecordBatch]:
     """The records of all files, at least one a batch; those without a timestamp get ``time_ms``, and none may have one
-    above ``latest_ms``. Raises RefusedError for a path below none of the roots, InvalidInputError, also while
-    iterating; UnavailableError when a file can't be read.
+    above ``latest_ms``. Before each batch ``report`` gets the bytes of the files that are left behind it, about. Raises
+    RefusedError for a path below none of the roots, InvalidInputError, also while iterating; UnavailableError when a
+    file can't be read.
     """
     roots.resolve(directory)
-    for path in find_inputs(directory):
+    paths = find_inputs(directory)
+    sizes = [_size(path) for path in paths]
+    for number, path in enumerate(paths):
+        later = sum(sizes[number + 1 :])
         try:
             with roots.opened(path) as opened:
-                for batch in _batches(path, opened):
+                for batch, part in _batches(path, opened):
                     if batch.num_rows:
+                        report(later + round(sizes[number] * (1 - part)))
                         yield _checked(path, to_mutations(path, batch, time_ms), limits, latest_ms)
         except pa.ArrowException as error:
             raise InvalidInputError(f"{path} can't be read: {_one_line(error)}") from error
@@ -76,30 +86,48 @@ def read_inputs(
             raise UnavailableError(f"{path} can't be read: {_one_line(error)}") from error
 
 
-def _batches(path: Path, opened: Path) -> Iterator[pa.RecordBatch]:
-    """``path`` names the file in errors and has its kind; ``opened`` is the same file, even if the name is reused."""
+def _size(path: Path) -> int:
+    """The size of a file; 0 while it can't be read, which the reader finds out, too."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _batches(path: Path, opened: Path) -> Iterator[tuple[pa.RecordBatch, float]]:
+    """The batches of a file, each with the part of the file that ends with it, from 0 to 1. ``path`` names the file in
+    errors and has its kind; ``opened`` is the same file, even if the name is reused.
+    """
     if path.suffix == PARQUET:
         with pq.ParquetFile(str(opened)) as file:
             _check_columns(path, file.schema_arrow.names)
             metadata, repeated = file.metadata, _dictionary_columns(file.metadata)
         with pq.ParquetFile(str(opened), metadata=metadata, read_dictionary=repeated) as file:
+            done = 0
             for batch in file.iter_batches(BATCH_RECORDS):
                 decoded_ends = np.cumsum(sum(map(_sizes, batch.columns), np.zeros(batch.num_rows, np.int64)))
-                yield from slices_within(batch, decoded_ends, SLICE_BYTES, BATCH_RECORDS)
+                for piece in slices_within(batch, decoded_ends, SLICE_BYTES, BATCH_RECORDS):
+                    done += piece.num_rows
+                    yield piece, done / metadata.num_rows
         return
-    with pa.csv.open_csv(
-        str(opened),
-        read_options=pa.csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
-        parse_options=pa.csv.ParseOptions(newlines_in_values=True),
-        convert_options=pa.csv.ConvertOptions(
-            column_types={**dict.fromkeys(BINARY, pa.binary()), "timestamp": pa.int64()},
-            null_values=[""],
-            strings_can_be_null=False,
-        ),
-    ) as reader:
+    with (
+        pa.OSFile(str(opened)) as source,
+        pa.csv.open_csv(
+            source,
+            read_options=pa.csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
+            parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+            convert_options=pa.csv.ConvertOptions(
+                column_types={**dict.fromkeys(BINARY, pa.binary()), "timestamp": pa.int64()},
+                null_values=[""],
+                strings_can_be_null=False,
+            ),
+        ) as reader,
+    ):
         _check_columns(path, reader.schema.names)
         for batch in reader:
-            yield from (batch.slice(first, BATCH_RECORDS) for first in range(0, batch.num_rows, BATCH_RECORDS))
+            part = source.tell() / max(1, source.size())  # the reader reads ahead of its batches
+            for first in range(0, batch.num_rows, BATCH_RECORDS):
+                yield batch.slice(first, BATCH_RECORDS), min(1.0, part)
 
 
 def _dictionary_columns(metadata: pq.FileMetaData) -> list[str]:

@@ -11,7 +11,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import msgspec
@@ -31,6 +31,9 @@ MEMORY_BYTES_MAX = 1 << 30
 
 MODULE = "bookkeeper.bulk.input_process"
 
+LEFT = b"left"
+"""The name of the bytes that are left, beside each batch in the pipe."""
+
 EXIT_FAILED = 3
 """Exit code after an error of the input, which stands in standard error."""
 
@@ -49,9 +52,10 @@ class InputJob(Struct, frozen=True):
     memory_bytes_max: int = MEMORY_BYTES_MAX
 
 
-def read_apart(job: InputJob) -> Generator[pa.RecordBatch]:
-    """The batches of :func:`~bookkeeper.bulk.import_inputs.read_inputs`, and its errors, from a process of their own.
-    Raises InvalidInputError, too, when the process ends before the files do: they need more memory than it may take.
+def read_apart(job: InputJob, report: Callable[[int], None]) -> Generator[pa.RecordBatch]:
+    """The batches of :func:`~bookkeeper.bulk.import_inputs.read_inputs`, its reports of the bytes that are left, and
+    its errors, from a process of their own. Raises InvalidInputError, too, when the process ends before the files do:
+    they need more memory than it may take.
     """
     command, pipe = [sys.executable, "-m", MODULE], subprocess.PIPE
     environment = {**os.environ, **ENVIRONMENT}
@@ -64,7 +68,7 @@ def read_apart(job: InputJob) -> Generator[pa.RecordBatch]:
             process.stdin.close()
             try:
                 with pa.ipc.open_stream(process.stdout) as stream:
-                    yield from stream
+                    yield from _received(stream, report)
             except (pa.ArrowException, OSError) as error:  # the stream was cut
                 said = process.stderr.read()
                 raise _error_of(job, process.wait(), said) from error
@@ -73,6 +77,16 @@ def read_apart(job: InputJob) -> Generator[pa.RecordBatch]:
                 raise _error_of(job, code, process.stderr.read())
         finally:
             process.kill()
+
+
+def _received(stream: pa.ipc.RecordBatchStreamReader, report: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
+    while True:
+        try:
+            batch, facts = stream.read_next_batch_with_custom_metadata()
+        except StopIteration:
+            return
+        report(int(facts[LEFT]))
+        yield batch
 
 
 def _error_of(job: InputJob, code: int, said: bytes) -> BookkeeperError:
@@ -101,8 +115,9 @@ def main() -> int:
     roots = FileRoots(tuple(map(Path, job.roots)))
     try:
         with pa.ipc.new_stream(sys.stdout.buffer, MUTATION_SCHEMA) as stream:
-            for batch in read_inputs(Path(job.directory), job.time_ms, job.limits, roots, job.latest_ms):
-                stream.write_batch(batch)
+            left: list[int] = []
+            for batch in read_inputs(Path(job.directory), job.time_ms, job.limits, roots, job.latest_ms, left.append):
+                stream.write_batch(batch, {LEFT: str(left.pop())})
     except BookkeeperError as error:
         sys.stderr.buffer.write(msgspec.json.encode(to_fault(error)))
         return EXIT_FAILED

@@ -79,7 +79,7 @@ class Client:
         self.tables = Tables(self._master, self._clock, self._stopped)
         self._locations = LocationCache(self.tables, self._clock)
         self.users = Users(self._master)
-        self.hosts = Hosts(self._master)
+        self.hosts = Hosts(self._master, self._clock, self._stopped)
         self.replication = Replication(self._master, self._clock, self._stopped, home)
 
     @classmethod

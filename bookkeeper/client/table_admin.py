@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bookkeeper.client.master_link import BUDGET_MS, MasterLink
@@ -26,6 +26,14 @@ from bookkeeper.rpc.contract.messages import (
 )
 
 POLL_MS = 100
+
+Report = Callable[[int, str], None]
+"""Takes how much of long work is left, and the unit: ``bytes``, or a plural such as ``tablets``."""
+
+
+def no_report(left: int, unit: str) -> None:
+    """Nobody looks."""
+    del left, unit
 
 
 def _check_rows(rows: Sequence[bytes]) -> None:
@@ -118,50 +126,64 @@ class Tables:
         self._master.call("flush_table", name)
 
     def compact(
-        self, name: str, begin_row: bytes | None = None, end_row: bytes | None = None, *, wait: bool = True
+        self,
+        name: str,
+        begin_row: bytes | None = None,
+        end_row: bytes | None = None,
+        *,
+        wait: bool = True,
+        progress: Report = no_report,
     ) -> None:
         """Compact the tablets that hold rows from ``begin_row`` to ``end_row``, both included; None = no bound. All
         segments of a tablet become one for each locality group, without deleted cells and surplus versions. Returns
-        when all tablets are compacted; with ``wait`` False when every tserver has the request. Raises NotFoundError.
+        when all tablets are compacted; with ``wait`` False when every tserver has the request. ``progress`` gets the
+        number of tablets that are left, ten times a second. Raises NotFoundError.
         """
         tickets: Sequence[CompactionTicket] = self._master.call(
             "compact_table", CompactRequest(name, begin_row, end_row, ())
         )
         while [ticket for ticket in tickets if wait or not ticket.ticket]:
+            progress(len(tickets), "tablets")
             if self._clock.wait(self._stopped, POLL_MS):
                 raise UnavailableError(f"the client closed while it waited for the compaction of table {name}")
             tickets = self._master.call("compact_table", CompactRequest(name, begin_row, end_row, tuple(tickets)))
 
-    def import_directory(self, name: str, directory: Path | str, time_ms: int | None = None) -> int:
+    def import_directory(
+        self, name: str, directory: Path | str, time_ms: int | None = None, progress: Report = no_report
+    ) -> int:
         """Import the Parquet and CSV files of a directory on the master's machine; returns the number of records.
 
         Records without a timestamp get ``time_ms`` (milliseconds since 1970), by default the time at which the import
-        began. All records of a tablet become visible together. Raises NotFoundError, ReadOnlyError, InvalidInputError
-        for a file that can't be imported (then nothing is changed), RefusedError for a directory outside
-        ``files.roots``.
+        began. All records of a tablet become visible together. ``progress`` gets what is left of the present step,
+        some times a second. Raises NotFoundError, ReadOnlyError, InvalidInputError for a file that can't be imported
+        (then nothing is changed), RefusedError for a directory outside ``files.roots``.
         """
         request = ImportRequest(uuid.uuid4().hex, name, str(directory), time_ms)
-        return self._until_done("import_directory", request)
+        return self._until_done("import_directory", request, progress)
 
-    def export(self, name: str, directory: Path | str) -> int:
+    def export(self, name: str, directory: Path | str, progress: Report = no_report) -> int:
         """Copy a table, with all records that were written before this call, into an empty or new directory on the
-        master's machine; returns the number of records in the copied segments. Raises NotFoundError, ExistsError when
-        the directory is not empty, RefusedError when it is outside ``files.roots``.
+        master's machine; returns the number of records in the copied segments. ``progress``: see
+        :meth:`import_directory`. Raises NotFoundError, ExistsError when the directory is not empty, RefusedError when
+        it is outside ``files.roots``.
         """
-        return self._until_done("export_table", CopyRequest(uuid.uuid4().hex, name, str(directory)))
+        return self._until_done("export_table", CopyRequest(uuid.uuid4().hex, name, str(directory)), progress)
 
-    def import_exported(self, name: str, directory: Path | str) -> int:
+    def import_exported(self, name: str, directory: Path | str, progress: Report = no_report) -> int:
         """Create a table from a directory that :meth:`export` wrote, with the same tablets, groups, timestamps and
-        properties except ``table.read_only``; returns the number of records in its segments. Raises ExistsError,
-        RefusedError, InvalidInputError, CorruptionError; then there is no such table.
+        properties except ``table.read_only``; returns the number of records in its segments. ``progress``: see
+        :meth:`import_directory`. Raises ExistsError, RefusedError, InvalidInputError, CorruptionError; then there is no
+        such table.
         """
-        return self._until_done("import_table", CopyRequest(uuid.uuid4().hex, name, str(directory)))
+        return self._until_done("import_table", CopyRequest(uuid.uuid4().hex, name, str(directory)), progress)
 
-    def _until_done(self, method: str, request: ImportRequest | CopyRequest) -> int:
+    def _until_done(self, method: str, request: ImportRequest | CopyRequest, progress: Report) -> int:
         while True:
-            progress: BulkProgress = self._master.call(method, request)
-            if progress.done:
-                return progress.records
+            found: BulkProgress = self._master.call(method, request)
+            if found.done:
+                return found.records
+            if found.left is not None and found.unit is not None:
+                progress(found.left, found.unit)
             if self._stopped.is_set():
                 raise UnavailableError(f"the client closed while an operation of table {request.table} goes on")
 

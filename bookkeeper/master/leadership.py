@@ -123,14 +123,16 @@ class Leadership(Struct):
     @property
     def hosts(self) -> HostQueries:
         """The answers about hosts and replicas."""
-        problems = {} if self.queries.states is None else self.queries.states.problems
+        states = self.queries.states
         return HostQueries(
             self.queries.table,
             self.tservers,
             self.queries.read_config,
             self.cycle.repairer.away,
             lambda: self.cycle.books.snapshot.tablets,
-            problems,
+            {} if states is None else states.problems,
+            {} if states is None else states.warnings,
+            self.cycle.repairer.leaving,
         )
 
     def start(self) -> None:

@@ -68,6 +68,9 @@ from bookkeeper.rpc.dispatch import caller
 from bookkeeper.rpc.trust.table_rights import TableRights
 
 FATE_WAIT_MS = 25_000
+
+PROGRESS_MS = 250
+"""Longest wait of an answer to a client that waits for an import, an export or a copy: a person may look at it."""
 """ms that a call waits for its operation before the client has to repeat it; less than a client's timeout."""
 
 FLUSH_TRIES_MAX, FLUSH_AGAIN_MS = 20, 200
@@ -222,22 +225,22 @@ class MasterService:
         return compact(request, lead.queries.locate(table_id), lead.tservers.at)
 
     def import_directory(self, request: ImportRequest) -> BulkProgress:
-        """Returns when every tablet has its part, or after ``FATE_WAIT_MS`` with ``done`` False."""
+        """Returns when every tablet has its part, or after ``PROGRESS_MS`` with what is left."""
         return self._progress("import_directory", import_args(request))
 
     def export_table(self, request: CopyRequest) -> BulkProgress:
-        """Returns when the manifest is written, or after ``FATE_WAIT_MS`` with ``done`` False."""
+        """Returns when the manifest is written, or after ``PROGRESS_MS`` with what is left."""
         return self._progress("export_table", copy_args(request))
 
     def import_table(self, request: CopyRequest) -> BulkProgress:
-        """Returns when the table can be used, or after ``FATE_WAIT_MS`` with ``done`` False."""
+        """Returns when the table can be used, or after ``PROGRESS_MS`` with what is left."""
         return self._progress("import_table", copy_args(request))
 
     def _progress(self, kind: str, args: Args) -> BulkProgress:
         fate = self._lead.fate
         running = fate.submit(kind, args)
-        if not fate.is_over(running, FATE_WAIT_MS):
-            return BulkProgress(False, 0)
+        if not fate.is_over(running, PROGRESS_MS):
+            return BulkProgress(False, 0, running.left, running.unit)
         return BulkProgress(True, cast(int, fate.wait(running, FATE_WAIT_MS)))
 
     def hosts(self) -> Sequence[HostInfo]:

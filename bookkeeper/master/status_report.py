@@ -123,6 +123,8 @@ def operation_infos(lead: Leadership) -> list[OperationInfo]:
             running.note if running.error is None else running.error.message,
             json.dumps(running.op.args, sort_keys=True),
             running.op.created_ms,
+            running.left,
+            running.unit,
         )
         for running in lead.fate.pending()
     ]

@@ -41,6 +41,7 @@ def host_row(host: HostInfo) -> View:
         "incarnation": host.incarnation,
         "replicas": host.replicas,
         "joining": host.joining,
+        "leaving": host.leaving or 0,
         "joining_bytes": host.joining_bytes,
         "joined_bytes": host.joined_bytes,
         "serves": host.leads,
@@ -121,8 +122,19 @@ def tablet_row(tablet: TabletReplicas) -> View:
         "copies_needed": tablet.copies_needed,
         "wanted": tablet.wanted,
         "lacks": max((lag.lacking for one in tablet.replicas for lag in lags_of(one)), default=0),
-        "problem": tablet.problem or "; ".join(f"{one.host}: {one.problem}" for one in tablet.replicas if one.problem),
+        "problem": problem_of(tablet),
     }
+
+
+def problem_of(tablet: TabletReplicas) -> str:
+    """Why nobody leads a tablet; or what it lacks and what its hosts lack, its records first. Empty = nothing."""
+    if tablet.problem:
+        return tablet.problem
+    lost = f"it is served without the records of {', '.join(tablet.lost_logs)}" if tablet.lost_logs else ""
+    own = tablet.warning or lost
+    return "; ".join(
+        [*([own] if own else []), *(f"{one.host}: {one.problem}" for one in tablet.replicas if one.problem)]
+    )
 
 
 def leader_of(tablet: TabletReplicas) -> str | None:

@@ -236,6 +236,8 @@ def file_row(status: TargetStatus) -> View:
         "groups": list(status.groups),
         "state": status.state,
         "phase": status.phase,
+        "cause": status.cause,
+        "root_cause": status.root_cause,
         "needed": status.needed,
         "finished": status.finished,
         "lag_records": status.lag_records,

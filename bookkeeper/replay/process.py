@@ -97,8 +97,9 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> int:
     while session.is_valid() and not stop.is_set():
         if peers.are_defined():
             service.start()
+        problem = service.problem()
         if service.is_warm:
-            words.tell("")
+            words.tell(problem)
         clock.wait(stop, CHECK_INTERVAL_MS)
     if not stop.is_set():
         LOG.critical("replay %s lost its lease", session.session_id)

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -41,8 +42,16 @@ from bookkeeper.replay.ranges import (
     results_to_batch,
 )
 from bookkeeper.replay.slots import TaskSlots
+from bookkeeper.replay.spark.signs_of_life import SignsOfLife
 from bookkeeper.replay.spark.spark_job import run_job
-from bookkeeper.replay.spark.spark_session import SCRATCH, drop_scratch, expect_end, jvm_process, start_session
+from bookkeeper.replay.spark.spark_session import (
+    SCRATCH,
+    ask_jvm,
+    drop_scratch,
+    expect_end,
+    jvm_process,
+    start_session,
+)
 from bookkeeper.replay.stream.range_shipping import files_of
 
 LOG = logging.getLogger(__name__)
@@ -85,6 +94,9 @@ class ReplayService:
         """Boot clock at the first failed job since one succeeded."""
         self._start_lock = threading.Lock()
         self._started = False
+        self._signs: SignsOfLife | None = None
+        self._hung = ""
+        """What hung when :meth:`problem` looked last."""
         self._on_problem: Callable[[str], None] = log_problem
         """Gets the reason before the process ends because of it."""
 
@@ -132,7 +144,11 @@ class ReplayService:
     def _warm_up(self) -> None:
         try:
             self._spark = spark = start_session(self._settings)
-            self._watch_for_end(jvm_process(spark))
+            jvm = jvm_process(spark)
+            self._watch_for_end(jvm)
+            ask = partial(ask_jvm, spark)
+            self._signs = signs = SignsOfLife(self._settings.directory / SCRATCH, jvm.pid, ask, self._clock)
+            threading.Thread(target=self._ask_jvm, args=(signs,), name="replay-jvm-asks", daemon=True).start()
             run_job(spark, warm_up_ranges(self._settings, self._cores), self._cores, self._settings)
         except BaseException as error:
             if self._stopping:
@@ -159,10 +175,24 @@ class ReplayService:
             LOG.critical("the JVM %d ended with %d", jvm.pid, code)
             self._break(f"its JVM ended with code {code}")
 
+    def _ask_jvm(self, signs: SignsOfLife) -> None:
+        try:
+            signs.ask_jvm(self._jvm_ended)
+        except (Py4JError, OSError) as error:
+            LOG.info("the JVM is not asked any more: %s", one_line(error))  # the watch for its end says why
+
+    def problem(self) -> str:
+        """What hangs, in words; empty = nothing that this process knows of. One thread."""
+        found = "" if self._signs is None else self._signs.problem()
+        if found and found != self._hung:
+            LOG.warning("%s", found)
+        self._hung = found
+        return found
+
     # ---- calls
 
     def status(self) -> Mapping[str, str]:
-        """State (idle, starting, warm), the JVM's pid, and slots in use by peer."""
+        """State (idle, starting, warm), the JVM's pid, slots in use by peer, and what hangs."""
         in_use = ", ".join(f"{peer} {count}" for peer, count in sorted(self._slots.in_use().items()))
         return {
             "state": "warm" if self._warm.is_set() else "starting" if self._started else "idle",
@@ -170,6 +200,7 @@ class ReplayService:
             "jvm_pid": str(self._jvm.pid) if self._jvm else "",
             "slots": f"{self._settings.replay.tasks_max}",
             "slots_held": in_use,
+            "problem": self._hung,
         }
 
     def warm(self) -> None:

@@ -1,7 +1,8 @@
 """The hosts of a cluster on one machine: their directories, and a supervisor of their processes.
 
 - ``directory`` makes the directory of a cluster and completes it at each start; ``joining`` makes further hosts;
-  ``books`` makes and checks the stores, ``durable_stores`` repairs them under the ``stores_lock``;
+  ``books`` makes and checks the stores, ``durable_stores`` repairs them under the ``stores_lock``, ``file_birth``
+  tells a restored directory from the one before;
 - ``foreground`` is ``bookkeeper standalone``: a ``supervisor`` of the processes, and the threads ``readiness``,
   ``fencing`` and ``space``; ``forked_starts`` starts the processes as forks of a warm ``fork_server`` and says when;
   ``parent_death`` ends them with the supervisor;

@@ -31,6 +31,7 @@ from bookkeeper.security.secret_store import SECRETS_DIR, SecretStore
 from bookkeeper.sqlite_file import check_journal
 from bookkeeper.standalone.books import check_books, make_books
 from bookkeeper.standalone.durable_stores import make_durable
+from bookkeeper.standalone.file_birth import born_ns
 from bookkeeper.standalone.ports import free_ports
 
 LOG = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ LOG = logging.getLogger(__name__)
 MONITOR_PORT = "monitor.port"
 
 NOTE = Path("run") / "directory"
-"""The inode and the path of the directory at its last start."""
+"""The inode and the path of the directory at its last start, and when the directory and this file were born."""
 
 
 def init_cluster(
@@ -123,17 +124,21 @@ def _noted_copy(directory: Path) -> str:
     """Note this directory; a line for the operator when another one was noted before, else empty. A copy of a running
     cluster has the same instance id, and if both run, they are one instance twice. A directory that was moved keeps its
     inode, and a copy has another one. With the original at its place it is a copy for sure; without, it may also have
-    been restored or moved to another disk. Raises OSError.
+    been restored or moved to another disk. The roots of all disks have one inode, and a directory into which files are
+    restored keeps its own: then the births tell. Raises OSError.
     """
     note = directory / NOTE
     inode = directory.stat().st_ino
     before = _read_note(note)
     note.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     with os.fdopen(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(json.dumps({"inode": inode, "path": str(directory)}) + "\n")
-    if before is None or before["inode"] == inode:
+        born = [born_ns(directory), born_ns(note)]
+        file.write(json.dumps({"inode": inode, "path": str(directory), "born": born}) + "\n")
+    if before is None or (before["inode"] == inode and before.get("born", born) == born):
         return ""
-    if _inode_of(Path(str(before["path"]))) == before["inode"]:
+    if before["inode"] == inode:
+        found = "has files that were restored or copied into it: if the cluster from which they are also runs, both are"
+    elif _inode_of(Path(str(before["path"]))) == before["inode"]:
         found = f"is a copy of {before['path']}, which is still there: start only one of the two, because both are"
     else:
         found = (

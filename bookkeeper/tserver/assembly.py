@@ -80,6 +80,7 @@ from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
 from bookkeeper.tserver.receive.slice_delivery import SliceDelivery
 from bookkeeper.tserver.receive.slice_retry import SliceRetry
 from bookkeeper.tserver.replicas.candidacies import Candidacies
+from bookkeeper.tserver.replicas.disk_room import DiskRoom
 from bookkeeper.tserver.replicas.file_checker import CheckLimits, FileChecker
 from bookkeeper.tserver.replicas.file_repair import FileRepair, unmarked, unresolved
 from bookkeeper.tserver.replicas.file_source import FileSource
@@ -256,15 +257,25 @@ def _tablets(
     )
     leading = _leading(env, writing, led, books, senders)
 
-    def log_is_full() -> bool:
-        return env.stores.logs_are_apart and path.is_full
+    def writes_wait() -> bool:
+        return path.is_full
 
     def unobtainable() -> frozenset[str]:
         return frozenset() if replicas is None else replicas.damage.repair.unobtainable
 
     late_uses = LateUses(registry, books, env.stores.logs, env.session.session_id, clock, env.die)
     return TabletParts(
-        registry, loader, flusher, compactor, sorter, leading, late_uses, resolve, log_is_full, unobtainable
+        registry,
+        loader,
+        flusher,
+        compactor,
+        sorter,
+        leading,
+        late_uses,
+        resolve,
+        writes_wait,
+        env.stores.logs_are_apart,
+        unobtainable,
     )
 
 
@@ -323,17 +334,15 @@ def _bulk(
 def _replicas(env: Environment, host: HostStore, hosts: HostCalls) -> ReplicaParts:
     settings, clock = env.settings, env.clock
     held, books = HeldReplicas(host), ReplicaBooks(env.stores.metadata)
-    limits = ReceiveLimits(
-        replicate_calls(settings), settings.tserver.disk_reserve_bytes, settings.tserver.stream_idle_timeout_ms
-    )
-    incoming = IncomingFiles(host)
-    receiver = ReplicaReceiver(held, incoming, books.row, clock, limits, env.die)
+    limits = ReceiveLimits(replicate_calls(settings), settings.tserver.stream_idle_timeout_ms)
+    incoming, room = IncomingFiles(host), DiskRoom(host.free_bytes, settings.tserver.disk_reserve_bytes, clock)
+    receiver = ReplicaReceiver(held, incoming, books.row, clock, limits, room, env.die)
     collector = ReplicaCollector(held, books, clock, env.die)
     stands = settings.replicas.election == "coordination"
     candidacies = Candidacies(held, env.stores.coordination, env.session, clock, env.die) if stands else None
     logs = ServedLogs(host, env.session.session_id, books.marked)
     logs.prune()
-    repair = FileRepair(held, incoming, hosts.find, limits.reserve_bytes, clock, env.die)
+    repair = FileRepair(held, incoming, hosts.find, room, clock, env.die)
     check = CheckLimits(settings.replicas.check_interval_ms, settings.replicas.check_bytes_max)
     return ReplicaParts(
         held,
@@ -351,6 +360,7 @@ def _replicas(env: Environment, host: HostStore, hosts: HostCalls) -> ReplicaPar
         ),
         logs,
         candidacies,
+        room,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -33,6 +33,7 @@ from bookkeeper.tserver.receive.receive_streams import Streams
 from bookkeeper.tserver.receive.receiver import Receiver
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
 from bookkeeper.tserver.replicas.candidacies import Candidacies
+from bookkeeper.tserver.replicas.disk_room import DiskRoom
 from bookkeeper.tserver.replicas.file_checker import FileChecker
 from bookkeeper.tserver.replicas.file_repair import FileRepair, Resolve
 from bookkeeper.tserver.replicas.file_source import FileSource
@@ -115,20 +116,39 @@ class TabletParts(Struct, frozen=True):
     late_uses: LateUses
     resolve: Resolve
     """Deals with damaged segments on this host."""
-    log_is_full: Callable[[], bool]
-    """Whether writes are refused for lack of disk that other hosts don't share."""
+    writes_wait: Callable[[], bool]
+    """Whether the last write was refused for lack of disk."""
+    logs_are_apart: bool
+    """Whether other hosts don't share the disk of the logs."""
     unobtainable: Callable[[], Collection[str]]
     """Damaged files of replicas that no other host has."""
 
     def served(self) -> ServedTablets:
         """The tablets served here, with the problems of some of them."""
         tablets = self.registry.all()
-        problems = [TabletProblem(t.extent, why) for t in tablets if (why := "; ".join(t.problems))]
+        problems = [TabletProblem(t.extent, why) for t in tablets if (why := "; ".join(self._problems(t)))]
         led = [tablet for tablet in tablets if self.leading.led.find(tablet) is not None]
         is_full, unobtainable = self.log_is_full(), frozenset(self.unobtainable())
         leaving = [tablet for tablet in led if is_full or tablet.lacks_room or self._is_stuck(tablet, unobtainable)]
         without_room = tuple(tablet.extent for tablet in leaving)
         return ServedTablets(tuple(tablet.extent for tablet in tablets), tuple(problems), without_room)
+
+    def log_is_full(self) -> bool:
+        """Whether writes are refused for lack of disk that other hosts don't share."""
+        return self.logs_are_apart and self.writes_wait()
+
+    def _problems(self, tablet: ServedTablet) -> Iterator[str]:
+        """The problems of a tablet in words, also those of a full disk."""
+        yield from tablet.problems
+        if tablet.lacks_room:
+            yield "its flush finds no room on the disk of its files: make room there, and it continues by itself"
+        if self.writes_wait():
+            yield "there was no room for the last write on the disk of the logs: make room there, and writes go on"
+
+    def own_work_waits(self) -> bool:
+        """Whether the last write or flush found no room on this host's own disk."""
+        led = (tablet for tablet in self.registry.all() if self.leading.led.find(tablet) is not None)
+        return self.log_is_full() or any(tablet.lacks_room for tablet in led)
 
     def _is_stuck(self, tablet: ServedTablet, unobtainable: Collection[str]) -> bool:
         """Whether a led tablet has a damaged file that only this host has: no state with it is ever named. The next
@@ -196,6 +216,7 @@ class ReplicaParts(Struct, frozen=True):
     logs: ServedLogs
     candidacies: Candidacies | None
     """None where the master asks (``replicas.election``)."""
+    room: DiskRoom
 
     def start(self) -> None:
         """Start the threads."""
@@ -217,28 +238,34 @@ class ReplicaParts(Struct, frozen=True):
         """Facts for operators."""
         return {**self.receiver.status(), **self.damage.checker.status(), **self.damage.repair.status()}
 
-    def infos(self, table_id: str, with_segments: bool) -> messages.HeldReplicas:
-        """The replicas on this host; ``table_id`` empty = of all tables."""
-        return self._infos(
-            [held for held in self.held.all() if table_id in ("", held.key.table_id)], with_segments, self.held.damaged
-        )
+    def infos(self, table_id: str, with_segments: bool, own_work_waits: bool) -> messages.HeldReplicas:
+        """The replicas on this host; ``table_id`` empty = of all tables. ``own_work_waits``: writes or flushes of this
+        host found no room on its disk.
+        """
+        replicas = [held for held in self.held.all() if table_id in ("", held.key.table_id)]
+        return self._infos(replicas, with_segments, self.held.damaged, own_work_waits)
 
-    def tablet_info(self, table_id: str, directory: str) -> messages.HeldReplicas:
+    def tablet_info(self, table_id: str, directory: str, own_work_waits: bool) -> messages.HeldReplicas:
         """The replica of the tablet in this directory, with its segments; none is fine. Raises InvalidInputError."""
         key = ReplicaKey(table_id, directory).check()
         damaged = {one: error for one, error in self.held.damaged.items() if one == key}
         held = None if damaged else self.held.find(key)
-        return self._infos([] if held is None else [held], True, damaged)
+        return self._infos([] if held is None else [held], True, damaged, own_work_waits)
 
     def _infos(
-        self, replicas: Sequence[HeldReplica], with_segments: bool, damaged: Mapping[ReplicaKey, CorruptionError]
+        self,
+        replicas: Sequence[HeldReplica],
+        with_segments: bool,
+        damaged: Mapping[ReplicaKey, CorruptionError],
+        own_work_waits: bool,
     ) -> messages.HeldReplicas:
         incoming = self.receiver.received_bytes()
         if with_segments:
             found = [replica_info(one.manifest, True, incoming.get(one.key, 0), one.names_in_use()) for one in replicas]
         else:
             found = [with_incoming(one.info, incoming.get(one.key, 0)) for one in replicas]
-        return messages.HeldReplicas(tuple(found), {str(key): error.message for key, error in damaged.items()})
+        reasons = {str(key): error.message for key, error in damaged.items()}
+        return messages.HeldReplicas(tuple(found), reasons, self.room.problem(own_work_waits) or None)
 
 
 class Parts(Struct, frozen=True):

@@ -184,11 +184,11 @@ class TServerService:
 
     def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas:
         """See :meth:`ReplicaParts.infos`."""
-        return self._replicas.infos(table_id, with_segments)
+        return self._replicas.infos(table_id, with_segments, self._parts.tablets.own_work_waits())
 
     def tablet_replica(self, table_id: str, directory: str) -> HeldReplicas:
         """See :meth:`ReplicaParts.tablet_info`."""
-        return self._replicas.tablet_info(table_id, directory)
+        return self._replicas.tablet_info(table_id, directory, self._parts.tablets.own_work_waits())
 
     def divide_replica(self, source: str, children: Sequence[Extent]) -> Sequence[Extent]:
         """See :meth:`ReplicaDivider.divide`."""

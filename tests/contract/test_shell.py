@@ -374,12 +374,13 @@ def test_init_says_what_it_made_and_refuses_a_second_time(tmp_path: Path) -> Non
     assert not (tmp_path / "d").exists()
 
 
-def test_init_makes_a_host_of_a_cluster_and_refuses_what_a_host_can_not_have(west: Cluster, tmp_path: Path) -> None:
-    home, cluster = str(tmp_path / "two"), str(west.directory)
+def test_init_makes_a_host_of_a_cluster_and_refuses_what_a_host_can_not_have(east: Cluster, tmp_path: Path) -> None:
+    """Pages show the hosts of the other cluster."""
+    home, cluster = str(tmp_path / "two"), str(east.directory)
     made = bookkeeper("init", home, "--join", cluster, "--set", "tserver.wal_roll_bytes=4096", "--json")
     assert (made.code, made.err) == (ExitCode.OK, "")
-    assert (made.json["cluster"], made.json["host"][:4], made.json["name"]) == (cluster, "host", "west")
-    assert made.json["metadata"] == west.settings.metadata_url
+    assert (made.json["cluster"], made.json["host"][:4], made.json["name"]) == (cluster, "host", "east")
+    assert made.json["metadata"] == east.settings.metadata_url
     assert load_settings(home).tserver.wal_roll_bytes == 4_096
     for words in (("config", "check", home), ("shell", home, "tables"), ("secret", "list", home), ("monitor", home)):
         assert quick(*words).code == ExitCode.OK, words

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -37,6 +40,58 @@ def test_names_are_completed_and_the_prompt_says_where_one_is(west: Cluster, tmp
         terminal.expect("west>")
         terminal.press("\x04")
         assert terminal.wait() == ExitCode.OK
+
+
+def test_long_work_shows_what_is_left_on_a_terminal_and_nothing_in_a_pipe(west: Cluster) -> None:
+    inputs, copied = west.directory / "progress", west.directory / "copied"
+    inputs.mkdir()
+    lines = "\n".join(f"{number:07},f,q,value" for number in range(1_500_000))
+    (inputs / "a.csv").write_text(f"row,family,qualifier,value\n{lines}\n")
+    west.client.tables.create("worked")
+    shell = [sys.executable, "-m", "shell.main", "shell", str(west.directory)]
+    for command, line, end in (
+        (["importdirectory", "worked", str(inputs)], " left", "1500000 records imported into table worked"),
+        (["compact", "-t", "worked", "--wait"], "1 tablet left", "table worked compacted"),
+    ):
+        with Terminal([*shell, *command], {}) as terminal:
+            assert "\n" not in terminal.expect(line), "it is one line, drawn again and again"
+            terminal.expect(end)
+            assert terminal.wait() == ExitCode.OK
+    for command in (["compact", "-t", "worked", "--wait"], ["exporttable", "worked", str(copied)]):
+        done = subprocess.run([*shell, *command], capture_output=True, check=True, text=True)
+        assert (done.stderr, done.stdout.count("\n")) == ("", 1)
+    west.client.tables.delete("worked")
+    for directory in (inputs, copied):
+        shutil.rmtree(directory)
+
+
+def test_bash_completes_commands_and_names_of_the_cluster(west: Cluster) -> None:
+    west.client.tables.create("bash_cities")
+    programs = str(Path(sys.executable).parent)
+    with Terminal(["bash", "--norc", "--noprofile", "-i"], {"PATH": f"{programs}:{os.environ['PATH']}"}) as terminal:
+        terminal.press('eval "$(_BOOKKEEPER_COMPLETE=bash_source bookkeeper)" && echo rea""dy\r')
+        terminal.expect("ready")
+        terminal.press(f"bookkeeper shell {west.directory} addsp\t-t bash_ci\t")
+        terminal.expect("addsplits -t bash_cities")
+        terminal.press("\x15exit\r")
+        terminal.wait()
+    west.client.tables.delete("bash_cities")
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)], ids=str
+)
+def test_states_have_colours_where_a_terminal_has_them(
+    west: Cluster, environment: dict[str, str], is_coloured: bool
+) -> None:
+    shell = [sys.executable, "-m", "shell.main", "shell", str(west.directory)]
+    with Terminal([*shell, "hosts"], {"NO_COLOR": "", **environment}) as terminal:
+        terminal.expect("alive")
+        assert terminal.wait() == ExitCode.OK
+        assert ("\x1b[32malive\x1b[0m" in terminal.raw) == is_coloured
+        assert ("\x1b[3" in terminal.raw) == is_coloured
+    done = subprocess.run([*shell, "hosts"], capture_output=True, check=True, text=True)
+    assert "\x1b" not in done.stdout
 
 
 def test_a_script_has_a_current_table_too(

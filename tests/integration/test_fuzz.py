@@ -9,7 +9,6 @@ import pytest
 
 from bookkeeper.clock import SystemClock
 from tests.soak.fuzz_round import run_fuzz
-from tests.soak.lies_round import run_lies
 from tests.soak.trace import Trace
 from tests.support.cluster import Cluster
 from tests.support.workloads import LinkedList
@@ -18,7 +17,6 @@ from tests.support.workloads_run import Loader, cells_in, differences
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 SEED = 20_261
-LIES = 60
 HOSTS: Mapping[str, object] = {"standalone.hosts": 3, "storage.logs": "host", "replicas.repair_after_ms": 60_000}
 
 
@@ -42,26 +40,6 @@ def attacked(cluster: Cluster, attacks: int, properties: Mapping[str, str]) -> N
 def test_others_tables_hold_what_was_written_whatever_holders_of_secrets_send(tmp_path: Path) -> None:
     with Cluster(tmp_path / "west", "west") as cluster:
         attacked(cluster, 600, {})
-
-
-def test_a_peer_that_lies_delays_itself_only(west: Cluster, east: Cluster, tmp_path: Path) -> None:
-    workload = LinkedList(SEED, table="lied-links")
-    for cluster in (west, east):
-        cluster.client.tables.create(workload.table, workload.splits, workload.groups)
-    west.client.replication.define_cluster("east", east.quorum)
-    west.client.replication.enable(workload.table, "east")
-    loader = Loader(west.client, workload, SystemClock())
-    loader.start()
-    try:
-        run_lies(west, workload.table, tmp_path, SEED, LIES, Trace(SystemClock()))
-    finally:
-        loader.stop()
-    assert not west.client.replication.wait(workload.table, timeout_ms=60_000)
-    expected = loader.expectation.after(loader.acknowledged)
-    for cluster in (west, east):
-        found = cells_in(cluster.client.scan(workload.table).table(), workload.table)
-        assert not differences(expected, found, "links")
-    west.client.replication.disable(workload.table, "east")
 
 
 def test_tables_on_hosts_hold_what_was_written_whatever_a_process_of_the_cluster_sends(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from bookkeeper.errors import NotFoundError, TransientError
 from bookkeeper.standalone.joining import join_cluster, local_directory
 from tests.support.asked_why import cause_of
 from tests.support.cluster import Cluster
+from tests.support.monitor_scene import Scene
 from tests.support.workloads_clusters import SETTINGS as PAIR
 
 pytestmark = pytest.mark.integration
@@ -141,6 +142,9 @@ def test_a_disk_is_destroyed_and_an_operator_accepts_the_loss(cluster: Cluster) 
         write(client, NEW, b"3")
         (log,) = lost_logs(cluster)
         cluster.wait_until(lambda: f"of {log} are missing" in warnings(cluster)[0], "the loss is named")
+        Scene(cluster, "t", "").until(
+            "api/tablets?table=t", lambda body: f"of {log} are missing" in body["tablets"][0]["problem"]
+        )
     cluster.wait_until(lambda: is_alive(cluster, host), f"{host} is back")
     cluster.wait_until(lambda: "was replaced" in warnings(cluster)[0], "the loss is known to be for ever")
     client.hosts.forget(host)

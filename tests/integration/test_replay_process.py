@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -40,6 +41,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(90
 
 TO_NORTH = TargetKey("north", "n1", "t1", 1)
 LIMIT_S = 120.0
+NAMED_S = 15.0
+"""A process that hangs is named within this time."""
 
 
 def rows(first: int, count: int) -> list[bytes]:
@@ -343,6 +346,54 @@ def test_told_to_stop_with_a_task_under_way_it_says_nothing_and_leaves_no_orphan
         assert has_failed(lost)
     more = log.read_text().removeprefix(said).splitlines()
     assert [line for line in more if " INFO bookkeeper." not in line] == []
+
+
+def is_said(process: ReplayProcess, words: str, limit_s: float = NAMED_S) -> bool:
+    """Whether the process says in time what hangs; "" = nothing."""
+    return wait_until(lambda: process.status().get("problem", "") == words, limit_s)
+
+
+def test_a_jvm_that_hangs_is_named_until_it_answers_again(process: ReplayProcess) -> None:
+    jvm = process.jvm()
+    assert is_said(process, "")
+    jvm.suspend()
+    try:
+        assert is_said(process, f"its JVM (process {jvm.pid}) hangs: it does not answer"), "a hung JVM is silent"
+    finally:
+        jvm.resume()
+    assert is_said(process, "")
+
+
+def test_a_worker_that_hangs_is_named_and_not_the_one_that_waits_for_its_peer(
+    process: ReplayProcess, logs: Path, east: ThriftPeer, north: ThriftPeer
+) -> None:
+    files, release = [wal(logs, f"w{n}", 4, 10) for n in range(2)], threading.Event()
+    begun = [threading.Event() for _ in files]
+
+    def hang(has_begun: threading.Event, _request: ReplicateRequest) -> None:
+        has_begun.set()
+        release.wait(LIMIT_S)
+
+    east.before, north.before = partial(hang, begun[0]), partial(hang, begun[1])
+    ranges = [
+        a_range(files[0], 1, 40, quorum=east.quorum, range_id=0),
+        a_range(files[1], 1, 40, quorum=north.quorum, range_id=1, target=TO_NORTH, instance=NORTH),
+    ]
+    with ThreadPoolExecutor(1) as threads:
+        run = threads.submit(process.run, ranges)
+        try:
+            assert all(event.wait(LIMIT_S) for event in begun)
+            (stopped,) = pids_connected_to(process, east.tservers[0].address)
+            os.kill(stopped, signal.SIGSTOP)
+            try:
+                assert is_said(process, f"its Python workers hang: processes {stopped}"), "a hung worker is silent"
+            finally:
+                os.kill(stopped, signal.SIGCONT)
+            assert is_said(process, "")
+        finally:
+            release.set()
+        results = run.result(LIMIT_S)
+    assert {n: (r.acked_offset, r.error) for n, r in results.items()} == {0: (40, None), 1: (40, None)}
 
 
 def test_killed_with_a_task_under_way_it_leaves_no_orphan_and_the_next_one_goes_on(

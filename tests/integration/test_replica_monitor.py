@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from bookkeeper.client import Mutation
+from bookkeeper.client.host_admin import MovesLeft
 from bookkeeper.monitor.replica_views import leader_of
 from bookkeeper.rpc.contract.messages import TabletReplicas
+from shell.failures import ExitCode
 from tests.support.cluster import Cluster
 from tests.support.monitor_scene import LIMIT_S, Scene, read
+from tests.support.terminal import Terminal
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -84,6 +88,26 @@ def test_a_killed_host_lacks_nothing_once_it_is_back(scene: Scene) -> None:
     )
     assert not shown["problem"]
     assert {row["lacks"] for row in shown["standings"]} == {0}
+
+
+def test_joins_are_waited_for_with_a_line_on_a_terminal(scene: Scene) -> None:
+    client = scene.west.client
+    client.tables.create("grows", splits=[b"000500"])
+    with client.writer("grows") as writer:
+        for number in range(1_000):
+            writer.add(Mutation(b"%06d" % number).put(b"f", b"q", b"value"))
+    client.tables.flush("grows")
+    client.tables.change_properties("grows", {"table.replicas": "3"})
+    command = [sys.executable, "-m", "shell.main", "shell", str(scene.west.directory), "hosts", "--wait"]
+    with Terminal(command, {}) as terminal:
+        terminal.expect(" left")
+        terminal.expect("INCARNATION")
+        assert terminal.wait() == ExitCode.OK
+    found = client.hosts.replicas(client.tables.get("grows").table_id)
+    assert [[one.role for one in tablet.replicas] for tablet in found] == [["voter"] * 3] * 2
+    heard: list[MovesLeft] = []
+    assert client.hosts.wait(progress=heard.append) == heard[-1] == MovesLeft(0, 0)
+    client.tables.delete("grows")
 
 
 def test_a_tablet_that_is_gone_is_not_found(scene: Scene) -> None:

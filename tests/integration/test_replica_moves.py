@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.client import Client, Mutation
+from bookkeeper.client.host_admin import MovesLeft
 from bookkeeper.errors import BookkeeperError, InvalidInputError, RefusedError
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.rpc_pool import RpcPool
@@ -109,6 +110,8 @@ def test_the_half_of_a_tablet_moves_to_chosen_hosts_which_get_its_rows_only(clus
     onto = set(HOSTS) - first
     whole = size_on(cluster, min(first))
     client.tables.add_splits("t", [SPLIT], sorted(onto))
+    assert client.hosts.wait() == MovesLeft(0, 0)
+    assert voters(tablets(cluster)[0]) == onto, "a wait for moves ends with them"
     wait_moved(cluster, onto)
     for host in onto:
         assert bytes_received(cluster, host) < 0.7 * whole, "a chosen host got rows of the other half"

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from msgspec.structs import replace
 
@@ -29,6 +30,9 @@ from tests.support.shell import quick
 from tests.support.tservers import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+
+HUNG_S = 15.0
+"""A process that hangs is named within this time."""
 
 SMALL: dict[str, object] = {"tserver.value_bytes_max": 1_000}
 
@@ -141,6 +145,20 @@ def test_nothing_waits_and_a_table_without_a_peer_is_not_replicated(peer: Peer, 
     assert "enablereplication -t why-done --all-loc-groups CLUSTER" in waited.err
     said = quick("shell", str(west.directory), "replication", "why", "why-done")
     assert "nothing of why-done is replicated" in said.out
+
+
+def test_a_hung_jvm_is_named_before_its_peer(peer: Peer, west: Cluster) -> None:
+    replicated(peer, "why-hung")
+    (jvm,) = (one for one in psutil.Process(west.pid("replay")).children() if one.name() == "java")
+    jvm.suspend()
+    try:
+        put(peer, "why-hung", b"second")
+        cause = cause_of(west.directory, "why-hung", "no_replay", HUNG_S)
+        assert f"its JVM (process {jvm.pid}) hangs" in cause["text"]
+    finally:
+        jvm.resume()
+    until_drained(west.directory, "why-hung")
+    assert b"second" in rows(peer, "why-hung")
 
 
 def test_a_table_that_the_secret_does_not_open(peer: Peer, west: Cluster) -> None:

@@ -34,6 +34,7 @@ from bookkeeper.rpc.contract.messages import (
 )
 from bookkeeper.runtime.threads import Die
 from bookkeeper.storage.replicas.incoming_files import IncomingFiles
+from bookkeeper.tserver.replicas.disk_room import DiskRoom
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from bookkeeper.tserver.replicas.replica_receiver import ReceiveLimits, ReplicaReceiver
@@ -49,7 +50,7 @@ from tests.support.jumping_clock import TestClock
 from tests.support.replica_disks import EXTENT, KEY, Disk, WatchedOps, disk
 
 ROW = keys.tablet_row(EXTENT.table_id, EXTENT.end_row)
-LIMITS = ReceiveLimits(transfers_max=3, reserve_bytes=0, idle_timeout_ms=10_000)
+LIMITS = ReceiveLimits(transfers_max=3, idle_timeout_ms=10_000)
 STATE = FlushState(1, {}, 0, 0, {}, ())
 CHUNK_BYTES = 40
 
@@ -106,10 +107,11 @@ class ReplicaWorld:
         self.hosts[name] = Host(made, self.receiver(made, limits))
         return self.hosts[name]
 
-    def receiver(self, made: Disk, limits: ReceiveLimits = LIMITS) -> ReplicaReceiver:
+    def receiver(self, made: Disk, limits: ReceiveLimits = LIMITS, reserve_bytes: int = 0) -> ReplicaReceiver:
         """The receiver of a host."""
+        room = DiskRoom(made.store.free_bytes, reserve_bytes, self.clock)
         return ReplicaReceiver(
-            made.replicas, IncomingFiles(made.store), ReplicaBooks(self.books).row, self.clock, limits, DIE
+            made.replicas, IncomingFiles(made.store), ReplicaBooks(self.books).row, self.clock, limits, room, DIE
         )
 
     def restart(self, name: str) -> Host:

@@ -32,6 +32,7 @@ SHARED = {
     "tests/integration/test_client.py": "clusters",
     "tests/integration/test_foreign_peers.py": "clusters",
     "tests/integration/test_lag_processes.py": "clusters",
+    "tests/integration/test_lying_peer.py": "clusters",
     "tests/integration/test_one_row.py": "clusters",
     "tests/integration/test_table_copies.py": "clusters",
     "tests/integration/test_wal_source.py": "clusters",

@@ -60,6 +60,11 @@ class Terminal:
         self._seen += end
         return shown[:end]
 
+    @property
+    def raw(self) -> str:
+        """All that it has written, with what moves the cursor and sets colours."""
+        return self._raw
+
     def wait(self) -> int:
         """The exit code, once it has ended by itself."""
         limit = time.monotonic() + LIMIT_S

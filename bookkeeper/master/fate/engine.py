@@ -55,12 +55,15 @@ OPERATIONS_MAX = 10_000
 
 
 class Call(Struct, frozen=True):
-    """The input of a step. ``since_ns`` is when this master first had the operation (boot clock)."""
+    """The input of a step. ``since_ns`` is when this master first had the operation (boot clock). ``report`` tells
+    operators how much of the step is left, and in which unit: ``bytes``, or a plural.
+    """
 
     txid: str
     args: Args
     state: State
     since_ns: int
+    report: Callable[[int, str], None] = lambda left, unit: None  # noqa: ARG005
 
 
 class Next(Struct, frozen=True):
@@ -123,6 +126,9 @@ class Running(Struct):
     failures: int = 0
     busy: bool = False
     note: str = ""
+    left: int | None = None
+    """How much of the present step is left, in units; None = not known."""
+    unit: str | None = None
     result: Json = None
     error: BookkeeperError | None = None
     ended: bool = False
@@ -140,6 +146,10 @@ class Running(Struct):
     def confirm_start(self) -> None:
         """Note that the record is in the books."""
         self.started = True
+
+    def note_left(self, left: int, unit: str) -> None:
+        """Note how much of the present step is left."""
+        self.left, self.unit = left, unit
 
     def try_later(self, error: TransientError, ready_ns: int) -> None:
         """Note a transient error of a step; try again at ``ready_ns``."""
@@ -178,6 +188,7 @@ class Running(Struct):
 
     def _clear_note(self) -> None:
         self.failures, self.note = 0, ""
+        self.left, self.unit = None, None
 
 
 class FateLimits(Struct, frozen=True):
@@ -397,7 +408,7 @@ class FateEngine(Struct):
         if step is None:
             return Failed(PermanentError(f"{running.op.type} has no step {running.step!r}: another version began it"))
         try:
-            return step(Call(running.txid, running.op.args, running.state, running.since_ns))
+            return step(Call(running.txid, running.op.args, running.state, running.since_ns, running.note_left))
         except PermanentError as error:
             return Failed(error)
 

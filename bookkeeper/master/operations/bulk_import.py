@@ -162,7 +162,8 @@ class ImportDirectory(Struct, frozen=True):
         limits = self.context.settings.batch_limits
         directory = Path(text(call.args, "directory"))
         roots = tuple(map(str, self.context.settings.files.directories))
-        inputs = read_apart(InputJob(str(directory), time_ms, limits, roots, limits.latest_ms(self._now_ms())))
+        job = InputJob(str(directory), time_ms, limits, roots, limits.latest_ms(self._now_ms()))
+        inputs = read_apart(job, lambda left: call.report(left, "bytes"))
         block_targets = config.block_targets_of(table.table_id)
         peers = [target.peer_instance_id for target in config.targets_of(table.table_id)]
         if not block_targets:
@@ -202,8 +203,9 @@ class ImportDirectory(Struct, frozen=True):
         stream = self._stream(table_id, call)
         tablets = chained_tablets(self.context, table_id)
         live = self.context.tservers.live()
-        left = []
-        for tablet in tablets:
+        left: list[str] = []
+        for done, tablet in enumerate(tablets):
+            call.report(len(tablets) - done + len(left), "tablets")
             parts = parts_of(imported.segments, tablet)
             try:
                 self.context.stores.reign.check()

@@ -24,6 +24,7 @@ from msgspec import Struct
 from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.bulk.exported_table import (
     Checksum,
+    CopiedBytes,
     Exported,
     ExportedTablet,
     parts_of_file,
@@ -145,6 +146,7 @@ class ExportTable(Struct, frozen=True):
         tablets = chained_tablets(self.context, text(call.state, "table_id"))
         live = self.context.tservers.live()
         for done, tablet in enumerate(tablets):
+            call.report(len(tablets) - done, "tablets")
             address = live.get(tablet.session or "")
             try:
                 if address is None:
@@ -195,12 +197,12 @@ class ExportTable(Struct, frozen=True):
         directory = Path(text(call.args, "directory"))
         pinned, sources = Exported.read(self._volume, pins), read_sources(self._volume, pins)
         is_on_hosts = bool(call.state["is_on_hosts"])
-        checksums = {}
+        checksums, passed = {}, CopiedBytes(sum(pinned.sizes.values()), call.report)
         try:
             with refuse_unwritable(directory), self.context.settings.files.opened(directory) as opened:
                 for name in pinned.checksums:
                     self.context.stores.reign.check()
-                    checksums[name] = self._copied(sources[name], opened / name, is_on_hosts=is_on_hosts)
+                    checksums[name] = self._copied(sources[name], opened / name, passed, is_on_hosts=is_on_hosts)
                 sync_names(opened)
                 exported = Exported(pinned.table, pinned.groups, pinned.properties, pinned.tablets, checksums)
                 write_once(opened / NAME, exported.encode())
@@ -244,12 +246,12 @@ class ExportTable(Struct, frozen=True):
         rows = chained(tablet_rows(self.context, table_id, ("tablet", keys.REPLICA_FAMILY)), (table_id,))
         return why_unnamed([tablet_view(row) for row in rows if keys.is_tablet(row)], made)
 
-    def _copied(self, segment: str, path: Path, *, is_on_hosts: bool) -> str:
+    def _copied(self, segment: str, path: Path, passed: CopiedBytes, *, is_on_hosts: bool) -> str:
         """Copy a segment, from the Volume or from a host; its checksum. Raises NotFoundError when no host has it."""
 
         def write(parts: Iterator[bytes]) -> str:
             checksum = Checksum()
-            write_file(path, checksum.of(parts))
+            write_file(path, checksum.of(passed.of(parts)))
             return checksum.hex()
 
         if is_on_hosts:
@@ -358,17 +360,21 @@ class ImportTable(Struct, frozen=True):
         target = self._directory(call, attempt)
         try:
             exported = self._exported(directory)
+            passed = CopiedBytes(sum(exported.sizes.values()), call.report)
             for name, wanted in exported.checksums.items():
                 self.context.stores.reign.check()
                 checksum = Checksum()
                 with self.context.settings.files.opened(directory / name) as opened:
-                    self._volume.create(f"{target}/{name}", checksum.of(read_parts(opened))).close()
+                    self._volume.create(f"{target}/{name}", checksum.of(passed.of(read_parts(opened)))).close()
                 if checksum.hex() != wanted:
                     raise CorruptionError(f"{directory / name} is damaged: its checksum is not that of its export")
             limits = self.context.settings.batch_limits
             latest_ms = limits.latest_ms(self.context.clock.wall_ms())
+            left = sum(len(tablet.segments) for tablet in exported.tablets)
             for entries in (tablet.segments for tablet in exported.tablets):
                 for name, entry in entries.items():
+                    call.report(left, "files")
+                    left -= 1
                     # Any groups are valid: a file may have groups that its table had earlier.
                     tail_bytes_max = max(TAIL_BYTES_MIN, entry.size_bytes // TAIL_PARTS)
                     bounds = Bounds(limits, tail_bytes_max, timestamp_max=latest_ms)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from msgspec import Struct, field
 
@@ -12,7 +12,7 @@ from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import BookkeeperError, NotFoundError
 from bookkeeper.master.calls.tservers import TServers
-from bookkeeper.master.index.snapshot import tablet_view
+from bookkeeper.master.index.snapshot import TabletView, tablet_view
 from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.master.queries.replica_report import Answer, HostSums, NamedFiles, answer_of, tablet_standing
 from bookkeeper.master.replicas.away_hosts import AwayHosts
@@ -44,6 +44,10 @@ class HostQueries(Struct, frozen=True):
     """The tablets of the master's latest cycle, which find the row of a directory; the books may have others since."""
     problems: Mapping[bytes, str] = field(default_factory=dict)
     """By row, why a tablet can't be served."""
+    warnings: Mapping[bytes, str] = field(default_factory=dict)
+    """By row, what a tablet lacks or waits for though it is served, such as acknowledged records."""
+    leaving: Mapping[bytes, Set[str]] = field(default_factory=dict)
+    """By row, the hosts whose replica votes no more and goes."""
 
     def hosts(self) -> list[HostInfo]:
         """Every host that has joined, has a session or is named by a row; by name."""
@@ -63,7 +67,7 @@ class HostQueries(Struct, frozen=True):
                 answers[name] = None, f"{AWAY}, and the logs of {logs[name]} sessions wait for it: start it"
         sums = HostSums()
         for view in views:
-            sums.add(view, of_session.get(view.session or ""), answers)
+            sums.add(view, of_session.get(view.session or ""), answers, self.leaving.get(view.row, frozenset()))
         since_ms = self.away.since_ms
         return [
             host_info(name, live.get(name), config, sums, answers[name], lost[name], since_ms.get(name))
@@ -112,6 +116,12 @@ class HostQueries(Struct, frozen=True):
         names = {one.host for view in views for one in view.replicas}
         answers = {name: self._ask(live.get(name), ask) for name in sorted(names)}
         sessions = {name: info.session_id for name, info in live.items()}
+        alive = {info.session_id for info in self.tservers.sessions() if info.alive}
+
+        def problem(view: TabletView) -> str:
+            is_served = not view.replicas and view.session in alive
+            return "" if is_served else self.problems.get(view.row, WAITS_FOR_A_HOST)
+
         return [
             tablet_standing(
                 view,
@@ -120,8 +130,10 @@ class HostQueries(Struct, frozen=True):
                 properties.replicas,
                 sessions,
                 answers,
-                self.problems.get(row.key, WAITS_FOR_A_HOST),
+                problem(view),
                 tuple(given_up(row)),
+                self.warnings.get(row.key),
+                self.leaving.get(row.key, frozenset()),
             )
             for view, row in zip(views, rows, strict=True)
         ]
@@ -192,4 +204,5 @@ def host_info(
         sums.joining_bytes[name],
         sums.joined_bytes[name],
         lost_logs,
+        sums.leaving[name],
     )

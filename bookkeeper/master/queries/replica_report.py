@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.master.index.tablet_replicas import TabletReplica
+from bookkeeper.metadata.values import JOINING
 from bookkeeper.rpc.contract.messages import (
     HeldReplicaInfo,
     HeldReplicas,
@@ -20,6 +21,9 @@ from bookkeeper.rpc.contract.messages import (
     UnlistedFile,
     WaitingFiles,
 )
+
+LEAVING = "leaving"
+"""The role of a replica that votes no more, and goes once enough others have the tablet."""
 
 TabletKey = tuple[str, str]
 """Table and directory of a tablet."""
@@ -38,7 +42,8 @@ def answer_of(held: HeldReplicas) -> Answer:
     found = {(info.extent.table_id, info.directory): info for info in held.replicas}
     files = sum(len(info.damaged) for info in held.replicas)
     problems = [f"{files} damaged files, which other hosts are asked for"] if files else []
-    return found, "; ".join([*held.damaged.values(), *problems])
+    disk = [held.disk_problem] if held.disk_problem else []
+    return found, "; ".join([*disk, *held.damaged.values(), *problems])
 
 
 class NamedFiles(Struct, frozen=True):
@@ -60,11 +65,17 @@ def tablet_standing(
     answers: Mapping[str, Answer],
     problem: str,
     lost_logs: tuple[str, ...] = (),
+    warning: str | None = None,
+    leaving: Set[str] = frozenset(),
 ) -> TabletReplicas:
     """The replicas of a row. ``sessions``: of live hosts, by name; ``problem``: why no host leads it; ``lost_logs``:
-    those that it is served without.
+    those that it is served without; ``warning``: what it lacks or waits for though it is served; ``leaving``: the hosts
+    whose replica votes no more and goes.
     """
-    standings = [standing(view, one, sessions, answers[one.host], named) for one in view.replicas]
+    standings = [
+        as_leaving(found) if found.host in leaving and found.role == JOINING else found
+        for found in (standing(view, one, sessions, answers[one.host], named) for one in view.replicas)
+    ]
     segments = segment_standings(standings, named.state_id, copies_needed)
     return TabletReplicas(
         view.extent,
@@ -76,6 +87,7 @@ def tablet_standing(
         "" if any(one.leads for one in standings) else problem,
         tuple(segments),
         lost_logs,
+        warning,
     )
 
 
@@ -91,6 +103,11 @@ def standing(
         problem = "the host holds nothing of it"
     waiting = () if found is None else waiting_files(found, named)
     return ReplicaStanding(replica.host, cell.placement, cell.role, leads, found, problem, waiting)
+
+
+def as_leaving(found: ReplicaStanding) -> ReplicaStanding:
+    """A replica whose cell is that of one that joins, and which goes."""
+    return replace(found, role=LEAVING)
 
 
 def held_for(replica: TabletReplica, info: HeldReplicaInfo | None) -> HeldReplicaInfo | None:
@@ -193,6 +210,7 @@ class HostSums(Struct):
 
     replicas: Counter[str] = field(default_factory=Counter)
     joining: Counter[str] = field(default_factory=Counter)
+    leaving: Counter[str] = field(default_factory=Counter)
     leads: Counter[str] = field(default_factory=Counter)
     lacking_segments: Counter[str] = field(default_factory=Counter)
     lacking_bytes: Counter[str] = field(default_factory=Counter)
@@ -201,13 +219,16 @@ class HostSums(Struct):
     joining_bytes: Counter[str] = field(default_factory=Counter)
     joined_bytes: Counter[str] = field(default_factory=Counter)
 
-    def add(self, view: TabletView, leader: str | None, answers: Mapping[str, Answer]) -> None:
-        """Count a tablet. ``leader``: the host that serves it."""
+    def add(
+        self, view: TabletView, leader: str | None, answers: Mapping[str, Answer], leaving: Set[str] = frozenset()
+    ) -> None:
+        """Count a tablet. ``leader``: the host that serves it; ``leaving``: the hosts whose replica goes."""
         key = key_of(view)
         found = {one.host: (answers[one.host][0] or {}).get(key) for one in view.replicas}
         held = {one.host: info for one in view.replicas if (info := held_for(one, found[one.host])) is not None}
         self.replicas.update(one.host for one in view.replicas)
-        self.joining.update(one.host for one in view.replicas if not one.is_voter)
+        self.leaving.update(one.host for one in view.replicas if not one.is_voter and one.host in leaving)
+        self.joining.update(one.host for one in view.replicas if not one.is_voter and one.host not in leaving)
         if leader is None:
             return
         self.leads[leader] += 1
@@ -219,7 +240,7 @@ class HostSums(Struct):
             self.unsent_bytes[leader] += lag.bytes
         to_come = {lag.host: lag.bytes for lag in lags}
         for one in view.replicas:
-            if not one.is_voter and one.host in to_come:
+            if not one.is_voter and one.host in to_come and one.host not in leaving:
                 here = held.get(one.host)
                 durable, incoming = (0, 0) if here is None else (here.bytes, here.incoming_bytes)
                 self.joining_bytes[one.host] += durable + to_come[one.host]

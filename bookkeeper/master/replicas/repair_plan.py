@@ -303,6 +303,18 @@ def plan_repair(tablets: Sequence[TabletState], hosts: Mapping[str, HostState], 
     return steps
 
 
+def leaving_by_row(
+    tablets: Sequence[TabletState], hosts: Mapping[str, HostState], limits: RepairLimits
+) -> dict[bytes, Set[str]]:
+    """By row, the hosts whose replica does not vote and goes once enough others do. Its cell says that it joins."""
+    keeps = kept_by_row(tablets, hosts, Loads.of(hosts), limits)
+    gone = {
+        tablet.row: {one.host for one in tablet.replicas if not one.is_voter and one.host not in keeps[tablet.row]}
+        for tablet in tablets
+    }
+    return {row: names for row, names in gone.items() if names}
+
+
 def spare_copies(tablet: TabletState, hosts: Mapping[str, HostState]) -> int:
     """How many voters in sync a tablet can lose."""
     return sum(is_in_sync(one, tablet, hosts) for one in tablet.replicas) - tablet.copies_needed

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from bookkeeper.master.replicas.held_states import HeldStates, tablet_key
 from bookkeeper.master.replicas.leader_balance import plan_leaders
 from bookkeeper.master.replicas.leader_choice import named_state
 from bookkeeper.master.replicas.meeting_plan import with_meetings
-from bookkeeper.master.replicas.repair_plan import is_healthy, plan_repair, spare_copies
+from bookkeeper.master.replicas.repair_plan import is_healthy, leaving_by_row, plan_repair, spare_copies
 from bookkeeper.master.replicas.repair_state import (
     Demote,
     Finalize,
@@ -59,7 +59,7 @@ READS_MAX = 256
 
 
 class Repairer(Struct):
-    """The repair of one reign. Used by the master's thread alone; ``progress`` is read by any thread."""
+    """The repair of one reign. Used by the master's thread alone; any thread reads ``progress`` and ``leaving``."""
 
     stores: ReignStores
     clock: Clock
@@ -77,6 +77,8 @@ class Repairer(Struct):
     meetings: Callable[[], Collection[Collection[bytes]]]
     """The rows of tablets that are to be on the same hosts, because they merge."""
     progress: ReplicaHealth = field(default_factory=ReplicaHealth)
+    leaving: Mapping[bytes, Set[str]] = field(default_factory=dict)
+    """By row, the hosts whose replica goes; of the latest cycle."""
     _turns: int = 0
     _zones: dict[str, str] = field(default_factory=dict)
     """The zone of each host that has had a session in this reign: a host keeps its zone while it is away."""
@@ -100,7 +102,7 @@ class Repairer(Struct):
         several = {id_ for id_, table in properties.items() if table.replicas > 1}
         views = [view for view in tablets.values() if view.replicas and view.extent.table_id in several]
         if not views:
-            self.progress = ReplicaHealth()
+            self.progress, self.leaving = ReplicaHealth(), {}
             return 0
         hosts = self._hosts(views, config, sessions)
         leaders = {info.session_id: info.host.name for info in sessions if info.alive and info.host is not None}
@@ -118,7 +120,8 @@ class Repairer(Struct):
         ill = [row for row, state in states.items() if not is_healthy(state, hosts, self.limits)]
         read = self._turn(ill)
         states.update((row, self._read_again(states[row]) if row in read else _unread(states[row])) for row in ill)
-        self.progress = progress_of(states.values(), hosts)
+        self.leaving = leaving_by_row([states[row] for row in ill], hosts, self.limits)
+        self.progress = progress_of(states.values(), hosts, self.leaving)
         ready = [state for row, state in states.items() if row not in skipped]
         steps: list[Step] = list(plan_repair(ready, hosts, self.limits))
         if not steps and not skipped and not moves.are_prepared and not meetings:
@@ -282,14 +285,18 @@ def replica_after(step: Join | Finalize | Demote, rank: int) -> TabletReplica:
     return replace(step.replica, cell=replace(step.replica.cell, role=role))
 
 
-def progress_of(states: Collection[TabletState], hosts: Mapping[str, HostState]) -> ReplicaHealth:
-    """The progress of the repair, for operators. Pure."""
+def progress_of(
+    states: Collection[TabletState], hosts: Mapping[str, HostState], leaves: Mapping[bytes, Set[str]]
+) -> ReplicaHealth:
+    """The progress of the repair, for operators. ``leaves``: by row, the hosts whose replica goes. Pure."""
     spare = {state.row: spare_copies(state, hosts) for state in states}
-    joins = [join_bytes(state) for state in states]
+    joins = [join_bytes(state, leaves.get(state.row, frozenset())) for state in states]
     return ReplicaHealth(
         under_replicated=sum(spare[state.row] + state.copies_needed < state.wanted for state in states),
         in_danger=sum(value < 0 for value in spare.values()),
-        joining=sum(not one.is_voter for state in states for one in state.replicas),
+        joining=sum(
+            not one.is_voter and one.host not in leaves.get(state.row, ()) for state in states for one in state.replicas
+        ),
         lacking_segments=max(
             (lacking for state in states for held in state.held.values() for lacking in held.lacking.values()),
             default=0,
@@ -301,14 +308,14 @@ def progress_of(states: Collection[TabletState], hosts: Mapping[str, HostState])
     )
 
 
-def join_bytes(tablet: TabletState) -> tuple[int, int]:
+def join_bytes(tablet: TabletState, leaves: Set[str]) -> tuple[int, int]:
     """The bytes that the joining replicas of a tablet will have, as far as its leader says so, and those that are
-    there.
+    there. ``leaves``: the hosts whose replica goes.
     """
     leader = tablet.held.get(tablet.leader or "")
     wanted = there = 0
     for one in tablet.replicas:
-        if one.is_voter or leader is None or one.host not in leader.lacking_bytes:
+        if one.is_voter or one.host in leaves or leader is None or one.host not in leader.lacking_bytes:
             continue
         to_come, held = leader.lacking_bytes[one.host], tablet.held.get(one.host)
         durable, incoming = (0, 0) if held is None else (held.size_bytes, held.incoming_bytes)

@@ -8,6 +8,7 @@ an Arrow table as input, several ranges a task, a task a core, no repartition.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import lru_cache, partial
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ from bookkeeper.replay.ranges import (
     results_from_table,
     results_to_batch,
 )
+from bookkeeper.replay.spark.signs_of_life import beating
+from bookkeeper.replay.spark.spark_session import SCRATCH, is_local
 from bookkeeper.replay.spark.tasks import task_table
 from bookkeeper.replay.stream.range_logs import volume_of
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
@@ -54,7 +57,9 @@ def _ship_batches(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Iter
         ranges, open_volume(settings), lambda address: _process_pool(settings).tserver(address), SystemClock()
     )
     shipper = Shipper(_process_sessions(settings), volume, settings)
-    yield results_to_batch(list(shipper.ship(ranges, settings.replay.run_budget_ms)))
+    with beating(settings.directory / SCRATCH, SystemClock()) if is_local(settings) else nullcontext():
+        results = list(shipper.ship(ranges, settings.replay.run_budget_ms))
+    yield results_to_batch(results)
 
 
 @lru_cache(maxsize=1)

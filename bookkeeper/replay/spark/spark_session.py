@@ -59,6 +59,11 @@ def spark_master(settings: Settings) -> str:
     return f"local[{settings.replay.tasks_max}]" if master in ("local", "local[*]") else master
 
 
+def is_local(settings: Settings) -> bool:
+    """Whether the workers run on this machine, below the JVM of this process."""
+    return spark_master(settings).startswith("local")
+
+
 def session_conf(settings: Settings, scratch: Path, java_options: str = "") -> dict[str, str]:
     """All Spark settings that differ from the defaults."""
     return {
@@ -81,7 +86,7 @@ def session_conf(settings: Settings, scratch: Path, java_options: str = "") -> d
         "spark.sql.ui.retainedExecutions": "10",
         "spark.log.level": "ERROR",
         # Its ports need a secret that Spark creates; in a cluster of Spark its administrator decides.
-        **({"spark.authenticate": "true"} if spark_master(settings).startswith("local") else {}),
+        **({"spark.authenticate": "true"} if is_local(settings) else {}),
         # Runs of several peers work in parallel, and no task runs twice at the same time.
         "spark.scheduler.mode": "FAIR",
         "spark.speculation": "false",
@@ -99,6 +104,12 @@ def jvm_process(spark: SparkSession) -> subprocess.Popen[bytes]:
     """The JVM behind the session."""
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - pyspark offers no other way
     return cast("subprocess.Popen[bytes]", gateway.proc)
+
+
+def ask_jvm(spark: SparkSession) -> None:
+    """Return once the JVM has answered a trivial call; raises Py4JError or OSError when it has ended."""
+    view: Any = spark.sparkContext._jvm  # noqa: SLF001 - pyspark offers no other way
+    view.java.lang.System.nanoTime()
 
 
 def expect_end(spark: SparkSession) -> None:

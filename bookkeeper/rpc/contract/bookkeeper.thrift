@@ -97,6 +97,8 @@ struct OperationInfo {
   4: required string note                 // what the operation waits for, or its error; may be empty
   5: required string arguments            // JSON, as in the books
   6: required i64 begun_ms                // milliseconds since 1970
+  7: optional i64 left                    // of its present step, in units; absent = not known
+  8: optional string unit                 // of what is left: bytes, or a plural
 }
 
 /** A named group of families that are stored together. */
@@ -225,6 +227,8 @@ struct ImportRequest {
 struct BulkProgress {
   1: required bool done                   // false = still running; call again with the same request
   2: required i64 records                 // counted once it is done
+  3: optional i64 left                    // of its present step, in units; absent = not known
+  4: optional string unit                 // of what is left: bytes, or a plural
 }
 
 /** A copy of a table to or from a directory on the master's machine. */
@@ -768,6 +772,7 @@ struct HeldReplicaInfo {
 struct HeldReplicas {
   1: required list<HeldReplicaInfo> replicas
   2: required map<string, string> damaged // by `table/directory` of replicas that can't be read: why
+  3: optional string disk_problem        // why its disk counts as full; absent = there is room
 }
 
 /** A leader's word that a state, which the receiver has, lacks no write that was acknowledged until a time. */
@@ -802,6 +807,7 @@ struct HostInfo {
   16: required i64 joining_bytes = 0      // of the replicas that join here, when they are complete
   17: required i64 joined_bytes = 0       // of these, already here
   18: required i32 lost_logs = 0          // logs on it that tablets go on without
+  19: optional i32 leaving                // replicas that vote no more, and go once enough others have the tablet
 }
 
 /** Files on a host that wait to be deleted: its newest state does not list them. */
@@ -815,7 +821,7 @@ struct WaitingFiles {
 struct ReplicaStanding {
   1: required string host
   2: required string placement
-  3: required string role                 // one of voter, joining
+  3: required string role                 // one of voter, joining, leaving
   4: required bool leads
   5: optional HeldReplicaInfo held        // absent: the host is away, or holds another placement
   6: required string problem = ""
@@ -846,6 +852,7 @@ struct TabletReplicas {
   22: required string problem = ""        // why no host leads it
   23: required list<SegmentStanding> segments = []   // old to new; empty unless they were asked for
   30: required list<string> lost_logs = []   // logs that the tablet is served without
+  31: optional string warning             // what it lacks or waits for though it is served, as in `TabletLocation`
 }
 
 /** Every process. */

@@ -47,8 +47,9 @@ def from_fault(fault: Fault) -> BookkeeperError:
     cls = ERRORS_BY_CODE.get(fault.code)
     given = itertools.islice((fault.details or {}).items(), DETAILS_MAX)
     details = {plain_text(name): plain_text(value) for name, value in given}
-    if cls is None or issubclass(cls, TransientError) != fault.transient_:
-        cls = TransientError if fault.transient_ else PermanentError
+    kind: type[BookkeeperError] = TransientError if fault.transient_ else PermanentError
+    if cls is None or not issubclass(cls, kind):  # the base of both is an answer, too, and nobody would catch it
+        cls = kind
         details.setdefault("code", plain_text(fault.code))
     return cls(plain_text(fault.message), details)
 

@@ -137,6 +137,10 @@ class OperationInfo(Struct, frozen=True):
     """JSON, as in the books."""
     begun_ms: int
     """Milliseconds since 1970."""
+    left: int | None = None
+    """Of its present step, in units; absent = not known."""
+    unit: str | None = None
+    """Of what is left: bytes, or a plural."""
 
 
 class TableInfo(Struct, frozen=True):
@@ -274,6 +278,10 @@ class BulkProgress(Struct, frozen=True):
     """False = still running; call again with the same request."""
     records: int
     """Counted once it is done."""
+    left: int | None = None
+    """Of its present step, in units; absent = not known."""
+    unit: str | None = None
+    """Of what is left: bytes, or a plural."""
 
 
 class CopyRequest(Struct, frozen=True):
@@ -943,6 +951,8 @@ class HeldReplicas(Struct, frozen=True):
     replicas: tuple[HeldReplicaInfo, ...]
     damaged: Mapping[str, str]
     """By ``table/directory`` of replicas that can't be read: why."""
+    disk_problem: str | None = None
+    """Why its disk counts as full; absent = there is room."""
 
 
 class StateConfirmation(Struct, frozen=True):
@@ -992,6 +1002,8 @@ class HostInfo(Struct, frozen=True):
     """Of these, already here."""
     lost_logs: int = 0
     """Logs on it that tablets go on without."""
+    leaving: int | None = None
+    """Replicas that vote no more, and go once enough others have the tablet."""
 
 
 class WaitingFiles(Struct, frozen=True):
@@ -1009,7 +1021,7 @@ class ReplicaStanding(Struct, frozen=True):
     host: str
     placement: str
     role: str
-    """One of voter, joining."""
+    """One of voter, joining, leaving."""
     leads: bool
     held: HeldReplicaInfo | None = None
     """Absent: the host is away, or holds another placement."""
@@ -1056,3 +1068,5 @@ class TabletReplicas(Struct, frozen=True):
     """Old to new; empty unless they were asked for."""
     lost_logs: tuple[str, ...] = ()
     """Logs that the tablet is served without."""
+    warning: str | None = None
+    """What it lacks or waits for though it is served, as in ``TabletLocation``."""

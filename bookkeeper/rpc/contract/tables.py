@@ -157,6 +157,8 @@ STRUCTS: Mapping[type, tuple[FieldSpec, ...]] = {
         required(4, "note", TEXT),
         required(5, "arguments", TEXT),
         required(6, "begun_ms", I64),
+        optional(7, "left", I64),
+        optional(8, "unit", TEXT),
     ),
     LocalityGroup: (
         required(1, "name", TEXT),
@@ -243,6 +245,8 @@ STRUCTS: Mapping[type, tuple[FieldSpec, ...]] = {
     BulkProgress: (
         required(1, "done", BOOL),
         required(2, "records", I64),
+        optional(3, "left", I64),
+        optional(4, "unit", TEXT),
     ),
     CopyRequest: (
         required(1, "request_id", TEXT),
@@ -615,6 +619,7 @@ STRUCTS: Mapping[type, tuple[FieldSpec, ...]] = {
     HeldReplicas: (
         required(1, "replicas", list_of(struct_of(HeldReplicaInfo))),
         required(2, "damaged", map_of(TEXT, TEXT)),
+        optional(3, "disk_problem", TEXT),
     ),
     StateConfirmation: (
         required(1, "table_id", TEXT),
@@ -643,6 +648,7 @@ STRUCTS: Mapping[type, tuple[FieldSpec, ...]] = {
         required(16, "joining_bytes", I64),
         required(17, "joined_bytes", I64),
         required(18, "lost_logs", I32),
+        optional(19, "leaving", I32),
     ),
     WaitingFiles: (
         required(1, "reason", TEXT),
@@ -679,6 +685,7 @@ STRUCTS: Mapping[type, tuple[FieldSpec, ...]] = {
         required(22, "problem", TEXT),
         required(23, "segments", list_of(struct_of(SegmentStanding))),
         required(30, "lost_logs", list_of(TEXT)),
+        optional(31, "warning", TEXT),
     ),
 }
 """The fields of each struct, in the order in which they are sent."""

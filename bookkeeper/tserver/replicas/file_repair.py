@@ -26,6 +26,7 @@ from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.replicas.file_checks import is_sound
 from bookkeeper.storage.replicas.incoming_files import IncomingFiles
 from bookkeeper.storage.replicas.manifest import HeldFile
+from bookkeeper.tserver.replicas.disk_room import DiskRoom
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.wire_forms import own_placement
@@ -81,15 +82,14 @@ class FileRepair:
         replicas: HeldReplicas,
         incoming: IncomingFiles,
         find_host: FindHost,
-        reserve_bytes: int,
+        room: DiskRoom,
         clock: Clock,
         die: Die,
     ) -> None:
-        """``reserve_bytes`` of the disk stay free for the host's own work."""
         self._replicas = replicas
         self._incoming = incoming
         self._find_host = find_host
-        self._reserve_bytes = reserve_bytes
+        self._room = room
         self._lock = threading.Lock()
         self._mended = threading.Condition(self._lock)
         self._counts = RepairCounts()
@@ -244,9 +244,9 @@ class FileRepair:
             self._incoming.give_back(part)
 
     def _check_room(self, wanted: int) -> None:
-        room = self._incoming.free_bytes() - self._reserve_bytes
-        if wanted > room:
-            raise UnavailableError(f"the disk of this host has room for {max(0, room)} of {wanted} bytes: make room")
+        refusal = self._room.refusal(wanted)
+        if refusal:
+            raise UnavailableError(f"on this host {refusal}")
 
     def _content(self, host: TServer, held: HeldReplica, file: HeldFile, start: int) -> bytes:
         content = host.replica_content(

@@ -43,6 +43,7 @@ from bookkeeper.rpc.contract.messages import (
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.replicas.incoming_files import IncomingFiles, Part
 from bookkeeper.storage.replicas.manifest import HeldFile, ReplicaKey
+from bookkeeper.tserver.replicas.disk_room import DiskRoom
 from bookkeeper.tserver.replicas.held_replica import HeldReplica
 from bookkeeper.tserver.replicas.held_replicas import HeldReplicas
 from bookkeeper.tserver.replicas.offer_checks import (
@@ -70,10 +71,9 @@ PARTS_KEPT_S = 3_600.0
 
 
 class ReceiveLimits(Struct, frozen=True):
-    """``transfers_max``: of all replicas together. ``reserve_bytes`` of the disk stay free for the host's own work."""
+    """``transfers_max``: of all replicas together."""
 
     transfers_max: int
-    reserve_bytes: int
     idle_timeout_ms: int
 
 
@@ -159,12 +159,14 @@ class ReplicaReceiver:
         read_row: ReadRow,
         clock: Clock,
         limits: ReceiveLimits,
+        room: DiskRoom,
         die: Die,
     ) -> None:
         self._replicas = replicas
         self._read_row = read_row
         self._clock = clock
         self._limits = limits
+        self._room = room
         self._incoming = incoming
         self._lock = threading.Lock()
         self._transfers: dict[_Name, _Transfer] = {}
@@ -253,11 +255,7 @@ class ReplicaReceiver:
             return f"{held.replica.host} leads the tablet and merges no segment: offer it again later"
         if not is_free:
             return f"{self._limits.transfers_max} segments are on their way to this host: offer it again later"
-        room = self._incoming.free_bytes() - self._limits.reserve_bytes
-        wanted = sum(files[name].size_bytes for name in need)
-        if wanted > room:
-            return f"the disk has room for {max(0, room)} of {wanted} bytes: make room, and it continues by itself"
-        return ""
+        return self._room.refusal(sum(files[name].size_bytes for name in need))
 
     def _begin(
         self,

@@ -31,6 +31,10 @@ def write_repeated(path: Path, value: bytes, rows: int) -> None:
     pq.write_table(pa.table({**columns, "value": values}), path, compression="zstd")
 
 
+def unheard(_left: int) -> None:
+    """Nobody looks."""
+
+
 def children() -> list[psutil.Process]:
     return [one for one in psutil.Process().children() if any("input_process" in word for word in one.cmdline())]
 
@@ -43,26 +47,38 @@ def ended(batches: Iterator[pa.RecordBatch]) -> int:
 def test_a_small_file_that_repeats_a_large_value_comes_in_small_batches(tmp_path: Path) -> None:
     write_repeated(tmp_path / "a.parquet", b"v" * 65_536, ROWS)
     assert (tmp_path / "a.parquet").stat().st_size < 10_000
-    assert ended(read_apart(job_of(tmp_path))) <= 1.1 * SLICE_BYTES
+    assert ended(read_apart(job_of(tmp_path), unheard)) <= 1.1 * SLICE_BYTES
+
+
+def test_the_bytes_that_are_left_fall_to_nothing_with_the_last_batch(tmp_path: Path) -> None:
+    for name in ("a.parquet", "b.parquet"):
+        write_repeated(tmp_path / name, b"v" * 65_536, ROWS)
+    (tmp_path / "c.csv").write_text("row,family,qualifier,value\n" + "r,f,q,v\n" * 200_000)
+    whole = sum(path.stat().st_size for path in tmp_path.iterdir())
+    heard: list[int] = []
+    batches = sum(1 for _ in read_apart(job_of(tmp_path), heard.append))
+    assert len(heard) == batches > 4
+    assert heard == sorted(heard, reverse=True)
+    assert whole > heard[0] > heard[-1] == 0
 
 
 def test_a_page_that_needs_more_memory_than_the_process_may_take_is_an_error_of_the_input(tmp_path: Path) -> None:
     columns = {name: [b"x"] for name in ("row", "family", "qualifier")} | {"value": [bytes(100 << 20)]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet", compression="zstd", use_dictionary=False)
     with pytest.raises(InvalidInputError, match=r"can't be (read|imported)"):
-        ended(read_apart(replace(job_of(tmp_path), memory_bytes_max=64 << 20)))
+        ended(read_apart(replace(job_of(tmp_path), memory_bytes_max=64 << 20), unheard))
 
 
 def test_errors_of_the_process_are_those_of_the_reader(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="nothing to import"):
-        ended(read_apart(job_of(tmp_path)))
+        ended(read_apart(job_of(tmp_path), unheard))
     with pytest.raises(RefusedError, match="not below a directory"):
-        ended(read_apart(job_of(tmp_path, tmp_path / "elsewhere")))
+        ended(read_apart(job_of(tmp_path, tmp_path / "elsewhere"), unheard))
 
 
 def test_a_reader_that_stops_early_leaves_no_process(tmp_path: Path) -> None:
     write_repeated(tmp_path / "a.parquet", b"v" * 65_536, ROWS)
-    batches = read_apart(job_of(tmp_path))
+    batches = read_apart(job_of(tmp_path), unheard)
     next(batches)
     assert len(children()) == 1
     batches.close()
@@ -71,7 +87,7 @@ def test_a_reader_that_stops_early_leaves_no_process(tmp_path: Path) -> None:
 
 def test_a_process_that_is_killed_is_an_error_with_its_exit_code(tmp_path: Path) -> None:
     write_repeated(tmp_path / "a.parquet", b"v" * 65_536, ROWS)
-    batches = read_apart(job_of(tmp_path))
+    batches = read_apart(job_of(tmp_path), unheard)
     next(batches)
     [child] = children()
     child.kill()

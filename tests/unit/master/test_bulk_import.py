@@ -215,6 +215,7 @@ def test_an_import_waits_for_a_tablet_without_a_tserver(world: World, master: Ma
     master.run_fate()
     assert (running.step, running.ended) == ("adopt", False)
     assert "1 of 1 tablets lack their segments" in running.note
+    assert (running.left, running.unit) == (1, "tablets")
     with scripted(world) as tserver:
         tserver.trouble["adopt_segments"] = UnavailableError("not now")
         world.locate(keys.tablet_row("1", None), tserver.session)

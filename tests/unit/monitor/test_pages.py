@@ -34,7 +34,10 @@ SOURCE = SetSource(
     replace(
         LEADING,
         books=replace(
-            books(status("w/1.wal", "shipping"), *(status(f"w/s/{n:06}.wal", "backing_off") for n in range(59))),
+            books(
+                replace(status("w/1.wal", "blocked"), cause="behind", root_cause="table_gone"),
+                *(status(f"w/s/{n:06}.wal", "backing_off") for n in range(59)),
+            ),
             quarantined=(QUARANTINED,),
             replays=(ReplayInfo("replay-3", "127.0.0.1:9002", True),),
             replay_problem="no <Java>",
@@ -219,6 +222,8 @@ def test_the_page_of_a_file_has_its_way_to_each_peer(url: str) -> None:
     for said in ("finished: 1 to 2", "in quarantine: 3 to 5", "finished: 6 to 90", "under way: 91 to 95"):
         assert said in text
     assert "not sent: 96 to 100" in text
+    assert "behind (table_gone)" in text
+    assert "behind (table_gone)" in read(f"{url}/files")[1]
     assert "too &lt;large&gt;" in text
     code, text = read(f"{url}/file?file=w/9.wal")
     assert (code, "no peer lacks a record of this file" in text) == (404, True)

@@ -44,6 +44,14 @@ def test_a_tablet_without_a_leader_shows_the_reason() -> None:
     assert (row["leader"], row["problem"]) == (None, "no live voter holds state 7")
 
 
+def test_a_tablet_that_is_served_without_acknowledged_rows_says_so_before_all_else() -> None:
+    lost = replace(tablet(1), warning="records after 7 of wal/a/1.wal are missing: host host2 is away; start it")
+    row = replica_views.tablet_row(lost)
+    assert row["problem"] == f"{lost.warning}; host3: the host is <away>"
+    new_master = replace(tablet(1), lost_logs=("wal/a/1.wal", "wal/b/2.wal"))
+    assert "without the records of wal/a/1.wal, wal/b/2.wal" in replica_views.tablet_row(new_master)["problem"]
+
+
 def test_the_page_of_a_tablet_has_segments_newest_first_and_what_waits_for_deletion() -> None:
     view = replica_views.tablet(ReplicaSample(0, tablets=(tablet(0),)), Selection())
     assert [row["segment"] for row in view["segments"]] == [3, 2, 1]

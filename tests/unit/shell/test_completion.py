@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
 from shell.commands import commands
 from shell.completion import Candidate, candidates
 from shell.interactive import table_defaults
+from shell.main import bookkeeper
 from shell.names import ClusterNames, NameCache
 from shell.parameters import CLUSTER, TABLE
 from shell.shell_session import Session
@@ -53,6 +55,33 @@ def test_the_words_that_may_follow_are_offered(session: Session, line: str, word
     found = [candidate.word for candidate in candidates(commands, line, session)]
     assert found[: len(words)] == words
     assert line.endswith("-") or len(found) == len(words)
+
+
+@pytest.mark.parametrize(
+    ("before", "incomplete", "found"),
+    [
+        ([], "sh", ["shell"]),
+        (["shell", "nowhere:1"], "rep", ["replication"]),
+        (["shell", "nowhere:1", "replication"], "w", ["wait", "why"]),
+        (["shell", "nowhere:1", "hosts"], "--w", ["--wait", "--watch"]),
+        (["shell", "--secret-file", "f", "nowhere:1", "scan", "cities"], "--li", ["--limit"]),
+        (["shell"], "--tls-ce", ["--tls-certificate"]),
+        (["shell", "nowhere:1", "scan"], "c", ["cities", "countries"]),
+        (["shell", "nowhere:1", "enablereplication", "-t", "cities"], "ea", ["east"]),
+    ],
+    ids=str,
+)
+def test_other_shells_complete_the_words_of_a_command(
+    session: Session, monkeypatch: pytest.MonkeyPatch, before: list[str], incomplete: str, found: list[str]
+) -> None:
+    monkeypatch.setattr("shell.shell_session.read_names", lambda *_arguments: session.names.get())
+    complete = ShellComplete(bookkeeper, {}, "bookkeeper", "")
+    assert [item.value for item in complete.get_completions(before, incomplete)] == found
+
+
+def test_other_shells_complete_a_directory_where_a_cluster_is_named() -> None:
+    (found,) = ShellComplete(bookkeeper, {}, "bookkeeper", "").get_completions(["shell"], "we")
+    assert (found.value, found.type) == ("we", "dir")
 
 
 def test_a_candidate_replaces_the_typed_prefix_and_has_its_help(session: Session) -> None:

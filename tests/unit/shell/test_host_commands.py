@@ -15,6 +15,7 @@ from bookkeeper.rpc.contract.messages import (
     WaitingFiles,
 )
 from shell.host_commands import host_state, joined_part, replicas_text, segment_records
+from shell.tablet_commands import with_replicas
 
 EXTENT = Extent("1", b"m", None)
 
@@ -42,6 +43,17 @@ TABLET = TabletReplicas(
 
 def test_the_leader_joiners_and_missing_replicas_of_a_tablet_are_told_apart() -> None:
     assert replicas_text(TABLET) == "h1*, h2, h3 (joining), h4 (nothing held)"
+
+
+def test_a_tablet_names_the_problems_of_its_hosts_beside_its_own() -> None:
+    """Such as a full disk."""
+    found = with_replicas({"after": None, "problem": None}, TABLET)
+    assert found == {"after": None, "replicas": replicas_text(TABLET), "problem": "h4: the host is away"}
+    waits = with_replicas({"problem": "it waits"}, TABLET)
+    assert waits["problem"] == "it waits; h4: the host is away"
+    sound = replace(TABLET, replicas=TABLET.replicas[:1])
+    assert with_replicas({"problem": None}, sound) == {"replicas": "h1*", "problem": None}
+    assert with_replicas({"problem": None}, None) == {"replicas": None, "problem": None}
 
 
 def test_damaged_files_are_shown_with_their_hosts() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from shell.progress_line import CLEAR, REDRAW_MS, ProgressLine
+from shell.progress_line import CLEAR, REDRAW_MS, ProgressLine, amount, duration
 from tests.support.jumping_clock import TestClock
 
 
@@ -43,3 +43,29 @@ def test_a_pipe_shows_nothing() -> None:
     with ProgressLine("records", pipe, TestClock()) as line:
         line.show(1)
     assert pipe.getvalue() == ""
+
+
+def test_work_of_several_steps_counts_each_of_them_anew() -> None:
+    terminal, clock = Terminal(), TestClock()
+    with ProgressLine(stream=terminal, clock=clock) as line:
+        for left, noun in ((10 << 20, "bytes"), (5 << 20, "bytes"), (3, "tablets"), (1, "tablets")):
+            line.show(left, noun)
+            clock.jump(1_000)
+    assert terminal.getvalue().split(CLEAR) == [
+        "",
+        "10.0 MiB left",
+        "5.0 MiB left, 5.0 MiB a second, about 1 s to go",
+        "3 tablets left",
+        "1 tablet left, 2.0 a second, about 1 s to go",
+        "",
+    ]
+
+
+def test_amounts_and_times_are_in_the_unit_that_fits() -> None:
+    assert [amount(number, "bytes") for number in (0, 1023, 1536, 5 << 40)] == [
+        "0 bytes",
+        "1,023 bytes",
+        "1.5 KiB",
+        "5.0 TiB",
+    ]
+    assert [duration(seconds) for seconds in (0.2, 119, 120, 7_200)] == ["0 s", "119 s", "2 min", "2 h"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -31,7 +32,7 @@ from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.metadata.opening import sqlite_url
 from bookkeeper.metadata.owner import ROUND_NAME
 from bookkeeper.standalone.books import make_books
-from bookkeeper.standalone.directory import complete_cluster, init_cluster
+from bookkeeper.standalone.directory import NOTE, complete_cluster, init_cluster
 from tests.support.books import books_of
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
@@ -109,6 +110,29 @@ def test_a_start_says_that_secrets_were_missing(tmp_path: Path) -> None:
     (line,) = complete_cluster(settings)
     assert "lacked the secrets of processes, clients, viewers, and new ones were made" in line
     assert complete_cluster(settings) == []
+
+
+def test_a_start_says_that_files_were_restored_into_the_directory(tmp_path: Path) -> None:
+    """The directory itself stays, as the root of a disk has one inode on every disk."""
+    settings = init_cluster(tmp_path / "c", "west")
+    backup = shutil.copytree(settings.directory, tmp_path / "backup")
+    assert complete_cluster(load_settings(settings.directory)) == []
+    for entry in settings.directory.iterdir():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    shutil.copytree(backup, settings.directory, dirs_exist_ok=True)
+    (line,) = complete_cluster(load_settings(settings.directory))
+    assert "has files that were restored or copied into it" in line
+    assert "peers may have records that it lacks" in line
+    assert complete_cluster(load_settings(settings.directory)) == []
+
+
+def test_a_note_of_an_older_version_is_completed(tmp_path: Path) -> None:
+    settings = init_cluster(tmp_path / "c", "west")
+    note = settings.directory / NOTE
+    known = json.loads(note.read_text())
+    note.write_text(json.dumps({"inode": known["inode"], "path": known["path"]}))
+    assert complete_cluster(load_settings(settings.directory)) == []
+    assert json.loads(note.read_text()) == known
 
 
 def test_a_start_says_that_the_directory_is_a_copy(tmp_path: Path) -> None:

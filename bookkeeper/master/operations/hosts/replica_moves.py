@@ -153,6 +153,7 @@ class MoveReplicas(Struct, frozen=True):
             if shares_files(row):
                 sharing += 1
                 self._order(tablet_view(row), tickets)
+        call.report(sharing, "tablets")
         if not sharing:
             return Next("settle", {"table_id": table.table_id})
         if tickets != before:
@@ -186,6 +187,7 @@ class MoveReplicas(Struct, frozen=True):
         wanted = replicas_wanted(table.properties)
         views = [tablet_view(row) for row in self._tablets(table.table_id, call.args)]
         standings = [standing_of(view, chosen, able, wanted) for view in views]
+        call.report(standings.count(Standing.MOVING), "tablets")
         if Standing.MOVING in standings:
             return Wait(
                 f"{standings.count(Standing.MOVING)} of {len(views)} tablets of table {table.name} move to "

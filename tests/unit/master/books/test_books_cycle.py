@@ -50,6 +50,30 @@ def test_a_quick_cycle_finds_a_new_file_and_writes_its_needed_cells(world: World
     assert _look(master, session) == {}
 
 
+def test_the_books_of_a_log_are_a_column_of_each_tablet_and_one_row_with_a_column_for_each_target(
+    world: World, target: TargetKey
+) -> None:
+    """Two key structures, and no other: whatever else the books have of a log is not about replication."""
+    session = world.tserver()
+    world.locate(LAST, session)
+    master, file = world.master(), world.name(session)
+    world.use(LAST, file, 4)
+    master.cycle()
+    world.ship(file, target, 2)
+    found = {
+        (row.key, column.family, column.qualifier)
+        for row in world.table.scan()
+        for column in row.cells
+        if file.encode() in row.key + b" " + column.qualifier and column.family != "log"
+    }
+    of_target = keys.needed_column(target).qualifier
+    assert found == {
+        (LAST, "repl", file.encode()),
+        (keys.repl_row(file), "repl", of_target),
+        (keys.repl_row(file), "done", of_target),
+    }
+
+
 @pytest.mark.parametrize("log", ["000001.wal", "taken-1.wal"])
 def test_the_offsets_of_one_read_are_safe_after_the_next(world: World, target: TargetKey, log: str) -> None:
     session = world.tserver()

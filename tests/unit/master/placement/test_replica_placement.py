@@ -21,14 +21,14 @@ from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.master.index.tablet_replicas import TabletReplica
 from bookkeeper.master.operations.hosts.replica_moves import Moves
 from bookkeeper.master.placement.placement import LEADERLESS_MS, ClusterState, Placement
-from bookkeeper.master.queries.host_queries import HostQueries
+from bookkeeper.master.queries.host_queries import WAITS_FOR_A_HOST, HostQueries
 from bookkeeper.master.queries.queries import Queries
 from bookkeeper.master.replicas.away_hosts import AwayHosts
 from bookkeeper.master.replicas.leader_choice import LeaderChoice
 from bookkeeper.master.replicas.repair_state import Join, RepairLimits
 from bookkeeper.master.replicas.repairer import Repairer
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.metadata_table import Row, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, Row, RowPut
 from bookkeeper.metadata.values import JOINING, VOTER, FlushState, ReplicaCell
 from bookkeeper.model import Extent, HostIdentity, RowRange
 from bookkeeper.rpc.contract.messages import HeldReplicaInfo, ReplicaPlacement
@@ -325,6 +325,48 @@ def test_a_host_that_stays_away_is_replaced_in_the_books(hosts: Hosts) -> None:
     hosts.until_cells({"h1": VOTER, "h2": VOTER, "h4": VOTER}, "the end of the repair")
 
 
+def test_a_replica_that_leaves_is_not_shown_as_one_that_joins(hosts: Hosts) -> None:
+    """The cell of both has the same role; the plan of the repair tells them apart."""
+    hosts.name(7)
+    hosts.hold("h1", 7, 9)
+    hosts.until("h1", "a leader")
+    hosts.hold("h1", 7, 9, leads=True)
+    for name in ("h2", "h3"):
+        hosts.hold(name, 7, 9)
+    set_draining(hosts.world.coordination, "h2", True)
+    hosts.until_cells({"h1": VOTER, "h2": VOTER, "h3": VOTER, "h4": JOINING}, "a join")
+    assert roles(hosts) == {"h1": "voter", "h2": "voter", "h3": "voter", "h4": "joining"}
+    assert joins_and_leaves(hosts, "h4") == (1, 0)
+    hosts.hold("h4", 7, 9, placement=hosts.replicas()["h4"].placement)
+    hosts.until_cells({"h1": VOTER, "h2": JOINING, "h3": VOTER, "h4": VOTER}, "a replica that votes no more")
+    hosts.cycle()
+    assert roles(hosts) == {"h1": "voter", "h2": "leaving", "h3": "voter", "h4": "voter"}
+    assert joins_and_leaves(hosts, "h2") == (0, 1)
+    assert hosts.repairer.progress.joining == 0
+    set_draining(hosts.world.coordination, "h2", False)
+    set_table_properties(hosts.world.coordination, "1", {"table.replicas": "4"})
+    hosts.cycle()
+    assert roles(hosts)["h2"] != "leaving", "a replica that may vote again is shown as one that leaves"
+
+
+def queries_of(hosts: Hosts) -> HostQueries:
+    """The queries of the leading master."""
+    world, master, leaving = hosts.world, hosts.master, hosts.repairer.leaving
+    return HostQueries(world.table, master.tservers, world.config, hosts.away, TabletIndex, leaving=leaving)
+
+
+def roles(hosts: Hosts) -> dict[str, str]:
+    """The roles that the tablet's report shows."""
+    (found,) = queries_of(hosts).replicas("1", False)
+    return {one.host: one.role for one in found.replicas}
+
+
+def joins_and_leaves(hosts: Hosts, name: str) -> tuple[int, int]:
+    """How many replicas join a host and leave it, as `hosts` shows it."""
+    (found,) = (host for host in queries_of(hosts).hosts() if host.name == name)
+    return found.joining, found.leaving or 0
+
+
 def test_a_drained_host_gives_its_leader_away_first(hosts: Hosts) -> None:
     hosts.name(7)
     hosts.hold("h1", 7, 9)
@@ -412,6 +454,32 @@ def test_hosts_and_replicas_are_shown_as_books_and_hosts_have_them(hosts: Hosts)
     assert not any(located.values()), "a tablet without replicas has hosts to read from"
     with pytest.raises(NotFoundError, match="no host h9; the hosts are h1, h3, host1"):
         queries.check_host("h9")
+
+
+def test_the_reports_of_a_tablet_have_the_problems_of_rows_that_are_served(hosts: Hosts) -> None:
+    """Such as records that it lacks: `tablets` says it, and so do the monitor's pages and its API."""
+    hosts.hold("h1", 7, leads=True)
+    hosts.until("h1", "a leader")
+    tservers, config = hosts.master.tservers, hosts.world.config
+    lost = {ROW: "records after 7 of wal/a/1.wal are missing"}
+    queries = HostQueries(hosts.world.table, tservers, config, hosts.away, TabletIndex, warnings=lost)
+    (found,) = queries.replicas("1", False)
+    assert (found.problem, found.warning) == ("", lost[ROW])
+    assert queries.tablet("1", found.directory).warning == lost[ROW]
+
+
+def test_a_tablet_on_the_volume_waits_for_no_host_while_it_is_served(hosts: Hosts) -> None:
+    hosts.hold("h1", 7, leads=True)
+    hosts.until("h1", "a leader")
+    cells = [CellKey(ROW, keys.replica_column(name)) for name in ("h1", "h2", "h3")]
+    hosts.world.table.delete(cells, keys.master_rank(9, 9))
+    tservers, config = hosts.master.tservers, hosts.world.config
+    queries = HostQueries(hosts.world.table, tservers, config, hosts.away, TabletIndex)
+    (found,) = queries.replicas("1", False)
+    assert (found.replicas, found.problem) == ((), "")
+    hosts.world.kill(hosts.tservers["h1"].session)
+    (waits,) = queries.replicas("1", False)
+    assert waits.problem == WAITS_FOR_A_HOST
 
 
 def test_one_tablet_is_answered_from_its_own_row(hosts: Hosts) -> None:

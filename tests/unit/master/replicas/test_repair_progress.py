@@ -32,19 +32,27 @@ LEADER = held(100, {"h2": 30, "h3": 80})
 
 
 def test_a_join_has_arrived_as_far_as_its_files_and_the_bytes_under_way() -> None:
-    assert join_bytes(tablet({"h1": LEADER, "h2": held(70)})) == (80, 0)
-    assert join_bytes(tablet({"h1": LEADER, "h3": held(20, incoming=50)})) == (100, 70)
-    assert join_bytes(tablet({"h1": LEADER, "h3": held(20, incoming=500)})) == (100, 100)
+    assert join_bytes(tablet({"h1": LEADER, "h2": held(70)}), frozenset()) == (80, 0)
+    assert join_bytes(tablet({"h1": LEADER, "h3": held(20, incoming=50)}), frozenset()) == (100, 70)
+    assert join_bytes(tablet({"h1": LEADER, "h3": held(20, incoming=500)}), frozenset()) == (100, 100)
 
 
 def test_a_tablet_without_a_leader_says_nothing_about_its_joins() -> None:
-    assert join_bytes(tablet({"h3": held(20)}, leader=None)) == (0, 0)
-    assert join_bytes(tablet({"h1": held(100, {"h2": 30})})) == (0, 0)
+    assert join_bytes(tablet({"h3": held(20)}, leader=None), frozenset()) == (0, 0)
+    assert join_bytes(tablet({"h1": held(100, {"h2": 30})}), frozenset()) == (0, 0)
+
+
+def test_a_replica_that_leaves_is_no_join() -> None:
+    of_tablet = tablet({"h1": LEADER, "h2": held(70), "h3": held(20)})
+    assert join_bytes(of_tablet, {"h3"}) == (0, 0)
+    hosts = {name: HostState(name, "d") for name in ("h1", "h2", "h3")}
+    found = progress_of([of_tablet], hosts, {of_tablet.row: {"h3"}})
+    assert (found.joining, found.joining_bytes, found.joined_bytes) == (0, 0, 0)
 
 
 def test_the_sums_are_those_of_all_tablets() -> None:
     hosts = {name: HostState(name, "d") for name in ("h1", "h2", "h3")}
-    found = progress_of([tablet({"h1": LEADER, "h2": held(70), "h3": held(20)})] * 2, hosts)
+    found = progress_of([tablet({"h1": LEADER, "h2": held(70), "h3": held(20)})] * 2, hosts, {})
     assert (found.joining, found.lacking_segments, found.lacking_bytes) == (2, 1, 220)
     assert (found.joining_bytes, found.joined_bytes) == (200, 40)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from bookkeeper.peers.protocol import Message
 from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.stream import range_shipping as shipping
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
-from bookkeeper.storage.wal.blocks.block import decode_batch
+from bookkeeper.storage.wal.blocks.block import Block, decode_batch
 from bookkeeper.storage.wal.reading.block_reader import read_blocks
 from tests.support.memory_peer import MemoryPeer, MemorySystem
 from tests.support.ranges import a_range
@@ -46,6 +47,28 @@ def test_a_block_that_is_wanted_whole_travels_byte_for_byte(bench: Bench) -> Non
     bench.ship([a_range(file, 1, 9)])
     (block,) = read_blocks(MACHINE, file, 1, 9)
     assert bytes(bench.east.messages[0].blocks[0].records) == bytes(block.payload)
+
+
+def test_the_sender_decodes_a_block_only_to_divide_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The peer processes the log again; its source does not."""
+    decoded: list[int] = []
+
+    def counted(block: Block) -> pa.RecordBatch:
+        decoded.append(block.first_offset)
+        return decode_batch(block.payload)
+
+    monkeypatch.setattr(Block, "batch", counted)
+    mixed = Spec(
+        rows(7, 2),
+        families=[b"a", b"b"],
+        groups=[("ga", [b"a"]), ("gb", [b"b"])],
+        block_targets=[BlockTarget(TO_EAST, ("ga",))],
+    )
+    file = write_wal(bench.directory / "w", [*specs_of([3, 3]), mixed])
+    bench.ship([a_range(file, 1, 6)])
+    assert (bench.east.rows, decoded) == (rows(1, 6), []), "the source decodes what the peer gets as it is"
+    bench.ship([a_range(file, 7, 8, finished=6)])
+    assert (bench.east.rows, decoded) == (rows(1, 7), [7])
 
 
 def test_a_range_in_the_middle_ships_exactly_its_records(bench: Bench) -> None:

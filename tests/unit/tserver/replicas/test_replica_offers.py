@@ -15,7 +15,9 @@ from msgspec.structs import replace
 from bookkeeper.errors import InvalidInputError, NoSpaceError, StreamExpiredError, UnavailableError
 from bookkeeper.model import Extent
 from bookkeeper.replicas.events import Restarted, Wrote
+from bookkeeper.replicas.instructions import Name
 from bookkeeper.replicas.messages import Reason
+from bookkeeper.replicas.rules import MAX_SEGMENT_HISTORY
 from bookkeeper.replicas.values import Stage, import_source
 from bookkeeper.rpc.contract.messages import (
     TRANSIT_BYTES_MAX,
@@ -29,7 +31,7 @@ from bookkeeper.rpc.contract.messages import (
 from bookkeeper.tserver.replicas.offer_checks import is_confirmation
 from bookkeeper.tserver.replicas.replica_books import ReplicaBooks
 from bookkeeper.tserver.replicas.replica_collector import ReplicaCollector
-from bookkeeper.tserver.replicas.replica_receiver import PARTS_KEPT_S, ReceiveLimits
+from bookkeeper.tserver.replicas.replica_receiver import PARTS_KEPT_S
 from tests.support.faults import fault
 from tests.support.replica_disks import EXTENT, KEY
 from tests.support.replica_world import (
@@ -253,7 +255,7 @@ def test_a_disk_without_room_declines_before_any_byte(tmp_path: Path) -> None:
     world = replica_world(tmp_path, "host1", "host2")
     offer = started(world)
     host = world.host("host2")
-    host.receiver = world.receiver(host.disk, ReceiveLimits(3, 1 << 60, 10_000))
+    host.receiver = world.receiver(host.disk, reserve_bytes=1 << 60)
     answer = host.receiver.offer(offer)
     assert (answer.reason, "make room" in answer.problem) == ("OVERLOADED", True)
     assert host.held.replica.incoming == ()
@@ -323,6 +325,22 @@ def test_a_segment_whose_acceptance_was_forgotten_is_offered_again(world: Replic
     with pytest.raises(StreamExpiredError, match="offer it again"):
         host.receiver.transit(transits[-1])
     assert world.send(offer).state == "acked"
+
+
+def test_e16_a_term_forgets_the_oldest_folded_segments_and_others_take_its_states(world: ReplicaWorld) -> None:
+    """A state with a longer history than others take would stop the tablet's copies for ever."""
+    offer = started(world)
+    longest = tuple(range(MAX_SEGMENT_HISTORY, 0, -1))
+    offer = replace(offer, segment=replace(offer.segment, included=longest))
+    assert world.send(offer).state == "acked"
+    world.put_row("host1", "host2", "host3", term=2)
+    named = Name(offer.segment.segment_id, offer.segment.files, (), 1)
+    world.lead("host2", "host1", "host3", term=2, named=named)
+    begin = world.host("host2").held.replica.entries[-1].segment
+    assert begin.included[0] == offer.segment.segment_id
+    assert len(begin.included) == MAX_SEGMENT_HISTORY
+    assert begin.included[-1] > 1, "the newest are forgotten"
+    assert world.replicate("host2", "host3")[-1] == "acked", "a state is refused that lists too many segments"
 
 
 def test_p9_a_host_that_led_takes_segments_of_the_next_term_without_a_flush(world: ReplicaWorld) -> None:
