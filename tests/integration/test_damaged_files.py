@@ -128,7 +128,7 @@ def test_a_damaged_log_is_named_and_nothing_of_it_is_cut_off(remains: Remains, d
     log = remains.file("wal/*/*.wal")
     raw = DAMAGE[damage](log.read_bytes())
     log.write_bytes(raw)
-    said = r"000001\.wal is damaged at byte .*; restore the file, or decide"
+    said = r"000001\.wal is damaged at byte .*; restore the file, or give up"
     with remains.started() as client:
         assert wait_for(partial(read, client, "kept")) == ROWS, "the log has nothing of it"
         with pytest.raises(CorruptionError, match=said):

@@ -229,6 +229,7 @@ def test_a_record_that_the_peer_refuses_and_then_its_quarantine(peer: Peer, west
     assert rows(peer, "why-large") == {b"first", b"small", b"large"}
 
 
+@pytest.mark.long
 def test_a_replay_process_without_its_scratch_directory_starts_anew(peer: Peer, west: Cluster) -> None:
     replicated(peer, "why-scratch")
     before = west.pid("replay")
@@ -303,6 +304,7 @@ def test_a_peer_without_room(peer: Peer, west: Cluster) -> None:
     until_drained(west.directory, "why-full")
 
 
+@pytest.mark.long
 def test_another_cluster_at_the_address_and_then_nobody(peer: Peer, west: Cluster) -> None:
     """The last test of this file: north is another cluster afterwards."""
     for target in west.client.replication.config():

@@ -19,6 +19,7 @@ from tests.support.masters import MasterNode
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(300)]
 
 
+@pytest.mark.long
 def test_a_cluster_without_java_and_then_without_tablet_servers(tmp_path: Path) -> None:
     environment = {"JAVA_HOME": str(tmp_path / "nothing")}
     west = Cluster(tmp_path / "west", "west", 1, overrides={"replay.tasks_max": 2}, environment=environment)

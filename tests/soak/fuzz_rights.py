@@ -104,9 +104,9 @@ class PeerRights:
 
     def _copy(self) -> None:
         tables = self.cluster.client.tables
-        place = Path(tempfile.mkdtemp(prefix="fuzz-"))
         with suppress(BookkeeperError):
             tables.delete(COPY)
-        for name in (*self._others(), FUZZ_TABLES[1]):
-            tables.export(name, place / name)
-        tables.import_exported(COPY, place / FUZZ_TABLES[1])
+        with tempfile.TemporaryDirectory(prefix="fuzz-") as directory:
+            for name in (*self._others(), FUZZ_TABLES[1]):
+                tables.export(name, Path(directory, name))
+            tables.import_exported(COPY, Path(directory, FUZZ_TABLES[1]))

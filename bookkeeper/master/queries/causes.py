@@ -226,9 +226,12 @@ class Causes:
 
     def of_end(self, entry: FileEntry) -> Cause:
         """The cause of a file of which the target has all that is known."""
-        if entry.is_closed() or not self._now.has_lost_owner(entry.name()):
+        if entry.is_closed():
             return NO_WAIT
-        return self._of_lost_log(entry.name()) or Cause(UNSEALED)
+        if self._now.has_lost_owner(entry.name()):
+            return self._of_lost_log(entry.name()) or Cause(UNSEALED)
+        unread = self._now.local.no_books  # then records may have been written that are not known yet
+        return NO_WAIT if unread is None else Cause(NO_BOOKS, unread.since_ns, unread.words)
 
     def _of_lost_log(self, name: str) -> Cause | None:
         """The cause of a log of a dead session that nobody can read to its end."""

@@ -252,8 +252,8 @@ MASTER: dict[str, Switch] = {
     "unsealed-logs-are-done": Switch(
         "bookkeeper.master.queries.causes",
         "Causes.of_end",
-        old="if entry.is_closed() or not self._now.has_lost_owner(entry.name()):",
-        new="if True:",
+        old="if self._now.has_lost_owner(entry.name()):",
+        new="if False:",
         breaks="a log is done, and its dead tserver wrote records that nobody has counted yet",
     ),
     "older-logs-are-not-waited-for": Switch(

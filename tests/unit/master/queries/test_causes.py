@@ -116,6 +116,12 @@ def test_records_that_the_peer_refuses_are_named_by_their_range_and_final_after_
     assert (damaged.kind, damaged.range_id) == (causes.DAMAGED, once.range_id)
 
 
+def test_a_log_that_grows_is_not_called_done_while_the_books_do_not_answer() -> None:
+    unread = replace(NOW, local=LocalFacts(no_books=Lack(5, "the store is away")))
+    assert cause(entry(W1, 9, done={EAST: 9}), now=unread) == Cause(causes.NO_BOOKS, 5, "the store is away")
+    assert cause(entry(W1, 9, closed=True, done={EAST: 9}), now=unread).kind == causes.DONE
+
+
 def test_a_log_of_a_dead_tserver_is_unsealed_although_the_target_has_all_that_is_known() -> None:
     lost = replace(NOW, has_lost_owner=lambda _name: True)
     made = entry(W1, 9, done={EAST: 9})
