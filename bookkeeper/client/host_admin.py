@@ -54,7 +54,7 @@ class Hosts:
         return found
 
     def moves_left(self) -> MovesLeft:
-        """What joins, moves, and leaves of hosts that are drained have left, over all tables."""
+        """The replicas of all tables that still have to join, move, or leave a host that is drained."""
         tables: Sequence[TableInfo] = self._master.call("tables")
         operations: Sequence[OperationInfo] = self._master.call("operations")
         tablets = (one for table in tables for one in self.replicas(table.table_id))
@@ -77,7 +77,7 @@ class Hosts:
 def moves_left(
     hosts: Iterable[HostInfo], tablets: Iterable[TabletReplicas], operations: Iterable[OperationInfo]
 ) -> MovesLeft:
-    """What is left on these hosts, for these tablets; at least one replica for each operation that moves some."""
+    """The replicas left to move on these hosts, for these tablets; at least one for each operation that moves some."""
     known = list(hosts)
     drained = {host.name for host in known if host.draining}
     replicas = sum(replicas_left(tablet, drained) for tablet in tablets)

@@ -25,10 +25,13 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Millis = Annotated[int, Meta(ge=1, le=7 * 24 * 3600 * 1000, extra=unit("ms"))]
 Bytes = Annotated[int, Meta(ge=1, le=2**40, extra=unit("bytes"))]
 Port = Annotated[int, Meta(ge=1, le=65535)]
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z"
+"""The form of the names and ids of clusters; ``init`` makes no other ones, and a peer's have it, too."""
+
 Name = Annotated[
     str,
     Meta(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z",
+        pattern=NAME_PATTERN,
         description="up to 64 letters, digits, '.', '_' and '-', with a letter or digit first",
     ),
 ]

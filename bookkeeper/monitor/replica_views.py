@@ -55,7 +55,7 @@ def host_row(host: HostInfo) -> View:
 
 
 def holdings(rows: Sequence[View]) -> list[View]:
-    """What each host holds, as bars: its replicas, the tablets that it serves, and its bytes, each beside the most that
+    """Bars of the load of each host: its replicas, the tablets that it serves, and its bytes, each beside the most that
     a host has.
     """
     most = {name: max((row[name] or 0 for row in rows), default=0) for name in ("replicas", "serves", "bytes")}

@@ -96,7 +96,7 @@ class ReplayService:
         self._started = False
         self._signs: SignsOfLife | None = None
         self._hung = ""
-        """What hung when :meth:`problem` looked last."""
+        """The JVM or the workers that hung when :meth:`problem` looked last, in words."""
         self._on_problem: Callable[[str], None] = log_problem
         """Gets the reason before the process ends because of it."""
 
@@ -182,7 +182,7 @@ class ReplayService:
             LOG.info("the JVM is not asked any more: %s", one_line(error))  # the watch for its end says why
 
     def problem(self) -> str:
-        """What hangs, in words; empty = nothing that this process knows of. One thread."""
+        """The JVM or the workers that hang, in words; empty = this process knows of none. One thread."""
         found = "" if self._signs is None else self._signs.problem()
         if found and found != self._hung:
             LOG.warning("%s", found)

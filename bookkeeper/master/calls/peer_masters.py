@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
+from bookkeeper.config.setting import NAME_PATTERN
 from bookkeeper.errors import (
     BookkeeperError,
     IncompatibleError,
@@ -41,9 +42,6 @@ LOG = logging.getLogger(__name__)
 
 CONTACT_TIMEOUT_MS = 5_000
 """ms to wait for one answer of another cluster's master; an operator waits for it."""
-
-IDENTITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""The form of an instance id and of a cluster's name; ``init`` makes no other ones."""
 
 TABLE_ID = re.compile(r"[a-z0-9]{1,64}")
 """A peer's word becomes a part of the target in the books, so its form is checked."""
@@ -204,7 +202,7 @@ def foreign_errors(system: str) -> Iterator[None]:
 def refuse_strange(address: str, hello: Hello) -> None:
     """Raise IncompatibleError when a master names an instance or a cluster that no cluster can be."""
     for found in (hello.instance_id, hello.cluster_name):
-        if IDENTITY.fullmatch(found) is None:
+        if re.match(NAME_PATTERN, found) is None:
             raise IncompatibleError(f"the master at {address} says that it is {found[:80]!r}: no cluster can be that")
 
 

@@ -852,7 +852,7 @@ struct TabletReplicas {
   22: required string problem = ""        // why no host leads it
   23: required list<SegmentStanding> segments = []   // old to new; empty unless they were asked for
   30: required list<string> lost_logs = []   // logs that the tablet is served without
-  31: optional string warning             // what it lacks or waits for though it is served, as in `TabletLocation`
+  31: optional string warning             // the lack or the wait of a tablet that is served, as in `TabletLocation`
 }
 
 /** Every process. */

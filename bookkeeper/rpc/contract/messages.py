@@ -1069,4 +1069,4 @@ class TabletReplicas(Struct, frozen=True):
     lost_logs: tuple[str, ...] = ()
     """Logs that the tablet is served without."""
     warning: str | None = None
-    """What it lacks or waits for though it is served, as in ``TabletLocation``."""
+    """The lack or the wait of a tablet that is served, as in ``TabletLocation``."""
