@@ -81,6 +81,7 @@ from bookkeeper.tserver.receive import receive_streams, slice_delivery, slice_re
 from bookkeeper.tserver.replicas import replica_collector, replica_receiver, served_logs
 from bookkeeper.tserver.replicas.replica_receiver import _Transfer
 from bookkeeper.tserver.write import configuration
+from tests.support.inputs_here import APART, read_here
 from tests.support.replacement import Binding, Target, replaced
 from tests.support.simulation import network, primitives
 from tests.support.simulation.disk import read_file, with_pause
@@ -156,6 +157,7 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(check_ins, "IDLE_MS"), 3_600_000),
     (Binding(leadership, books_flight_ms), lambda _settings: FLIGHT_MS),
     (Binding(bulk_import, uuid), SimUuid),
+    (APART, read_here),
     (Binding(master_process, "CAMPAIGN_AGAIN_MS"), 500),
     (Binding(master_process, RpcServer), network.SimServer),
     (Binding(master_process, RpcPool), network.SimPool),
