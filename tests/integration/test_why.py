@@ -26,6 +26,7 @@ from shell.failures import ExitCode
 from tests.support.asked_why import ask, cause_of, command_words, execute, until_drained
 from tests.support.cluster import Cluster, standalone_command
 from tests.support.local_pair import LocalCluster, local_cluster
+from tests.support.locked_database import locked_by_another
 from tests.support.shell import quick
 from tests.support.tservers import wait_until
 
@@ -145,6 +146,20 @@ def test_nothing_waits_and_a_table_without_a_peer_is_not_replicated(peer: Peer, 
     assert "enablereplication -t why-done --all-loc-groups CLUSTER" in waited.err
     said = quick("shell", str(west.directory), "replication", "why", "why-done")
     assert "nothing of why-done is replicated" in said.out
+
+
+def test_books_that_another_process_keeps_locked(peer: Peer, west: Cluster) -> None:
+    replicated(peer, "why-books")
+    with locked_by_another(west.directory / "metadata.db", "BEGIN EXCLUSIVE") as holder:
+        put(peer, "why-books", b"second")
+        cause = cause_of(west.directory, "why-books", "no_books")
+        assert f": process {holder} (" in cause["text"]
+        (check,) = execute(cause["steps"], peer.places)
+        assert (check.code, f"process {holder} " in check.out) == (ExitCode.FAILED, True), check
+    (check,) = execute(cause["steps"], peer.places)
+    assert check.code == ExitCode.OK
+    until_drained(west.directory, "why-books")
+    assert rows(peer, "why-books") == {b"first", b"second"}
 
 
 def test_a_hung_jvm_is_named_before_its_peer(peer: Peer, west: Cluster) -> None:

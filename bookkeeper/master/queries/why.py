@@ -103,6 +103,14 @@ def older_waits(older: Iterable[OlderState], targets: Sequence[tuple[str, Target
     return waits.all()
 
 
+def unread_waits(targets: Iterable[tuple[str, Target]], now: Now) -> list[Wait]:
+    """The waits of all targets while the books can't be read or written: further records may wait, of any file."""
+    lack = now.local.no_books
+    if lack is None:
+        return []
+    return [Wait(target, Cause(causes.NO_BOOKS, lack.since_ns, lack.words), "") for _, target in targets]
+
+
 def utc_text(time_ms: int) -> str:
     """Milliseconds since 1970 as ISO 8601."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
