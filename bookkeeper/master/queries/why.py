@@ -177,7 +177,7 @@ def step_text(step: NextStep) -> str:
 
 def seconds_since(cause: Cause, now: Now) -> float | None:
     """For how long a cause holds; None = not known."""
-    since_ns = cause.bottom.since_ns
+    since_ns = cause.lasts_since_ns
     return None if since_ns is None else max(0.0, (now.boot_ns - since_ns) / 1e9)
 
 
