@@ -12,6 +12,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 from msgspec import Struct, field
 
@@ -19,7 +20,9 @@ from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.coordination.coordination_protocol import Coordination
+from bookkeeper.coordination.host_names import directories
 from bookkeeper.errors import BookkeeperError, LeaseLostError
+from bookkeeper.file_locks import is_supervised
 from bookkeeper.log_homes.opening import open_homes, open_logs
 from bookkeeper.master.automatic_splits import AutomaticSplits
 from bookkeeper.master.books import books_watch
@@ -179,18 +182,29 @@ class Leadership(Struct):
 
     def _local_facts(self, seen: Processes) -> LocalFacts:
         """The parts of this cluster that do not work now."""
-        no_replay_ns = seen.no_replay_since_ns
+        no_tserver_ns, no_replay_ns = seen.no_tserver_since_ns, seen.no_replay_since_ns
+        away = {
+            session: Away(home.host, self.cycle.repairer.away.noticed_ns(home.host))
+            for session, home in self.cycle.books.homes_read.items()
+            if session not in seen.tservers and HostIdentity(home.host, home.incarnation) not in seen.hosts
+        }
+        is_missing = no_tserver_ns is not None or no_replay_ns is not None or away
         return LocalFacts(
             no_books=self._no_books(),
-            no_tserver=None if seen.no_tserver_since_ns is None else Lack(seen.no_tserver_since_ns),
+            no_tserver=None if no_tserver_ns is None else Lack(no_tserver_ns),
             no_replay=None if no_replay_ns is None else Lack(no_replay_ns, seen.replay_words),
-            away={
-                session: Away(home.host, self.cycle.repairer.away.noticed_ns(home.host))
-                for session, home in self.cycle.books.homes_read.items()
-                if session not in seen.tservers and HostIdentity(home.host, home.incarnation) not in seen.hosts
-            },
+            away=away,
             unrecoverable=dict(self.cycle.recovery.problems),
+            supervised=self._supervised() if is_missing else (),
         )
+
+    def _supervised(self) -> list[str]:
+        """The directories of this cluster's hosts, as far as they are on this machine, whose supervisor runs."""
+        hosts = {} if self.cycle.config is None else self.cycle.config.hosts
+        root = self.settings.cluster_directory
+        return [
+            place for place in sorted({str(root), *directories(root, hosts).values()}) if is_supervised(Path(place))
+        ]
 
     def _no_books(self) -> Lack | None:
         """Since when the books can't be written, or read: their store is silent, or too many cycles have failed."""

@@ -24,6 +24,7 @@ from bookkeeper.errors import (
     NoSpaceError,
     NotAdmittedError,
     NotFoundError,
+    NoTServerError,
     OtherInstanceError,
     OverloadedError,
     TableGoneError,
@@ -132,7 +133,8 @@ class Away(Struct, frozen=True):
 
 class LocalFacts(Struct, frozen=True):
     """The parts of this cluster that do not work. ``away``: the dead sessions whose logs lie on a host that is away.
-    ``unrecoverable``: logs of dead sessions that can't be sealed, with the reason.
+    ``unrecoverable``: logs of dead sessions that can't be sealed, with the reason. ``supervised``: while something is
+    missing, the directories of hosts whose supervisor runs.
     """
 
     no_books: Lack | None = None
@@ -140,6 +142,7 @@ class LocalFacts(Struct, frozen=True):
     no_replay: Lack | None = None
     away: Mapping[str, Away] = field(default_factory=dict)
     unrecoverable: Mapping[str, str] = field(default_factory=dict)
+    supervised: Collection[str] = ()
 
 
 class Now(Struct, frozen=True):
@@ -222,6 +225,7 @@ PEER_ERRORS = {
     NotFoundError.code: TABLE_GONE,
     NoSpaceError.code: PEER_FULL,
     UnavailableError.code: PEER_UNREACHABLE,
+    NoTServerError.code: PEER_UNREACHABLE,
 }
 """The kinds of a peer's errors by their codes; of any other permanent one :data:`PEER_REFUSES`."""
 
