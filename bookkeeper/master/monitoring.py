@@ -128,7 +128,8 @@ class MasterSource(Struct):
         directory = Directory.of(lead.settings, config)
         every = waits.all() + lead.other_waits(config, directory.targets, now)
         causes = described(every, directory, now)
-        quarantined = lead.quarantine.statuses(None, names)
+        held = lead.cycle.dispatcher.quarantine.ranges  # a page waits for no books that do not answer
+        quarantined = lead.quarantine.statuses(None, names, held)
         for status in quarantined:
             add_status(sums, status)
         processes = lead.watches.processes.look()
@@ -139,7 +140,7 @@ class MasterSource(Struct):
             targets=tuple(replication_configs(sorted(config.tables.values(), key=lambda table: table.name))),
             statuses=(*(status_message(state, names) for state in most), *quarantined),
             lags=sums.lags(),
-            quarantined=tuple(lead.quarantine.list_ranges(names)),
+            quarantined=tuple(lead.quarantine.list_ranges(names, held)),
             cycles=cycles_of(lead),
             age_ms=age_ms,
             files_outstanding=len(snapshot.files),
