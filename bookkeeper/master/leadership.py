@@ -195,6 +195,7 @@ class Leadership(Struct):
             no_replay=None if no_replay_ns is None else Lack(no_replay_ns, seen.replay_words),
             away=away,
             unrecoverable=dict(self.cycle.recovery.problems),
+            homes={session: home.host for session, home in self.cycle.books.homes_read.items()},
             supervised=self._supervised() if is_missing else (),
         )
 

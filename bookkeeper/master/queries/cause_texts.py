@@ -218,7 +218,8 @@ def _damaged(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
         f"{names.file} can't be read to its end{_reason(cause)}; restore the file, and it continues by itself, or give "
         "up its records behind the damage"
     )
-    return text, (NextStep("", f"bookkeeper wal seal {names.directory} {names.file}"),)
+    directory = names.hosts.get(cause.host, names.directory)
+    return text, (NextStep("", f"bookkeeper wal seal {directory} {names.file}"),)
 
 
 def _quarantined(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:

@@ -133,8 +133,9 @@ class Away(Struct, frozen=True):
 
 class LocalFacts(Struct, frozen=True):
     """The parts of this cluster that do not work. ``away``: the dead sessions whose logs lie on a host that is away.
-    ``unrecoverable``: logs of dead sessions that can't be sealed, with the reason. ``supervised``: while something is
-    missing, the directories of hosts whose supervisor runs.
+    ``unrecoverable``: logs of dead sessions that can't be sealed, with the reason. ``homes``: the hosts whose own disk
+    has the logs of a session. ``supervised``: while something is missing, the directories of hosts whose supervisor
+    runs.
     """
 
     no_books: Lack | None = None
@@ -142,6 +143,7 @@ class LocalFacts(Struct, frozen=True):
     no_replay: Lack | None = None
     away: Mapping[str, Away] = field(default_factory=dict)
     unrecoverable: Mapping[str, str] = field(default_factory=dict)
+    homes: Mapping[str, str] = field(default_factory=dict)
     supervised: Collection[str] = ()
 
 
@@ -263,7 +265,8 @@ class Causes:
         local = self._now.local
         problem = local.unrecoverable.get(name)
         if problem is not None:
-            return Cause(DAMAGED, error=problem, is_final=True)
+            host = local.homes.get(session_of_numbered(name) or "", "")
+            return Cause(DAMAGED, error=problem, is_final=True, host=host)
         session = session_of_numbered(name) if local.away else None
         found = None if session is None else local.away.get(session)
         return None if found is None else Cause(LOG_AWAY, found.since_ns, host=found.host)

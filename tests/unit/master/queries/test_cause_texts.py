@@ -176,6 +176,8 @@ def test_a_peer_whose_master_answers_without_a_tablet_server_gets_one() -> None:
 def test_a_log_that_is_damaged_as_a_whole_can_be_given_up() -> None:
     (step,) = explain(Cause(causes.DAMAGED, 0, is_final=True), NAMES, S).steps
     assert step.command == "bookkeeper wal seal /srv/west wal/s1/000001.wal"
+    on_host = Cause(causes.DAMAGED, 0, is_final=True, host="host2")
+    assert commands_of(on_host, SUPERVISED) == [("", "bookkeeper wal seal /srv/west/hosts/host2 wal/s1/000001.wal")]
 
 
 def test_a_table_that_is_gone_begins_anew_with_its_groups_and_its_other_name() -> None:
