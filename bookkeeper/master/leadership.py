@@ -269,7 +269,9 @@ class Leadership(Struct):
                     self.cycle.event_queue.replay_started()
                 replays = seen.replays
                 if self.cycle.config is not None:
-                    self.watches.peers.begin(self.cycle.config, self.cycle.dispatcher.shipping.shipped)
+                    self.watches.peers.begin(
+                        self.cycle.config, self.cycle.dispatcher.shipping.shipped, self.cycle.books.snapshot.files
+                    )
 
     def _watch_books(self, books: BooksWatch) -> None:
         while not self.clock.wait(self._stop, books_watch.POLL_MS):
@@ -421,7 +423,7 @@ def assemble(
         splits=splits,
         watches=Watches(
             ProcessWatch(coordination.sessions, clock),
-            CheckIns(coordination, peers, KeyedExecutors(), clock),
+            CheckIns(coordination, peers, KeyedExecutors(), clock, logs),
             BooksWatch(table.probe, clock) if isinstance(table, Probed) else None,
         ),
     )

@@ -181,13 +181,13 @@ def _no_replay(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
 INSTALL_JAVA = "apt-get install -y openjdk-17-jre-headless"
 """On Debian, as root; see ``make system-deps``."""
 
-_HUNG = re.compile(r"\bhangs?: process(?:es)? (\d+(?:, \d+)*)|\(process (\d+)\) hangs\b")
+_HUNG = re.compile(r"\(process (\d+)\) hangs\b")
 
 
 def kill_hung(words: str) -> str:
-    """The command that ends the processes that hang, by the last words of a replay process; "" = none hangs."""
+    """The command that ends the JVM that hangs, by the last words of its replay process; "" = none hangs."""
     found = _HUNG.search(words)
-    return "" if found is None else f"kill -KILL {(found[1] or found[2]).replace(',', '')}"
+    return "" if found is None else f"kill -KILL {found[1]}"
 
 
 def _log_away(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
