@@ -134,6 +134,13 @@ class HBaseMetadataTable:
         """
         return self._scan_parts(start, stop, family_names(check_families(families)))
 
+    def probe(self) -> None:
+        """See :class:`~bookkeeper.metadata.metadata_table.Probed`. One read without a second try: HBase refuses reads
+        when it refuses writes.
+        """
+        with self._calls.client() as client:
+            read_owner(client, self._address)
+
     def close(self) -> None:
         """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`."""
         self._calls.close()
