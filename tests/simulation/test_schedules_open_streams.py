@@ -45,6 +45,18 @@ def no_master_lives(world: World) -> None:
     pair.must_be_there(later)
 
 
+def no_master_lives_anywhere(world: World) -> None:
+    """The same while no master of the peer lives, either."""
+    pair = opened(world)
+    kill_masters(pair)
+    for master in pair.east.alive(pair.east.masters):
+        pair.east.kill(master)
+    pair.until_there(world.put(pair.west, "t", b"b"))
+    world.roll(pair.owner())
+    pair.until_there(world.put(pair.west, "t", b"c"))
+    pair.rest()
+
+
 def the_peer_restarts_while_no_master_lives(world: World) -> None:
     """The peer is away for longer than a message is tried, and comes back."""
     pair = opened(world)
@@ -91,6 +103,12 @@ def a_tablet_comes_from_a_dead_tserver(world: World) -> None:
 SCHEDULES: dict[str, tuple[Callable[[World], None], type[AssertionError], str, tuple[str, ...]]] = {
     "no master lives": (no_master_lives, StuckError, "never: it is at east", ("streams-end-with-their-range",)),
     "the next log": (no_master_lives, StuckError, "never: it is at east", ("only-the-master-opens-logs",)),
+    "no master anywhere": (
+        no_master_lives_anywhere,
+        StuckError,
+        "never: it is at east",
+        ("only-a-master-knows-tservers",),
+    ),
     "the peer restarts": (
         the_peer_restarts_while_no_master_lives,
         StuckError,

@@ -316,4 +316,11 @@ SHIPPING: dict[str, Switch] = {
         new="self._failures = 0",
         breaks="a peer that is away is tried all the time",
     ),
+    "only-a-master-knows-tservers": Switch(
+        "bookkeeper.peers.bookkeeper",
+        "BookkeeperSession._open",
+        old='self.tserver, problem = self.known.get(self.peer.instance_id, ""), error',
+        new='self.tserver, problem = "", error',
+        breaks="while no master of a peer lives, it gets nothing of a new log",
+    ),
 }
