@@ -3,7 +3,7 @@
 #
 #   system-deps.sh runtime   a Java 17 runtime and Python's venv       (make demo)
 #   system-deps.sh hbase     and a Java compiler and Maven              (the real HBase as a process)
-#   system-deps.sh all       and a container engine that answers, a browser, and promtool   (make test)
+#   system-deps.sh all       and a container engine that answers, a browser, promtool, zsh and fish   (make test)
 #
 # NO_SYSTEM_DEPS=1: touch nothing, say what is missing, exit 0. Runs as root or with sudo.
 set -euo pipefail
@@ -46,6 +46,11 @@ look_browser() {
 
 look_promtool() {
     command -v promtool >/dev/null || need "promtool, which checks alerts" prometheus
+}
+
+look_shells() {
+    command -v zsh >/dev/null || need "zsh, whose completion is tested" zsh
+    command -v fish >/dev/null || need "fish, whose completion is tested" fish
 }
 
 install_packages() {
@@ -94,7 +99,7 @@ level=${1:-all}
 case $level in runtime | hbase | all) ;; *) fail "unknown argument '$level': runtime, hbase or all" ;; esac
 look_runtime
 [ "$level" = runtime ] || look_hbase
-[ "$level" != all ] || { look_engine; look_browser; look_promtool; }
+[ "$level" != all ] || { look_engine; look_browser; look_promtool; look_shells; }
 if [ "${NO_SYSTEM_DEPS:-0}" = 1 ]; then
     [ ${#packages[@]} -eq 0 ] || say "NO_SYSTEM_DEPS=1: leaving it at that"
     exit 0

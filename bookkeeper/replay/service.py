@@ -179,7 +179,8 @@ class ReplayService:
         try:
             signs.ask_jvm(self._jvm_ended)
         except (Py4JError, OSError) as error:
-            LOG.info("the JVM is not asked any more: %s", one_line(error))  # the watch for its end says why
+            if not self._stopping:
+                LOG.info("the JVM is not asked any more: %s", one_line(error))  # the watch for its end says why
 
     def problem(self) -> str:
         """The JVM or the workers that hang, in words; empty = this process knows of none. One thread."""

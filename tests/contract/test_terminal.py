@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -65,17 +66,33 @@ def test_long_work_shows_what_is_left_on_a_terminal_and_nothing_in_a_pipe(west: 
         shutil.rmtree(directory)
 
 
-def test_bash_completes_commands_and_names_of_the_cluster(west: Cluster) -> None:
-    west.client.tables.create("bash_cities")
+ZSH = "autoload -Uz compinit && compinit -D -u && "
+LINES: Mapping[str, tuple[list[str], str]] = {
+    "bash": (["--norc", "--noprofile"], 'eval "$(_BOOKKEEPER_COMPLETE=bash_source bookkeeper)" && '),
+    "zsh": (["-f"], f'{ZSH}eval "$(_BOOKKEEPER_COMPLETE=zsh_source bookkeeper)" && '),
+    "fish": (["--no-config"], "_BOOKKEEPER_COMPLETE=fish_source bookkeeper | source; and "),
+}
+"""Options without start files, and the line of docs/commands/completion.md with what has to come before it."""
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_other_shells_complete_commands_and_names_of_the_cluster(name: str, west: Cluster, tmp_path: Path) -> None:
+    if shutil.which(name) is None:
+        pytest.skip(f"no {name}: docker/system-deps.sh all installs it")
+    options, line = LINES[name]
+    west.client.tables.create(f"{name}_cities")
     programs = str(Path(sys.executable).parent)
-    with Terminal(["bash", "--norc", "--noprofile", "-i"], {"PATH": f"{programs}:{os.environ['PATH']}"}) as terminal:
-        terminal.press('eval "$(_BOOKKEEPER_COMPLETE=bash_source bookkeeper)" && echo rea""dy\r')
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    with Terminal([name, *options, "-i"], environment) as terminal:
+        terminal.press(f'{line}echo rea""dy\r')
         terminal.expect("ready")
-        terminal.press(f"bookkeeper shell {west.directory} addsp\t-t bash_ci\t")
-        terminal.expect("addsplits -t bash_cities")
+        terminal.press(f"bookkeeper shell {west.directory} addsp\t")
+        terminal.expect("addsplits ")
+        terminal.press(f"-t {name}_ci\t")
+        terminal.expect(f"-t {name}_cities")
         terminal.press("\x15exit\r")
         terminal.wait()
-    west.client.tables.delete("bash_cities")
+    west.client.tables.delete(f"{name}_cities")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Holders of valid secrets send any bytes to a cluster at work: no other user notices."""
+"""Holders of valid secrets send any bytes to a cluster at work: no other user notices. The cluster with hosts has all
+attacks of the other one, and those of a process of the cluster.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +39,7 @@ def attacked(cluster: Cluster, attacks: int, properties: Mapping[str, str]) -> N
     assert not differences(expected, found, "west links")
 
 
+@pytest.mark.long
 def test_others_tables_hold_what_was_written_whatever_holders_of_secrets_send(tmp_path: Path) -> None:
     with Cluster(tmp_path / "west", "west") as cluster:
         attacked(cluster, 600, {})

@@ -199,7 +199,7 @@ class Cycle(Struct):
 
     def _place_news(self, news: News) -> None:
         """Place tablets that are new or changed; the cost grows with these alone."""
-        rows = news.rows.union(*(self.books.refresh_tablets(*part) for part in news.parts))
+        rows = sorted(news.rows.union(*(self.books.refresh_tablets(*part) for part in news.parts)))
         due_ns = self.placement.due_ns()
         if news.place or (due_ns is not None and self.timing.clock.boot_ns() >= due_ns):
             self.place()

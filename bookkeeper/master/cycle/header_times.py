@@ -147,7 +147,7 @@ class HeaderTimes(Struct):
         for key in [key for key, due_ns in self._again_ns.items() if due_ns <= now_ns]:
             del self._again_ns[key]
             self._look_at(key, files)
-        for key in self.shipping.times.take_unread():
+        for key in sorted(self.shipping.times.take_unread()):
             self._look_at(key, files)
         if self._walk is None and self._is_new and self.shipping.times.is_unread:
             self._is_new = self._is_left_out = False

@@ -95,7 +95,7 @@ def unnotified_logs(table: MetadataTable, files: Collection[str]) -> set[str]:
     """The logs among these with a done cell: a target does not know yet that its stream is over, and a paused sender
     may still start it. Rule R3: done cells stay until the notification. Raises TransientError.
     """
-    return {file for file in files if table.get(keys.repl_row(file), ("done",)) is not None}
+    return {file for file in sorted(files) if table.get(keys.repl_row(file), ("done",)) is not None}
 
 
 def cells_to_purge(log: RootLog, row: Row | None) -> list[CellKey]:

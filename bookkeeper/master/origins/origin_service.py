@@ -107,7 +107,8 @@ class OriginService(Struct):
         if asking is None:
             return set()
         own = self.memory.own_instance_id
-        rows = {log: None if log.instance_id == asking else read_root(self.stores.table, log) for log in set(logs)}
+        known = sorted(set(logs))
+        rows = {log: None if log.instance_id == asking else read_root(self.stores.table, log) for log in known}
         return {log for log, row in rows.items() if not may_ask_about(log, row, asking, own)}
 
     def _here(self, questions: Sequence[RootQuestion]) -> list[RootStanding]:
@@ -134,7 +135,9 @@ class OriginService(Struct):
         tserver has dropped it. The cells are read first: the operation that purged them is then running or done.
         """
         found = {
-            s for s in streams if self.stores.table.get(keys.recv_row(s.instance_id, s.file), ("recv",)) is not None
+            s
+            for s in sorted(set(streams))
+            if self.stores.table.get(keys.recv_row(s.instance_id, s.file), ("recv",)) is not None
         }
         return found | (set(streams) & logs_being_forgotten(self.fate.pending()))
 

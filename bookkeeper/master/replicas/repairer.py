@@ -96,7 +96,7 @@ class Repairer(Struct):
         self._zones.update((name, host.zone) for name, host in known.items())
         live = {info.host.name for info in sessions if info.alive and info.host is not None}
         named = {one.host for view in tablets.values() for one in view.replicas}
-        self.away.note({*config.hosts, *known, *named}, live)
+        self.away.note(sorted({*config.hosts, *known, *named}), live)
         properties = {id_: parse_properties(table.properties) for id_, table in config.tables.items()}
         self._begin_moves(tablets, config, properties, live)
         several = {id_ for id_, table in properties.items() if table.replicas > 1}

@@ -64,7 +64,7 @@ def due_tablets(memories: Mapping[bytes, TabletMemory], limits: FlushLimits) -> 
     }
     if memories and sum(memory.active_bytes for memory in memories.values()) > limits.total_bytes:
         due.add(max(memories, key=lambda row: memories[row].active_bytes))
-    return sorted(due, key=lambda row: -memories[row].active_bytes)
+    return sorted(due, key=lambda row: (-memories[row].active_bytes, row))
 
 
 def is_busy(tablet: ServedTablet) -> bool:

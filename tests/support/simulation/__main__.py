@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -47,7 +48,8 @@ def main(seed: int, stage: str, length: int, switch: str | None, lines: int) -> 
         except AssertionError as error:
             click.echo("\n".join([*world.kernel.trace[-lines:], "", f"{error}", *getattr(error, "__notes__", ())]))
             sys.exit(1)
-        click.echo(f"seed {seed}: all laws hold after {world.kernel.steps} steps")
+        digest = hashlib.sha256("\n".join(world.kernel.trace).encode()).hexdigest()[:12]
+        click.echo(f"seed {seed}: all laws hold after {world.kernel.steps} steps (trace {digest})")
 
 
 if __name__ == "__main__":

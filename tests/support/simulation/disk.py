@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import mmap
 import os
 from collections.abc import Callable, Sequence
@@ -44,6 +45,20 @@ class Disk:
         """Close a descriptor of a process that is gone."""
         if cls.open_files.pop(fd, None) is not None:
             os.close(fd)
+
+
+class SimTempfile:
+    """Stands for the module ``tempfile``: names are counted, so that a seed is a schedule."""
+
+    @staticmethod
+    def mkstemp(dir: Path, prefix: str, suffix: str) -> tuple[int, str]:  # noqa: A002 - the module's name for it
+        for number in itertools.count():
+            name = str(dir / f"{prefix}{number}{suffix}")
+            try:
+                return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), name
+            except FileExistsError:
+                continue
+        raise AssertionError("unreachable")
 
 
 class SimFileOps(FileOps):

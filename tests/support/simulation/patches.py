@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import random
+import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ from bookkeeper.storage.replicas import host_store, incoming_files
 from bookkeeper.storage.replicas.host_store import HostStore
 from bookkeeper.storage.tablet.compaction import due_merges
 from bookkeeper.storage.tablet.tablet_data import TabletData
-from bookkeeper.storage.volume import local_volume
+from bookkeeper.storage.volume import file_ops, local_volume
 from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.storage.volume.local_volume import LocalVolume, raise_fence
 from bookkeeper.storage.volume.sources import map_file
@@ -81,9 +82,10 @@ from bookkeeper.tserver.receive import receive_streams, slice_delivery, slice_re
 from bookkeeper.tserver.replicas import replica_collector, replica_receiver, served_logs
 from bookkeeper.tserver.replicas.replica_receiver import _Transfer
 from bookkeeper.tserver.write import configuration
+from tests.support.inputs_here import APART, read_here
 from tests.support.replacement import Binding, Target, replaced
 from tests.support.simulation import network, primitives
-from tests.support.simulation.disk import read_file, with_pause
+from tests.support.simulation.disk import SimTempfile, read_file, with_pause
 from tests.support.simulation.host_disk import SimHostOps, SimIncarnation, judged_delete, judged_remove
 from tests.support.simulation.imports import NewbornWriter, NotedFollow, SimUpload, SimUuid, small_parts_of
 from tests.support.simulation.primitives import SimExecutor, SimExecutors, SimFuture, SimThreading
@@ -140,6 +142,7 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(host_store, ThreadPoolExecutor), SimExecutor),
     (HostStore.remove, judged_remove(HostStore.remove)),
     (LocalVolume.delete, judged_delete(LocalVolume.delete)),
+    (Binding(file_ops, tempfile), SimTempfile),
     (Binding(local_volume, FileOps), SimHostOps),
     (Binding(local_volume, map_file), read_file),
     (Binding(local_volume, raise_fence), with_pause("raise the fence of", raise_fence)),
@@ -156,6 +159,7 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(check_ins, "IDLE_MS"), 3_600_000),
     (Binding(leadership, books_flight_ms), lambda _settings: FLIGHT_MS),
     (Binding(bulk_import, uuid), SimUuid),
+    (APART, read_here),
     (Binding(master_process, "CAMPAIGN_AGAIN_MS"), 500),
     (Binding(master_process, RpcServer), network.SimServer),
     (Binding(master_process, RpcPool), network.SimPool),

@@ -28,13 +28,16 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMaster]:
-    """The peer of a module's scenes, with the table ``remote``: each cluster has its own identity."""
+    """The peer of a module's scenes, with the table ``remote``: each cluster has its own identity. Masters of scenes
+    read the files of imports by themselves.
+    """
     from bookkeeper.standalone.directory import init_cluster
+    from tests.support.inputs_here import inputs_read_here
     from tests.support.master_world import UNHURRIED
     from tests.support.masters import LocalMaster
 
     home: Path = tmp_path_factory.mktemp("peer")
-    with LocalMaster(init_cluster(home / "peer", "peer", overrides=UNHURRIED)) as made:
+    with inputs_read_here(), LocalMaster(init_cluster(home / "peer", "peer", overrides=UNHURRIED)) as made:
         made.calls.create_table("remote", [], [], {})
         yield made
         made.leadership.stop()

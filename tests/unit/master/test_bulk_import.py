@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ from bookkeeper.rpc.contract.messages import ImportRequest
 from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb
 from bookkeeper.storage.wal.reading.block_reader import read_headers
 from tests.support.faults import fault
+from tests.support.inputs_here import inputs_read_here
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import scripted
 
@@ -26,9 +28,10 @@ GOOD = "row,family,qualifier,value\nz,f,q,1\na,f,q,2\n"
 
 
 @pytest.fixture
-def master(world: World) -> Master:
+def master(world: World) -> Iterator[Master]:
     """The leader of a cluster with one table, ``table-1``."""
-    return world.master()
+    with inputs_read_here():
+        yield world.master()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import queue
 import subprocess
@@ -38,6 +39,7 @@ from bookkeeper.replay.service import (
     unshipped,
     warm_up_ranges,
 )
+from bookkeeper.replay.spark.signs_of_life import SignsOfLife
 from bookkeeper.replay.spark.spark_session import session_conf, spark_master
 from bookkeeper.storage.volume.opening import open_volume
 from tests.support.jumping_clock import TestClock
@@ -127,6 +129,33 @@ def test_a_process_that_stops_ends_its_jvm_and_does_not_call_that_a_failure(tmp_
     service.stop(grace_ms=60_000)
     assert process.returncode == 0
     assert left.empty()
+
+
+class HurriedClock(TestClock):
+    """A clock on which waiting takes no time."""
+
+    def wait(self, event: threading.Event, timeout_ms: float) -> bool:
+        """See the protocol."""
+        self.jump(timeout_ms)
+        return event.is_set()
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_jvm_that_has_ended_in_the_middle_of_a_call_is_no_news_for_a_process_that_stops(
+    stops: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    clock = HurriedClock()
+    service = ReplayService(new_settings(tmp_path, "west"), clock)
+
+    def ask() -> None:
+        if stops:
+            service.stop()
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+
+    service._ask_jvm(SignsOfLife(tmp_path, os.getpid(), ask, clock))
+    said = [] if stops else ["the JVM is not asked any more: ConnectionRefusedError: [Errno 111] Connection refused"]
+    assert caplog.messages == said
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
