@@ -67,7 +67,10 @@ class OpenStreams(Struct):
         if self.pause_ms() > 0:
             return []
         for item in list(self.newest.values()):
-            self._open_later_logs(item)
+            if self.destination(item.target) is None:
+                del self.newest[item.target]
+            else:
+                self._open_later_logs(item)
         known = Known(self.own_logs.find, self.own_logs.is_own, lambda file, target: finished_of(plan, file, target))
         found = (self._extended(key, plan, known) for key in list(self.items) if key not in plan.running)
         return [item for item in found if item is not None][: max(0, plan.ranges_max - len(plan))]

@@ -98,6 +98,7 @@ def check_destinations() -> None:
     scene = Scene()
     scene.open(item(target=GONE))
     assert scene.due() == [], "R9: a stream goes on to a target that is not configured"
+    assert not scene.streams.newest, "targets that are not configured are remembered"
     scene.open(item())
     scene.places[EAST] = replace(PLACE, quorum="east:2")
     assert [found.peer_quorum for found in scene.streams.due(scene.plan)] == ["east:2"], "it goes to an old address"
