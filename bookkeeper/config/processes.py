@@ -151,7 +151,7 @@ class ReplaySettings(Section, frozen=True):
 
     spark_master: Text = setting(
         "local[*]",
-        "Spark master; a cluster's URL needs WALs on a filesystem that its workers share",
+        "Spark master, on this machine: its driver listens on the loopback address only",
         "needs no other software",
     )
     heap_mib: Annotated[int, Meta(ge=480, le=1024 * 1024, extra=unit("MiB"))] = setting(

@@ -239,7 +239,9 @@ class Leadership(Struct):
                     self.cycle.event_queue.replay_started()
                 replays = seen.replays
                 if self.cycle.config is not None:
-                    self.watches.peers.begin(self.cycle.config, self.cycle.dispatcher.shipping.shipped)
+                    self.watches.peers.begin(
+                        self.cycle.config, self.cycle.dispatcher.shipping.shipped, self.cycle.books.snapshot.files
+                    )
 
     def _collect(self) -> None:
         pace = GcPace(self.clock, self.settings.master.gc_interval_ms)
@@ -386,7 +388,7 @@ def assemble(
         origins=origins,
         splits=splits,
         watches=Watches(
-            ProcessWatch(coordination.sessions, clock), CheckIns(coordination, peers, KeyedExecutors(), clock)
+            ProcessWatch(coordination.sessions, clock), CheckIns(coordination, peers, KeyedExecutors(), clock, logs)
         ),
     )
 

@@ -23,8 +23,9 @@ A replica system guarantees, even if any process dies at any moment:
 * **No loop** (law L5, rule R21). A peer whose own instance id is in the provenance of a message declines it.
 
 A method raises TransientError when the same call may succeed later, and PermanentError when a person has to act. A
-session bounds its retries and waits by its :class:`RetryLimits`. One thread uses a session at a time, and sends the
-next message after the answer to the last one.
+session bounds its retries and waits by its :class:`RetryLimits`: a process in a call that takes more than five times
+``message_timeout_ms`` counts as hung and is ended. One thread uses a session at a time, and sends the next message
+after the answer to the last one.
 """
 
 from __future__ import annotations

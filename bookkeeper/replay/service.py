@@ -14,7 +14,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 
@@ -42,7 +42,7 @@ from bookkeeper.replay.ranges import (
     results_to_batch,
 )
 from bookkeeper.replay.slots import TaskSlots
-from bookkeeper.replay.spark.signs_of_life import SignsOfLife
+from bookkeeper.replay.spark.signs_of_life import SignsOfLife, WorkAt, work_at
 from bookkeeper.replay.spark.spark_job import run_job
 from bookkeeper.replay.spark.spark_session import (
     SCRATCH,
@@ -66,6 +66,9 @@ FAILING_MS = 10_000
 """After so long without a job that succeeds, a further failure ends the process: a new one makes its scratch files, its
 JVM and its tasks anew.
 """
+
+RESULT_ROUND_S = 1.0
+"""Time between two looks at a run for a process of it that can't be ended."""
 
 RUNS_MAX = 24
 """Most runs that wait or work; other threads of the server stay free for ``status`` and ``warm``."""
@@ -96,7 +99,7 @@ class ReplayService:
         self._started = False
         self._signs: SignsOfLife | None = None
         self._hung = ""
-        """The JVM or the workers that hung when :meth:`problem` looked last, in words."""
+        """The JVM, if it hung when :meth:`problem` looked last, in words."""
         self._on_problem: Callable[[str], None] = log_problem
         """Gets the reason before the process ends because of it."""
 
@@ -183,8 +186,8 @@ class ReplayService:
                 LOG.info("the JVM is not asked any more: %s", one_line(error))  # the watch for its end says why
 
     def problem(self) -> str:
-        """The JVM or the workers that hang, in words; empty = this process knows of none. One thread."""
-        found = "" if self._signs is None else self._signs.problem()
+        """The JVM, if it hangs, in words; empty = it works. Ends the Python processes that hang. One thread."""
+        found = "" if self._signs is None else self._signs.look()
         if found and found != self._hung:
             LOG.warning("%s", found)
         self._hung = found
@@ -193,7 +196,7 @@ class ReplayService:
     # ---- calls
 
     def status(self) -> Mapping[str, str]:
-        """State (idle, starting, warm), the JVM's pid, slots in use by peer, and what hangs."""
+        """State (idle, starting, warm), the JVM's pid, slots in use by peer, and the JVM if it hangs."""
         in_use = ", ".join(f"{peer} {count}" for peer, count in sorted(self._slots.in_use().items()))
         return {
             "state": "warm" if self._warm.is_set() else "starting" if self._started else "idle",
@@ -228,7 +231,7 @@ class ReplayService:
 
     def _outcome(self, ranges: Sequence[Range], run: Future[list[RangeResult]]) -> list[RangeResult]:
         try:
-            return run.result(self._settings.replay.run_timeout_ms / 1000)
+            return self._result(ranges, run)
         except BookkeeperError as error:
             return [unshipped(r, RangeError.of(error)) for r in ranges]
         except FutureTimeoutError:
@@ -240,6 +243,19 @@ class ReplayService:
                 raise
             ended = UnavailableError(f"the replay process stops: {one_line(error)}")
             return [unshipped(r, RangeError.of(ended)) for r in ranges]
+
+    def _result(self, ranges: Sequence[Range], run: Future[list[RangeResult]]) -> list[RangeResult]:
+        """The results of a run. Raises what it raises, TimeoutError, and UnavailableError when a process of this run
+        can't be ended: the run goes on beside, and has its streams and slots until the process ends.
+        """
+        give_up_ns = self._clock.boot_ns() + self._settings.replay.run_timeout_ms * 1_000_000
+        while not wait([run], RESULT_ROUND_S).done:
+            stuck = "" if self._signs is None else self._signs.stuck(ranges)
+            if stuck:
+                raise UnavailableError(stuck)
+            if self._clock.boot_ns() >= give_up_ns:
+                raise FutureTimeoutError
+        return run.result()
 
     def _run_peer(self, ranges: Sequence[Range]) -> list[RangeResult]:
         replay = self._settings.replay
@@ -265,6 +281,9 @@ class ReplayService:
             if self._stopping:
                 raise UnavailableError("the replay process stops") from error
             LOG.warning("a job of %d ranges failed: %s", len(ranges), one_line(error))
+            hung = {} if self._signs is None else self._signs.take_ended(ranges)
+            if hung:
+                return self._without_hung(run, ranges, hung, tasks)
             files = files_of(ranges)
             if len(files) > 1:
                 return [result for file in files for result in self._run_isolating(file, 1)]
@@ -277,6 +296,21 @@ class ReplayService:
             self._note_failure(refused.message)
         self._journal.end(run, ranges, results)
         return results
+
+    def _without_hung(
+        self, run: str, ranges: Sequence[Range], hung: Mapping[WorkAt, str], tasks: int
+    ) -> list[RangeResult]:
+        """The results of a run whose workers were ended: what they shipped has failed, all else goes again; also
+        what a worker got that hung before it had a task.
+        """
+        lost = [r for r in ranges if work_at(r) in hung]
+        if not lost:
+            return self._run_isolating(ranges, tasks)
+        results = [unshipped(r, RangeError(TASK_FAILED_CODE, hung[work_at(r)], transient=True)) for r in lost]
+        self._note_failure(hung[work_at(lost[0])])
+        self._journal.end(run, lost, results)
+        others = [r for r in ranges if work_at(r) not in hung]
+        return results + self._run_isolating(others, tasks) if others else results
 
     def _note_failure(self, problem: str) -> None:
         """A job failed before it reached its peer. Several threads may note one at once: each time is as good."""

@@ -364,7 +364,7 @@ def test_a_jvm_that_hangs_is_named_until_it_answers_again(process: ReplayProcess
     assert is_said(process, "")
 
 
-def test_a_worker_that_hangs_is_named_and_not_the_one_that_waits_for_its_peer(
+def test_a_worker_that_hangs_is_ended_and_not_the_one_that_waits_for_its_peer(
     process: ReplayProcess, logs: Path, east: ThriftPeer, north: ThriftPeer
 ) -> None:
     files, release = [wal(logs, f"w{n}", 4, 10) for n in range(2)], threading.Event()
@@ -375,25 +375,61 @@ def test_a_worker_that_hangs_is_named_and_not_the_one_that_waits_for_its_peer(
         release.wait(LIMIT_S)
 
     east.before, north.before = partial(hang, begun[0]), partial(hang, begun[1])
-    ranges = [
-        a_range(files[0], 1, 40, quorum=east.quorum, range_id=0),
-        a_range(files[1], 1, 40, quorum=north.quorum, range_id=1, target=TO_NORTH, instance=NORTH),
-    ]
-    with ThreadPoolExecutor(1) as threads:
-        run = threads.submit(process.run, ranges)
+    to_east = a_range(files[0], 1, 40, quorum=east.quorum)
+    to_north = a_range(files[1], 1, 40, quorum=north.quorum, target=TO_NORTH, instance=NORTH)
+    with ThreadPoolExecutor(2) as threads:
+        waits = threads.submit(process.run, [to_north])
+        hangs = threads.submit(process.run, [to_east])
         try:
             assert all(event.wait(LIMIT_S) for event in begun)
             (stopped,) = pids_connected_to(process, east.tservers[0].address)
             os.kill(stopped, signal.SIGSTOP)
-            try:
-                assert is_said(process, f"its Python workers hang: processes {stopped}"), "a hung worker is silent"
-            finally:
-                os.kill(stopped, signal.SIGCONT)
-            assert is_said(process, "")
+            error = hangs.result(NAMED_S)[1].error
+            assert error is not None
+            assert (error.failed_at, error.transient) == ("replay", True)
+            assert f"process {stopped}, which ships {files[0]} to east, hung" in error.message
+            assert process.status()["problem"] == "", "one worker that hangs keeps nobody else from work"
+            assert not waits.done(), "a worker that waits for its peer is ended"
         finally:
             release.set()
-        results = run.result(LIMIT_S)
-    assert {n: (r.acked_offset, r.error) for n, r in results.items()} == {0: (40, None), 1: (40, None)}
+        assert waits.result(LIMIT_S)[1].acked_offset == 40
+    again = process.run([to_east])[1]
+    assert (again.acked_offset, again.error) == (40, None)
+    assert (sorted(east.memory.rows), sorted(north.memory.rows)) == (rows(1, 40), rows(1, 40)), "applied twice"
+
+
+@pytest.mark.long
+def test_a_worker_that_is_blocked_is_ended_although_its_other_threads_run(
+    process: ReplayProcess, logs: Path, east: ThriftPeer
+) -> None:
+    """Opening a pipe that nobody writes blocks a thread outside of Python, as a lost disk does."""
+    good, blocking = wal(logs, "good", 4, 10), wal(logs, "blocking", 4, 10)
+    (logs / "blocking").unlink()
+    os.mkfifo(logs / "blocking")
+    ranges = [a_range(file, 1, 40, quorum=east.quorum, range_id=n) for n, file in enumerate((good, blocking))]
+    found = process.run(ranges, NAMED_S)
+    error = found[1].error
+    assert (found[0].acked_offset, found[0].error) == (40, None)
+    assert error is not None
+    assert (error.failed_at, error.transient) == ("replay", True)
+    assert f"which ships {blocking} to east, hung" in error.message
+    assert east.memory.rows == rows(1, 40), "what another worker of the run had shipped is applied twice"
+
+
+@pytest.mark.long
+def test_workers_that_are_stopped_between_tasks_and_their_parent_are_replaced(
+    process: ReplayProcess, logs: Path, east: ThriftPeer
+) -> None:
+    wanted = a_range(wal(logs, "w", 4, 10), 1, 40, quorum=east.quorum)
+    python = [one for one in process.family() if one.name().startswith("python")]
+    for stopped in python:
+        stopped.suspend()
+    with ThreadPoolExecutor(1) as threads:
+        run = threads.submit(process.run, [wanted])
+        assert all_gone(python, NAMED_S), "a worker without a task, or the parent of the workers, stays stopped"
+        result = run.result(LIMIT_S)[1]
+    assert (result.acked_offset, result.error) == (40, None)
+    assert east.memory.rows == rows(1, 40)
 
 
 def test_killed_with_a_task_under_way_it_leaves_no_orphan_and_the_next_one_goes_on(

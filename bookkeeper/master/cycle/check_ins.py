@@ -9,7 +9,8 @@ lacks records of the time between the two. No offset shows that: a peer believes
 tablets without records of the stream (R19). The finding is durable before the number at the peer rises again; it ends
 with the targets that it is about: an operator disables them, enables new ones and copies the tables.
 
-A lane for each peer makes the calls, so a peer that does not answer delays no cycle.
+A lane for each peer makes the calls, so a peer that does not answer delays no cycle. It also finds the place in each
+log of that time: the first record that was written after it, from the write times in the block headers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import islice
 
 from msgspec import Struct, field
 
@@ -29,6 +31,8 @@ from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Shipped
 from bookkeeper.peers.registry import BUILT_IN, split_quorum
+from bookkeeper.storage.volume.volume_protocol import ReadableVolume
+from bookkeeper.storage.wal.reading.block_reader import read_headers
 
 LOG = logging.getLogger(__name__)
 
@@ -47,15 +51,19 @@ LEFT = "check-in:left:"
 
 NUMBER_MAX = 2**62
 
+HEADERS_MAX = 500_000
+"""Most headers of a log that are read for the place from which on a peer lacks records."""
+
 
 class OlderState(Struct, frozen=True):
     """A peer lacks records that it acknowledged after ``since_ms``. ``logs``: the outstanding logs of that time, the
-    newest of each tserver. ``incarnation``: the greatest of a target that this is about.
+    newest of each tserver, each with the offset of the first record written after it (0 = none); None = not known yet.
+    ``incarnation``: the greatest of a target that this is about.
     """
 
     cluster: str
     since_ms: int
-    logs: tuple[str, ...]
+    logs: tuple[tuple[str, int | None], ...]
     incarnation: int
 
 
@@ -66,17 +74,20 @@ class CheckIns(Struct):
     peers: PeerMasters
     lanes: KeyedExecutors
     clock: Clock
+    logs: ReadableVolume
     _begun_ns: dict[str, int] = field(default_factory=dict)
     _shipped: dict[str, int] = field(default_factory=dict)
     _refusing: set[str] = field(default_factory=set)
+    _offsets: dict[tuple[str, int], int | None] = field(default_factory=dict)
+    """Of a log and a time: the first record written after it, None while the lane looks for it."""
 
     @staticmethod
     def lane(cluster: str) -> str:
         """The lane of a peer."""
         return f"check-in-{cluster}"
 
-    def begin(self, config: ClusterConfig, shipped: Mapping[str, Shipped]) -> None:
-        """Call the peers that are due; does not wait for them."""
+    def begin(self, config: ClusterConfig, shipped: Mapping[str, Shipped], files: Outstanding) -> None:
+        """Call the peers that are due, and look for the places in logs; does not wait for them."""
         now_ns = self.clock.boot_ns()
         for cluster, incarnation in newest_targets(config).items():
             peer = config.clusters.get(cluster)
@@ -89,6 +100,18 @@ class CheckIns(Struct):
             if begun_ns is None or now_ns - begun_ns >= pause_ms * 1_000_000:
                 self._begun_ns[cluster], self._shipped[cluster] = now_ns, records
                 self.lanes.submit(self.lane(cluster), partial(self.check_in, peer, incarnation))
+        for state in self.older_states(config, files):
+            for name, _ in state.logs:
+                if (name, state.since_ms) not in self._offsets:
+                    self._offsets[name, state.since_ms] = None
+                    self.lanes.submit(self.lane(state.cluster), partial(self.find_offset, name, state.since_ms))
+
+    def find_offset(self, name: str, since_ms: int) -> None:
+        """Look for the place in a log."""
+        try:
+            self._offsets[name, since_ms] = first_written_after(self.logs, name, since_ms)
+        except (BookkeeperError, OSError) as error:
+            LOG.info("which record of %s was written first after %d is unknown: %s", name, since_ms, error)
 
     def check_in(self, peer: PeerCluster, incarnation: int) -> None:
         """One call. ``incarnation``: the greatest of a target there."""
@@ -123,7 +146,9 @@ class CheckIns(Struct):
                 continue
             incarnation = self.coordination.number(OLDER_TARGETS + peer.instance_id)
             if oldest[cluster] <= incarnation:
-                yield OlderState(cluster, since_ms, logs_at(files, cluster, since_ms), incarnation)
+                names = logs_at(files, cluster, since_ms)
+                logs = tuple((name, self._offsets.get((name, since_ms))) for name in names)
+                yield OlderState(cluster, since_ms, logs, incarnation)
 
 
 def answer(coordination: Coordination, source: str, known: int, number: int) -> int:
@@ -136,6 +161,17 @@ def answer(coordination: Coordination, source: str, known: int, number: int) -> 
     if found >= known:
         coordination.raise_number(LEFT + source, number)
     return found
+
+
+def first_written_after(logs: ReadableVolume, name: str, since_ms: int) -> int | None:
+    """The first record of a log in a block that was written after a time; 0 = all were written before, None = it is
+    not among the first :data:`HEADERS_MAX` blocks. Raises the errors of :func:`read_headers`.
+    """
+    headers = (at.header for at in read_headers(logs, name))
+    for header in islice(headers, HEADERS_MAX):
+        if header.write_time_ms > since_ms:
+            return header.first_offset
+    return 0 if next(headers, None) is None else None
 
 
 def newest_targets(config: ClusterConfig) -> dict[str, int]:

@@ -94,13 +94,20 @@ def older_waits(older: Iterable[OlderState], targets: Sequence[tuple[str, Target
     waits = Waits()
     for state in older:
         since = f" after {utc_text(state.since_ms)}" if state.since_ms > 1 else ""
-        logs = f", from {' and '.join(state.logs)} on" if state.logs else ""
+        logs = f" ({', '.join(place_text(*log) for log in state.logs)})" if state.logs else ""
         since_ns = now.boot_ns - max(0, now.wall_ms - state.since_ms) * 1_000_000
         cause = Cause(causes.PEER_OLDER, since_ns, f"{since}{logs}", is_final=True)
         for _, target in targets:
             if target.key.cluster == state.cluster and target.key.incarnation <= state.incarnation:
-                waits.add(target, state.logs[0] if state.logs else "", cause, 0, 0)
+                waits.add(target, state.logs[0][0] if state.logs else "", cause, 0, 0)
     return waits.all()
+
+
+def place_text(log: str, offset: int | None) -> str:
+    """Where a log was at a time. ``offset``: the first record written after it, None = not known, 0 = there is none."""
+    if offset is None:
+        return f"{log} was open then"
+    return f"the next record of {log} was {offset} then" if offset else f"{log} had all its records then"
 
 
 def utc_text(time_ms: int) -> str:

@@ -8,7 +8,6 @@ an Arrow table as input, several ranges a task, a task a core, no repartition.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from functools import lru_cache, partial
 
 import pyarrow as pa
@@ -26,12 +25,13 @@ from bookkeeper.replay.ranges import (
     results_from_table,
     results_to_batch,
 )
-from bookkeeper.replay.spark.signs_of_life import beating
-from bookkeeper.replay.spark.spark_session import SCRATCH, is_local
+from bookkeeper.replay.spark.signs_of_life import TaskLife
+from bookkeeper.replay.spark.spark_session import SCRATCH
 from bookkeeper.replay.spark.tasks import task_table
 from bookkeeper.replay.stream.range_logs import volume_of
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import process_credentials
 from bookkeeper.storage.volume.opening import open_volume
@@ -53,13 +53,24 @@ def ship(settings: Settings) -> _BatchMap:
 
 def _ship_batches(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     ranges = [r for batch in batches for r in ranges_from_table(batch)]
-    volume = volume_of(
-        ranges, open_volume(settings), lambda address: _process_pool(settings).tserver(address), SystemClock()
-    )
-    shipper = Shipper(_process_sessions(settings), volume, settings)
-    with beating(settings.directory / SCRATCH, SystemClock()) if is_local(settings) else nullcontext():
-        results = list(shipper.ship(ranges, settings.replay.run_budget_ms))
+    life = _process_life(settings)
+
+    def host(address: str) -> TServer:
+        life.wait(settings.rpc.timeout_ms)
+        return _process_pool(settings).tserver(address)
+
+    volume = volume_of(ranges, open_volume(settings), host, SystemClock())
+    with life.task():
+        results = list(
+            Shipper(_process_sessions(settings), volume, settings).ship(ranges, settings.replay.run_budget_ms)
+        )
     yield results_to_batch(results)
+
+
+@lru_cache(maxsize=1)
+def _process_life(settings: Settings) -> TaskLife:
+    """The signs of life of this task process, also between its tasks."""
+    return TaskLife(settings.directory / SCRATCH, SystemClock())
 
 
 @lru_cache(maxsize=1)
@@ -73,4 +84,4 @@ def _process_pool(settings: Settings) -> RpcPool:
 @lru_cache(maxsize=1)
 def _process_sessions(settings: Settings) -> Sessions:
     """Connections and open streams of this task process, kept from one run to the next."""
-    return Sessions(registry_of(settings), settings)
+    return Sessions(registry_of(settings), settings, steps=_process_life(settings))

@@ -20,7 +20,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Protocol
 
 import numpy as np
@@ -65,6 +65,11 @@ MESSAGES_IN_FLIGHT_MAX = 3
 sender reads and sends the next one.
 """
 
+CALLS_MAX = 5
+"""Calls of a session for one message, each as long as the wait for its answer: the leader, the choice of a tablet
+server, the stream, the records, and the retries before the last one.
+"""
+
 
 def sequence_of(header: BlockHeader, current: Range) -> int:
     """The number in its tablet of a block's first record. Blocks of an import count from 1, and the tablet numbered the
@@ -81,6 +86,9 @@ class OpenSessions(Protocol):
 
     def forget(self, wanted: Range) -> None:
         """Close the session: it failed."""
+
+    def waiting(self, calls: int = 1, more_ms: float = 0) -> AbstractContextManager[None]:
+        """The block waits for the peer."""
 
 
 class _Counts(Struct):
@@ -302,7 +310,9 @@ class RangeStream:
             session = self._sessions.session(self._current)
         if isinstance(session, PipelinedSession):
             message = span.message(self._acked)
-            self._in_flight.append(SentMessage(span, message, session.start_shipping(message)))
+            with self._sessions.waiting(CALLS_MAX):  # it may open the stream first
+                in_flight = session.start_shipping(message)
+            self._in_flight.append(SentMessage(span, message, in_flight))
         else:
             self._send(span)
 
@@ -324,7 +334,7 @@ class RangeStream:
 
     def _answer_of(self, sent: SentMessage) -> Acked:
         try:
-            with errors_of_peer():
+            with self._sessions.waiting(), errors_of_peer():
                 return sent.in_flight.wait()
         except BaseException:
             self._sessions.forget(self._current)
@@ -380,7 +390,7 @@ class RangeStream:
             session = self._sessions.session(self._current)
         before = session.sends
         try:
-            with errors_of_peer():
+            with self._sessions.waiting(CALLS_MAX), errors_of_peer():
                 return session.ship(message)
         except BaseException:
             self._sessions.forget(self._current)

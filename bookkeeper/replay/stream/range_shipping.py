@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 
 from msgspec import Struct, field
@@ -22,8 +23,9 @@ from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Peer, ReplicaSession
 from bookkeeper.peers.registry import Registry, retry_limits, split_quorum
 from bookkeeper.replay.ranges import Range, RangeResult
-from bookkeeper.replay.stream.block_stream import RangeStream
+from bookkeeper.replay.stream.block_stream import CALLS_MAX, RangeStream
 from bookkeeper.replay.stream.segment_transfer import TransferOutcome, try_segment_transfer
+from bookkeeper.replay.stream.steps import Steps, Unwatched
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.reading.block_reader import first_block_behind, read_blocks
 from bookkeeper.storage.wal.reading.log_formats import BlockAt
@@ -40,18 +42,28 @@ SessionKey = tuple[str, Peer, StreamKey]
 class Sessions:
     """Replica sessions, retained between runs of one process; the least used one goes, and one that failed."""
 
-    def __init__(self, registry: Registry, settings: Settings, sessions_max: int = SESSIONS_MAX) -> None:
-        """Retains at most ``sessions_max``."""
+    def __init__(
+        self,
+        registry: Registry,
+        settings: Settings,
+        sessions_max: int = SESSIONS_MAX,
+        steps: Steps | None = None,
+    ) -> None:
+        """Retains at most ``sessions_max``. ``steps`` gets those of the task that uses the sessions; None = nobody
+        watches it.
+        """
         self._registry = registry
         self._limits = retry_limits(settings)
         self._sessions_max = sessions_max
+        self.steps: Steps = steps or Unwatched()
         self._open: OrderedDict[SessionKey, ReplicaSession] = OrderedDict()
 
     def session(self, wanted: Range) -> ReplicaSession:
         """The session for a range's stream, opened if need be; raises what the replica system raises."""
         key = _key_of(wanted)
         if key not in self._open:
-            self._open[key] = self._registry.system(key[0]).open(key[1], key[2], self._limits)
+            with self.waiting(CALLS_MAX):
+                self._open[key] = self._registry.system(key[0]).open(key[1], key[2], self._limits)
         self._open.move_to_end(key)
         if len(self._open) > self._sessions_max:
             self._open.popitem(last=False)[1].close()
@@ -62,6 +74,17 @@ class Sessions:
         session = self._open.pop(_key_of(wanted), None)
         if session is not None:
             session.close()
+
+    @contextmanager
+    def waiting(self, calls: int = 1, more_ms: float = 0) -> Iterator[None]:
+        """The block waits for the peer: for ``calls`` answers, each as long as for that to a message, and
+        ``more_ms``.
+        """
+        self.steps.step(calls * self._limits.message_timeout_ms + more_ms)
+        try:
+            yield
+        finally:
+            self.steps.step()
 
 
 def _key_of(wanted: Range) -> SessionKey:
@@ -84,6 +107,7 @@ class Shipper(Struct):
             yield from self._ship_file(units, deadline_ns)
 
     def _ship_file(self, ranges: Sequence[Range], deadline_ns: int) -> list[RangeResult]:
+        self.sessions.steps.begin(ranges[0])
         by_segments: list[RangeResult] = []
         streams: list[RangeStream] = []
         forms: dict[int, str] = {}
@@ -138,6 +162,7 @@ class Shipper(Struct):
         last_offset = max(stream.last_offset for stream in wanted)
         position_hint = max(position, first.position_hint) or None
         for block in read_blocks(self.volume, file, first.next_offset, last_offset, position_hint):
+            self.sessions.steps.step()
             for stream in wanted:
                 stream.take(block)
             wanted = [stream for stream in wanted if stream.active]

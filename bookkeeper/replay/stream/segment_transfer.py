@@ -20,7 +20,7 @@ from bookkeeper.origins import Root, root_of
 from bookkeeper.peers.extensions import SegmentTransfer, SegmentTransferSession, TransferAnswer
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult
 from bookkeeper.replay.stream import filters
-from bookkeeper.replay.stream.block_stream import OpenSessions
+from bookkeeper.replay.stream.block_stream import CALLS_MAX, OpenSessions
 from bookkeeper.replay.stream.peer_errors import errors_of_peer
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.blocks.block_messages import stream_from_pb
@@ -100,7 +100,7 @@ def try_segment_transfer(
     if reason is not None:
         return TransferOutcome(reason=reason)
     try:
-        with errors_of_peer():
+        with sessions.waiting(CALLS_MAX, patience_ms), errors_of_peer():
             session = sessions.session(r)
             if not isinstance(session, SegmentTransferSession):
                 return TransferOutcome(reason="the peer takes nothing else")

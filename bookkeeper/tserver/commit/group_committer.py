@@ -40,6 +40,8 @@ from bookkeeper.tserver.commit.submission import Durability, Listener, Submissio
 from bookkeeper.tserver.commit.submission_queue import Entry, Roll, SubmissionQueue
 
 _IDLE_WAIT_MS = 60_000.0
+_ROOM_LOOK_MS = 1_000.0
+"""The pause between two looks for room on a full disk while nobody writes."""
 _log = logging.getLogger(__name__)
 
 
@@ -90,6 +92,9 @@ class GroupCommitter:
         """Its holder prepares or applies: no two threads call submissions at the same time."""
         self._lock = threading.Lock()
         self._is_full = False
+        self._refused_bytes = 0
+        """What had no room last."""
+        self._room_looked_ns = 0
         self._failure: str | None = None
         self._under_way: list[Entry | Roll] = []
         """Entries and rolls that a thread had taken when it failed."""
@@ -183,7 +188,7 @@ class GroupCommitter:
         while True:
             self._queue.changed.clear()
             rolls_in_ms = self._wal.rolls_in_ms()
-            wait_ms = min(self._wal.syncs_in_ms(), rolls_in_ms)
+            wait_ms = min(self._wal.syncs_in_ms(), rolls_in_ms, self._looks_for_room_in_ms())
             self._waits_for_turn = bool(group.taken or len(self._queue) or self._queue.is_closed or wait_ms <= 0)
             if self._waits_for_turn:
                 if self._turn.acquire(blocking=False):
@@ -201,6 +206,8 @@ class GroupCommitter:
             raise EndedError(self._failure)
         if not group.taken:
             self._wal.do_due_work()
+            if self._looks_for_room_in_ms() <= 0:
+                self._look_for_room()
             if (roll := self._queue.take_roll()) is not None:
                 self._roll(roll)
                 return True
@@ -242,7 +249,7 @@ class GroupCommitter:
         if not (sizes := [entry.size for entry in entries if entry.size]):
             return entries
         try:
-            self._wal.reserve(disk_bytes(sizes))
+            self._reserve(disk_bytes(sizes))
         except NoSpaceError as error:
             if not self._is_full:
                 _log.error("writes are refused: %s", error)
@@ -251,10 +258,28 @@ class GroupCommitter:
                 if entry.size:
                     entry.refuse(NoSpaceError(error.message))
             return [entry for entry in entries if not entry.size]
+        return entries
+
+    def _reserve(self, length: int) -> None:
+        """Reserve room in the log, and note whether there is some. Raises NoSpaceError."""
+        self._room_looked_ns, self._refused_bytes = self._clock.boot_ns(), length
+        self._wal.reserve(length)
         if self._is_full:
             _log.warning("there is room again for %s: writes go on", self._wal.name)
         self._is_full = False
-        return entries
+
+    def _looks_for_room_in_ms(self) -> float:
+        """Time until the next look; not above 0: now."""
+        if not self._is_full:
+            return _IDLE_WAIT_MS
+        return _ROOM_LOOK_MS - (self._clock.boot_ns() - self._room_looked_ns) / 1e6
+
+    def _look_for_room(self) -> None:
+        """Nobody may write for long, and operators are told that the disk is full."""
+        try:
+            self._reserve(self._refused_bytes)
+        except NoSpaceError:
+            _log.debug("there is no room yet for %s", self._wal.name)
 
     def _prepare(self, entries: list[Entry]) -> list[Entry]:
         """The entries that go on, with their drafts placed; the others are answered."""

@@ -9,10 +9,13 @@ import os
 import queue
 import subprocess
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
+from pyspark.errors import PySparkException
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import new_settings
@@ -21,6 +24,7 @@ from bookkeeper.replay.process import PeerWatch
 from bookkeeper.replay.ranges import (
     RANGE_SCHEMA,
     RESULT_SCHEMA,
+    Range,
     RangeError,
     RangeResult,
     check_range,
@@ -39,7 +43,7 @@ from bookkeeper.replay.service import (
     unshipped,
     warm_up_ranges,
 )
-from bookkeeper.replay.spark.signs_of_life import SignsOfLife
+from bookkeeper.replay.spark.signs_of_life import ENDED_MS, GAP_MS, HUNG_MS, SignsOfLife, started_at
 from bookkeeper.replay.spark.spark_session import session_conf, spark_master
 from bookkeeper.storage.volume.opening import open_volume
 from tests.support.jumping_clock import TestClock
@@ -196,6 +200,101 @@ def test_ranges_that_spark_has_no_disk_for_are_tried_again_and_say_why(tmp_path:
         assert error is not None
         assert (error.code, error.transient) == ("no_space", True)
         assert "make room there" in error.message
+
+
+class LosingSpark:
+    """A session whose first job fails because its worker was ended, and whose second one has no disk."""
+
+    def __init__(self, lose: Callable[[], None], again: Sequence[str]) -> None:
+        self._lose = lose
+        self._again = again
+        self.jobs = 0
+
+    def createDataFrame(self, data: pa.Table) -> None:  # noqa: N802
+        self.jobs += 1
+        if self.jobs == 1:
+            self._lose()
+            raise PySparkException("Python worker exited unexpectedly")
+        assert data.column("file").to_pylist() == self._again, "a file that a worker shipped that hung goes at once"
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def hung_worker(directory: Path, clock: TestClock, file: str, instance: str) -> SignsOfLife:
+    """A watch that knows of this process, as a worker that ships a file, gives no sign of life, and can't be ended."""
+    pid = os.getpid()
+    (directory / f"alive-{pid}-{started_at(pid)}").write_bytes(json.dumps(work_in(file, instance)).encode())
+    return SignsOfLife(directory, 7, lambda: None, clock, lambda _pid, _started: None)
+
+
+def work_in(file: str, instance: str) -> dict[str, str]:
+    return {"file": file, "cluster": "east", "instance": instance}
+
+
+def look_on(signs: SignsOfLife, clock: TestClock, ms: int) -> None:
+    """Look each second for so long."""
+    for _ in range(ms // GAP_MS + 2):
+        signs.look()
+        clock.jump(GAP_MS)
+
+
+def service_with(directory: Path, clock: TestClock, spark: object, signs: SignsOfLife) -> ReplayService:
+    settings = new_settings(directory, "west")
+    settings.logs_dir.mkdir()
+    service = ReplayService(settings, clock)
+    service._spark, service._started, service._signs = spark, True, signs  # type: ignore[assignment]
+    service._warm.set()
+    return service
+
+
+def outcome(service: ReplayService, ranges: Sequence[Range]) -> dict[int, RangeError | None]:
+    """The errors of a run."""
+    answer = service.run(encode_table(ranges_to_table(ranges).to_batches(), RANGE_SCHEMA))
+    return {r.range_id: r.error for r in results_from_table(decode_table(answer, RESULT_SCHEMA))}
+
+
+def test_of_a_run_whose_worker_hung_only_what_it_shipped_fails_and_names_it(tmp_path: Path) -> None:
+    clock = TestClock()
+    ranges = [a_range("a", 1, 9, range_id=1), a_range("b", 1, 9, range_id=2)]
+    signs = hung_worker(tmp_path, clock, "a", ranges[0].peer_instance_id)
+    spark = LosingSpark(lambda: look_on(signs, clock, HUNG_MS), ["b"])
+    found = outcome(service_with(tmp_path, clock, spark, signs), ranges)
+    assert spark.jobs == 2
+    hung, other = found[1], found[2]
+    assert hung is not None
+    assert other is not None
+    assert (hung.code, hung.transient, hung.failed_at) == ("task_failed", True, "replay")
+    assert f"process {os.getpid()}, which ships a to east, hung" in hung.message
+    assert other.code == "no_space"
+
+
+def test_a_run_that_got_a_worker_which_hung_before_goes_again_at_once(tmp_path: Path) -> None:
+    clock = TestClock()
+    ranges = [a_range("a", 1, 9, range_id=1), a_range("b", 1, 9, range_id=2)]
+    signs = hung_worker(tmp_path, clock, "", "")
+    spark = LosingSpark(lambda: look_on(signs, clock, HUNG_MS), ["a", "b"])
+    found = outcome(service_with(tmp_path, clock, spark, signs), ranges)
+    assert spark.jobs == 2
+    assert {error.code for error in found.values() if error is not None} == {"no_space"}
+
+
+def test_a_run_whose_worker_can_not_be_ended_is_answered_and_names_it(tmp_path: Path) -> None:
+    clock, release = TestClock(), threading.Event()
+
+    class Waiting:
+        def createDataFrame(self, _data: pa.Table) -> None:  # noqa: N802
+            look_on(signs, clock, HUNG_MS + ENDED_MS)
+            release.wait(60)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    ranges = [a_range("a", 1, 9, range_id=1)]
+    signs = hung_worker(tmp_path, clock, "a", ranges[0].peer_instance_id)
+    try:
+        found = outcome(service_with(tmp_path, clock, Waiting(), signs), ranges)[1]
+    finally:
+        release.set()
+    assert found is not None
+    assert (found.code, found.transient, found.failed_at) == ("unavailable", True, "replay")
+    assert found.message == f"process {os.getpid()}, which ships a to east, hangs and can't be ended"
 
 
 def test_a_process_whose_jobs_all_fail_ends_with_its_last_words(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from bookkeeper.master.cycle.check_ins import OlderState
 from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey
 from bookkeeper.master.queries import causes
 from bookkeeper.master.queries.causes import Cause, Now
 from bookkeeper.master.queries.waits import RecentWaits, Waits, waits_at
-from bookkeeper.master.queries.why import Directory, described, problem_of, quarantined_waits, unread
+from bookkeeper.master.queries.why import Directory, described, older_waits, problem_of, quarantined_waits, unread
 from bookkeeper.metadata.values import Quarantined
 from bookkeeper.model import BlockRange, Target, TargetKey
 from tests.support.master_values import EAST, by_name, entry, name, shipping, target
@@ -63,6 +64,17 @@ def test_ranges_in_quarantine_wait_for_a_person() -> None:
     assert (found.kind, found.records, found.since_seconds, found.needs_person) == (causes.QUARANTINED, 2, 30.0, True)
     assert found.steps[0].command == f"bookkeeper shell /srv/west replication quarantine retry {key.range_id}"
     assert quarantined_waits({key: row}, [("other", OTHER)], NOW) == [], "its target is not configured any more"
+
+
+def test_what_an_older_peer_lacks_is_told_as_time_log_and_record() -> None:
+    logs = (("wal/s1/1.wal", 8), ("wal/s2/1.wal", 0), ("wal/s3/1.wal", None))
+    (wait,) = older_waits([OlderState("east", 31_000, logs, 1)], TARGETS[:1], NOW)
+    (found,) = described([wait], DIRECTORY, NOW)
+    assert (found.kind, found.file, found.needs_person) == (causes.PEER_OLDER, "wal/s1/1.wal", True)
+    assert (
+        "it acknowledged after 1970-01-01T00:00:31.000Z (the next record of wal/s1/1.wal was 8 then, "
+        "wal/s2/1.wal had all its records then, wal/s3/1.wal was open then)"
+    ) in found.text
 
 
 def test_before_the_first_read_each_target_is_not_read() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
 import sys
 import zipfile
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.replay.spark.daemon import is_archive, without_archives, without_broken_pipes
+from bookkeeper.replay.spark.daemon import is_archive, with_sign_of_life, without_archives, without_broken_pipes
 
 
 @pytest.mark.parametrize(
@@ -53,3 +55,19 @@ def test_a_worker_whose_jvm_has_ended_ends_in_silence(capsys: pytest.CaptureFixt
     assert without_broken_pipes(worker)(7) == 7
     assert without_broken_pipes(worker)(0) == 1
     assert capsys.readouterr().err == ""
+
+
+def test_each_round_of_the_loop_is_a_sign_of_life() -> None:
+    signs = list[str]()
+    module = with_sign_of_life(select, lambda: signs.append("sign"))
+    reading, writing = os.pipe()
+    poller = module.poll()
+    poller.register(reading, module.POLLIN)
+    assert poller.poll(0) == []
+    os.write(writing, b"x")
+    assert poller.poll(1000) == [(reading, select.POLLIN)]
+    assert signs == ["sign", "sign"]
+    poller.unregister(reading)
+    assert poller.poll(0) == []
+    os.close(reading)
+    os.close(writing)

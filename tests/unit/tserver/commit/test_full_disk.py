@@ -20,6 +20,7 @@ from bookkeeper.storage.wal.writing.wal_writer import ENDING_BYTES, WalWriter
 from bookkeeper.tserver.commit.commit_limits import CommitLimits, disk_bytes
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
+from tests.support.tservers import wait_until
 from tests.support.volumes import MACHINE, name_at, rooted
 from tests.support.wal_commits import PATIENCE_S, Bench, Journal, JournalOps, SkewedClock, bench
 from tests.support.wal_files import records
@@ -64,6 +65,18 @@ def check_refused(directory: Path) -> None:
 
 def test_writes_are_refused_while_there_is_no_room_and_go_on_afterwards(tmp_path: Path) -> None:
     check_refused(tmp_path)
+
+
+def test_room_on_the_disk_is_noticed_without_a_write(tmp_path: Path) -> None:
+    with bench(tmp_path) as b:
+        b.ops.errors["allocate"] = FULL
+        large = b.write(b"b")
+        large.approx_bytes = 1 << 22
+        with pytest.raises(NoSpaceError):
+            result(b.committer.submit(large))
+        assert b.committer.is_full
+        b.ops.errors.clear()
+        wait_until(lambda: not b.committer.is_full, "there is room, and nobody says so before the next write", 20.0)
 
 
 def test_without_a_reservation_nothing_is_refused_in_time(tmp_path: Path) -> None:
