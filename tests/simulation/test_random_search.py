@@ -37,7 +37,6 @@ FOUND = {
 BEGIN = {
     "everything-merges": 14,
     "marks-of-ended-streams-stay": 3,
-    "no-fence": 14,
     "passed-without-a-row": 2,
     "quarantine-keeps-nothing": 2,
     "sent-counts-as-durable": 1,
