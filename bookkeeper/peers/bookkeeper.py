@@ -3,8 +3,9 @@
 Arrives: messages of one stream. Leaves: ``replicate`` calls to a tserver of the peer. A session finds the tserver in
 four steps: any master of the quorum names the leader; the leader must be of the expected instance (a name or an address
 may come to belong to another cluster, R23); the leader picks a tserver; the tserver opens the stream. The session does
-this with its first message, and again when a tserver went away or a stream expired. :class:`RetryLimits` bound the
-retries of a message. A pipelined message leaves on a connection of its own, in a thread of its own, and has one try.
+this with its first message, and again when a tserver went away or a stream expired. While no master of the peer
+answers, the session takes the tserver that opened a stream of this process last. :class:`RetryLimits` bound the retries
+of a message. A pipelined message leaves on a connection of its own, in a thread of its own, and has one try.
 Rules: R19, R20 and R23.
 """
 
@@ -65,6 +66,8 @@ class BookkeeperSystem(Struct):
     clock: Clock = field(default_factory=SystemClock)
     rng: random.Random = field(default_factory=random.Random)
     name: str = "bookkeeper"
+    _known: dict[str, str] = field(default_factory=dict)
+    """Of each peer, by its instance id, the tserver that opened a stream last."""
     _pool: RpcPool | None = None
     _senders: ThreadPoolExecutor | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -80,12 +83,15 @@ class BookkeeperSystem(Struct):
                 self._senders = ThreadPoolExecutor(SENDERS_MAX, thread_name_prefix="sender")
             pool = self._pool.of_instance(peer.instance_id)
             part_bytes = self.settings.replay.message_bytes
-            return BookkeeperSession(pool, self._senders, peer, stream, limits, part_bytes, self.clock, self.rng)
+            return BookkeeperSession(
+                pool, self._senders, peer, stream, limits, part_bytes, self.clock, self.rng, self._known
+            )
 
 
 class BookkeeperSession(Struct):
     """One stream on its way into one table of the peer. ``tserver`` and ``token`` are empty until the stream is open.
-    ``part_bytes``: size of the parts in which segment files go out.
+    ``part_bytes``: size of the parts in which segment files go out. ``known``: of each peer, by its instance id, the
+    tserver that opened a stream last; all sessions share it.
     """
 
     pool: RpcPool
@@ -96,6 +102,7 @@ class BookkeeperSession(Struct):
     part_bytes: int
     clock: Clock
     rng: random.Random
+    known: dict[str, str]
     tserver: str = ""
     token: str = ""
     sends: int = 0
@@ -174,20 +181,33 @@ class BookkeeperSession(Struct):
 
     def _open(self) -> None:
         """Find a tserver and open the stream. The instance is checked after each call: a connection may be new."""
+        problem: TransientError | None = None
         if not self.tserver:
-            leader = self._leader()
-            with expecting_table(self.peer, self.stream), expecting_tserver(self.peer, leader):
-                picked = self.pool.master(leader, self._timeout_ms).pick_tserver(self.stream.target_table_id)
-            expect_instance(self.peer, leader, self.pool.peer_hello(leader))
-            self.tserver = picked
+            try:
+                self.tserver = self._pick()
+            except TransientError as error:
+                self.tserver, problem = self.known.get(self.peer.instance_id, ""), error
+                if not self.tserver:
+                    raise
         try:
             with expecting_table(self.peer, self.stream):
                 token = self._tserver().open_stream(self.stream)
             expect_instance(self.peer, self.tserver, self.pool.peer_hello(self.tserver))
         except BookkeeperError as error:
             self._leave(error)
+            if problem is not None:  # another process may be at that address by now
+                raise problem from error
             raise
         self.token = token
+        self.known[self.peer.instance_id] = self.tserver
+
+    def _pick(self) -> str:
+        """The tserver that the leader of the peer picks."""
+        leader = self._leader()
+        with expecting_table(self.peer, self.stream), expecting_tserver(self.peer, leader):
+            picked = self.pool.master(leader, self._timeout_ms).pick_tserver(self.stream.target_table_id)
+        expect_instance(self.peer, leader, self.pool.peer_hello(leader))
+        return picked
 
     def _leader(self) -> str:
         problems: list[str] = []
@@ -215,6 +235,8 @@ class BookkeeperSession(Struct):
         if not isinstance(error, OverloadedError | GapError):
             self.token = ""
         if not isinstance(error, OverloadedError | GapError | StreamExpiredError):
+            if self.known.get(self.peer.instance_id) == self.tserver:
+                del self.known[self.peer.instance_id]
             self.tserver = ""
 
     def _retrying(self, give_up_ns: int) -> Retrying:

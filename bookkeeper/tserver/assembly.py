@@ -92,6 +92,7 @@ from bookkeeper.tserver.replicas.replica_divider import ReplicaDivider
 from bookkeeper.tserver.replicas.replica_receiver import ReceiveLimits, ReplicaReceiver
 from bookkeeper.tserver.replicas.replica_stores import ReplicaStores
 from bookkeeper.tserver.replicas.served_logs import ServedLogs
+from bookkeeper.tserver.shipping.own_log import OwnLogs
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.block_targets import view_of
 from bookkeeper.tserver.tablets.tablet_registry import Registry
@@ -149,7 +150,8 @@ def assemble(env: Environment) -> Parts:
     registry = Registry()
     limits = request_limits(env.settings)
     peer_limits = PeerLimits(limits.batch, env.clock)
-    writing = _writing(env, registry)
+    own_logs = OwnLogs(env.session.session_id, through_master=env.stores.logs_are_apart)
+    writing = _writing(env, registry, own_logs)
     link = partial(link_of, env.pool, env.settings.rpc)
     hosts = HostCalls(env.stores.coordination, link, env.clock)
     replicas = None if env.host is None else _replicas(env, env.host, hosts)
@@ -181,17 +183,20 @@ def assemble(env: Environment) -> Parts:
             env.pool,
             env.master.report,
             env.address,
+            own_logs,
+            lambda target: writing.path.context.view.destinations.get(target),
+            env.clock,
         ),
         replicas=replicas,
     )
 
 
-def _writing(env: Environment, registry: Registry) -> WriteParts:
+def _writing(env: Environment, registry: Registry, own_logs: OwnLogs) -> WriteParts:
     settings, clock, session = env.settings, env.clock, env.session
     context = WriteContext(clock, view_of(read_config(env.stores.coordination)))
     interval_ms = settings.tserver.needed_interval_ms
     bookkeeper = WalBookkeeper(
-        env.stores.own_logs, env.stores.metadata, env.retries, clock, interval_ms, env.master.nudge, env.die
+        env.stores.own_logs, env.stores.metadata, env.retries, clock, interval_ms, env.master.nudge, env.die, own_logs
     )
     opener = WalOpener(
         env.stores.own_logs,

@@ -1,4 +1,5 @@
-"""No byte passes a master: a range that is under way arrives, and is written down, though no master lives.
+"""No byte passes a master: a range that is under way arrives, and is written down, though no master lives; and records
+that come later arrive, too.
 
 Two clusters run inside the test; their masters end in the middle of a range. Then the peer has the whole range, and the
 books have its finished offset. Source: ACCUMULO-378, *Goals* (no active master).
@@ -97,3 +98,24 @@ def test_a_range_under_way_needs_no_master_on_either_side(watch: Watch) -> None:
         return status.replication_finished_offset == status.replication_needed_offset == ROWS
 
     wait_until(is_written_down, "the finished offset")
+
+
+def test_later_rows_arrive_while_no_master_lives_on_either_side(tmp_path: Path) -> None:
+    with local_cluster(tmp_path / "west") as west, local_cluster(tmp_path / "east") as east:
+        for cluster in (west, east):
+            cluster.client.tables.create("t")
+        west.client.replication.define_cluster("east", east.quorum)
+        west.client.replication.enable("t", "east")
+        with west.client.writer("t") as writer:
+
+            def must_arrive(row: bytes) -> None:
+                writer.add(Mutation(row).put(b"f", b"q", b"v"))
+                writer.flush()
+                wait_until(lambda: row in east.rows("t"), f"{row!r} arrives")
+
+            must_arrive(b"opens the stream")
+            for cluster in (west, east):
+                cluster.master.stop()
+            must_arrive(b"in the same log")
+            west.tserver.parts.writing.path.roll()
+            must_arrive(b"in the next log")

@@ -50,10 +50,13 @@ class LocalReplay:
     results: list[RangeResult] = field(default_factory=list)
     server: RpcServer = field(init=False)
     session: Session = field(init=False)
+    _systems: Registry = field(init=False)
+    """As in a process that ships several runs."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> Self:
         """Listen and register."""
+        self._systems = registry_of(self.settings)
         own = self.settings.instance
         hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay")
         entrance = entrance_of(self.settings)
@@ -82,7 +85,7 @@ class LocalReplay:
         with self._lock:
             self.runs.append(wanted)
         self.before(wanted)
-        registry = registry_of(self.settings) if self.registry is None else self.registry()
+        registry = self._systems if self.registry is None else self.registry()
         shipper = Shipper(Sessions(registry, self.settings), open_volume(self.settings), self.settings)
         results = list(shipper.ship(wanted, self.budget_ms))
         with self._lock:

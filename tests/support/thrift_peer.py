@@ -102,6 +102,8 @@ class ThriftPeer:
     leads: bool = True
     before: Callable[[ReplicateRequest], None] = nothing_special
     master_port: int = 0
+    tserver_port: int = 0
+    """Of the first tserver; 0 = any."""
     picked: list[str] = field(default_factory=list)
     missing: str = ""
     """The call that does not find the table."""
@@ -118,7 +120,10 @@ class ThriftPeer:
         settings = RpcSettings(threads_max=8)
         master, tserver = ServedService("Master", _Master(self)), ServedService("TServer", _TServer(self))
         self.master = RpcServer(master, self._hello("master"), settings, binding=Binding(port=self.master_port))
-        self.tservers = [RpcServer(tserver, self._hello("tserver"), settings) for _ in range(self.tserver_count)]
+        ports = [self.tserver_port, *[0] * (self.tserver_count - 1)]
+        self.tservers = [
+            RpcServer(tserver, self._hello("tserver"), settings, binding=Binding(port=port)) for port in ports
+        ]
         for server in (self.master, *self.tservers):
             server.start()
         return self

@@ -54,7 +54,7 @@ class HBaseMetadataTable:
     """
 
     def __init__(
-        self, address: HBaseAddress, instance_id: str, least_round: int = 0, limits: CallLimits | None = None
+        self, address: HBaseAddress, instance_id: str, least_round: int, limits: CallLimits | None = None
     ) -> None:
         self._address = address
         self._name = address.table

@@ -27,6 +27,7 @@ from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.blocks.block import Block
 from bookkeeper.storage.wal.writing.seal import Seal, log_exists
 from bookkeeper.tserver.books.wal_cells import BatchPut, Reach, WalBooks
+from bookkeeper.tserver.shipping.own_log import OwnLogs
 
 LOG = logging.getLogger(__name__)
 
@@ -51,8 +52,11 @@ class WalBookkeeper:
         interval_ms: float,
         nudge: Callable[[], None],
         die: Die,
+        own_logs: OwnLogs,
     ) -> None:
-        """``nudge`` is called after puts of needed offsets or CLOSED, and must not wait. ``die`` ends the process."""
+        """``nudge`` is called after puts of needed offsets or CLOSED, and must not wait. ``die`` ends the process.
+        ``own_logs`` hears of each log.
+        """
         self._volume = volume
         self._metadata = metadata
         self._persistence = persistence
@@ -60,6 +64,7 @@ class WalBookkeeper:
         self._interval_ms = interval_ms
         self._nudge = nudge
         self._die = die
+        self._own_logs = own_logs
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         """Its holder is the books thread while it writes: no put may follow :meth:`forget` of its tablet."""
@@ -77,8 +82,10 @@ class WalBookkeeper:
         """A new log exists; writes go there when the current one is sealed. In the commit thread, but for the first."""
         with self._lock:
             books = WalBooks(wal_name, created_ms)
+            self._own_logs.begin(wal_name)
             if self._has_ended:
                 self._current, self._has_ended = books, False
+                self._own_logs.enter(wal_name)
             else:
                 self._next = books
 
@@ -88,20 +95,21 @@ class WalBookkeeper:
         """Rule R12. Returns when the first uses are in the books; ends the process when the books refuse them. Raises
         NoSpaceError when the books' disk is full: a group that waited for room would make all others wait.
         """
-        del wal_name
         with self._lock:
             first_uses = self._current.first_uses(blocks)
         if first_uses is not None:
             self._write_first_uses(first_uses)
         with self._lock:
+            if first_uses is not None:
+                self._own_logs.note_uses(wal_name, *self._current.announced())
             self._current.appended(blocks)
 
     def synced(self, wal_name: str, offset: int, position: int) -> None:
         """Wake the books thread when a needed update is due."""
-        del wal_name
         with self._lock:
             self._current.synced(Reach(offset, position))
             due = self._current.is_due()
+        self._own_logs.note_end(wal_name, offset)
         if due:
             self._thread.wake()
 
@@ -113,6 +121,8 @@ class WalBookkeeper:
             self._positions[wal_name] = dict(books.tables)
             self._current, self._has_ended = self._next or books, self._next is None
             self._next = None
+            self._own_logs.enter(self._current.name)
+        self._own_logs.note_seal(wal_name, seal.offset)
         self._thread.wake()
 
     def _write_first_uses(self, put: BatchPut) -> None:
@@ -193,6 +203,7 @@ class WalBookkeeper:
                 written |= self._write_closed(self._sealed[0])
                 with self._lock:
                     self._sealed.pop(0)
+                self._own_logs.forget_gone(partial(log_exists, self._volume))
             return self._write_needed() or written
 
     def _write_closed(self, sealed: _Sealed) -> bool:

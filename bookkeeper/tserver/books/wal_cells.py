@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -45,6 +46,13 @@ class BatchPut(Struct, frozen=True):
 
     rows: tuple[RowPut, ...]
     rank: int
+
+
+class Announced(NamedTuple):
+    """Tables with a `repl:` cell of a log, and barriers in such cells, in order."""
+
+    tables: frozenset[str]
+    barriers: tuple[Barrier, ...]
 
 
 class TabletUse(Struct):
@@ -269,6 +277,17 @@ class WalBooks(Struct):
     def forget(self, tablet: tuple[str, bytes | None]) -> None:
         """The tablet's row goes (its table is deleted): nothing more is written to it."""
         self.uses.pop(tablet, None)
+
+    def announced(self) -> Announced:
+        """The tables and barriers that the latest :meth:`first_uses` brought into `repl:` cells."""
+        tables, barriers = set(), set[Barrier]()
+        for key, before in self._previous_uses.items():
+            use = self.uses.get(key)
+            if use is not None and use.replicated:
+                tables.add(key[0])
+                known = before.barriers if before is not None and before.replicated else ()
+                barriers.update(use.barriers[len(known) :])
+        return Announced(frozenset(tables), tuple(sorted(barriers)))
 
     def has_used(self, tablet: tuple[str, bytes | None]) -> bool:
         """Whether this WAL holds, or was about to hold, records of the tablet."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from bookkeeper.clock import Clock
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import BookkeeperError, OverloadedError, UnavailableError
@@ -21,6 +22,8 @@ from bookkeeper.model import TargetKey
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.tserver.shipping.open_streams import Destination
+from bookkeeper.tserver.shipping.own_log import OwnLogs
 from bookkeeper.tserver.shipping.worker_lane import Lane, LaneTools, Report
 
 LOG = logging.getLogger(__name__)
@@ -45,15 +48,24 @@ class ReplicationWorker:
         coordination: Coordination,
         pool: RpcPool,
         report: Report,
-        own_address: str = "",
+        own_address: str,
+        own_logs: OwnLogs,
+        destination: Callable[[TargetKey], Destination | None],
+        clock: Clock,
     ) -> None:
-        """``own_address``: where this tserver answers; a replay process of the same host is preferred."""
-        self._tools = LaneTools(settings, volume, metadata, coordination, pool, own_address)
+        """``own_address``: where this tserver answers; a replay process of the same host is preferred. ``own_logs``:
+        the logs that lanes go on with by themselves. ``destination``: by the configuration in force, None = the target
+        is not configured.
+        """
+        self._tools = LaneTools(
+            settings, volume, metadata, coordination, pool, own_address, own_logs, destination, clock
+        )
         self._report = report
         self._lock = threading.Lock()
         self._lanes: dict[str, Lane] = {}
         self._latest: OrderedDict[tuple[str, str, TargetKey, str], WorkReport] = OrderedDict()
         self._stopped = False
+        own_logs.listen(self._wake_lanes)
 
     def assign(self, items: Iterable[WorkItem]) -> None:
         """Queue ranges; the same range again changes nothing. Raises OverloadedError at the first that finds no room
@@ -76,6 +88,12 @@ class ReplicationWorker:
             lane.stop()
         for lane in lanes:
             lane.thread.join(timeout_ms / 1000)
+
+    def _wake_lanes(self) -> None:
+        with self._lock:
+            lanes = list(self._lanes.values())
+        for lane in lanes:
+            lane.wake()
 
     def _lane(self, cluster: str) -> Lane:
         with self._lock:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from bookkeeper.bulk.import_log import is_import_log
 from bookkeeper.bulk.import_places import read_first_seq, read_first_seq_of_range
+from bookkeeper.clock import Clock
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
 from bookkeeper.errors import (
@@ -32,7 +33,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.log_homes.log_volume import LogVolume
 from bookkeeper.metadata.metadata_table import MetadataTable
-from bookkeeper.model import BlockRange
+from bookkeeper.model import BlockRange, TargetKey
 from bookkeeper.replay.ranges import (
     RANGE_SCHEMA,
     RESULT_SCHEMA,
@@ -46,10 +47,12 @@ from bookkeeper.replay.ranges import (
 from bookkeeper.replay.stream.filters import share_up_to
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
 from bookkeeper.rpc.rpc_pool import RpcPool
-from bookkeeper.runtime.threads import guarded_thread
+from bookkeeper.runtime.threads import SELDOM_MS, guarded_thread
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.reading.block_reader import read_headers
 from bookkeeper.tserver.shipping import worker_books
+from bookkeeper.tserver.shipping.open_streams import Destination, OpenStreams
+from bookkeeper.tserver.shipping.own_log import OwnLogs
 from bookkeeper.tserver.shipping.worker_plan import (
     LanePlan,
     Outcome,
@@ -80,6 +83,9 @@ class LaneTools(Struct, frozen=True):
     coordination: Coordination
     pool: RpcPool
     own_address: str
+    own_logs: OwnLogs
+    destination: Callable[[TargetKey], Destination | None]
+    clock: Clock
 
     def progress_of(self, batch: Sequence[Queued], plan: LanePlan) -> list[StreamProgress]:
         """The progress of each stream of the batch: cached, or read from the books (none of repeated runs)."""
@@ -150,6 +156,7 @@ class Lane:
         self._tools = tools
         self._report = report
         self._plan = LanePlan(tools.settings.tserver.lane_ranges_max)
+        self._open = OpenStreams(tools.own_logs, tools.destination, tools.clock)
         self._changed = threading.Condition()
         self._stopped = False
         self.thread = guarded_thread(f"replication-{cluster}", self._run)
@@ -159,7 +166,14 @@ class Lane:
         """Queue a range; raises OverloadedError."""
         with self._changed:
             self._plan.offer(item)
+            self._open.open(item)
             self._changed.notify_all()
+
+    def wake(self) -> None:
+        """A log of this session has more durable records."""
+        with self._changed:
+            if self._open.newest:
+                self._changed.notify_all()
 
     def stop(self) -> None:
         """End after the batch under way."""
@@ -173,8 +187,13 @@ class Lane:
 
     def _next(self) -> list[Queued]:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._plan.queue)
-            return [] if self._stopped else self._plan.take()
+            while not self._stopped:
+                for item in self._open.due(self._plan):
+                    self._plan.offer(item)
+                if self._plan.queue:
+                    return self._plan.take()
+                self._changed.wait((self._open.pause_ms() or SELDOM_MS) / 1000)
+            return []
 
     def _work(self, batch: list[Queued]) -> None:
         before: list[StreamProgress] = []
@@ -199,8 +218,10 @@ class Lane:
             LOG.warning("shipping %d ranges to %s failed: %s", len(batch), self._cluster, error)
             results = {}
             outcomes = [failed(before[n] if before else StreamProgress(0, 0), error) for n in range(len(batch))]
+        settled = list(zip(batch, outcomes, strict=True))
         with self._changed:
-            self._plan.settle(zip(batch, outcomes, strict=True))
+            self._plan.settle(settled if before else [])
+            self._open.settle(settled)
             waiting = len(self._plan)
         self._report([report_of(queued.item, outcomes[n], results.get(n), waiting) for n, queued in enumerate(batch)])
 

@@ -14,9 +14,12 @@ from msgspec import Struct, field
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties, parse_properties
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import NotFoundError
+from bookkeeper.model import TargetKey
+from bookkeeper.peers.registry import BUILT_IN, split_quorum
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
 from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
+from bookkeeper.tserver.shipping.open_streams import Destination
 
 ReadOnly = Literal["", "table", "cluster"]
 """Which setting refuses users' writes: none, that of the table, or that of the cluster."""
@@ -43,6 +46,8 @@ class ConfigView(Struct, frozen=True):
     tables: Mapping[str, TableView]
     users: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The authorizations of each user that has some."""
+    destinations: Mapping[TargetKey, Destination] = field(default_factory=dict)
+    """Of each configured target whose peer is defined."""
 
     def table(self, table_id: str) -> TableView:
         """A table that takes writes; raises NotFoundError when there is none or it is being deleted."""
@@ -65,7 +70,20 @@ def view_of(config: ClusterConfig) -> ConfigView:
         config.generation,
         {table_id: _table_view(config, table_id) for table_id in config.tables},
         {user: frozenset(granted) for user, granted in config.users.items()},
+        destinations_of(config),
     )
+
+
+def destinations_of(config: ClusterConfig) -> dict[TargetKey, Destination]:
+    """Where the configured targets are."""
+    found = {}
+    for table in config.tables.values():
+        for target in table.targets:
+            peer = config.clusters.get(target.key.cluster)
+            if peer is not None:
+                system, _ = split_quorum(peer.quorum)
+                found[target.key] = Destination(peer.quorum, target.peer_instance_id, system == BUILT_IN)
+    return found
 
 
 def _table_view(config: ClusterConfig, table_id: str) -> TableView:

@@ -35,12 +35,12 @@ class SimReplay:
         self._server = SimServer(ServedService("Replay", self), hello, None)
         self._server.start()
         self._session = coordination.open_session("replay", self._server.address)
+        self._system = BookkeeperSystem(settings, self._clock, kernel().rng)
 
     def run(self, ranges: bytes) -> bytes:
         """See the contract."""
         wanted = ranges_from_table(decode_table(ranges, RANGE_SCHEMA))
-        system = BookkeeperSystem(self._settings, self._clock, kernel().rng)
-        sessions = Sessions(Registry({"bookkeeper": lambda: system}), self._settings)
+        sessions = Sessions(Registry({"bookkeeper": lambda: self._system}), self._settings)
         volume = volume_of(wanted, open_volume(self._settings), self._pool.tserver, self._clock)
         shipper = Shipper(sessions, volume, self._settings, self._clock)
         results = list(shipper.ship(wanted, self._settings.replay.run_budget_ms))

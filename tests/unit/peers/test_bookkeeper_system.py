@@ -34,6 +34,7 @@ from bookkeeper.peers.registry import retry_limits
 from bookkeeper.peers.segment_files import missing_parts
 from bookkeeper.rpc.contract.messages import ReplicateRequest
 from bookkeeper.storage.wal.blocks.block import encode_batch
+from tests.support.faults import fault
 from tests.support.given_files import given_files
 from tests.support.memory_peer import MemoryPeer
 from tests.support.must_raise import must_raise
@@ -98,6 +99,36 @@ def test_the_tserver_is_asked_for_by_the_table_of_the_peer(peer: ThriftPeer, set
     assert peer.picked == ["r1"]
     assert peer.memory.opened == 1
     assert session.tserver == peer.tservers[0].address
+
+
+def without_masters(settings: Settings, clock: NoWait) -> None:
+    """A second stream begins when no master of the peer answers; then another cluster has the place of the tserver."""
+    system, later = BookkeeperSystem(settings, clock, random.Random(1)), replace(STREAM, file="w2")
+    limits = retry_limits(settings)
+    with ThriftPeer(MemoryPeer(EAST)) as peer:
+        there = Peer("east", peer.quorum, EAST)
+        system.open(there, STREAM, limits).ship(message(0, 5))
+        peer.master.stop(grace_ms=0)
+        try:
+            system.open(there, later, limits).ship(message(0, 5))
+        except UnavailableError as error:
+            raise AssertionError("the stream waits for a master of the peer") from error
+        port = int(peer.tservers[0].address.rpartition(":")[2])
+    with ThriftPeer(MemoryPeer(NORTH), tserver_port=port) as other:
+        with pytest.raises(UnavailableError, match="no master of east names a leader"):
+            system.open(there, replace(STREAM, file="w3"), limits).ship(message(0, 5))
+        assert other.memory.messages == [], "R23: another cluster gets the data"
+
+
+def test_r23_without_a_master_a_stream_begins_at_the_tserver_that_is_known_and_at_no_other_cluster(
+    settings: Settings, clock: NoWait
+) -> None:
+    without_masters(settings, clock)
+
+
+def test_without_its_rule_a_stream_waits_for_a_master_of_the_peer(settings: Settings, clock: NoWait) -> None:
+    with fault("only-a-master-knows-tservers"), pytest.raises(AssertionError, match="the stream waits for a master"):
+        without_masters(settings, clock)
 
 
 def test_any_master_of_the_quorum_will_do(peer: ThriftPeer, settings: Settings, clock: NoWait) -> None:

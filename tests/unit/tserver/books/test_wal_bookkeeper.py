@@ -15,6 +15,7 @@ from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.tserver.books import wal_bookkeeper
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
+from bookkeeper.tserver.shipping.own_log import OwnLogs
 from tests.support.master_world import StoppedSession
 from tests.support.metadata_model import MetadataModel
 from tests.support.volumes import MACHINE
@@ -41,7 +42,7 @@ def test_a_needed_offset_that_could_not_be_written_is_written_later(monkeypatch:
     monkeypatch.setattr(wal_bookkeeper, "RETRY_WAIT_MS", 1)
     table, clock, told, died = FailingOnce(), SystemClock(), threading.Event(), list[str]()
     persistence = SessionRetries(StoppedSession("s-1"), clock, random.Random(1))
-    keeper = WalBookkeeper(MACHINE, table, persistence, clock, 0.0, told.set, died.append)  # type: ignore[arg-type]
+    keeper = WalBookkeeper(MACHINE, table, persistence, clock, 0.0, told.set, died.append, OwnLogs("s-1"))  # type: ignore[arg-type]
     keeper.opened(WAL, 77)
     keeper.before_append(WAL, [block(1)])
     keeper.start()

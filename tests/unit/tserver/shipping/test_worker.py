@@ -31,6 +31,8 @@ from bookkeeper.storage.volume.local_volume import LocalVolume
 from bookkeeper.storage.volume.opening import open_volume
 from bookkeeper.storage.wal.reading.block_reader import read_blocks
 from bookkeeper.tserver.shipping import worker_books
+from bookkeeper.tserver.shipping.open_streams import Destination
+from bookkeeper.tserver.shipping.own_log import OwnLogs
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.shipping.worker_lane import pick_replay
 from bookkeeper.tserver.shipping.worker_plan import StreamProgress
@@ -44,6 +46,8 @@ from tests.support.wal_files import EAST, NORTH, TO_EAST, WEST, Spec, damage, wr
 
 TO_NORTH = TargetKey("north", "n1", "t1", 1)
 LIMIT_S = 60.0
+NO_DESTINATIONS: dict[TargetKey, Destination] = {}
+NO_OWN_LOGS = (OwnLogs("s-1"), NO_DESTINATIONS.get, SystemClock())
 
 
 @dataclass(slots=True)
@@ -113,7 +117,9 @@ def world(tmp_path: Path) -> Iterator[World]:
     replay = LocalReplay(settings, coordination, lambda: Registry({"memory": lambda: system}))
     pool = RpcPool(Hello(PROTOCOL_VERSION, WEST, "west", "tserver"), settings.rpc)
     reports = Reports()
-    worker = ReplicationWorker(settings, open_volume(settings), metadata, coordination, pool, reports, "127.0.0.1:1")
+    worker = ReplicationWorker(
+        settings, open_volume(settings), metadata, coordination, pool, reports, "127.0.0.1:1", *NO_OWN_LOGS
+    )
     with replay:
         yield World(tmp_path, settings, metadata, coordination, peers, replay, reports, worker)
         worker.stop()
@@ -384,7 +390,9 @@ def test_a_report_that_does_not_reach_the_master_is_kept_for_asking(world: World
         raise UnavailableError("no leader")
 
     tools = world.worker._tools
-    worker = ReplicationWorker(tools.settings, tools.volume, tools.metadata, tools.coordination, tools.pool, lost)
+    worker = ReplicationWorker(
+        tools.settings, tools.volume, tools.metadata, tools.coordination, tools.pool, lost, "", *NO_OWN_LOGS
+    )
     file = world.wal("w", [5])
     worker.assign([world.item(file, 1, 5)])
     clock, never = SystemClock(), threading.Event()

@@ -1,0 +1,140 @@
+"""The streams that a lane goes on with by itself: logs of this session, to targets that the master began to ship to.
+
+Arrives: ranges of the master, ends of logs, outcomes of runs. Leaves: ranges for the lane's queue, as if the master had
+handed them out. The master decides where a stream begins; from then on it only says more than the tserver knows: that a
+barrier is passed, or which ranges are in quarantine. A stream ends with a permanent error, until the master hands out a
+range of it again, and when its target is no longer configured. Rules: R9, R14 and R24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import LogAwayError
+from bookkeeper.model import TargetKey
+from bookkeeper.replay.ranges import RangeError
+from bookkeeper.rpc.contract.messages import WorkItem
+from bookkeeper.tserver.shipping.extension import Known, may_extend
+from bookkeeper.tserver.shipping.own_log import OwnLogs
+from bookkeeper.tserver.shipping.worker_plan import LanePlan, Outcome, Queued, StreamId, merged_item, stream_of
+
+PAUSE_BASE_MS, PAUSE_MAX_MS = 500, 30_000
+"""After a transient error, and at most after many in a row: nobody waits for the master's probe in the meantime."""
+
+
+class Destination(Struct, frozen=True):
+    """Where a target is, by the configuration in force. ``takes_small_messages``: a message of one record costs little
+    there; a directory makes a file of each.
+    """
+
+    quorum: str
+    instance_id: str
+    takes_small_messages: bool
+
+
+class OpenStreams(Struct):
+    """The open streams of one lane. Used under the lane's lock."""
+
+    own_logs: OwnLogs
+    destination: Callable[[TargetKey], Destination | None]
+    clock: Clock
+    items: dict[StreamId, WorkItem] = field(default_factory=dict)
+    """What the master said last of each open stream. Its last offset is the highest one that it handed out."""
+    newest: dict[TargetKey, WorkItem] = field(default_factory=dict)
+    """Of each target, the item of the newest log that has a stream, or had one."""
+    _judged: dict[StreamId, tuple[int, int]] = field(default_factory=dict)
+    """Of each open stream, the last record that was allowed, and the number of late barriers then."""
+    _failures: int = 0
+    _pause_until_ns: int = 0
+
+    def open(self, item: WorkItem) -> None:
+        """The master handed out a range. Streams of other logs, and repeated runs, stay with it."""
+        if item.run_id or self.own_logs.find(item.file) is None:
+            return
+        key = stream_of(item)
+        previous = self.items.get(key)
+        self.items[key] = item if previous is None else merged_item(previous, item)
+        newest = self.newest.get(item.target)
+        if newest is None or item.file >= newest.file:
+            self.newest[item.target] = self.items[key]
+
+    def due(self, plan: LanePlan) -> list[WorkItem]:
+        """The ranges that may be shipped now and are not queued."""
+        if self.pause_ms() > 0:
+            return []
+        for item in list(self.newest.values()):
+            if self.destination(item.target) is None:
+                del self.newest[item.target]
+            else:
+                self._open_later_logs(item)
+        known = Known(self.own_logs.find, self.own_logs.is_own, lambda file, target: finished_of(plan, file, target))
+        found = (self._extended(key, plan, known) for key in list(self.items) if key not in plan.running)
+        return [item for item in found if item is not None][: max(0, plan.ranges_max - len(plan))]
+
+    def settle(self, outcomes: Iterable[tuple[Queued, Outcome]]) -> None:
+        """Runs are over."""
+        errors = [(stream_of(queued.item), outcome.error) for queued, outcome in outcomes]
+        transient = [error for _, error in errors if error is not None and error.transient and is_of_peer(error)]
+        for key, error in errors:
+            if error is not None and not error.transient:
+                self._close(key)
+        self._failures = self._failures + 1 if transient else 0
+        pause_ms = min(PAUSE_MAX_MS, PAUSE_BASE_MS << min(self._failures - 1, 10)) if self._failures else 0
+        self._pause_until_ns = self.clock.boot_ns() + pause_ms * 1_000_000
+
+    def pause_ms(self) -> int:
+        """The time until open streams are tried again after an error, rounded up; 0 = now."""
+        return max(0, -(-(self._pause_until_ns - self.clock.boot_ns()) // 1_000_000))
+
+    def _open_later_logs(self, item: WorkItem) -> None:
+        """A target's stream goes on in the next log of this session; the barriers there keep the order."""
+        for name in self.own_logs.later_than(item.file):
+            log = self.own_logs.find(name)
+            if log is not None and item.target.source_table_id in log.tables:
+                item = replace(item, txid="", file=name, first_offset=1, last_offset=0, passed=())
+                self.items.setdefault(stream_of(item), item)
+                self.newest[item.target] = item
+
+    def _extended(self, key: StreamId, plan: LanePlan, known: Known) -> WorkItem | None:
+        item, progress, queued = self.items[key], plan.progress_of.get(key), plan.queue.get(key)
+        log, destination = self.own_logs.find(item.file), self.destination(item.target)
+        finished = 0 if progress is None else progress.offset
+        if (
+            log is None
+            or destination is None
+            or not is_at(destination, item)
+            or (log.is_sealed and finished >= log.end)
+        ):
+            self._close(key)
+            return None
+        judged, late = self._judged.get(key, (0, 0))
+        vouched = max(item.last_offset, judged) if late == log.late else item.last_offset
+        last = may_extend(log, item.target, vouched, known).last
+        self._judged[key] = last, log.late
+        if last <= finished or (queued is not None and last <= queued.item.last_offset):
+            return None
+        return replace(item, first_offset=finished + 1, last_offset=last, peer_quorum=destination.quorum)
+
+    def _close(self, key: StreamId) -> None:
+        self.items.pop(key, None)
+        self._judged.pop(key, None)
+
+
+def is_of_peer(error: RangeError) -> bool:
+    """Whether an error delays all streams of the lane: the host of one log may be away while the peer works."""
+    return error.code != LogAwayError.code
+
+
+def is_at(destination: Destination, item: WorkItem) -> bool:
+    """Whether the peer of an item is the same instance as before (R23), and may get a record at a time."""
+    return destination.instance_id == item.peer_instance_id and destination.takes_small_messages
+
+
+def finished_of(plan: LanePlan, file: str, target: TargetKey) -> int:
+    """The offset up to which the peer has a file, as far as this lane knows: it shipped it, or read the books."""
+    progress = plan.progress_of.get((file, target, ""))
+    return 0 if progress is None else min(progress.offset, progress.recorded)

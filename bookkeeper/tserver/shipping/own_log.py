@@ -1,0 +1,134 @@
+"""The logs that this session writes, and wrote, as the decision to ship them needs them.
+
+Arrives: what the commit threads do to the log. Leaves: for each log an :class:`OwnLog`, and a call to each listener
+when records became durable. A crash loses all of it: the logs of a dead session are the master's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bookkeeper.model import Barrier
+from bookkeeper.storage.volume.names import session_of_numbered
+
+SEALED_WITH_BARRIERS_MAX = 64
+"""Sealed logs whose barriers stay in memory; the master hands out the older ones."""
+
+LOOKS_PER_LOG = 8
+"""Sealed logs that are looked for whenever one more is sealed."""
+
+
+class OwnLog(Struct, frozen=True):
+    """A log that this session's committer writes, or wrote and sealed.
+
+    ``end`` is the last record that was synced before a check of the lease, so no recovery cuts it off (R15).
+    ``barriers`` (R24) are those of the tablets with a `repl:` cell for the log, in order of their offsets; a tablet
+    names a barrier before the block that waits for it is appended, so none is missing up to ``end``. ``tables`` have
+    such a cell: the books of all others say nothing about this log. ``through_master``: only the master knows how far
+    the log may go. ``late`` counts the times when barriers came below known ones: a tablet gets its cell only with its
+    first block for a target, and then names the barriers of earlier blocks, too.
+    """
+
+    name: str
+    end: int = 0
+    is_sealed: bool = False
+    barriers: tuple[Barrier, ...] = ()
+    tables: frozenset[str] = frozenset()
+    through_master: bool = False
+    late: int = 0
+
+
+class OwnLogs:
+    """All logs of one session whose files are there. Thread-safe."""
+
+    def __init__(self, session_id: str, through_master: bool = False) -> None:
+        """``through_master``: the logs lie on a host's own disk, and only the master knows which records a peer may
+        have (R15).
+        """
+        self._session_id = session_id
+        self._through_master = through_master
+        self._lock = threading.Lock()
+        self._logs: dict[str, OwnLog] = {}
+        self._current = ""
+        self._sealed: list[str] = []
+        self._looked_at = 0
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, on_end: Callable[[], None]) -> None:
+        """Call ``on_end``, which must not wait, whenever records became durable."""
+        self._listeners.append(on_end)
+
+    def is_own(self, name: str) -> bool:
+        """Whether this session made a log of that name, now or earlier."""
+        return session_of_numbered(name) == self._session_id
+
+    def find(self, name: str) -> OwnLog | None:
+        """A log whose file is there; None for a log that is gone, and for those of other sessions."""
+        with self._lock:
+            return self._logs.get(name)
+
+    def later_than(self, name: str) -> list[str]:
+        """The names of the logs behind one of these, in order, up to the one that is written."""
+        with self._lock:
+            names = list(self._logs)
+            last = names.index(self._current) if self._current in self._logs else -1
+            return names[names.index(name) + 1 : last + 1] if name in self._logs else names[: last + 1]
+
+    # ---- in the commit threads
+
+    def begin(self, name: str) -> None:
+        """A file for a later log is there."""
+        with self._lock:
+            self._logs[name] = OwnLog(name, through_master=self._through_master)
+
+    def enter(self, name: str) -> None:
+        """The log is written from now on."""
+        self._current = name
+
+    def note_uses(self, name: str, tables: frozenset[str], barriers: tuple[Barrier, ...]) -> None:
+        """More tables have a `repl:` cell of the log, and more barriers, in order; before a block that waits for one is
+        appended.
+        """
+        with self._lock:
+            log = self._logs[name]
+            known, late = log.barriers + barriers, log.late
+            if log.barriers and barriers and barriers[0] < log.barriers[-1]:
+                known, late = tuple(sorted(known)), late + 1
+            self._logs[name] = replace(log, barriers=known, tables=log.tables | tables, late=late)
+
+    def note_end(self, name: str, end: int) -> None:
+        """Records up to ``end`` are durable, and no recovery has begun."""
+        with self._lock:
+            self._logs[name] = replace(self._logs[name], end=max(end, self._logs[name].end))
+        self._tell()
+
+    def note_seal(self, name: str, end: int) -> None:
+        """The log is sealed at ``end``."""
+        with self._lock:
+            self._logs[name] = replace(self._logs[name], end=end, is_sealed=True)
+            self._sealed.append(name)
+            for older in self._sealed[-SEALED_WITH_BARRIERS_MAX - 1 : -SEALED_WITH_BARRIERS_MAX]:
+                self._logs[older] = replace(self._logs[older], barriers=(), through_master=True)
+        self._tell()
+
+    def _tell(self) -> None:
+        for on_end in self._listeners:
+            on_end()
+
+    # ---- in the books thread
+
+    def forget_gone(self, exists: Callable[[str], bool]) -> None:
+        """Look for the files of a few sealed logs, in turn, and forget those that are gone."""
+        with self._lock:
+            start = self._looked_at if self._looked_at < len(self._sealed) else 0
+            looked_for = self._sealed[start : start + LOOKS_PER_LOG]
+        gone = {name for name in looked_for if not exists(name)}
+        with self._lock:
+            self._sealed = [name for name in self._sealed if name not in gone]
+            for name in gone:
+                del self._logs[name]
+            self._looked_at = start + len(looked_for) - len(gone)

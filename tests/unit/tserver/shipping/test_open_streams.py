@@ -1,0 +1,213 @@
+"""The streams that a lane goes on with by itself, without a lane: which ranges it offers, and when it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from msgspec.structs import replace
+
+from bookkeeper.clock import SystemClock
+from bookkeeper.errors import AT_PEER, LogAwayError, PermanentError, UnavailableError
+from bookkeeper.model import Barrier, TargetKey
+from bookkeeper.replay.ranges import RangeError
+from bookkeeper.rpc.contract.messages import WorkItem
+from bookkeeper.tserver.shipping.open_streams import Destination, OpenStreams
+from bookkeeper.tserver.shipping.own_log import OwnLogs
+from bookkeeper.tserver.shipping.worker_plan import LanePlan, Outcome, Queued, StreamProgress, stream_of
+from tests.support.faults import fault
+
+EAST, GONE = TargetKey("east", "r1", "1", 1), TargetKey("east", "r1", "1", 0)
+LOG, NEXT, FOREIGN, RELAY = (f"wal/{name}.wal" for name in ("s0/000001", "s0/000002", "s1/000001", "s0/relay-1"))
+PLACE = Destination("east:1", "i-east", takes_small_messages=True)
+
+
+def item(file: str = LOG, last: int = 1, target: TargetKey = EAST, run_id: str = "") -> WorkItem:
+    """A range that the master hands out."""
+    return WorkItem("tx", file, target, 1, last, "east:1", "i-east", 1, run_id=run_id)
+
+
+class StillClock(SystemClock):
+    """Time passes when a test says so."""
+
+    now_ns = 0
+
+    def boot_ns(self) -> int:
+        """See the protocol."""
+        return self.now_ns
+
+
+class Scene:
+    """A session with a log of nine records, of which a peer has one."""
+
+    def __init__(self, places: Mapping[TargetKey, Destination] | None = None) -> None:
+        self.logs, self.plan, self.clock = OwnLogs("s0"), LanePlan(10), StillClock()
+        self.places = {EAST: PLACE} if places is None else dict(places)
+        self.streams = OpenStreams(self.logs, self.places.get, self.clock)
+        self.write(LOG, 9)
+
+    def write(self, name: str, end: int, *barriers: Barrier) -> None:
+        """A log begins, with as many records."""
+        self.logs.begin(name)
+        self.logs.enter(name)
+        self.logs.note_uses(name, frozenset({"1"}), barriers)
+        self.logs.note_end(name, end)
+
+    def open(self, made: WorkItem, finished: int = 1) -> None:
+        """The master hands it out, and it is shipped."""
+        self.streams.open(made)
+        self.plan.remember(stream_of(made), StreamProgress(finished, finished))
+
+    def due(self) -> list[tuple[str, int, int]]:
+        """File, first and last offset of what may be shipped."""
+        return [(found.file, found.first_offset, found.last_offset) for found in self.streams.due(self.plan)]
+
+    def settle(self, made: WorkItem, error: RangeError | None) -> None:
+        """A run is over."""
+        self.streams.settle([(Queued(made, 1), Outcome(StreamProgress(1, 1), None, error))])
+
+
+def test_a_stream_goes_on_behind_what_the_peer_has() -> None:
+    scene = Scene()
+    assert scene.due() == [], "the master has not begun it"
+    scene.open(item())
+    assert scene.due() == [(LOG, 2, 9)]
+    scene.plan.remember(stream_of(item()), StreamProgress(9, 9))
+    assert scene.due() == []
+    scene.logs.note_end(LOG, 12)
+    assert scene.due() == [(LOG, 10, 12)]
+
+
+def check_strangers() -> None:
+    scene = Scene()
+    for made in (item(FOREIGN), item(RELAY), item(run_id="again")):
+        scene.open(made)
+        assert scene.due() == [], f"{made.file} {made.run_id} goes on without the master"
+
+
+def test_logs_of_others_relay_logs_and_repeated_runs_stay_with_the_master() -> None:
+    check_strangers()
+
+
+def test_without_its_rule_a_repeated_run_goes_on() -> None:
+    with fault("repeated-runs-go-on"), pytest.raises(AssertionError, match="goes on without the master"):
+        check_strangers()
+
+
+def check_destinations() -> None:
+    scene = Scene()
+    scene.open(item(target=GONE))
+    assert scene.due() == [], "R9: a stream goes on to a target that is not configured"
+    assert not scene.streams.newest, "targets that are not configured are remembered"
+    scene.open(item())
+    scene.places[EAST] = replace(PLACE, quorum="east:2")
+    assert [found.peer_quorum for found in scene.streams.due(scene.plan)] == ["east:2"], "it goes to an old address"
+    scene.places[EAST] = replace(PLACE, instance_id="another")
+    assert scene.due() == [], "R23: a stream goes on to another instance"
+    small = Scene({EAST: replace(PLACE, takes_small_messages=False)})
+    small.open(item())
+    assert small.due() == [], "a directory gets a file for each record"
+
+
+def test_the_configuration_in_force_says_where_a_stream_goes() -> None:
+    check_destinations()
+
+
+@pytest.mark.parametrize(
+    ("name", "law"),
+    [
+        ("streams-keep-their-address", "it goes to an old address"),
+        ("streams-follow-an-address", "R23: a stream goes on to another instance"),
+        ("directories-take-single-records", "a directory gets a file for each record"),
+    ],
+)
+def test_without_its_rule_the_first_range_says_it(name: str, law: str) -> None:
+    with fault(name), pytest.raises(AssertionError, match=law):
+        check_destinations()
+
+
+def check_permanent_errors() -> None:
+    scene = Scene()
+    scene.open(item())
+    scene.settle(item(), RangeError.of(PermanentError("refused"), AT_PEER))
+    assert scene.due() == [], "a record that the peer refuses is sent again and again"
+    scene.open(item())
+    assert scene.due() == [(LOG, 2, 9)], "the master's decision counts"
+
+
+def test_only_the_master_opens_a_stream_again_after_a_permanent_error() -> None:
+    check_permanent_errors()
+
+
+def test_without_its_rule_the_tserver_does() -> None:
+    with fault("refused-records-go-again"), pytest.raises(AssertionError, match="sent again and again"):
+        check_permanent_errors()
+
+
+def check_pauses() -> None:
+    scene, away = Scene(), RangeError.of(UnavailableError("no answer"), AT_PEER)
+    scene.open(item())
+    pauses = []
+    for _ in range(12):
+        scene.settle(item(), away)
+        assert scene.due() == [], "a peer that is away is tried all the time"
+        pauses.append(scene.streams.pause_ms())
+    assert pauses[:3] == [500, 1000, 2000]
+    assert pauses[-1] == 30_000
+    scene.clock.now_ns += 30_000_000_000
+    assert scene.due() == [(LOG, 2, 9)]
+    scene.settle(item(), None)
+    assert scene.streams.pause_ms() == 0
+    scene.settle(item(), RangeError.of(LogAwayError("its host is away")))
+    assert scene.due() == [(LOG, 2, 9)], "the host of another log delays the peer"
+
+
+def test_a_peer_that_is_away_is_tried_again_after_a_pause() -> None:
+    check_pauses()
+
+
+def test_without_its_rule_it_is_tried_all_the_time() -> None:
+    with fault("errors-cause-no-pause"), pytest.raises(AssertionError, match="is tried all the time"):
+        check_pauses()
+
+
+def test_a_stream_goes_on_in_the_next_log_behind_the_tail_of_the_one_before() -> None:
+    scene = Scene()
+    scene.open(item())
+    scene.logs.begin(NEXT)
+    assert scene.due() == [(LOG, 2, 9)], "nothing is written to the next one"
+    scene.logs.enter(NEXT)
+    scene.logs.note_seal(LOG, 9)
+    scene.logs.note_uses(NEXT, frozenset({"1"}), (Barrier(1, LOG, 9),))
+    scene.logs.note_end(NEXT, 3)
+    assert scene.due() == [(LOG, 2, 9)]
+    scene.plan.remember(stream_of(item()), StreamProgress(9, 9))
+    assert scene.due() == [(NEXT, 1, 3)]
+    assert {key[0] for key in scene.streams.items} == {NEXT}, "a log that is sealed and shipped has no stream"
+
+
+def test_a_barrier_that_comes_late_is_judged() -> None:
+    scene = Scene()
+    scene.logs.note_uses(LOG, frozenset({"1"}), (Barrier(9, FOREIGN, 0),))
+    scene.open(item())
+    assert scene.due() == [(LOG, 2, 9)]
+    scene.logs.note_uses(LOG, frozenset({"1"}), (Barrier(5, FOREIGN, 7),))
+    assert scene.due() == [(LOG, 2, 4)]
+
+
+def test_a_stream_that_runs_or_waits_is_not_queued_twice() -> None:
+    scene = Scene()
+    scene.open(item())
+    for found in scene.streams.due(scene.plan):
+        scene.plan.offer(found)
+    assert scene.due() == []
+    assert len(scene.plan.take()) == 1
+    scene.logs.note_end(LOG, 12)
+    assert scene.due() == [], "two runs of a stream"
+
+
+def test_a_full_lane_gets_no_more() -> None:
+    scene = Scene()
+    scene.open(item())
+    scene.plan.ranges_max = 0
+    assert scene.due() == []
