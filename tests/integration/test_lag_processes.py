@@ -54,6 +54,11 @@ class Writes:
         known = [age_s for age_s in found if age_s is not None]
         return max(known, default=0.0) if len(known) == len(found) else None
 
+    def are_steady(self) -> bool:
+        """Whether the rows of the first seconds, while Spark starts, have arrived and are reported."""
+        shown_s = self.shown_s()
+        return shown_s is not None and max(shown_s, self.true_s()) < 1.0
+
 
 @contextmanager
 def steady_writes(west: Cluster, east: Cluster) -> Iterator[Writes]:
@@ -67,7 +72,7 @@ def steady_writes(west: Cluster, east: Cluster) -> Iterator[Writes]:
     writer.start()
     try:
         west.wait_until(lambda: any(east.client.scan(TABLE).cells()), "a row at the peer", LIMIT_S)
-        west.wait_until(lambda: writes.true_s() < 1.0, "the beginning to arrive", LIMIT_S)
+        west.wait_until(writes.are_steady, "the beginning to arrive, and its report", LIMIT_S)
         yield writes
     finally:
         stop.set()
