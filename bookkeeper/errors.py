@@ -50,6 +50,12 @@ class NoSpaceError(UnavailableError):
     code = "no_space"
 
 
+class NoTServerError(UnavailableError):
+    """The master of a peer answers, and no tablet server of it lives."""
+
+    code = "no_tserver"
+
+
 class LostBooksError(TransientError):
     """The metadata table was dropped, emptied or replaced. The call wrote nothing, and the same call succeeds once the
     right table is back.
@@ -191,6 +197,15 @@ class IncompatibleError(PermanentError):
 
 OLDER_SIDE = "upgrade this side"
 """Part of the message of an IncompatibleError whose reader is the older side."""
+
+
+NO_JAVA = "there is no Java"
+"""Part of the last words of a replay process that finds no Java."""
+
+NO_TSERVER = "no_tserver"
+"""Detail of a master's UnavailableError: no tablet server of its cluster lives. The code stays, because a caller of an
+earlier version knows no other one.
+"""
 
 
 class DeclinedError(PermanentError):

@@ -9,6 +9,7 @@ write-ahead file: https://sqlite.org/fileformat2.html, "The Write-Ahead Log". La
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import struct
 import zlib
@@ -19,8 +20,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from bookkeeper.errors import CorruptionError, IncompatibleError, NoSpaceError, UnavailableError
+from bookkeeper.file_locks import exclusive_locks, process_text
 
 JOURNAL_SUFFIX = "-wal"
+LOCKS_SUFFIX = "-shm"
+WRITE_LOCK = 120
+"""The byte of the file of locks that a writer locks in write-ahead mode."""
 TRANSIENT_CODES = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -64,11 +69,23 @@ def is_transient(error: sqlite3.DatabaseError) -> bool:
 
 
 def transient_error(path: Path, title: str, error: sqlite3.DatabaseError) -> UnavailableError:
-    """The error for a call that may succeed later; NoSpaceError when the disk is full."""
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
+    """The error for a call that may succeed later; NoSpaceError when the disk is full. Of a locked file it names the
+    process that keeps the lock.
+    """
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) and (holder := holder_of(path)) is not None:
+        text = f"the {title} {path} can't be used now: {process_text(holder)} keeps it locked"
+        return UnavailableError(f"{text}; end its transaction, or that process")
+    if code == sqlite3.SQLITE_FULL:
         text = f"the disk of the {title} {path} is full ({error}); make room there, and it continues by itself"
         return NoSpaceError(text)
     return UnavailableError(f"the {title} {path} can't be used now: {error}")
+
+
+def holder_of(path: Path) -> int | None:
+    """Another process that has the right to write to the database, or has it alone; None: none is known."""
+    found = [lock for lock in exclusive_locks(path.with_name(path.name + LOCKS_SUFFIX)) if lock.has(WRITE_LOCK)]
+    return next((lock.pid for lock in (*found, *exclusive_locks(path)) if lock.pid != os.getpid()), None)
 
 
 def is_new(connection: sqlite3.Connection, path: Path, kind: FileKind) -> bool:

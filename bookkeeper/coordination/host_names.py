@@ -27,6 +27,11 @@ def place_of(directory: Path, cluster: Path) -> str:
     return os.path.relpath(here, root) if here == root or here.startswith(root + os.sep) else here
 
 
+def directories(cluster: Path, hosts: Mapping[str, str]) -> dict[str, str]:
+    """The directory of each host, from the places in their records."""
+    return {name: str(cluster / place) for name, place in hosts.items()}
+
+
 def name_in(hosts: Mapping[str, str], place: str) -> str | None:
     """The name of the host in a place; None if no host was ever there."""
     return next((name for name, known in hosts.items() if known == place), None)

@@ -12,6 +12,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 from msgspec import Struct, field
 
@@ -19,10 +20,14 @@ from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.coordination.coordination_protocol import Coordination
+from bookkeeper.coordination.host_names import directories
 from bookkeeper.errors import BookkeeperError, LeaseLostError
+from bookkeeper.file_locks import is_supervised
 from bookkeeper.log_homes.opening import open_homes, open_logs
 from bookkeeper.master.automatic_splits import AutomaticSplits
+from bookkeeper.master.books import books_watch
 from bookkeeper.master.books.books_cycle import Books
+from bookkeeper.master.books.books_watch import BooksWatch
 from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_claim
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.peer_masters import PeerMasters
@@ -56,7 +61,7 @@ from bookkeeper.master.queries.host_queries import HostQueries
 from bookkeeper.master.queries.quarantine_admin import QuarantineAdmin
 from bookkeeper.master.queries.queries import Queries
 from bookkeeper.master.queries.waits import RecentWaits, Wait, Waits, waits_at
-from bookkeeper.master.queries.why import older_waits, quarantined_waits
+from bookkeeper.master.queries.why import older_waits, quarantined_waits, unread_waits
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.master.reign.reign_stores import ReignStores
@@ -66,7 +71,7 @@ from bookkeeper.master.replicas.leader_choice import LeaderChoice
 from bookkeeper.master.replicas.repair_state import RepairLimits
 from bookkeeper.master.replicas.repairer import Repairer
 from bookkeeper.metadata.flight import books_flight_ms
-from bookkeeper.metadata.metadata_table import MetadataTable
+from bookkeeper.metadata.metadata_table import MetadataTable, Probed
 from bookkeeper.model import HostIdentity, Target
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.threads import start_thread
@@ -88,10 +93,13 @@ class GarbageCollection(Struct, frozen=True):
 
 
 class Watches(Struct, frozen=True):
-    """The looks at others: which processes of this cluster live, and whether peers came back older."""
+    """The looks at others: which processes of this cluster live, whether peers came back older, and whether the store
+    of the books takes writes; None: it can't tell.
+    """
 
     processes: ProcessWatch
     peers: CheckIns
+    books: BooksWatch | None = None
 
 
 class Leadership(Struct):
@@ -141,6 +149,8 @@ class Leadership(Struct):
         self._begin("recovery", self._watch_sessions)
         self._begin("collector", self._collect)
         self._begin("splits", self._split)
+        if self.watches.books is not None:
+            self._begin("books", partial(self._watch_books, self.watches.books))
         for number in range(FATE_THREADS):
             self._begin(f"fate-{number}", self.fate.serve)
 
@@ -172,19 +182,38 @@ class Leadership(Struct):
 
     def _local_facts(self, seen: Processes) -> LocalFacts:
         """The parts of this cluster that do not work now."""
-        health, no_replay_ns = self.cycle.health, seen.no_replay_since_ns
-        fails = health.failures_in_row >= CYCLES_MAX
+        no_tserver_ns, no_replay_ns = seen.no_tserver_since_ns, seen.no_replay_since_ns
+        away = {
+            session: Away(home.host, self.cycle.repairer.away.noticed_ns(home.host))
+            for session, home in self.cycle.books.homes_read.items()
+            if session not in seen.tservers and HostIdentity(home.host, home.incarnation) not in seen.hosts
+        }
+        is_missing = no_tserver_ns is not None or no_replay_ns is not None or away
         return LocalFacts(
-            no_books=Lack(health.known_ns, health.last_error) if fails else None,
-            no_tserver=None if seen.no_tserver_since_ns is None else Lack(seen.no_tserver_since_ns),
+            no_books=self._no_books(),
+            no_tserver=None if no_tserver_ns is None else Lack(no_tserver_ns),
             no_replay=None if no_replay_ns is None else Lack(no_replay_ns, seen.replay_words),
-            away={
-                session: Away(home.host, self.cycle.repairer.away.noticed_ns(home.host))
-                for session, home in self.cycle.books.homes_read.items()
-                if session not in seen.tservers and HostIdentity(home.host, home.incarnation) not in seen.hosts
-            },
+            away=away,
             unrecoverable=dict(self.cycle.recovery.problems),
+            homes={session: home.host for session, home in self.cycle.books.homes_read.items()},
+            supervised=self._supervised() if is_missing else (),
         )
+
+    def _supervised(self) -> list[str]:
+        """The directories of this cluster's hosts, as far as they are on this machine, whose supervisor runs."""
+        hosts = {} if self.cycle.config is None else self.cycle.config.hosts
+        root = self.settings.cluster_directory
+        return [
+            place for place in sorted({str(root), *directories(root, hosts).values()}) if is_supervised(Path(place))
+        ]
+
+    def _no_books(self) -> Lack | None:
+        """Since when the books can't be written, or read: their store is silent, or too many cycles have failed."""
+        silence = None if self.watches.books is None else self.watches.books.silence()
+        if silence is not None:
+            return Lack(silence.since_ns, silence.words)
+        health = self.cycle.health
+        return Lack(health.known_ns, health.last_error) if health.failures_in_row >= CYCLES_MAX else None
 
     def waits(self) -> Waits:
         """The waits of all tables and peers, as they were a moment ago; nothing before the first read of the books.
@@ -206,13 +235,14 @@ class Leadership(Struct):
     def other_waits(
         self, config: ClusterConfig, targets: Sequence[tuple[str, Target]], now: Now, file: str = ""
     ) -> list[Wait]:
-        """The waits of ranges in quarantine, of one file or of all (""), and those for what older peers lack, which are
-        of no file. Raises TransientError.
+        """The waits of ranges in quarantine, of one file or of all (""), and those of no file: for what older peers
+        lack, and for books that do not answer. Raises TransientError.
         """
         quarantined = self.cycle.dispatcher.quarantine.ranges
         ranges = {key: value for key, value in quarantined.items() if file in ("", key.file)}
         older = [] if file else self.watches.peers.older_states(config, self.cycle.books.snapshot.files)
-        return quarantined_waits(ranges, targets, now) + older_waits(older, targets, now)
+        unread = [] if file else unread_waits(targets, now)
+        return quarantined_waits(ranges, targets, now) + older_waits(older, targets, now) + unread
 
     def note_waits(self, found: Waits, began_ns: int) -> None:
         """These are all waits, from a look at all files that began then."""
@@ -242,6 +272,10 @@ class Leadership(Struct):
                     self.watches.peers.begin(
                         self.cycle.config, self.cycle.dispatcher.shipping.shipped, self.cycle.books.snapshot.files
                     )
+
+    def _watch_books(self, books: BooksWatch) -> None:
+        while not self.clock.wait(self._stop, books_watch.POLL_MS):
+            books.run_once()
 
     def _collect(self) -> None:
         pace = GcPace(self.clock, self.settings.master.gc_interval_ms)
@@ -388,7 +422,9 @@ def assemble(
         origins=origins,
         splits=splits,
         watches=Watches(
-            ProcessWatch(coordination.sessions, clock), CheckIns(coordination, peers, KeyedExecutors(), clock, logs)
+            ProcessWatch(coordination.sessions, clock),
+            CheckIns(coordination, peers, KeyedExecutors(), clock, logs),
+            BooksWatch(table.probe, clock) if isinstance(table, Probed) else None,
         ),
     )
 

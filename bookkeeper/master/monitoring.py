@@ -128,7 +128,8 @@ class MasterSource(Struct):
         directory = Directory.of(lead.settings, config)
         every = waits.all() + lead.other_waits(config, directory.targets, now)
         causes = described(every, directory, now)
-        quarantined = lead.quarantine.statuses(None, names)
+        held = lead.cycle.dispatcher.quarantine.ranges  # a page waits for no books that do not answer
+        quarantined = lead.quarantine.statuses(None, names, held)
         for status in quarantined:
             add_status(sums, status)
         processes = lead.watches.processes.look()
@@ -139,7 +140,7 @@ class MasterSource(Struct):
             targets=tuple(replication_configs(sorted(config.tables.values(), key=lambda table: table.name))),
             statuses=(*(status_message(state, names) for state in most), *quarantined),
             lags=sums.lags(),
-            quarantined=tuple(lead.quarantine.list_ranges(names)),
+            quarantined=tuple(lead.quarantine.list_ranges(names, held)),
             cycles=cycles_of(lead),
             age_ms=age_ms,
             files_outstanding=len(snapshot.files),
@@ -248,13 +249,16 @@ def table_infos(config: ClusterConfig, snapshot: Snapshot) -> tuple[TableInfo, .
 
 
 def stalls_of(waits: Iterable[Wait], names: Mapping[str, str], now: Now) -> Iterator[Stall]:
-    """The waits that are not in the course of things, each with its age; one for each table, peer and kind."""
+    """The waits, each with its age; one for each table, peer and kind. One in the course of things has a known age, or
+    is left out.
+    """
     found: dict[tuple[str, str, str], float] = {}
     for wait in waits:
-        if wait.cause.kind not in ROUTINE_KINDS:
+        seconds = seconds_since(wait.cause, now)
+        if seconds is not None or wait.cause.kind not in ROUTINE_KINDS:
             key = wait.target.key
             pair = names.get(key.source_table_id, key.source_table_id), key.cluster, wait.cause.kind
-            found[pair] = max(found.get(pair, 0.0), seconds_since(wait.cause, now) or 0.0)
+            found[pair] = max(found.get(pair, 0.0), seconds or 0.0)
     return (Stall(*pair, seconds) for pair, seconds in sorted(found.items()))
 
 

@@ -17,7 +17,9 @@ from bookkeeper.rpc.contract.messages import FileMark, QuarantinedRange, Replica
 
 
 def status_report(lead: Leadership, config: ClusterConfig, table: str) -> ReplicationReport:
-    """Outstanding files of a table, or of all (""), and their age. Raises NotFoundError, NotReadyError."""
+    """Outstanding files of a table, or of all (""), and their age. Waits for no books that do not answer. Raises
+    NotFoundError, NotReadyError.
+    """
     wanted = None if not table else config.table_named(table).table_id
     known = expect_known(lead.knowledge())
     now = lead.moment()
@@ -29,7 +31,8 @@ def status_report(lead: Leadership, config: ClusterConfig, table: str) -> Replic
         lead.settings.replication.quarantine_tries,
     )
     names = table_names(config.tables.values())
-    quarantined = lead.quarantine.statuses(wanted, names)
+    held = None if now.local.no_books is None else lead.cycle.dispatcher.quarantine.ranges
+    quarantined = lead.quarantine.statuses(wanted, names, held)
     targets = (*(status_message(state, names) for state in states), *quarantined)
     return ReplicationReport(targets, int(known.age_ms or 0), known.problem)
 

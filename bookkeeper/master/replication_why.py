@@ -22,6 +22,9 @@ from bookkeeper.master.queries.why import Directory, described, unread, why_lack
 from bookkeeper.model import Target, TargetKey
 from bookkeeper.rpc.contract.messages import FileWhy, LackingTarget, RetentionReason, WhyReport
 
+UNREAD = RetentionReason("books", "not known", "the books do not answer now")
+"""The reason of a file while its reasons can't be read."""
+
 
 class About(Struct, frozen=True):
     """The subject of a question: the targets that it asks for, and a file or "" for all."""
@@ -44,7 +47,7 @@ def why_report(lead: Leadership, config: ClusterConfig, about: str) -> WhyReport
         waits, file = unread(asked.targets).all(), None
     else:
         waits, states = waits_of(lead, config, asked, now)
-        file = file_why(lead, config, asked.file, states) if asked.file else None
+        file = file_why(lead, config, asked.file, states, now) if asked.file else None
     return WhyReport(
         tuple(described(waits, directory, now)),
         file,
@@ -92,10 +95,13 @@ def waits_of(lead: Leadership, config: ClusterConfig, asked: About, now: Now) ->
     return waits.all() + lead.other_waits(config, asked.targets, now, asked.file), states
 
 
-def file_why(lead: Leadership, config: ClusterConfig, file: str, states: Sequence[TargetState]) -> FileWhy:
-    """Why a file is retained, and what each target lacks of it."""
+def file_why(lead: Leadership, config: ClusterConfig, file: str, states: Sequence[TargetState], now: Now) -> FileWhy:
+    """Why a file is retained, and what each target lacks of it. Waits for no books that do not answer."""
     names = table_names(config.tables.values())
     by_target = {state.target.key: state for state in states}
+    lacking = tuple(lacking_target(state, names.get(state.target.key.source_table_id, "")) for state in states)
+    if now.local.no_books is not None:
+        return FileWhy(file, None, (UNREAD,), lacking)
     table, tservers = lead.gc.runner.stores.table, lead.tservers
     found = retained_files(table, tservers, names, lambda _file, key: why_lacks(by_target.get(key)), file)
     reasons = found[0].reasons if found else ()
@@ -103,7 +109,7 @@ def file_why(lead: Leadership, config: ClusterConfig, file: str, states: Sequenc
         file,
         found[0].bytes if found else None,
         tuple(RetentionReason(reason.kind, reason.who, reason.detail) for reason in reasons),
-        tuple(lacking_target(state, names.get(state.target.key.source_table_id, "")) for state in states),
+        lacking,
     )
 
 

@@ -139,6 +139,16 @@ class Compactor(Protocol):
 
 
 @runtime_checkable
+class Probed(Protocol):
+    """A table of a store that can tell at once whether it takes writes; a store may answer reads and take no write."""
+
+    def probe(self) -> None:
+        """Raise TransientError when the table takes no write now. Writes nothing; tries for a second at most, unless a
+        connection hangs.
+        """
+
+
+@runtime_checkable
 class OwnerReader(Protocol):
     """A table that reads its owner row over a new connection, because its file may have been replaced."""
 

@@ -119,8 +119,8 @@ METRICS = (
         "stalled_seconds",
         "gauge",
         (*PAIR, "cause"),
-        "Time since which files wait for the peer for this cause, 0 = not known; without files that wait in the course "
-        "of things",
+        "Time since which files wait for the peer for this cause: of a fault that of the fault, 0 = not known; of a "
+        "wait in the course of things the age of the first lacking record, absent = not known",
         lambda _sample, books: [((stall.table, stall.cluster, stall.kind), stall.seconds) for stall in books.stalls],
     ),
     Metric("quarantined_ranges", "gauge", ("state",), "Ranges that block their queue or were skipped", _quarantined),

@@ -107,9 +107,7 @@ class Lag(Struct, frozen=True):
 
 
 class Stall(Struct, frozen=True):
-    """For how long files of a table wait for a cluster, for a cause of this kind. Waits in the course of things are
-    none.
-    """
+    """For how long files of a table wait for a cluster, for a cause of this kind."""
 
     table: str
     cluster: str

@@ -23,9 +23,11 @@ from tenacity import RetryCallState, Retrying, retry_if_exception
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.sections import Settings
 from bookkeeper.errors import (
+    NO_TSERVER,
     BookkeeperError,
     GapError,
     NotFoundError,
+    NoTServerError,
     OtherInstanceError,
     OverloadedError,
     StreamExpiredError,
@@ -202,7 +204,7 @@ class BookkeeperSession(Struct):
     def _pick(self) -> str:
         """The tserver that the leader of the peer picks."""
         leader = self._leader()
-        with expecting_table(self.peer, self.stream):
+        with expecting_table(self.peer, self.stream), expecting_tserver(self.peer, leader):
             picked = self.pool.master(leader, self._timeout_ms).pick_tserver(self.stream.target_table_id)
         expect_instance(self.peer, leader, self.pool.peer_hello(leader))
         return picked
@@ -289,6 +291,18 @@ def expecting_table(peer: Peer, stream: StreamKey) -> Iterator[None]:
         yield
     except NotFoundError as error:
         raise TableGoneError(f"{peer.cluster} has no table {stream.target_table_id}: {error.message}") from error
+
+
+@contextmanager
+def expecting_tserver(peer: Peer, leader: str) -> Iterator[None]:
+    """Turn a master's answer that no tserver of its cluster lives into NoTServerError."""
+    try:
+        yield
+    except UnavailableError as error:
+        if NO_TSERVER not in error.details:
+            raise
+        text = f"the master of {peer.cluster} answers at {leader}, and no tablet server of {peer.cluster} is alive"
+        raise NoTServerError(text, error.details) from error
 
 
 def source_block(block: MessageBlock) -> SourceBlock:

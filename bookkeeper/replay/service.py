@@ -176,7 +176,7 @@ class ReplayService:
         self._jvm_ended.set()
         if not self._stopping:
             LOG.critical("the JVM %d ended with %d", jvm.pid, code)
-            self._break(f"its JVM ended with code {code}")
+            self._break(f"{self._hung}, and was ended" if self._hung else f"its JVM ended with code {code}")
 
     def _ask_jvm(self, signs: SignsOfLife) -> None:
         try:
@@ -186,7 +186,7 @@ class ReplayService:
                 LOG.info("the JVM is not asked any more: %s", one_line(error))  # the watch for its end says why
 
     def problem(self) -> str:
-        """The JVM, if it hangs, in words; empty = it works. Ends the Python processes that hang. One thread."""
+        """The JVM, if it hangs, in words; empty = it works. Ends the processes that hang. One thread."""
         found = "" if self._signs is None else self._signs.look()
         if found and found != self._hung:
             LOG.warning("%s", found)

@@ -16,7 +16,7 @@ from bookkeeper.coordination.embedded import COORDINATION_FILE
 from bookkeeper.errors import CorruptionError, RefusedError
 from bookkeeper.master.index import snapshot
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.metadata_table import MetadataTable
+from bookkeeper.metadata.metadata_table import MetadataTable, Probed
 from bookkeeper.metadata.opening import make_metadata, open_metadata, sqlite_path
 from bookkeeper.metadata.owner import COPY_STEP, ROUND_NAME, is_ahead, read_owner_row, round_of
 from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
@@ -51,6 +51,16 @@ def check_books(settings: Settings, coordination: Coordination, *, thoroughly: b
         books_round = round_of(read_owner_row(table))
         refuse_lost_coordination(settings, config, books_round, stored_round)
         refuse_missing_tables(settings.metadata_url, config, table)
+
+
+def check_writes(settings: Settings) -> None:
+    """Check that the books take writes: reads may go on while another process keeps them locked. Writes nothing. Raises
+    as :func:`open_metadata`.
+    """
+    opened = open_metadata(settings.metadata_url, settings.instance.instance_id, retry_for_ms=RETRY_MS)
+    with closing(opened) as table:
+        if isinstance(table, Probed):
+            table.probe()
 
 
 def refuse_lost_coordination(settings: Settings, config: ClusterConfig, books_round: int, stored_round: int) -> None:

@@ -27,6 +27,7 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.file import SETTINGS_FILE
 from bookkeeper.config.sections import StandaloneSettings
 from bookkeeper.errors import BookkeeperError, RefusedError, unavailable
+from bookkeeper.file_locks import SUPERVISOR_LOCK
 from bookkeeper.standalone.forked_starts import (
     ForkedStarts,
     StaleServerError,
@@ -160,7 +161,7 @@ class Supervisor(Struct):
         run = directory / "run"
         try:
             run.mkdir(exist_ok=True)
-            lock = (run / "standalone.lock").open("w")
+            lock = (directory / SUPERVISOR_LOCK).open("w")
         except OSError as error:
             raise unavailable(f"{run} can't be written", error) from error
         try:

@@ -20,6 +20,7 @@ from bookkeeper.metadata.opening import sqlite_url
 from bookkeeper.metadata.sqlite.sqlite_cells import CHUNK_CELLS
 from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
 from tests.support.books import OWNER, sqlite_books
+from tests.support.locked_database import locked_by_another
 from tests.support.metadata_processes import COLUMN
 
 REPL = Column("repl", b"f")
@@ -225,3 +226,15 @@ def test_another_format_is_refused(path: Path, version: int) -> None:
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="directory does not exist"):
         sqlite_books(tmp_path / "none" / "metadata.db")
+
+
+def test_a_probe_names_the_process_that_keeps_others_from_writing_while_reads_go_on(
+    path: Path, table: SqliteMetadataTable
+) -> None:
+    _put(table, 1)
+    with locked_by_another(path, "BEGIN EXCLUSIVE") as holder:
+        with pytest.raises(UnavailableError, match=f"process {holder} .*keeps it locked; end its transaction"):
+            table.probe()
+        assert _value(table) == Cell(1, b"1")
+    table.probe()
+    assert _value(table) == Cell(1, b"1")

@@ -13,9 +13,10 @@ import pytest
 
 from bookkeeper.client import Client, Mutation
 from bookkeeper.rpc.contract.messages import TabletLocation
-from bookkeeper.standalone.joining import local_directory
-from tests.support.asked_why import cause_of
-from tests.support.cluster import Cluster
+from bookkeeper.standalone.cluster_process import ClusterProcess
+from bookkeeper.standalone.joining import join_cluster, local_directory
+from tests.support.asked_why import cause_of, command_words, execute, running, until_drained
+from tests.support.cluster import STOP_S, Cluster, standalone_command
 from tests.support.workloads_clusters import SETTINGS
 
 pytestmark = pytest.mark.integration
@@ -106,12 +107,43 @@ def test_r15_a_peer_gets_a_record_after_other_hosts_have_it(west: Cluster, tmp_p
             return {status.phase for status in west.client.replication.status("t")}
 
         west.wait_until(lambda: phases() == {"uncopied"}, "the log waits for copies")
-        cause_of(west.directory, "t", "uncopied")
+        cause = cause_of(west.directory, "t", "uncopied")
+        assert [answer.code for answer in execute(cause["steps"], {None: west.directory})] == [0]
         assert west.client.replication.wait("t", timeout_ms=2_000), "the peer has everything"
         assert not found(east.client), "the peer has records that one disk of the cluster has alone"
         west.client.tables.change_properties("t", {"table.flush.interval_ms": "500"})
         assert not west.client.replication.wait("t", timeout_ms=120_000)
         assert found(east.client) == wanted(range(1))
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_a_log_on_a_host_that_is_away_gets_the_command_for_that_hosts_directory(tmp_path: Path) -> None:
+    """The host has a supervisor of its own. It dies, and the printed step starts it again."""
+    quorum = f"parquet://{tmp_path / 'lake'}"
+    with (
+        Cluster(tmp_path / "own", "own", 1, overrides={**SETTINGS, "storage.logs": "host"}) as own,
+        ExitStack() as stack,
+    ):
+        far = join_cluster(tmp_path / "far", own.directory)
+        process = ClusterProcess(far, standalone_command(far.directory))
+        process.start()
+        stack.callback(process.stop, STOP_S)
+        hosts = own.client.hosts
+        own.wait_until(lambda: sum(one.incarnation is not None for one in hosts.list()) == 2, "two hosts")
+        own.client.tables.create("t", splits=SPLITS)
+        own.client.replication.define_cluster("lake", quorum)
+        own.client.replication.enable("t", "lake")
+        write(own.client, 0)
+        own.wait_until(lambda: len({one.address for one in tablets(own.client)}) == 2, "both hosts serve")
+        write(own.client, 1)
+        process.crash()
+        cause = cause_of(own.directory, "t", "log_away")
+        (step,) = cause["steps"]
+        assert step["command"] == f"bookkeeper standalone {far.directory}"
+        with running(command_words(step["command"]), tmp_path):
+            until_drained(own.directory, "t")
+            assert found(own.client) == Counter((b"%c" % letter, b"1") for letter in LETTERS)
 
 
 def test_tablets_wait_for_a_host_that_is_away_and_go_on_when_it_is_back(west: Cluster, tmp_path: Path) -> None:

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from bookkeeper.clock import SystemClock
+from shell.failures import ExitCode
 from tests.integration.test_borders import split_and_merge_under_load
 from tests.soak.plan import Fault, Step
 from tests.soak.rounds import run_steps
 from tests.soak.trace import Trace
+from tests.support.asked_why import ask, cause_of, execute, until_drained
 from tests.support.hbase import HBaseUnavailableError
+from tests.support.monitor_scene import Scene, read
+from tests.support.tservers import wait_until
 from tests.support.workloads_pair import Pair
 
 pytestmark = [pytest.mark.integration, pytest.mark.hbase, pytest.mark.spark, pytest.mark.timeout(1_200)]
@@ -74,6 +79,32 @@ def test_hbase_may_be_stopped_and_started_again(pair: Pair) -> None:
         (Fault.CRASH, "west", "", 0),
         (Fault.RESTART_HBASE, "books", "", 0),
     )
+
+
+@pytest.mark.long
+def test_hbase_that_stands_still_is_named_and_checked_and_all_continues(pair: Pair) -> None:
+    assert pair.home is not None
+    west = pair.west.directory
+    here: dict[str | None, Path] = {None: west}
+    pair.home.stop_hbase()
+    try:
+        cause = cause_of(west, "", "no_books")
+        code, report = ask(west, pair.loaders[0].workload.table)
+        assert {found["kind"] for found in report["causes"]} == {"no_books"}, "the master answers without its books"
+        assert code == ExitCode.OK, "nobody has to do anything in the first minute"
+        scene = Scene(pair.west, pair.loaders[0].workload.table, "east")
+        wait_until(
+            lambda: 'cause="no_books"' in read(f"{scene.url}/metrics", scene.token)[1], "the metric of its alert"
+        )
+        (check,) = execute(cause["steps"], here)
+        assert (check.code, "metadata.url" in check.out) == (ExitCode.FAILED, True), check
+    finally:
+        pair.home.resume()
+    (check,) = execute(cause["steps"], here)
+    assert check.code == ExitCode.OK, check
+    for loader in pair.loaders:
+        until_drained(west, loader.workload.table)
+    pair.check()
 
 
 @pytest.mark.long

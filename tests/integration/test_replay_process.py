@@ -25,6 +25,7 @@ from bookkeeper.replay.journal import read_journal
 from bookkeeper.replay.ranges import RangeResult
 from bookkeeper.replay.service import EXIT_BROKEN
 from bookkeeper.replay.spark.class_archive import archive_directory, archive_key, find_archive
+from bookkeeper.replay.spark.signs_of_life import JVM_ENDED_MS
 from bookkeeper.replay.spark.spark_session import SCRATCH
 from bookkeeper.rpc.contract.messages import ReplicateRequest
 from bookkeeper.storage.volume.local_volume import LocalVolume
@@ -414,6 +415,19 @@ def test_a_worker_that_is_blocked_is_ended_although_its_other_threads_run(
     assert (error.failed_at, error.transient) == ("replay", True)
     assert f"which ships {blocking} to east, hung" in error.message
     assert east.memory.rows == rows(1, 40), "what another worker of the run had shipped is applied twice"
+
+
+@pytest.mark.long
+def test_a_jvm_that_hangs_for_long_ends_with_the_process_and_leaves_no_orphan(tmp_path: Path) -> None:
+    settings = new_settings(tmp_path / "west", "west", instance_id=WEST)
+    write_settings(settings)
+    log = tmp_path / "log"
+    with ReplayProcess(settings, log) as process:
+        family, jvm = process.family(), process.jvm()
+        jvm.suspend()
+        assert process.process.wait(JVM_ENDED_MS / 1000 + LIMIT_S) == EXIT_BROKEN
+        assert all_gone(family)
+    assert f"its JVM (process {jvm.pid}) hangs: it does not answer, and was ended" in log.read_text()
 
 
 @pytest.mark.long

@@ -6,11 +6,9 @@ West is a cluster of real processes; its peer north is a cluster of this test, w
 from __future__ import annotations
 
 import shutil
-import signal
 import socket
-import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -19,13 +17,27 @@ from msgspec.structs import replace
 
 from bookkeeper.client import Mutation
 from bookkeeper.errors import ExistsError, UnauthorizedError
+from bookkeeper.peers.parquet.layout import IDENTITY_FILE
 from bookkeeper.replay.spark.spark_session import SCRATCH
 from bookkeeper.security.secret_store import SecretStore
+from bookkeeper.storage.volume.opening import open_volume
+from bookkeeper.storage.wal.reading.block_reader import read_headers
 from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 from shell.failures import ExitCode
-from tests.support.asked_why import ask, cause_of, command_words, execute, until_drained
+from tests.support.asked_why import (
+    Report,
+    ask,
+    cause_of,
+    command_words,
+    execute,
+    later_steps,
+    running,
+    until_drained,
+)
 from tests.support.cluster import Cluster, standalone_command
+from tests.support.directory_peer import DirectoryPeer
 from tests.support.local_pair import LocalCluster, local_cluster
+from tests.support.locked_database import locked_by_another
 from tests.support.shell import quick
 from tests.support.tservers import wait_until
 
@@ -124,7 +136,11 @@ def is_enabled(peer: Peer, table: str) -> bool:
 
 
 def put(peer: Peer, table: str, row: bytes, value: bytes = b"v") -> None:
-    with peer.west.client.writer(table) as writer:
+    write(peer.west, table, row, value)
+
+
+def write(cluster: Cluster, table: str, row: bytes, value: bytes = b"v") -> None:
+    with cluster.client.writer(table) as writer:
         writer.add(Mutation(row).put(b"f", b"q", value))
 
 
@@ -145,6 +161,20 @@ def test_nothing_waits_and_a_table_without_a_peer_is_not_replicated(peer: Peer, 
     assert "enablereplication -t why-done --all-loc-groups CLUSTER" in waited.err
     said = quick("shell", str(west.directory), "replication", "why", "why-done")
     assert "nothing of why-done is replicated" in said.out
+
+
+def test_books_that_another_process_keeps_locked(peer: Peer, west: Cluster) -> None:
+    replicated(peer, "why-books")
+    with locked_by_another(west.directory / "metadata.db", "BEGIN EXCLUSIVE") as holder:
+        put(peer, "why-books", b"second")
+        cause = cause_of(west.directory, "why-books", "no_books")
+        assert f": process {holder} (" in cause["text"]
+        (check,) = execute(cause["steps"], peer.places)
+        assert (check.code, f"process {holder} " in check.out) == (ExitCode.FAILED, True), check
+    (check,) = execute(cause["steps"], peer.places)
+    assert check.code == ExitCode.OK
+    until_drained(west.directory, "why-books")
+    assert rows(peer, "why-books") == {b"first", b"second"}
 
 
 def test_a_hung_jvm_is_named_before_its_peer(peer: Peer, west: Cluster) -> None:
@@ -216,7 +246,7 @@ def test_a_record_that_the_peer_refuses_and_then_its_quarantine(peer: Peer, west
     put(peer, "why-large", b"large", b"x" * 2_000)
     put(peer, "why-large", b"small")
     cause = cause_of(west.directory, "why-large", "refused_record")
-    wait_until(lambda: cause_of(west.directory, "why-large", "refused_record")["needs_person"], "the last try")
+    wait_until(lambda: needs_person(west, "why-large"), "the last try")
     execute(cause["steps"], peer.places)
     wait_until(lambda: rows(peer, "why-large") == {b"first", b"small"}, "the queue goes on")
     held = cause_of(west.directory, "why-large", "quarantined")
@@ -237,6 +267,8 @@ def test_a_replay_process_without_its_scratch_directory_starts_anew(peer: Peer, 
     put(peer, "why-scratch", b"second")
     cause = cause_of(west.directory, "why-scratch", "replay_fails")
     assert cause["steps"] == [], "nothing to do: it starts anew"
+    (shown,) = execute(later_steps(west, cause), peer.places)
+    assert (shown.code, SCRATCH in shown.out) == (0, True), shown
     until_drained(west.directory, "why-scratch")
     assert west.pid("replay") != before
     assert rows(peer, "why-scratch") == {b"first", b"second"}
@@ -281,10 +313,100 @@ def test_a_peer_that_is_busy_and_is_not_any_more(peer: Peer, west: Cluster) -> N
     assert (cause["needs_person"], cause["steps"]) == (False, [])
     said = quick("shell", str(west.directory), "replication", "why", "north").out
     assert "next: nothing to do; it tries again in " in said
+    (shown,) = execute(later_steps(west, cause), peer.places)
+    assert (shown.code, "served" in shown.out) == (ExitCode.OK, True), shown
     peer.north.replace_tserver()
     for table in tables:
         until_drained(west.directory, table)
         assert rows(peer, table) == {b"first", b"second"}
+
+
+def test_a_directory_peer_whose_identity_is_damaged(west: Cluster, tmp_path: Path) -> None:
+    lake, quorum = DirectoryPeer(tmp_path / "lake"), f"parquet://{tmp_path / 'lake'}"
+    west.client.tables.create("why-lake")
+    west.client.replication.define_cluster("lake", quorum)
+    west.client.replication.enable("why-lake", "lake")
+    try:
+        write(west, "why-lake", b"first")
+        assert not west.client.replication.wait("why-lake")
+        identity = lake.root / IDENTITY_FILE
+        whole = identity.read_bytes()
+        identity.write_bytes(whole[:5])
+        write(west, "why-lake", b"second")
+        cause = cause_of(west.directory, "why-lake", "peer_refuses")
+        assert IDENTITY_FILE in cause["text"]
+        (look,) = execute(cause["steps"], {None: tmp_path})
+        assert (look.code, IDENTITY_FILE in look.err) == (ExitCode.FAILED, True), look
+        identity.write_bytes(whole)
+        (look,) = execute(cause["steps"], {None: tmp_path})
+        assert look.code == ExitCode.OK, look
+        until_drained(west.directory, "why-lake")
+        assert lake.rows == [b"first", b"second"]
+    finally:
+        west.client.replication.disable("why-lake", "lake")
+        west.client.replication.delete_cluster("lake", quorum)
+
+
+def test_a_peer_whose_master_answers_and_that_has_no_tablet_server(peer: Peer, west: Cluster) -> None:
+    replicated(peer, "why-master")
+    peer.north.tserver.stop()
+    try:
+        put(peer, "why-master", b"second")
+        wait_until(lambda: "no tablet server of north is alive" in unreachable(west, "why-master")["text"], "its words")
+        (step,) = unreachable(west, "why-master")["steps"]
+        assert step["at"] == "north"
+        with running(command_words(step["command"]), peer.places["north"]):
+            until_drained(west.directory, "why-master")
+            assert rows(peer, "why-master") == {b"first", b"second"}
+    finally:
+        peer.north.start_tserver()
+
+
+def needs_person(west: Cluster, table: str) -> bool:
+    """Whether a person is needed by now."""
+    return ask(west.directory, table)[0] == ExitCode.NEEDS_PERSON
+
+
+def unreachable(west: Cluster, table: str) -> Report:
+    """The cause of a table whose peer is unreachable."""
+    return cause_of(west.directory, table, "peer_unreachable")
+
+
+def test_a_damaged_log_is_sealed_beside_the_running_cluster(peer: Peer, west: Cluster) -> None:
+    """Nothing proves that the damaged block was synced: the writes ask for durability ``flush``."""
+    for client in (west.client, peer.north.client):
+        client.tables.create("why-damaged", properties={"table.durability": "flush"})
+    west.client.replication.enable("why-damaged", "north")
+    write(west, "why-damaged", b"first")
+    assert not west.client.replication.wait("why-damaged")
+    peer.north.tserver.stop()  # the peer does not get what is damaged then
+    try:
+        log = log_of(west, "why-damaged")
+        for row in (b"second", b"third"):
+            write(west, "why-damaged", row)
+        master = psutil.Process(west.pid("master"))
+        master.suspend()  # it would seal the log at once
+        try:
+            west.kill9(role_of(west, log))
+            *_, damaged, _ = read_headers(open_volume(west.settings), log)
+            flip(west.directory / log, damaged.position + 20)
+        finally:
+            master.resume()
+        cause = cause_of(west.directory, log, "damaged")
+        assert cause["needs_person"]
+        (sealed,) = execute(cause["steps"], peer.places)
+        assert (sealed.code, f"{log} ends with record " in sealed.out) == (ExitCode.OK, True), sealed
+    finally:
+        peer.north.start_tserver()
+    until_drained(west.directory, "why-damaged")
+    assert rows(peer, "why-damaged") == {b"first"}
+
+
+def flip(path: Path, position: int) -> None:
+    """Flip a bit of a file."""
+    raw = bytearray(path.read_bytes())
+    raw[position] ^= 1
+    path.write_bytes(raw)
 
 
 def test_a_peer_without_room(peer: Peer, west: Cluster) -> None:
@@ -302,6 +424,32 @@ def test_a_peer_without_room(peer: Peer, west: Cluster) -> None:
     assert [answer.code for answer in answers] == [ExitCode.OK], answers
     peer.north.replace_tserver(disk_reserve_bytes=1)
     until_drained(west.directory, "why-full")
+
+
+@pytest.mark.long
+def test_records_that_a_damaged_log_has_lost(peer: Peer, west: Cluster) -> None:
+    """A bit of a log flips after its tablet server died, and before the peer has all of it."""
+    replicated(peer, "why-flipped")
+    log = log_of(west, "why-flipped")
+    *_, arrived = read_headers(open_volume(west.settings), log)
+    peer.north.tserver.stop()
+    try:
+        put(peer, "why-flipped", b"second")
+        role = role_of(west, log)
+        west.wait_restarted(role, west.kill9(role))
+        west.client.tables.flush("why-flipped")  # no tablet needs the log then
+        wait_until(lambda: (west.directory / f"{log}{SEAL_SUFFIX}").is_file(), "the end of the log is known")
+        flip(west.directory / log, arrived.end_position + 20)
+    finally:
+        peer.north.start_tserver()
+    put(peer, "why-flipped", b"third")
+    cause = cause_of(west.directory, "why-flipped", "damaged")
+    wait_until(lambda: needs_person(west, "why-flipped"), "the last try")
+    execute(cause["steps"], peer.places)
+    held = cause_of(west.directory, "why-flipped", "quarantined")
+    assert [answer.code for answer in execute(held["steps"], peer.places)] == [ExitCode.OK]
+    until_drained(west.directory, "why-flipped")
+    assert rows(peer, "why-flipped") == {b"first", b"third"}
 
 
 @pytest.mark.long
@@ -344,17 +492,6 @@ def answers_at(quorum: str) -> bool:
     except OSError:
         return False
     return True
-
-
-@contextmanager
-def running(command: Sequence[str], place: Path) -> Iterator[None]:
-    """A command that runs inside the block, and is stopped as an operator stops it."""
-    started = subprocess.Popen(command, cwd=place)
-    try:
-        yield
-    finally:
-        started.send_signal(signal.SIGTERM)
-        started.wait(60)
 
 
 def older_version(peer: Peer) -> list[str]:

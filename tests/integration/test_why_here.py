@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.client import Mutation
-from tests.support.asked_why import cause_of, command_words, until_drained
+from bookkeeper.errors import NO_JAVA
+from bookkeeper.master.queries.cause_texts import INSTALL_JAVA
+from bookkeeper.standalone.hbase_process import find_java
+from tests.support.asked_why import ask, cause_of, command_words, execute, until_drained
 from tests.support.cluster import Cluster
-from tests.support.local_pair import local_cluster
+from tests.support.local_pair import LocalCluster, local_cluster
 from tests.support.masters import MasterNode
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(300)]
@@ -31,14 +34,20 @@ def test_a_cluster_without_java_and_then_without_tablet_servers(tmp_path: Path) 
             west.client.replication.enable("t", "east")
             put(west, "t", b"a", b"1")
             cause = cause_of(west.directory, "t", "no_replay")
-            assert "there is no Java" in cause["text"]
+            assert NO_JAVA in cause["text"]
+            assert [step["command"] for step in cause["steps"]] == [INSTALL_JAVA], "its supervisor does the rest"
             cause_of(west.directory, "east", "no_replay")
+            home = find_java().parents[1]
+            (tmp_path / "nothing").symlink_to(home)  # as the command would, at JAVA_HOME
+            until_drained(west.directory, "t")
+            check_a_tserver_that_ends_each_time(west, east)
             west.crash()
         master = MasterNode(west.settings, tmp_path / "master.log")
         started = None
         try:
             cause = cause_of(west.directory, "t", "no_tserver")
-            step = cause["steps"][0]
+            (step,) = cause["steps"]
+            east.start_tserver()
             started = subprocess.Popen(command_words(step["command"]))
             until_drained(west.directory, "t")
             check_a_peer_waits_for_a_slot(west, tmp_path)
@@ -47,7 +56,24 @@ def test_a_cluster_without_java_and_then_without_tablet_servers(tmp_path: Path) 
             if started is not None:
                 started.send_signal(signal.SIGTERM)
                 started.wait(60)
-        assert east.rows("t") == {b"a": b"1", b"b": b"2"}
+        assert east.rows("t") == {b"a": b"1", b"b": b"2", b"c": b"3"}
+
+
+def check_a_tserver_that_ends_each_time(west: Cluster, east: LocalCluster) -> None:
+    """The supervisor starts it again and again, so the step shows its log instead of starting another supervisor. East
+    has no tserver behind this, and a record waits.
+    """
+    east.tserver.stop()
+    put(west, "t", b"c", b"3")
+    cause_of(west.directory, "t", "peer_unreachable")
+    cause = None
+    while cause is None:
+        west.kill9("tserver1")
+        _, report = ask(west.directory, "t")
+        cause = next((found for found in report["causes"] if found["kind"] == "no_tserver"), None)
+    (shown,) = execute(cause["steps"], {None: west.directory})
+    assert shown.code == 0, shown
+    assert shown.out
 
 
 def check_a_peer_waits_for_a_slot(west: Cluster, place: Path) -> None:

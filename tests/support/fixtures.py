@@ -96,6 +96,9 @@ def _started(directory: Path) -> Iterator[HBaseInstance]:
         instance.__exit__(None, None, None)
 
 
+QUICK: dict[str, object] = {"master.scan_interval_ms": 1_000}
+"""A range with a permanent error is tried again with the next full cycle: a test waits for several of them."""
+
 _shared: dict[str, Cluster] = {}
 """The clusters that run for all tests of this process."""
 
@@ -115,7 +118,7 @@ def east(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def _running(name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     from tests.support.cluster import Cluster
 
-    with Cluster(tmp_path_factory.mktemp("clusters") / name, name) as cluster:
+    with Cluster(tmp_path_factory.mktemp("clusters") / name, name, overrides=QUICK) as cluster:
         _shared[name] = cluster
         yield cluster
         del _shared[name]

@@ -85,6 +85,10 @@ class LocalCluster:
     def replace_tserver(self, **changes: object) -> None:
         """End the tserver cleanly, and start another one with other settings."""
         self.tserver.stop()
+        self.start_tserver(**changes)
+
+    def start_tserver(self, **changes: object) -> None:
+        """Start a tserver in place of one that has ended, with other settings."""
         settings = replace(self.settings, tserver=replace(self.settings.tserver, **changes))
         self.tserver = TServerProcess(settings, self.coordination, self.metadata, SystemClock(), self.died.append)
         self.tserver.start()

@@ -31,6 +31,7 @@ SHARED = {
     "tests/integration/test_bulk_import.py": "clusters",
     "tests/integration/test_client.py": "clusters",
     "tests/integration/test_foreign_peers.py": "clusters",
+    "tests/integration/test_hung_workers.py": "clusters",
     "tests/integration/test_lag_processes.py": "clusters",
     "tests/integration/test_lying_peer.py": "clusters",
     "tests/integration/test_one_row.py": "clusters",

@@ -14,7 +14,14 @@ from types import TracebackType
 from typing import Self
 
 from bookkeeper.config.sections import RpcSettings
-from bookkeeper.errors import NotFoundError, NotLeaderError, PermanentError, StreamExpiredError
+from bookkeeper.errors import (
+    NO_TSERVER,
+    NotFoundError,
+    NotLeaderError,
+    PermanentError,
+    StreamExpiredError,
+    UnavailableError,
+)
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Message, MessageBlock
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult, SourceBlock
@@ -50,6 +57,8 @@ class _Master(Contract):
 
     def pick_tserver(self, table_id: str) -> str:
         self._peer.miss("pick_tserver", table_id)
+        if self._peer.lacks_tserver:
+            raise UnavailableError("no tserver of this cluster is alive", {NO_TSERVER: "1"})
         self._peer.picked.append(table_id)
         return self._peer.tservers[next(self._peer.turn) % len(self._peer.tservers)].address
 
@@ -98,6 +107,8 @@ class ThriftPeer:
     picked: list[str] = field(default_factory=list)
     missing: str = ""
     """The call that does not find the table."""
+    lacks_tserver: bool = False
+    """Its master answers, and knows no tserver."""
     tokens: dict[str, StreamKey] = field(default_factory=dict)
     turn: itertools.count[int] = field(default_factory=itertools.count)
     master: RpcServer = field(init=False)

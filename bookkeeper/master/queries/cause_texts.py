@@ -7,11 +7,12 @@ A kind that ends by itself has no step, or one that shows more; a kind that need
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from bookkeeper.errors import OLDER_SIDE, CorruptionError
+from bookkeeper.errors import NO_JAVA, OLDER_SIDE, CorruptionError, NoTServerError
 from bookkeeper.master.queries import causes
 from bookkeeper.master.queries.causes import Cause
 from bookkeeper.model import Target
@@ -50,7 +51,8 @@ SINGLE = frozenset({causes.DAMAGED, causes.REFUSED_RECORD})
 
 class Names(Struct, frozen=True):
     """The names in commands: of this cluster, of a table here and its target at a peer, and of a file. ``tables`` are
-    all tables that wait for the same cause, ``enabled`` all tables and targets at the peer.
+    all tables that wait for the same cause, ``enabled`` all tables and targets at the peer. ``hosts``: the directory of
+    each host of this cluster; ``supervised``: the directories whose supervisor runs, where a second one is refused.
     """
 
     directory: str
@@ -62,6 +64,8 @@ class Names(Struct, frozen=True):
     target: Target
     file: str
     enabled: Sequence[tuple[str, Target]] = ()
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    supervised: Collection[str] = ()
 
     @property
     def peer(self) -> str:
@@ -95,10 +99,13 @@ class Names(Struct, frozen=True):
         """Start the processes of the peer."""
         return self.define if self.is_foreign else self.there("standalone .")
 
-    @property
-    def start_here(self) -> NextStep:
-        """Start the processes of this cluster."""
-        return NextStep("", f"bookkeeper standalone {self.directory}")
+    def start(self, process: str, directory: str) -> NextStep:
+        """Start the processes of a directory of this cluster. A supervisor that runs there starts an ended process
+        again by itself; then the log of the process says why it ends each time.
+        """
+        if directory in self.supervised:
+            return NextStep("", f"tail -n 20 {directory}/logs/{process}.log")
+        return NextStep("", f"bookkeeper standalone {directory}")
 
     @property
     def define_again(self) -> NextStep:
@@ -152,22 +159,45 @@ def _reason(cause: Cause) -> str:
     return f": {cause.error}" if cause.error else ""
 
 
+AGAIN = "; its supervisor starts one again by itself once the reason is gone"
+
+
 def _no_tserver(_cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
-    return "no tablet server of this cluster is alive, so nobody sends the records", (names.start_here,)
+    text = "no tablet server of this cluster is alive, so nobody sends the records"
+    if names.directory in names.supervised:
+        text += f"{AGAIN}, which the log says"
+    return text, (names.start("tserver1", names.directory),)
 
 
 def _no_replay(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
     words = f"; its last words: {cause.error}" if cause.error else ""
-    return f"no replay process of this cluster works{words}", (names.start_here,)
+    is_supervised = names.directory in names.supervised
+    text = f"no replay process of this cluster works{words}{AGAIN if is_supervised else ''}"
+    cure = INSTALL_JAVA if NO_JAVA in cause.error else kill_hung(cause.error)
+    steps = [NextStep("", cure)] if cure else []
+    return text, steps if steps and is_supervised else [*steps, names.start("replay", names.directory)]
+
+
+INSTALL_JAVA = "apt-get install -y openjdk-17-jre-headless"
+"""On Debian, as root; see ``make system-deps``."""
+
+_HUNG = re.compile(r"\(process (\d+)\) hangs\b")
+
+
+def kill_hung(words: str) -> str:
+    """The command that ends the JVM that hangs, by the last words of its replay process; "" = none hangs."""
+    found = _HUNG.search(words)
+    return "" if found is None else f"kill -KILL {found[1]}"
 
 
 def _log_away(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
     host = cause.host or "a host"
+    directory = names.hosts.get(host, names.directory)
     text = (
-        f"{names.file} lies on {host}, which is away: start it; if its disk is lost for ever: "
-        f"bookkeeper shell {names.directory} host forget {host}"
+        f"{names.file} lies on {host}, which is away: start it, or bring its directory {directory} back; if its disk "
+        f"is lost for ever: bookkeeper shell {names.directory} host forget {host}"
     )
-    return text, (names.start_here,)
+    return text, (names.start("tserver1", directory),)
 
 
 def _no_books(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
@@ -188,7 +218,8 @@ def _damaged(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
         f"{names.file} can't be read to its end{_reason(cause)}; restore the file, and it continues by itself, or give "
         "up its records behind the damage"
     )
-    return text, (NextStep("", f"bookkeeper wal seal {names.directory} {names.file}"),)
+    directory = names.hosts.get(cause.host, names.directory)
+    return text, (NextStep("", f"bookkeeper wal seal {directory} {names.file}"),)
 
 
 def _quarantined(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
@@ -294,6 +325,9 @@ def _peer_full(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
 
 
 def _peer_unreachable(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+    if cause.code == NoTServerError.code:
+        text = f"{cause.error}; start one, or read why its supervisor there can't (logs/tserver1.log)"
+        return text, (NextStep(names.peer, "python -m bookkeeper.tserver ."),)
     text = (
         f"{names.peer} does not answer at {names.quorum}{_reason(cause)}; start it, or give its new address: "
         f"bookkeeper shell {names.directory} definecluster {names.peer} HOST:PORT"

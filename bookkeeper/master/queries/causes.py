@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from bookkeeper.errors import (
     AT_BOOKS,
@@ -23,6 +24,7 @@ from bookkeeper.errors import (
     NoSpaceError,
     NotAdmittedError,
     NotFoundError,
+    NoTServerError,
     OtherInstanceError,
     OverloadedError,
     TableGoneError,
@@ -108,6 +110,9 @@ KINDS = LOCAL_KINDS | PEER_KINDS | ROUTINE_KINDS
 FAULTS = (LOCAL_KINDS | PEER_KINDS) - {NOT_READ, UNSEALED, UNCOPIED, SLOTS_BUSY, PEER_BUSY}
 """The kinds that are a problem of the cluster from their first moment on."""
 
+WITHOUT_FAULT = KINDS - FAULTS - {PEER_BUSY}
+"""The kinds that no failure began: such a wait lasts for as long as its first record does."""
+
 CYCLES_MAX = 3
 """From so many failed cycles in a row on, the books are the cause."""
 
@@ -128,7 +133,9 @@ class Away(Struct, frozen=True):
 
 class LocalFacts(Struct, frozen=True):
     """The parts of this cluster that do not work. ``away``: the dead sessions whose logs lie on a host that is away.
-    ``unrecoverable``: logs of dead sessions that can't be sealed, with the reason.
+    ``unrecoverable``: logs of dead sessions that can't be sealed, with the reason. ``homes``: the hosts whose own disk
+    has the logs of a session. ``supervised``: while something is missing, the directories of hosts whose supervisor
+    runs.
     """
 
     no_books: Lack | None = None
@@ -136,6 +143,8 @@ class LocalFacts(Struct, frozen=True):
     no_replay: Lack | None = None
     away: Mapping[str, Away] = field(default_factory=dict)
     unrecoverable: Mapping[str, str] = field(default_factory=dict)
+    homes: Mapping[str, str] = field(default_factory=dict)
+    supervised: Collection[str] = ()
 
 
 class Now(Struct, frozen=True):
@@ -153,9 +162,10 @@ class Now(Struct, frozen=True):
 class Cause(Struct, frozen=True):
     """Why a target lacks records of a file.
 
-    ``since_ns`` (boot clock) is the time of the first failure in a row, None where nobody has noted one. ``tries``:
-    failed ones in a row; ``next_try_ns`` 0 = none is planned. ``root``: the file that others wait for, with its cause.
-    ``is_final``: the same try would fail again, or has failed so often that the queue stands.
+    ``since_ns`` (boot clock) is the time of the first failure in a row, None where nobody has noted one; of a wait
+    without a failure that of its first lacking record, see :func:`since_writing`. ``tries``: failed ones in a row;
+    ``next_try_ns`` 0 = none is planned. ``root``: the file that others wait for, with its cause. ``is_final``: the same
+    try would fail again, or has failed so often that the queue stands.
     """
 
     kind: str
@@ -174,6 +184,22 @@ class Cause(Struct, frozen=True):
     def bottom(self) -> Cause:
         """The cause at the root."""
         return self if self.at_root is None else self.at_root
+
+    @property
+    def lasts_since_ns(self) -> int | None:
+        """Since when the wait lasts (boot clock): the fault at the root, else the first lacking record; None = not
+        known.
+        """
+        return self.since_ns if self.bottom.since_ns is None else self.bottom.since_ns
+
+
+def since_writing(cause: Cause, written_ns: int | None) -> Cause:
+    """The cause of records that were written from this time on; None: it is not known. A wait that no failure began
+    lasts since then.
+    """
+    if written_ns is None or cause.lasts_since_ns is not None or cause.bottom.kind not in WITHOUT_FAULT:
+        return cause
+    return replace(cause, since_ns=written_ns)
 
 
 NO_WAIT, IN_FLIGHT, IN_TURN = Cause(DONE), Cause(SHIPPING), Cause(WAITING)
@@ -201,6 +227,7 @@ PEER_ERRORS = {
     NotFoundError.code: TABLE_GONE,
     NoSpaceError.code: PEER_FULL,
     UnavailableError.code: PEER_UNREACHABLE,
+    NoTServerError.code: PEER_UNREACHABLE,
 }
 """The kinds of a peer's errors by their codes; of any other permanent one :data:`PEER_REFUSES`."""
 
@@ -238,7 +265,8 @@ class Causes:
         local = self._now.local
         problem = local.unrecoverable.get(name)
         if problem is not None:
-            return Cause(DAMAGED, error=problem, is_final=True)
+            host = local.homes.get(session_of_numbered(name) or "", "")
+            return Cause(DAMAGED, error=problem, is_final=True, host=host)
         session = session_of_numbered(name) if local.away else None
         found = None if session is None else local.away.get(session)
         return None if found is None else Cause(LOG_AWAY, found.since_ns, host=found.host)

@@ -34,6 +34,9 @@ from bookkeeper.rpc.contract.messages import FileMark, QuarantinedRange, TargetS
 
 PHASES = {"retry_range": "retrying", "skip_range": "skipping"}
 
+Held = Mapping[RangeKey, Quarantined]
+"""Ranges in quarantine."""
+
 
 class QuarantineAdmin(Struct, frozen=True):
     """The quarantine's commands in one reign. A range blocks its queue after ``tries`` failures. Thread-safe."""
@@ -46,10 +49,12 @@ class QuarantineAdmin(Struct, frozen=True):
     shipping: Shipments
     tries: int
 
-    def list_ranges(self, table_names: Mapping[str, str]) -> list[QuarantinedRange]:
-        """The blocking ranges, then the held ones, each sorted. Raises TransientError."""
+    def list_ranges(self, table_names: Mapping[str, str], held: Held | None = None) -> list[QuarantinedRange]:
+        """The blocking ranges, then the held ones, each sorted. ``held``: those of the latest cycle; None: read the
+        books, which may not answer. Raises TransientError.
+        """
         self.reign.check()
-        rows = scan_rows(self.table)
+        rows = scan_rows(self.table) if held is None else held
         blocking = self._blocking()
         phase_of = phases(self.fate.pending())
         found = [
@@ -109,11 +114,14 @@ class QuarantineAdmin(Struct, frozen=True):
 
     # ---- for the status
 
-    def statuses(self, wanted_table: str | None, table_names: Mapping[str, str]) -> list[TargetStatus]:
-        """Held ranges as rows of the replication status."""
+    def statuses(
+        self, wanted_table: str | None, table_names: Mapping[str, str], held: Held | None = None
+    ) -> list[TargetStatus]:
+        """Held ranges as rows of the replication status; ``held`` as for :meth:`list_ranges`."""
+        rows = scan_rows(self.table) if held is None else held
         return [
             status_of(key, value, table_names, self._age_s(key))
-            for key, value in sorted(scan_rows(self.table).items())
+            for key, value in sorted(rows.items())
             if wanted_table in (None, key.target.source_table_id)
         ]
 

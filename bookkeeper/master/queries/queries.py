@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.coordination.coordination_protocol import SessionInfo
-from bookkeeper.errors import NotFoundError, TransientError, UnavailableError
+from bookkeeper.errors import NO_TSERVER, NotFoundError, TransientError, UnavailableError
 from bookkeeper.master.books.finished import read_done
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.index.file_entry import FileEntry, Scopes
@@ -168,7 +168,8 @@ class Queries(Struct, frozen=True):
         serving = [location.address for location in self.locate(table_id) if location.address is not None]
         addresses = serving or list(self.tservers.live().values())
         if not addresses:
-            raise UnavailableError("no tserver of this cluster is alive; start one, or wait for its restart")
+            text = "no tserver of this cluster is alive; start one, or wait for its restart"
+            raise UnavailableError(text, {NO_TSERVER: "1"})
         return addresses[self.clock.boot_ns() % len(addresses)]
 
     # ---- marks

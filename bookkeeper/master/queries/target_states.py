@@ -15,10 +15,10 @@ from bookkeeper.errors import TableGoneError
 from bookkeeper.master.cycle.assigner import barrier_limit, finished_of, finished_share_of
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.outstanding import Outstanding
-from bookkeeper.master.index.shipments import Retry, Shipment, Shipments, WorkKey
+from bookkeeper.master.index.shipments import Retry, Shipment, Shipments
 from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount, Progress
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, advice, is_blocking
-from bookkeeper.master.queries.causes import DONE, NO_WAIT, Cause, Causes, Now
+from bookkeeper.master.queries.causes import DONE, NO_WAIT, Cause, Causes, Now, since_writing
 from bookkeeper.model import Target, TargetKey
 
 STATUS_ROWS_MAX = 20_000
@@ -108,9 +108,12 @@ def target_state(
     behind = finished < entry.needed
     share = finished_share_of(progress, shipment)
     lacking = lacking_of(entry.amount_of(target.key), share) if behind else NO_AMOUNT
-    age_s = lag_seconds((entry.file, target.key), share, shipping, now) if lacking.records else 0.0
+    times, key = shipping.times, (entry.file, target.key)
+    written_ns = times.written_ns(key, share.records, now.boot_ns) if lacking.records else None
+    age_s = lag_seconds(written_ns, now) if lacking.records else 0.0
     limit, barrier = barrier_limit(entry, target.key, files, shipping) if behind else (0, None)
     causes = causes or Causes(files, shipping, now, tries)
+    cause = causes.of_records(entry, target.key, finished, limit, barrier) if behind else causes.of_end(entry)
     next_try_ns = max(shipment.next_try_ns, retry.next_try_ns if retry.failures else 0)
     waits = behind and next_try_ns > now.boot_ns
     error = shipment.error or (retry.last_error if behind and retry.failures else None)
@@ -143,7 +146,7 @@ def target_state(
         bytes_shipped=shipment.sent_bytes,
         resends=shipment.resends,
         lacks_table=behind and shipment.error_code == TableGoneError.code,
-        cause=causes.of_records(entry, target.key, finished, limit, barrier) if behind else causes.of_end(entry),
+        cause=since_writing(cause, written_ns),
     )
 
 
@@ -170,9 +173,8 @@ def phase_of(behind: bool, shipment: Shipment, waits: bool, at_barrier: bool) ->
     return "blocked" if at_barrier else "waiting"
 
 
-def lag_seconds(key: WorkKey, finished: Amount, shipping: Shipments, now: Now) -> float | None:
+def lag_seconds(written_ns: int | None, now: Now) -> float | None:
     """The age of the first record that the target lacks; None: a new leader has not learned it yet."""
-    written_ns = shipping.times.written_ns(key, finished.records, now.boot_ns)
     return None if written_ns is None else max(0.0, (now.boot_ns - written_ns) / 1e9)
 
 

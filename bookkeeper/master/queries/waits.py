@@ -80,9 +80,8 @@ class Waits(Struct):
 
 def is_older(one: Cause, other: Cause) -> bool:
     """Whether a cause is known for longer; an unknown time is the shortest."""
-    if one.bottom.since_ns is None:
-        return False
-    return other.bottom.since_ns is None or one.bottom.since_ns < other.bottom.since_ns
+    since_ns, other_ns = one.lasts_since_ns, other.lasts_since_ns
+    return since_ns is not None and (other_ns is None or since_ns < other_ns)
 
 
 def waits_at(files: Outstanding, shipping: Shipments, now: Now, tries: int) -> Waits:

@@ -6,13 +6,14 @@ for the same peer for the same reason are in one message, unless the next step n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.coordination.host_names import directories
 from bookkeeper.master.cycle.check_ins import OlderState
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey
 from bookkeeper.master.queries import causes
@@ -34,7 +35,9 @@ OF_TABLES = frozenset(
 
 
 class Directory(Struct, frozen=True):
-    """The names that commands need: of this cluster, its tables by id, its peers and their targets."""
+    """The names that commands need: of this cluster, its tables by id, its peers and their targets, and the directories
+    of its hosts.
+    """
 
     path: str
     own_name: str
@@ -42,6 +45,7 @@ class Directory(Struct, frozen=True):
     tables: Mapping[str, str]
     quorums: Mapping[str, str]
     targets: Sequence[tuple[str, Target]]
+    hosts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, settings: Settings, config: ClusterConfig) -> Directory:
@@ -54,10 +58,11 @@ class Directory(Struct, frozen=True):
             {table.table_id: table.name for table in tables},
             {alias: peer.quorum for alias, peer in config.clusters.items()},
             [(table.name, target) for table in tables for target in table.targets],
+            directories(settings.cluster_directory, config.hosts),
         )
 
-    def names(self, wait: Wait, tables: Sequence[str]) -> Names:
-        """The names around a wait."""
+    def names(self, wait: Wait, tables: Sequence[str], supervised: Collection[str] = ()) -> Names:
+        """The names around a wait. ``supervised``: the directories whose supervisor runs."""
         key = wait.target.key
         return Names(
             self.path,
@@ -69,6 +74,8 @@ class Directory(Struct, frozen=True):
             wait.target,
             wait.root,
             [(table, target) for table, target in self.targets if target.key.cluster == key.cluster],
+            self.hosts,
+            supervised,
         )
 
 
@@ -101,6 +108,14 @@ def older_waits(older: Iterable[OlderState], targets: Sequence[tuple[str, Target
             if target.key.cluster == state.cluster and target.key.incarnation <= state.incarnation:
                 waits.add(target, state.logs[0][0] if state.logs else "", cause, 0, 0)
     return waits.all()
+
+
+def unread_waits(targets: Iterable[tuple[str, Target]], now: Now) -> list[Wait]:
+    """The waits of all targets while the books can't be read or written: further records may wait, of any file."""
+    lack = now.local.no_books
+    if lack is None:
+        return []
+    return [Wait(target, Cause(causes.NO_BOOKS, lack.since_ns, lack.words), "") for _, target in targets]
 
 
 def place_text(log: str, offset: int | None) -> str:
@@ -144,7 +159,7 @@ def _message(group: Sequence[Wait], directory: Directory, now: Now) -> WaitCause
         {directory.tables.get(key.source_table_id, key.source_table_id) for key in (wait.target.key for wait in group)}
     )
     cause = first.cause
-    words = explain(cause, directory.names(first, tables), now.boot_ns)
+    words = explain(cause, directory.names(first, tables, now.local.supervised), now.boot_ns)
     return WaitCause(
         cluster=first.target.key.cluster,
         kind=cause.kind,
@@ -176,7 +191,7 @@ def step_text(step: NextStep) -> str:
 
 def seconds_since(cause: Cause, now: Now) -> float | None:
     """For how long a cause holds; None = not known."""
-    since_ns = cause.bottom.since_ns
+    since_ns = cause.lasts_since_ns
     return None if since_ns is None else max(0.0, (now.boot_ns - since_ns) / 1e9)
 
 

@@ -54,7 +54,7 @@ class HBaseMetadataTable:
     """
 
     def __init__(
-        self, address: HBaseAddress, instance_id: str, least_round: int = 0, limits: CallLimits | None = None
+        self, address: HBaseAddress, instance_id: str, least_round: int, limits: CallLimits | None = None
     ) -> None:
         self._address = address
         self._name = address.table
@@ -133,6 +133,13 @@ class HBaseMetadataTable:
         connection until its end.
         """
         return self._scan_parts(start, stop, family_names(check_families(families)))
+
+    def probe(self) -> None:
+        """See :class:`~bookkeeper.metadata.metadata_table.Probed`. One read without a second try: HBase refuses reads
+        when it refuses writes.
+        """
+        with self._calls.client() as client:
+            read_owner(client, self._address)
 
     def close(self) -> None:
         """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`."""

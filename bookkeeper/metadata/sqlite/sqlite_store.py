@@ -61,6 +61,8 @@ from bookkeeper.metadata.sqlite.sqlite_cells import (
 from bookkeeper.sqlite_file import check_pages, is_new, transaction
 
 IDLE_CONNECTIONS_MAX = 8
+PROBE_S = 1.0
+"""Seconds in which a probe has to get the right to write: writers give it back after each transaction."""
 SHRUNK_BYTES_MIN = 1024 * 1024
 """A smaller file is not rewritten, however many of its pages are free."""
 
@@ -129,6 +131,7 @@ class SqliteMetadataTable:
             sleep=sleep,
             reraise=True,
         )
+        self._probe_retry = self._retry.copy(stop=tenacity.stop_after_delay(PROBE_S))
         self._idle: list[sqlite3.Connection] = []
         self._idle_lock = threading.Lock()
         self._queue: deque[_Write] = deque()
@@ -202,6 +205,11 @@ class SqliteMetadataTable:
         if pages * page_bytes > SHRUNK_BYTES_MIN and 2 * free > pages:
             self._writer.execute("VACUUM")
         self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def probe(self) -> None:
+        """See :class:`~bookkeeper.metadata.metadata_table.Probed`. Takes the right to write, and gives it back."""
+        with translated(self._path), self._reader() as connection:
+            self._probe_retry(_run_group, connection, ())
 
     def close(self) -> None:
         """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`. Writes in flight finish first."""

@@ -7,7 +7,8 @@ without a task does so, too. A file is compared with itself and not with a clock
 dead; and only the time counts in which this watch looks, so neither does a machine that was asleep.
 
 A Python process that hangs is ended: Spark starts another one, and its ranges go again. The peer recognises what it
-has. One that can't be ended, because it waits for a disk, keeps only its own run from its end.
+has. One that can't be ended, because it waits for a disk, keeps only its own run from its end. A JVM that hangs is
+named first and ended later, because the replay process ends with it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ LOG = logging.getLogger(__name__)
 BEAT_MS = 2_000
 HUNG_MS = 10_000
 """A process without a sign of life for so long counts as hung."""
+
+JVM_ENDED_MS = 30_000
+"""A JVM without an answer for so long is ended. It stands still while it collects garbage, and another one takes
+seconds to start.
+"""
 
 ENDED_MS = 2_000
 """A process that was ended and is there after so long can't be ended."""
@@ -180,6 +186,7 @@ class SignsOfLife:
         self._end = end or end_process
         self._looked_ns = clock.boot_ns()
         self._jvm_silent_ms = 0.0
+        self._jvm_started = started_at(jvm_pid)
         self._processes: dict[str, _Seen] = {}
         """By the names of their files."""
         self._lock = threading.Lock()
@@ -198,13 +205,13 @@ class SignsOfLife:
         self._jvm_silent_ms = 0.0
 
     def look(self) -> str:
-        """End the Python processes that hang; returns in words what keeps all of them from work, "" = nothing. One
-        thread.
-        """
+        """End the processes that hang; returns in words what keeps all others from work, "" = nothing. One thread."""
         now_ns = self._clock.boot_ns()
         gap_ms, self._looked_ns = min((now_ns - self._looked_ns) / 1e6, GAP_MS), now_ns
         self._look_at_processes(gap_ms, now_ns)
         self._jvm_silent_ms += gap_ms
+        if self._jvm_silent_ms > JVM_ENDED_MS and self._jvm_started is not None:
+            self._end(self._jvm_pid, self._jvm_started)
         if self._jvm_silent_ms > HUNG_MS:
             return f"its JVM (process {self._jvm_pid}) hangs: it does not answer"
         return ""

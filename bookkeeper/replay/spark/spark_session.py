@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from bookkeeper.config.sections import Settings
-from bookkeeper.errors import NotFoundError
+from bookkeeper.errors import NO_JAVA, NotFoundError
 from bookkeeper.replay.spark import class_archive
 
 LOOPBACK = "127.0.0.1"
@@ -40,7 +40,7 @@ def start_session(settings: Settings, java_options: str | None = None) -> SparkS
     the JVM; None = those of the class archive. Raises NotFoundError when there is no Java.
     """
     if class_archive.java_binary() is None:
-        raise NotFoundError("there is no Java at JAVA_HOME or on the PATH; install Java 17: make system-deps")
+        raise NotFoundError(f"{NO_JAVA} at JAVA_HOME or on the PATH; install Java 17: make system-deps")
     scratch = fresh_scratch(settings.directory)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK

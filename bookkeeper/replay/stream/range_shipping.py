@@ -146,7 +146,8 @@ class Shipper(Struct):
             try:
                 self._read(file, streams, deadline_ns, position)
             except CorruptionError as error:
-                behind = block_behind(self.volume, file, error)
+                with self.sessions.waiting(CALLS_MAX):  # for the disk: a search may read all of the file
+                    behind = block_behind(self.volume, file, error)
                 fail_all([stream for stream in streams if stream.wants_before(behind)], error, behind)
                 if behind is None:
                     return
@@ -161,8 +162,9 @@ class Shipper(Struct):
         first = min(wanted, key=lambda stream: stream.next_offset)
         last_offset = max(stream.last_offset for stream in wanted)
         position_hint = max(position, first.position_hint) or None
-        for block in read_blocks(self.volume, file, first.next_offset, last_offset, position_hint):
-            self.sessions.steps.step()
+        step = self.sessions.steps.step
+        for block in read_blocks(self.volume, file, first.next_offset, last_offset, position_hint, step):
+            step()
             for stream in wanted:
                 stream.take(block)
             wanted = [stream for stream in wanted if stream.active]

@@ -115,7 +115,8 @@ def try_segment_transfer(
         )
     if answer.declined is not None:
         return TransferOutcome(reason=answer.declined)
-    return TransferOutcome(_result(volume, r, wanted, answer, None, (clock.boot_ns() - started_ns) / 1e9))
+    with sessions.waiting(CALLS_MAX):  # for the disk: it reads all headers
+        return TransferOutcome(_result(volume, r, wanted, answer, None, (clock.boot_ns() - started_ns) / 1e9))
 
 
 def _share_of(volume: Volume, r: Range) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from bookkeeper.errors import (
     DeclinedError,
     GapError,
     InvalidInputError,
+    NoTServerError,
     NotServingError,
     OverloadedError,
     RefusedError,
@@ -205,6 +206,21 @@ def test_a_table_that_is_gone_is_told_as_such_by_whichever_call_misses_it(
     with pytest.raises(TableGoneError, match="has no table r1: there is no table with id r1"):
         session.ship(message(0, 5))
     assert clock.waits_ms == [], "another try can't help"
+
+
+def test_a_peer_whose_master_answers_without_a_tserver_is_told_from_one_that_does_not_answer(
+    peer: ThriftPeer, settings: Settings, clock: NoWait
+) -> None:
+    peer.lacks_tserver = True
+    with pytest.raises(NoTServerError) as raised:
+        opened(peer, settings, clock).ship(message(0, 5))
+    assert raised.value.message == (
+        f"the master of east answers at {peer.master.address}, and no tablet server of east is alive"
+    )
+    peer.master.stop(grace_ms=0)
+    with pytest.raises(UnavailableError, match="no master of east names a leader") as unreached:
+        opened(peer, settings, clock).ship(message(0, 5))
+    assert not isinstance(unreached.value, NoTServerError)
 
 
 def test_a_tserver_that_died_is_left_for_another(peer: ThriftPeer, settings: Settings, clock: NoWait) -> None:

@@ -15,6 +15,7 @@ from bookkeeper.config.setting import explain
 from bookkeeper.standalone.directory import init_cluster
 from shell.failures import ExitCode, run
 from shell.main import bookkeeper
+from tests.support.locked_database import locked_by_another
 
 
 @pytest.fixture
@@ -61,6 +62,17 @@ def test_the_stores_of_a_good_file_are_checked(directory: Path, capsys: pytest.C
     store.unlink()
     assert_problem(directory, capsys, "coordination.url", "there is no coordination store")
     assert not store.exists()
+
+
+def test_books_that_another_process_keeps_locked_are_a_problem(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with locked_by_another(directory / "metadata.db", "BEGIN EXCLUSIVE") as holder:
+        code, (line,), _ = config(capsys, "check", directory)
+    assert code == ExitCode.FAILED
+    assert f": process {holder} (python" in line
+    assert line.endswith(" keeps it locked; end its transaction, or that process")
+    assert config(capsys, "check", directory)[0] == ExitCode.OK
 
 
 def test_every_problem_is_a_line_with_file_key_reason_and_next_step(

@@ -6,7 +6,7 @@ saves even the headers. Rule: R15.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, TransientError
 from bookkeeper.storage.volume.volume_protocol import ReadableVolume
@@ -17,12 +17,18 @@ _ANY_OFFSET = 2**64
 
 
 def read_blocks(
-    volume: ReadableVolume, name: str, first: int, last: int, position_hint: int | None = None
+    volume: ReadableVolume,
+    name: str,
+    first: int,
+    last: int,
+    position_hint: int | None = None,
+    passed: Callable[[], None] | None = None,
 ) -> Iterator[Block]:
     """The complete blocks that hold the records ``first`` to ``last`` (inclusive), in order, each checked by its CRC.
 
     ``position_hint`` is a byte position where a block started, from :class:`BlockAt` or ``Block.end_position``; a
-    wrong one costs time only. Blocks of a local file share its pages. Raises, also while iterating:
+    wrong one costs time only. ``passed`` is called for each block, also for those before the range. Blocks of a local
+    file share its pages. Raises, also while iterating:
 
     - InvalidInputError: the range is empty or starts below 1.
     - NotFoundError: there is no such file, or it is sealed and ends before ``last``.
@@ -34,11 +40,15 @@ def read_blocks(
     log = open_own(volume, name)
     if log.seal is not None and last > log.seal.offset:
         raise NotFoundError(f"records {first} to {last} are not in {name}: it is sealed and ends at {log.seal.offset}")
-    return _cover(name, log, first, last, log.start(position_hint, first))
+    return _cover(name, log, first, last, log.start(position_hint, first), passed)
 
 
-def _cover(name: str, log: LogReader, first: int, last: int, position: int) -> Iterator[Block]:
+def _cover(
+    name: str, log: LogReader, first: int, last: int, position: int, passed: Callable[[], None] | None
+) -> Iterator[Block]:
     for at in log.headers(position):
+        if passed is not None:
+            passed()
         if at.last_offset >= first:
             yield at.load()
         if at.last_offset >= last:

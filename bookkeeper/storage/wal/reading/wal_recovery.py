@@ -73,10 +73,10 @@ def recover(
     any order. Then recovery gives up complete blocks behind damage, unless one proves that the damaged bytes were
     durable, and does not ask ``books_claim``.
     """
-    seal = read_seal(volume, name)
-    if seal is not None:
-        return seal
     try:
+        seal = read_seal(volume, name)
+        if seal is not None:
+            return seal
         volume.fence(name)
         source = volume.open(name)
         count = count_blocks(name, source, give_up_unproven)

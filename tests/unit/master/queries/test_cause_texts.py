@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 import pytest
 from msgspec.structs import replace
 
-from bookkeeper.errors import OLDER_SIDE, IncompatibleError
+from bookkeeper.clock import SystemClock
+from bookkeeper.errors import NO_JAVA, OLDER_SIDE, IncompatibleError, NoTServerError
 from bookkeeper.master.queries import causes
 from bookkeeper.master.queries.cause_texts import PATIENCE_S, WORDS, Names, explain, needs_person
 from bookkeeper.master.queries.causes import FAULTS, KINDS, LOCAL_KINDS, PEER_KINDS, ROUTINE_KINDS, Cause
 from bookkeeper.model import Target, TargetKey
+from bookkeeper.replay.spark.signs_of_life import SignsOfLife
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION
 from bookkeeper.rpc.trust.admission import check_caller_version
 from bookkeeper.rpc.trust.handshake import check_version
@@ -33,6 +36,15 @@ NAMES = Names(
     "wal/s1/000001.wal",
     [("cities", TARGET)],
 )
+
+
+class HandClock(SystemClock):
+    """A clock that the test sets."""
+
+    now_ns = 0
+
+    def boot_ns(self) -> int:
+        return self.now_ns
 
 
 def parsed(words: Sequence[str]) -> None:
@@ -113,9 +125,59 @@ def test_the_words_about_versions_say_to_their_reader_who_is_older() -> None:
         assert said == ([False, True] if check is check_version else [True, False])
 
 
+def commands_of(cause: Cause, names: Names = NAMES) -> list[tuple[str, str]]:
+    """The steps of a cause: where, and what to type."""
+    return [(step.at, step.command) for step in explain(cause, names, S).steps]
+
+
+SUPERVISED = replace(NAMES, supervised=["/srv/west", "/srv/west/hosts/host2"], hosts={"host2": "/srv/west/hosts/host2"})
+NO_JAVA_WORDS = f"the Spark session did not start: {NO_JAVA} at JAVA_HOME or on the PATH; install Java 17"
+
+
+def test_a_process_whose_supervisor_runs_is_not_started_a_second_time() -> None:
+    for kind, log in ((causes.NO_TSERVER, "tserver1"), (causes.NO_REPLAY, "replay")):
+        assert commands_of(Cause(kind, 0)) == [("", "bookkeeper standalone /srv/west")]
+        assert commands_of(Cause(kind, 0), SUPERVISED) == [("", f"tail -n 20 /srv/west/logs/{log}.log")]
+        assert "its supervisor starts one again by itself" in explain(Cause(kind, 0), SUPERVISED, S).text
+
+
+def test_where_java_is_missing_it_is_installed_and_the_supervisor_goes_on() -> None:
+    missing = Cause(causes.NO_REPLAY, 0, NO_JAVA_WORDS)
+    install = ("", "apt-get install -y openjdk-17-jre-headless")
+    assert commands_of(missing, SUPERVISED) == [install]
+    assert commands_of(missing) == [install, ("", "bookkeeper standalone /srv/west")]
+
+
+def test_a_jvm_that_hangs_is_ended_and_the_supervisor_starts_another(tmp_path: Path) -> None:
+    clock = HandClock()
+    signs = SignsOfLife(tmp_path, 471, lambda: None, clock)
+    said = ""
+    while not said:
+        clock.now_ns += S
+        said = signs.look()
+    assert commands_of(Cause(causes.NO_REPLAY, 0, said), SUPERVISED) == [("", "kill -KILL 471")], said
+
+
+def test_a_host_that_is_away_is_started_in_its_own_directory() -> None:
+    away = Cause(causes.LOG_AWAY, 0, host="host2")
+    hosts = {"host1": "/srv/west", "host2": "/mnt/disk2/west"}
+    assert commands_of(away, replace(NAMES, hosts=hosts)) == [("", "bookkeeper standalone /mnt/disk2/west")]
+    assert "bring its directory /mnt/disk2/west back" in explain(away, replace(NAMES, hosts=hosts), S).text
+    assert commands_of(away, SUPERVISED) == [("", "tail -n 20 /srv/west/hosts/host2/logs/tserver1.log")]
+
+
+def test_a_peer_whose_master_answers_without_a_tablet_server_gets_one() -> None:
+    words = "the master of east answers at h:9, and no tablet server of east is alive"
+    found = explain(Cause(causes.PEER_UNREACHABLE, 0, words, NoTServerError.code), NAMES, S)
+    assert found.text.startswith(f"{words}; start one")
+    assert [(step.at, step.command) for step in found.steps] == [("east", "python -m bookkeeper.tserver .")]
+
+
 def test_a_log_that_is_damaged_as_a_whole_can_be_given_up() -> None:
     (step,) = explain(Cause(causes.DAMAGED, 0, is_final=True), NAMES, S).steps
     assert step.command == "bookkeeper wal seal /srv/west wal/s1/000001.wal"
+    on_host = Cause(causes.DAMAGED, 0, is_final=True, host="host2")
+    assert commands_of(on_host, SUPERVISED) == [("", "bookkeeper wal seal /srv/west/hosts/host2 wal/s1/000001.wal")]
 
 
 def test_a_table_that_is_gone_begins_anew_with_its_groups_and_its_other_name() -> None:

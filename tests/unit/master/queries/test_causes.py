@@ -129,7 +129,9 @@ def test_a_log_of_a_dead_tserver_is_unsealed_although_the_target_has_all_that_is
     away = replace(lost, local=LocalFacts(away={"s1": Away("host2", 7)}))
     assert cause(made, now=away) == Cause(causes.LOG_AWAY, 7, host="host2")
     problem = replace(lost, local=LocalFacts(unrecoverable={made.name(): "block 3 is damaged"}))
-    assert (cause(made, now=problem).kind, cause(made, now=problem).is_final) == (causes.DAMAGED, True)
+    assert cause(made, now=problem) == Cause(causes.DAMAGED, error="block 3 is damaged", is_final=True)
+    on_host = LocalFacts(unrecoverable={made.name(): "block 3 is damaged"}, homes={"s1": "host2"})
+    assert cause(made, now=replace(lost, local=on_host)).host == "host2"
     assert cause(entry(W1, 9, closed=True, done={EAST: 9}), now=lost).kind == causes.DONE
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
-from bookkeeper.errors import NotFoundError, TableGoneError, UnavailableError
+from bookkeeper.errors import NO_TSERVER, NotFoundError, TableGoneError, UnavailableError
 from bookkeeper.master.index.snapshot import BrokenChainError
 from bookkeeper.master.index.target_progress import NO_AMOUNT, NO_PROGRESS
 from bookkeeper.master.queries import queries
@@ -207,8 +207,9 @@ def test_a_peer_gets_a_tserver_of_the_table_or_any(world: World, tserver: Script
 
 
 def test_without_a_live_tserver_a_peer_is_refused_for_now(reads: Queries) -> None:
-    with pytest.raises(UnavailableError, match="no tserver of this cluster is alive"):
+    with pytest.raises(UnavailableError, match="no tserver of this cluster is alive") as raised:
         reads.pick_tserver("1")
+    assert NO_TSERVER in raised.value.details
 
 
 def test_a_table_that_holds_records_is_known_by_segments_that_count_and_logs(world: World, reads: Queries) -> None:

@@ -11,8 +11,10 @@ from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.shipments import Flight, Shipments
 from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount
 from bookkeeper.master.index.write_times import Look
+from bookkeeper.master.queries import causes
 from bookkeeper.master.queries.causes import Now
 from bookkeeper.master.queries.target_states import TargetState, pending_of_marks, target_states
+from bookkeeper.master.queries.why import seconds_since
 from tests.support.master_values import EAST, NORTH, by_name, entry, name, report, scopes, shipping, target
 
 W1, W2, W3 = name("s1"), name("s2"), name("s1", 2)
@@ -64,6 +66,36 @@ def test_the_lag_is_the_age_of_the_first_missing_record() -> None:
         work.times.note_growth((W1, EAST), 0, 0, records, Look(NOW.boot_ns - ago_ns))
     work.report(replace(report(W1, 3), share=Amount(3, 300)), 0)
     assert _state(entry(W1, 9), work).lag_seconds == 0.5
+
+
+def test_a_wait_in_the_course_of_things_lasts_since_its_first_missing_record_was_written() -> None:
+    work, behind = shipping(), entry(W2, 9, barriers=[(1, W1, 9)])
+    for file, ago_ns in ((W1, 500_000_000), (W2, 300_000_000)):
+        work.times.note_growth((file, EAST), 0, 0, 9, Look(NOW.boot_ns - ago_ns))
+    assert since_s(_state(entry(W1, 9), work)) == (causes.WAITING, 0.5)
+    assert since_s(_state(behind, work, entry(W1, 9))) == (causes.BEHIND, 0.3)
+    work.hand_out((W1, EAST), Flight("s7", "t", 1, 9, NOW.boot_ns))
+    assert since_s(_state(entry(W1, 9), work)) == (causes.SHIPPING, 0.5)
+    assert since_s(_state(entry(W1, 9, safe=0), work)) == (causes.NOT_READ, 0.5)
+
+
+def test_nobody_guesses_since_when_records_wait_that_this_master_did_not_see_written() -> None:
+    assert since_s(_state(entry(W1, 9, done={EAST: 4}))) == (causes.WAITING, None)
+    assert since_s(_state(entry(W1, 9, amount=NO_AMOUNT))) == (causes.WAITING, None)
+
+
+def test_a_wait_for_a_fault_lasts_since_the_fault_also_behind_another_file() -> None:
+    work, behind = shipping(), entry(W2, 9, barriers=[(1, W1, 9)])
+    for file in (W1, W2):
+        work.times.note_growth((file, EAST), 0, 0, 9, Look(NOW.boot_ns - 500_000_000))
+    work.report(report(W1, 0, error="refused", transient=False), NOW.boot_ns - 200_000_000)
+    assert since_s(_state(entry(W1, 9), work)) == (causes.PEER_REFUSES, 0.2)
+    assert since_s(_state(behind, work, entry(W1, 9))) == (causes.BEHIND, 0.2)
+
+
+def since_s(state: TargetState) -> tuple[str, float | None]:
+    """The kind of a state's cause, and for how long it lasts."""
+    return state.cause.kind, seconds_since(state.cause, NOW)
 
 
 def test_a_wall_clock_that_jumps_does_not_change_the_lag() -> None:

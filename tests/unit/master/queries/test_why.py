@@ -8,9 +8,17 @@ from bookkeeper.master.cycle.check_ins import OlderState
 from bookkeeper.master.index.target_progress import NO_AMOUNT, Amount
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey
 from bookkeeper.master.queries import causes
-from bookkeeper.master.queries.causes import Cause, Now
+from bookkeeper.master.queries.causes import Cause, Lack, LocalFacts, Now
 from bookkeeper.master.queries.waits import RecentWaits, Waits, waits_at
-from bookkeeper.master.queries.why import Directory, described, older_waits, problem_of, quarantined_waits, unread
+from bookkeeper.master.queries.why import (
+    Directory,
+    described,
+    older_waits,
+    problem_of,
+    quarantined_waits,
+    unread,
+    unread_waits,
+)
 from bookkeeper.metadata.values import Quarantined
 from bookkeeper.model import BlockRange, Target, TargetKey
 from tests.support.master_values import EAST, by_name, entry, name, shipping, target
@@ -47,6 +55,16 @@ def test_tables_that_wait_for_one_peer_for_one_reason_are_described_once() -> No
     ]
     assert problem_of(found[2]).startswith("tables cities, other: east does not answer at h:1")
     assert problem_of(found[2]).endswith("; next: at east: bookkeeper standalone .")
+
+
+def test_while_the_books_do_not_answer_each_target_waits_also_without_a_file() -> None:
+    assert unread_waits(TARGETS, NOW) == []
+    silent = Now(NOW.boot_ns, NOW.wall_ms, local=LocalFacts(no_books=Lack(97 * S, "process 7 keeps them locked")))
+    waits = Waits()
+    waits.add(target(), "f1", Cause(causes.NO_BOOKS, 97 * S, "process 7 keeps them locked"), 2, 20)
+    (found,) = described(waits.all() + unread_waits(TARGETS, silent), DIRECTORY, silent)
+    assert (found.kind, found.tables, found.since_seconds) == (causes.NO_BOOKS, ("cities", "other"), 3.0)
+    assert (found.files, found.records, found.file) == (1, 2, "f1")
 
 
 def test_waits_are_those_of_files_with_records_that_a_target_lacks() -> None:

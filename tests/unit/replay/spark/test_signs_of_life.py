@@ -16,6 +16,7 @@ from bookkeeper.replay.spark.signs_of_life import (
     ENDED_MS,
     GAP_MS,
     HUNG_MS,
+    JVM_ENDED_MS,
     NO_WORK,
     PREFIX,
     WORDS_MS,
@@ -76,6 +77,18 @@ def test_a_jvm_without_an_answer_hangs_until_it_answers(tmp_path: Path) -> None:
     assert signs.look() == "its JVM (process 7) hangs: it does not answer"
     signs.note_answer()
     assert signs.look() == ""
+
+
+def test_a_jvm_that_does_not_answer_for_long_is_ended(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+    clock = TestClock()
+    signs = SignsOfLife(tmp_path, process.pid, lambda: None, clock)
+    for _ in range(JVM_ENDED_MS // GAP_MS):
+        clock.jump(GAP_MS)
+        signs.look()
+    assert process.poll() is None, "a JVM that may answer again is ended"
+    clock.jump(GAP_MS)
+    signs.look()
+    assert process.wait(60) < 0
 
 
 def test_a_worker_that_hangs_is_ended_and_only_what_it_ships_fails(

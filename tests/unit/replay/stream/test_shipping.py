@@ -16,6 +16,7 @@ from bookkeeper.errors import AT_PEER, GapError, RefusedError, UnavailableError
 from bookkeeper.model import BlockTarget, TargetKey
 from bookkeeper.peers.protocol import Message
 from bookkeeper.peers.registry import Registry
+from bookkeeper.replay.ranges import Range
 from bookkeeper.replay.stream import range_shipping as shipping
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from bookkeeper.storage.wal.blocks.block import Block, decode_batch
@@ -399,6 +400,32 @@ def test_a_task_whose_time_is_up_comes_back_short_without_an_error_and_can_go_on
     (rest,) = bench.ship([a_range(file, short.acked_offset + 1, 300, hint=short.acked_position)])
     assert rest.acked_offset == 300
     assert bench.east.rows == rows(1, 300)
+
+
+class Recorded:
+    """The steps of a task; a wait is its limit."""
+
+    def __init__(self) -> None:
+        self.taken: list[object] = []
+
+    def begin(self, r: Range) -> None:
+        self.taken.append(r.file)
+
+    def step(self, wait_ms: float = 0) -> None:
+        self.taken.append(wait_ms)
+
+
+def test_each_block_is_a_step_and_each_call_to_the_peer_is_a_wait_that_ends(bench: Bench) -> None:
+    file = write_wal(bench.directory / "w", specs_of([10] * 30))
+    system, steps = MemorySystem(bench.peers), Recorded()
+    sessions = Sessions(Registry({"memory": lambda: system}), bench.settings, steps=steps)
+    (result,) = Shipper(sessions, MACHINE, bench.settings).ship([a_range(file, 281, 300, finished=280)], LONG_MS)
+    assert result.acked_offset == 300
+    assert steps.taken[0] == file
+    waits = [at for at, taken in enumerate(steps.taken) if isinstance(taken, float | int) and taken > 0]
+    assert waits, "a slow peer makes the task look as if it hung"
+    assert all(steps.taken[at + 1] == 0 for at in waits), "a wait goes on after the answer"
+    assert len(steps.taken) - len(waits) > 30, "a task that passes blocks before its range looks as if it hung"
 
 
 def test_sessions_are_kept_between_runs_forgotten_after_an_error_and_bounded(bench: Bench) -> None:

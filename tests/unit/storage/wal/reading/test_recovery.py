@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bookkeeper.errors import CorruptionError, InvalidInputError, NotFoundError, TransientError
+from bookkeeper.errors import CorruptionError, InvalidInputError, NotFoundError, TransientError, UnavailableError
 from bookkeeper.model import Barrier, BlockTarget, TargetKey
 from bookkeeper.storage.volume.sources import MappedSource, map_file
 from bookkeeper.storage.wal.blocks.block import Block, encode_batch
@@ -20,7 +20,7 @@ from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader, Pre
 from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC
 from bookkeeper.storage.wal.reading.block_reader import read_blocks, read_headers
 from bookkeeper.storage.wal.reading.wal_recovery import delete_log, file_summary, find_end, recover
-from bookkeeper.storage.wal.writing.seal import Seal, read_seal, write_seal
+from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX, Seal, read_seal, write_seal
 from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
@@ -317,3 +317,13 @@ def test_reading_goes_on_while_the_file_is_deleted(tmp_path: Path) -> None:
     assert [block.batch().num_rows for block in blocks] == [1, 1]
     with pytest.raises(NotFoundError):
         map_file(path_of(name))
+
+
+def test_a_seal_that_can_not_be_read_ends_no_process_and_may_be_read_later(tmp_path: Path) -> None:
+    name = write_wal(tmp_path / "log" / "1.wal", SPECS)
+    unreadable = path_of(f"{name}{SEAL_SUFFIX}")
+    unreadable.mkdir()
+    with pytest.raises(UnavailableError, match="can't be recovered"):
+        recover(MACHINE, name)
+    unreadable.rmdir()
+    assert recover(MACHINE, name).offset == 4

@@ -1,0 +1,66 @@
+"""A Python worker that hangs makes its own peer wait, and no other one: ``replication why`` names the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bookkeeper.client import Mutation
+from bookkeeper.master.queries.causes import FAULTS
+from tests.support.asked_why import ask, cause_of
+from tests.support.cluster import Cluster
+from tests.support.local_pair import local_cluster
+from tests.support.tservers import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(300)]
+
+HUNG_S = 15.0
+"""A process that hangs is named within this time."""
+
+
+def put(west: Cluster, table: str, row: bytes) -> None:
+    with west.client.writer(table) as writer:
+        writer.add(Mutation(row).put(b"f", b"q", b"v"))
+
+
+def workers_connected_to(cluster: Cluster, port: int) -> list[int]:
+    """The Python workers of a cluster's replay process with a connection to a port."""
+    return [
+        one.pid
+        for one in psutil.Process(cluster.pid("replay")).children(recursive=True)
+        if any(tuple(found.raddr)[1:] == (port,) for found in one.net_connections("tcp"))
+    ]
+
+
+def test_a_worker_that_hangs_makes_only_its_own_peer_wait(west: Cluster, east: Cluster, tmp_path: Path) -> None:
+    replication = west.client.replication
+    east.client.tables.create("hung-not")
+    replication.define_cluster("east", east.quorum)
+    with local_cluster(tmp_path / "silent") as silent:
+        for client, table in ((west.client, "hung"), (silent.client, "hung"), (west.client, "hung-not")):
+            client.tables.create(table)
+        replication.define_cluster("silent", silent.quorum)
+        replication.enable("hung", "silent")
+    replication.enable("hung-not", "east")
+    port = silent.settings.master.port
+    with socket.create_server(("127.0.0.1", port)):
+        put(west, "hung", b"a")
+        wait_until(lambda: workers_connected_to(west, port) != [], "a worker that waits for the silent peer")
+        (stopped,) = workers_connected_to(west, port)
+        os.kill(stopped, signal.SIGSTOP)
+        put(west, "hung-not", b"a")
+        assert not replication.wait("hung-not", "east", timeout_ms=int(HUNG_S * 1_000))
+        cause = cause_of(west.directory, "hung", "replay_fails", HUNG_S)
+        assert f"process {stopped}, which ships {cause['file']} to silent, hung" in cause["text"]
+        put(west, "hung-not", b"b")
+        assert FAULTS.isdisjoint(one["kind"] for one in ask(west.directory, "east")[1]["causes"]), "east waits, too"
+        assert not replication.wait("hung-not", "east", timeout_ms=int(HUNG_S * 1_000))
+    assert not psutil.pid_exists(stopped)
+    for table, peer in (("hung", "silent"), ("hung-not", "east")):
+        replication.disable(table, peer)
+    replication.delete_cluster("silent", silent.quorum)
