@@ -37,7 +37,7 @@ from bookkeeper.master.quarantine.quarantined_ranges import Quarantine, RangeKey
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.metadata.values import Quarantined
-from bookkeeper.model import TargetKey
+from bookkeeper.model import BlockRange, TargetKey
 from bookkeeper.storage.volume.volume_protocol import ReadableVolume
 from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 from bookkeeper.storage.wal.reading.block_reader import read_headers, read_headers_at
@@ -241,8 +241,7 @@ class HeaderTimes(Struct):
     def _read_range(self, key: RangeKey, value: Quarantined) -> None:
         now_ns, now_ms = self.clock.boot_ns(), self.clock.wall_ms()
         try:
-            (at,) = read_headers_at(self.logs, key.file, [value.blocks.start_position])
-            write_ms = at.header.write_time_ms
+            write_ms = first_header(self.logs, key.file, value.blocks).write_time_ms
         except CorruptionError:
             write_ms = value.since_ms  # the block itself is damaged: its records are at least so old
         except (BookkeeperError, OSError) as error:
@@ -252,6 +251,17 @@ class HeaderTimes(Struct):
         self._ranges_again_ns.pop(key, None)
         written_ns = now_ns - max(0, now_ms - write_ms) * 1_000_000
         self.shipping.times.note_range((*key.work, key.first), written_ns)
+
+
+def first_header(logs: ReadableVolume, name: str, blocks: BlockRange) -> BlockHeader:
+    """The header of the first of some blocks. Raises the errors of :func:`read_headers`."""
+    if blocks.start_position:
+        (at,) = read_headers_at(logs, name, [blocks.start_position])
+        return at.header
+    for at in read_headers(logs, name):  # a stream that began with a failure knew no position
+        if at.last_offset >= blocks.first:
+            return at.header
+    raise CorruptionError(f"{name} has no block of record {blocks.first}")
 
 
 def headers_behind(

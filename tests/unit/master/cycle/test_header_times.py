@@ -184,10 +184,13 @@ def test_the_oldest_files_are_read_first_and_no_more_than_the_maximum(
     assert headers.age_s(next(one for one in made if one.number == 3)) == pytest.approx(997, abs=3)
 
 
-def test_a_range_in_quarantine_has_the_age_of_its_first_block_after_a_new_master(headers: Headers) -> None:
+@pytest.mark.parametrize("is_place_known", [True, False])
+def test_a_range_in_quarantine_has_the_age_of_its_first_block_after_a_new_master(
+    headers: Headers, is_place_known: bool
+) -> None:
     log = headers.log(1, [500, 400, 300])
     second = list(read_headers(headers.world.volume, log))[1]
-    blocks = BlockRange(3, 4, second.position, second.end_position)
+    blocks = BlockRange(3, 4, second.position if is_place_known else 0, second.end_position)
     key = RangeKey(log, EAST, 3)
     headers.quarantine.ranges = {key: Quarantined(blocks, "invalid_input", "too long", headers.world.clock.wall_ms())}
     headers.cycle()
