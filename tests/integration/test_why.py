@@ -177,6 +177,7 @@ def test_books_that_another_process_keeps_locked(peer: Peer, west: Cluster) -> N
     assert rows(peer, "why-books") == {b"first", b"second"}
 
 
+@pytest.mark.long
 def test_a_hung_jvm_is_named_before_its_peer(peer: Peer, west: Cluster) -> None:
     replicated(peer, "why-hung")
     (jvm,) = (one for one in psutil.Process(west.pid("replay")).children() if one.name() == "java")
