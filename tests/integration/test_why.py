@@ -441,6 +441,7 @@ def test_records_that_a_damaged_log_has_lost(peer: Peer, west: Cluster) -> None:
         west.client.tables.flush("why-flipped")  # no tablet needs the log then
         wait_until(lambda: (west.directory / f"{log}{SEAL_SUFFIX}").is_file(), "the end of the log is known")
         flip(west.directory / log, arrived.end_position + 20)
+        west.wait_restarted("replay", west.kill9("replay"))  # a run under way has the record in its memory
     finally:
         peer.north.start_tserver()
     put(peer, "why-flipped", b"third")
