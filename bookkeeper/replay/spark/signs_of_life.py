@@ -56,8 +56,8 @@ NO_WORK: WorkAt = ("", "")
 
 
 class Work(Struct, frozen=True):
-    """What a process does now: it ships ``file`` to the peer ``cluster`` with the id ``instance``. Without a file it is
-    a worker that waits for a task, or the ``parent`` of the workers.
+    """The present work of a process: it ships ``file`` to the peer ``cluster`` with the id ``instance``. Without a
+    file it is a worker that waits for a task, or the ``parent`` of the workers.
     """
 
     file: str = ""
@@ -160,7 +160,7 @@ class _Seen(Struct):
     touched_ns: int
     silent_ms: float = 0
     work: Work | None = None
-    """What it did when it was ended."""
+    """The work of the process when this watch ended it; None = the watch has not ended it."""
 
 
 class SignsOfLife:
@@ -259,7 +259,7 @@ class SignsOfLife:
 
 
 def seen_again(before: _Seen | None, path: Path, gap_ms: float) -> _Seen | None:
-    """What is known about a process after a look at its file; None when the file has just gone."""
+    """The state of a process after a look at its file; None when the file has just gone."""
     try:
         touched_ns = path.stat().st_mtime_ns
     except FileNotFoundError:
@@ -303,5 +303,5 @@ def end_process(pid: int, started: int) -> None:
 
 
 def work_at(r: Range) -> WorkAt:
-    """What a worker ships at a time: a file to a peer."""
+    """The file of a range, and the peer to which a worker ships it."""
     return r.file, r.peer_instance_id

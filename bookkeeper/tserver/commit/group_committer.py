@@ -93,7 +93,7 @@ class GroupCommitter:
         self._lock = threading.Lock()
         self._is_full = False
         self._refused_bytes = 0
-        """What had no room last."""
+        """The size of the latest reservation: the full disk had no room for it."""
         self._room_looked_ns = 0
         self._failure: str | None = None
         self._under_way: list[Entry | Roll] = []

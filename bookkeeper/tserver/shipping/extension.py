@@ -18,9 +18,9 @@ from bookkeeper.tserver.shipping.own_log import OwnLog
 
 
 class Known(Struct, frozen=True):
-    """What a session knows about logs. ``own_log``: a log of this session whose file is there; ``is_own``: whether this
-    session made a log of that name. ``finished``: the peer has all records of a file for a target up to this offset; 0
-    also when nothing is known.
+    """A session's facts about logs. ``own_log``: a log of this session whose file is there; ``is_own``: whether
+    this session made a log of that name. ``finished``: the peer has all records of a file for a target up to this
+    offset; 0 also when nothing is known.
     """
 
     own_log: Callable[[str], OwnLog | None]
