@@ -25,7 +25,7 @@ from msgspec import Struct
 from bookkeeper.clock import Clock
 from bookkeeper.config.sections import Settings
 from bookkeeper.errors import NotFoundError, UnavailableError, unavailable
-from bookkeeper.metadata.flight import GATEWAY_OPERATION_MS, GATEWAY_RPC_MS
+from bookkeeper.metadata.flight import GATEWAY_LOOK_MS, GATEWAY_OPERATION_MS, GATEWAY_RPC_MS
 from bookkeeper.metadata.hbase.gateway_probe import gateway_answers
 from bookkeeper.security.private_files import DIRECTORY_MODE
 from bookkeeper.standalone.hbase.java import JVM_OPTIONS, default_home, find_java, why_not_runnable
@@ -34,7 +34,7 @@ from bookkeeper.standalone.ports import HOST
 
 GATEWAY_PORT = "standalone.gateway_port"
 HEAP_MB = 256
-PROBE_MS = 1_000
+PROBE_MS = GATEWAY_LOOK_MS // 2
 START_MS = 60_000
 """A JVM of a busy machine answers within this time."""
 LOOK_MS = 100

@@ -11,12 +11,12 @@ from msgspec import Struct, field
 from bookkeeper.clock import Clock
 from bookkeeper.config.sections import Settings
 from bookkeeper.errors import BookkeeperError
-from bookkeeper.metadata.flight import gateway_silence_ms
+from bookkeeper.metadata.flight import GATEWAY_LOOK_MS, gateway_silence_ms
 from bookkeeper.runtime.threads import guarded_thread
 from bookkeeper.standalone.forked_starts import restart_delay_ms
-from bookkeeper.standalone.hbase.gateway import LOOK_MS, START_MS, Gateway
+from bookkeeper.standalone.hbase.gateway import LOOK_MS, PROBE_MS, START_MS, Gateway
 
-PROBE_INTERVAL_MS = 1_000
+PROBE_INTERVAL_MS = GATEWAY_LOOK_MS - PROBE_MS
 
 
 def keep_gateway(
