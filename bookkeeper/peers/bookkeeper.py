@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from bookkeeper.clock import Clock, SystemClock
@@ -106,6 +107,22 @@ class BookkeeperSession(Struct):
     tserver: str = ""
     token: str = ""
     sends: int = 0
+    _check: Callable[[], None] | None = None
+
+    def check_when_opened(self, check: Callable[[], None]) -> None:
+        """See the protocol's extensions."""
+        self._check = check
+
+    def missing_records(self, file: str, message: Message) -> int | None:
+        """See the protocol's extensions."""
+        stream = replace(self.stream, file=file)
+        # A tserver of an earlier version takes what it knows already, or misses the session of another stream.
+        token = self.token if stream == self.stream else ""
+        request = replace(self._request(message), stream=stream, stream_session=token, confirms=True)
+        try:
+            return self._tserver().replicate(request).records_missing
+        except StreamExpiredError:
+            return None
 
     def ship(self, message: Message) -> Acked:
         """See the protocol."""
@@ -200,6 +217,13 @@ class BookkeeperSession(Struct):
             raise
         self.token = token
         self.known[self.peer.instance_id] = self.tserver
+        if self._check is not None:
+            try:
+                self._check()
+            except BookkeeperError as error:
+                self.token = ""  # the next message checks again
+                self._leave(error)
+                raise
 
     def _pick(self) -> str:
         """The tserver that the leader of the peer picks."""
