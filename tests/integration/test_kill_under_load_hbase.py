@@ -97,7 +97,7 @@ def test_hbase_that_stands_still_is_named_and_checked_and_all_continues(pair: Pa
             lambda: 'cause="no_books"' in read(f"{scene.url}/metrics", scene.token)[1], "the metric of its alert"
         )
     finally:
-        pair.home.resume()  # soon: HBase gives itself up when its ZooKeeper stands still for longer than a session
+        pair.home.resume()
     for loader in pair.loaders:
         until_drained(west, loader.workload.table)
     (check,) = execute(cause["steps"], here)

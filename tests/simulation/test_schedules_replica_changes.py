@@ -186,6 +186,20 @@ def a_disk_is_lost_while_a_host_copies(world: World) -> None:
     changing.rest()
 
 
+def a_disk_is_lost_on_the_way_to_the_volume(world: World) -> None:
+    """Two hosts have the table; one loses its disk before the records of the logs are flushed."""
+    changing = Changing(world, 2)
+    with world.held("rpc-publish_replica"):
+        changing.change(1)
+        world.until_at("rpc-publish_replica")
+        (victim,) = changing.hosted.followers
+        victim.wipe()
+        changing.write()
+        victim.start()
+        world.until(lambda: victim.serves, "the host is back")
+    changing.rest()
+
+
 def tablets_are_to_merge_before_they_move(world: World) -> None:
     """The operator merges them before the master has begun to move them to the Volume."""
     changing = Changing(world, 3, apart=True)
@@ -277,6 +291,7 @@ SCHEDULES = (
     a_table_changes_and_changes_back,
     a_table_changes_back_on_its_way,
     a_disk_is_lost_while_a_host_copies,
+    a_disk_is_lost_on_the_way_to_the_volume,
     tablets_are_to_merge_before_they_move,
     two_hosts_copy_a_file,
     hosts_die_before_they_copy,
@@ -294,6 +309,11 @@ RED: Sequence[tuple[str, Callable[[World], None], str]] = (
     ("a-move-needs-no-copies", hosts_die_before_they_copy, "N3: .* goes and tablet .* has it on"),
     ("names-go-before-copies", hosts_die_before_they_copy, "N3: .* goes and tablet .* has it on"),
     ("destroyed-disks-stay-placed", a_disk_is_lost_while_a_host_copies, "never: .* is not served"),
+    (
+        "lost-replicas-stay-on-the-way-to-the-volume",
+        a_disk_is_lost_on_the_way_to_the_volume,
+        "rest; .* has replicas .*: its table has one",
+    ),
     ("moving-tablets-merge", tablets_are_to_merge_before_they_move, "rest; .* has replicas .*: its table has one"),
     ("moves-never-turn-back", a_chosen_host_dies_and_stays_away, "never: the other two hosts serve the tablets"),
     ("hosts-share-a-scratch-file", two_hosts_copy_a_file, "L7: .* is published on the Volume, and west-h1 has other"),

@@ -28,6 +28,14 @@ from tests.support.hbase import HBaseUnavailableError, why_no
 START_S = 180.0
 PROBE_MS = 5_000
 HEAP_MB = 768
+SESSION_MS = 180_000
+"""HBase's servers give themselves up when their ZooKeeper session ends, and both stand still together: with HBase's own
+40 s a slow test would end them.
+"""
+SESSIONS = {
+    "zookeeper.session.timeout": str(SESSION_MS),
+    "hbase.zookeeper.property.maxSessionTimeout": str(SESSION_MS),
+}
 
 
 class ThriftServer:
@@ -84,7 +92,7 @@ class HBaseHome:
     def __init__(self, directory: Path) -> None:
         if (reason := why_no("local")) is not None:
             raise HBaseUnavailableError(f"NO REAL HBASE, so nothing about it was tested: {reason}")
-        self._hbase = HBaseProcess(directory / "hbase", heap_mb=HEAP_MB)
+        self._hbase = HBaseProcess(directory / "hbase", heap_mb=HEAP_MB, settings=SESSIONS)
         self._thrift = ThriftServer(directory / "thrift", self._hbase)
 
     def __enter__(self) -> Self:

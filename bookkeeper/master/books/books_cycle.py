@@ -109,6 +109,8 @@ class Books:
         self._rows_of: dict[str, dict[bytes, None]] = {}
         self._passed: set[tuple[str, bytes]] = set()
         self._moving: Collection[FileEntry] = ()
+        self._untold: dict[bytes, Growth] = {}
+        """Growth that a quick read folded into the snapshot before it failed: nobody was told."""
         self.homes_read: Mapping[str, LogHome] = {}
         """The homes of sessions as the latest full cycle read them."""
         self.snapshot = Snapshot(0)
@@ -277,14 +279,16 @@ class Books:
             self.stores.table.delete(batch, rank)
 
     def growths(self, view: View) -> list[Growth]:
-        """The files that the scan found changed, or new, since the cycle before. None in the first cycle of a reign:
-        when their records were written is unknown.
+        """The files that the scan found changed, or new, since the cycle before, and those of quick reads that failed.
+        None in the first cycle of a reign: when their records were written is unknown.
         """
-        before = self.snapshot
+        before, files = self.snapshot, view.snapshot.files
         if not before.cycle:
             return []
-        known = ((entry, before.files.get(entry.file)) for entry in view.snapshot.fresh)
-        return [Growth(entry, previous, previous is None) for entry, previous in known]
+        known = {entry.file: (entry, before.files.get(entry.file)) for entry in view.snapshot.fresh}
+        found = {file: Growth(entry, previous, previous is None) for file, (entry, previous) in known.items()}
+        untold = {file: growth._replace(entry=files[file]) for file, growth in self._untold.items() if file in files}
+        return list({**found, **untold}.values())
 
     def publish(self, view: View, removed: Iterable[bytes] = ()) -> None:
         """Make the view the current one, also when a later stage failed: its scan was complete."""
@@ -292,6 +296,7 @@ class Books:
         self.snapshot = self._seen = view.snapshot
         self._rows_of = view.snapshot.tablets_of_session()
         self._passed.clear()
+        self._untold.clear()
         self._moving = view.snapshot.moving()
         view.snapshot.settle()
 
@@ -335,7 +340,7 @@ class Books:
         files = self.snapshot.files
         before = {entry.file: entry.needed for entry in self._moving if entry.directory.startswith(directory)}
         start = min(before, default=b"") or (files.newest(directory) or directory) + b"\x00"
-        changed: dict[bytes, Growth] = {}
+        changed = self._untold  # the entries change at once, so a read that fails leaves its growth to the next one
         for row in self._rows_of.get(session, ()):
             self._refresh_row(row, start, directory[:-1] + b"0", changed)
         if not self._may_hold_back(session):
@@ -344,7 +349,9 @@ class Books:
         entries = [growth.entry for growth in changed.values()]
         self._moving = {entry for entry in {*self._moving, *entries} if not entry.is_settled()}
         self._write_needed(entries)
-        return list(changed.values())
+        growths = list(changed.values())
+        changed.clear()
+        return growths
 
     def unsafe(self) -> list[FileEntry]:
         """Files with needed records beyond the safe offset: a second read makes these safe to ship. A file that a

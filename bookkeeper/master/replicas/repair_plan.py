@@ -207,7 +207,7 @@ def _join(
     tablet: TabletState, hosts: Mapping[str, HostState], loads: Loads, limits: RepairLimits, may_join: bool
 ) -> Join | None:
     bad = [reason for one in tablet.replicas if (reason := why_bad(one, hosts, limits)) is not None]
-    missing = missing_chosen(tablet, hosts)
+    missing = missing_chosen(tablet, hosts, limits)
     has_all = len(tablet.replicas) - len(bad) >= tablet.wanted and not missing
     if not may_join or has_all:
         return None
@@ -229,8 +229,14 @@ def may_get(host: HostState, tablet: TabletState, hosts: Mapping[str, HostState]
     return host.is_alive and not host.is_draining and (held is None or is_lost(held, hosts))
 
 
-def missing_chosen(tablet: TabletState, hosts: Mapping[str, HostState]) -> list[HostState]:
-    """The hosts on which an operation wants a tablet, and which may get a replica of it."""
+def missing_chosen(tablet: TabletState, hosts: Mapping[str, HostState], limits: RepairLimits) -> list[HostState]:
+    """The hosts on which an operation wants a tablet, and which may get a replica of it. None once as many of them have
+    it as it is to have replicas: the table may have got fewer since the operation began, and a replica on one more
+    would leave and join for ever.
+    """
+    there = [one for one in tablet.replicas if one.host in tablet.chosen and why_bad(one, hosts, limits) is None]
+    if len(there) >= tablet.wanted:
+        return []
     return [host for name, host in hosts.items() if name in tablet.chosen and may_get(host, tablet, hosts)]
 
 
@@ -280,7 +286,7 @@ def is_healthy(tablet: TabletState, hosts: Mapping[str, HostState], limits: Repa
     return (
         len(tablet.replicas) == tablet.wanted
         and all(one.is_voter and why_bad(one, hosts, limits) is None for one in tablet.replicas)
-        and not missing_chosen(tablet, hosts)
+        and not missing_chosen(tablet, hosts, limits)
     )
 
 

@@ -30,7 +30,7 @@ from bookkeeper.master.replicas.held_states import HeldStates, tablet_key
 from bookkeeper.master.replicas.leader_balance import plan_leaders
 from bookkeeper.master.replicas.leader_choice import named_state
 from bookkeeper.master.replicas.meeting_plan import with_meetings
-from bookkeeper.master.replicas.repair_plan import is_healthy, leaving_by_row, plan_repair, spare_copies
+from bookkeeper.master.replicas.repair_plan import is_healthy, leaving_by_row, plan_repair, spare_copies, why_bad
 from bookkeeper.master.replicas.repair_state import (
     Demote,
     Finalize,
@@ -99,21 +99,23 @@ class Repairer(Struct):
         self.away.note(sorted({*config.hosts, *known, *named}), live)
         properties = {id_: parse_properties(table.properties) for id_, table in config.tables.items()}
         self._begin_moves(tablets, config, properties, live)
-        several = {id_ for id_, table in properties.items() if table.replicas > 1}
-        views = [view for view in tablets.values() if view.replicas and view.extent.table_id in several]
+        views = [view for view in tablets.values() if view.replicas and view.extent.table_id in properties]
         if not views:
             self.progress, self.leaving = ReplicaHealth(), {}
             return 0
         hosts = self._hosts(views, config, sessions)
         leaders = {info.session_id: info.host.name for info in sessions if info.alive and info.host is not None}
         moves = self.moves()
-        states = {
-            view.row: replace(
-                self._state(view, properties[view.extent.table_id], leaders),
-                chosen=moves.chosen.get(view.row, frozenset()),
+        states = {view.row: self._state(view, properties[view.extent.table_id], leaders) for view in views}
+        go = {view.row for view in views if properties[view.extent.table_id].replicas == 1}
+        for row, state in states.items():
+            # Tablets that go to the Volume get no replica, but lose those of lost hosts: they count in a majority, and
+            # without it no state could be named and no tablet could go.
+            states[row] = (
+                replace(state, wanted=max(1, sum(why_bad(one, hosts, self.limits) is None for one in state.replicas)))
+                if row in go
+                else replace(state, chosen=moves.chosen.get(row, frozenset()))
             )
-            for view in views
-        }
         self._retain_times(states)
         meetings = self.meetings()
         states = with_meetings(states, meetings, hosts, self.limits)
@@ -125,8 +127,9 @@ class Repairer(Struct):
         ready = [state for row, state in states.items() if row not in skipped]
         steps: list[Step] = list(plan_repair(ready, hosts, self.limits))
         if not steps and not skipped and not moves.are_prepared and not meetings:
-            joins = plan_zones(ready, hosts, self.limits) or plan_balance(ready, hosts, self.limits)
-            steps = self._unshared(joins, tablets, config) if joins else [*plan_leaders(ready, hosts, self.limits)]
+            stay = [state for state in ready if state.row not in go]
+            joins = plan_zones(stay, hosts, self.limits) or plan_balance(stay, hosts, self.limits)
+            steps = self._unshared(joins, tablets, config) if joins else [*plan_leaders(stay, hosts, self.limits)]
         for step in steps:
             self._carry_out(step, tablets)
         return len(steps)

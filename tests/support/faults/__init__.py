@@ -24,6 +24,7 @@ from tests.support.faults.log import LOG
 from tests.support.faults.log_homes import LOG_HOMES
 from tests.support.faults.master import MASTER
 from tests.support.faults.memory import REMEMBERED
+from tests.support.faults.operations import OPERATIONS
 from tests.support.faults.paths import PATHS
 from tests.support.faults.replicas import REPLICAS
 from tests.support.faults.rules import RULES
@@ -37,6 +38,7 @@ FAULTS: dict[str, Switch] = {
     **LOG,
     **TSERVER,
     **MASTER,
+    **OPERATIONS,
     **STORAGE,
     **LEADING,
     **LOG_HOMES,

@@ -5,6 +5,13 @@ from __future__ import annotations
 from tests.support.faults.switch import Edit, Switch
 
 REPLICAS: dict[str, Switch] = {
+    "lost-replicas-stay-on-the-way-to-the-volume": Switch(
+        "bookkeeper.master.replicas.repairer",
+        "Repairer.run",
+        old="view.replicas and view.extent.table_id in properties",
+        new="view.replicas and properties[view.extent.table_id].replicas > 1",
+        breaks="no state of a tablet gets a name, and it waits for ever on its way to the Volume",
+    ),
     "ack-before-sync": Switch(
         "bookkeeper.storage.replicas.incoming_files",
         "make_durable",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
-from bookkeeper.errors import CorruptionError
+from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.master.books import books_cycle
 from bookkeeper.master.cycle.assigner import barrier_limit, next_range
 from bookkeeper.master.index.file_entry import FileEntry
@@ -48,6 +50,28 @@ def test_a_quick_cycle_finds_a_new_file_and_writes_its_needed_cells(world: World
     assert set(_look(master, session)) == {file}
     assert world.needed(file)[target].replication_needed_offset == 4
     assert _look(master, session) == {}
+
+
+def test_the_growth_of_a_read_that_failed_is_told_by_the_next_one(world: World) -> None:
+    world.enable("1")
+    session = world.tserver()
+    world.locate(LAST, session)
+    master, file = world.master(), world.name(session)
+    world.use(LAST, file, 2)
+    master.cycle()
+    world.use(LAST, file, 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(master.books, "_write_needed", Mock(side_effect=UnavailableError("the books do not answer")))
+        with pytest.raises(UnavailableError):
+            _look(master, session)
+    view = master.read_books()
+    ((entry, before, is_new),) = master.books.growths(view)
+    assert entry is view.snapshot.files[file.encode()]
+    assert (entry.needed, before and before.needed, is_new) == (4, 2, False)
+    master.act(view)
+    ((_, before, _),) = master.books.growths(master.read_books())
+    assert before is not None
+    assert before.needed == 4, "it is told once"
 
 
 def test_the_books_of_a_log_are_a_column_of_each_tablet_and_one_row_with_a_column_for_each_target(

@@ -172,13 +172,12 @@ def test_a_tablet_ends_up_on_the_chosen_hosts_whatever_happens(events: list[Even
     world = PlanWorld.of(6, 3, 3, 2, (100, 700, 40))
     tablet, chosen = world.tablets[b"1;1"], frozenset(f"h{number}" for number in numbers)
     tablet.chosen = chosen
-    run(world, [event for event in events if event[0] != "wanted"])
+    run(world, events)
     assert not world.broken
-    assert {one.host for one in tablet.replicas() if one.is_voter} == chosen, "another host has the tablet"
-    assert len(tablet.replicas()) == len(world.in_sync(tablet)) == 3
+    assert {one.host for one in tablet.replicas() if one.is_voter} <= chosen, "another host has the tablet"
     assert tablet.leader in chosen
-    for other in world.tablets.values():
-        assert len(world.in_sync(other)) == 3
+    for any_one in world.tablets.values():
+        assert len(any_one.replicas()) == len(world.in_sync(any_one)) == any_one.wanted
 
 
 def test_a_chosen_host_that_stays_away_is_done_without() -> None:
