@@ -18,7 +18,7 @@ from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.embedded import COORDINATION_FILE
 from bookkeeper.errors import BookkeeperError, RefusedError
 from bookkeeper.security.exposure import refuse_plaintext
-from bookkeeper.standalone.books import check_books, check_writes
+from bookkeeper.standalone.books import RETRY_MS, check_books, check_writes
 from shell.failures import ExitCode
 from shell.output import Output, Record
 
@@ -70,7 +70,7 @@ def check_stores(settings: Settings) -> list[Problem]:
         return [_problem(settings, "coordination.url", reason, "restore the directory of the cluster")]
     try:
         with closing(open_coordination(settings)) as coordination:
-            check_books(settings, coordination)
+            check_books(settings, coordination, request_ms=RETRY_MS)
         check_writes(settings)
     except BookkeeperError as error:
         reason, _, step = error.message.partition("; ")

@@ -25,6 +25,9 @@ from bookkeeper.sqlite_file import damaged
 RETRY_MS = 5_000
 """Time to wait for a metadata store that does not answer: longer than a short outage, and an operator still waits."""
 
+REQUEST_MS = 15_000
+"""Time for one request to HBase before a process starts; it may have to open a region first."""
+
 
 def make_books(settings: Settings) -> None:
     """Create the metadata table of a new cluster. Raises ExistsError when one exists, OSError, TransientError."""
@@ -34,16 +37,22 @@ def make_books(settings: Settings) -> None:
     make_metadata(settings.metadata_url, settings.instance.instance_id, retry_for_ms=RETRY_MS)
 
 
-def check_books(settings: Settings, coordination: Coordination, *, thoroughly: bool = False) -> None:
+def check_books(
+    settings: Settings, coordination: Coordination, *, thoroughly: bool = False, request_ms: int = REQUEST_MS
+) -> None:
     """Check that both stores exist, belong to this instance, and are not from different times. ``thoroughly``: compare
-    every cell of an SQLite file with its checksum, too.
+    every cell of an SQLite file with its checksum, too. ``request_ms`` bounds one request to HBase.
 
     Raises NotFoundError, RefusedError, IncompatibleError, CorruptionError, TransientError.
     """
     stored_round = coordination.number(ROUND_NAME)
     config = read_config(coordination)
     opened = open_metadata(
-        settings.metadata_url, settings.instance.instance_id, least_round=stored_round, retry_for_ms=RETRY_MS
+        settings.metadata_url,
+        settings.instance.instance_id,
+        least_round=stored_round,
+        timeout_ms=request_ms,
+        retry_for_ms=RETRY_MS,
     )
     with closing(opened) as table:
         if thoroughly and isinstance(table, SqliteMetadataTable):
@@ -54,10 +63,12 @@ def check_books(settings: Settings, coordination: Coordination, *, thoroughly: b
 
 
 def check_writes(settings: Settings) -> None:
-    """Check that the books take writes: reads may go on while another process keeps them locked. Writes nothing. Raises
-    as :func:`open_metadata`.
+    """Check that the books take writes: reads may go on while another process keeps them locked. An operator waits for
+    the answer. Writes nothing. Raises as :func:`open_metadata`.
     """
-    opened = open_metadata(settings.metadata_url, settings.instance.instance_id, retry_for_ms=RETRY_MS)
+    opened = open_metadata(
+        settings.metadata_url, settings.instance.instance_id, timeout_ms=RETRY_MS, retry_for_ms=RETRY_MS
+    )
     with closing(opened) as table:
         if isinstance(table, Probed):
             table.probe()
