@@ -4,13 +4,15 @@ Arrives: messages of one stream. Leaves: ``replicate`` calls to a tserver of the
 four steps: any master of the quorum names the leader; the leader must be of the expected instance (a name or an address
 may come to belong to another cluster, R23); the leader picks a tserver; the tserver opens the stream. The session does
 this with its first message, and again when a tserver went away or a stream expired. While no master of the peer
-answers, the session takes the tserver that opened a stream of this process last. :class:`RetryLimits` bound the retries
-of a message. A pipelined message leaves on a connection of its own, in a thread of its own, and has one try.
+answers soon, the session tries the tservers that opened a stream of this host (``known_tservers``).
+:class:`RetryLimits` bound the retries of a message. A pipelined message leaves on a connection of its own, in a thread
+of its own, and has one try.
 Rules: R19, R20 and R23.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -38,6 +40,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.extensions import SegmentTransfer, TransferAnswer
+from bookkeeper.peers.known_tservers import KnownTServers
 from bookkeeper.peers.protocol import Acked, Message, MessageBlock, Peer, RetryLimits
 from bookkeeper.peers.segment_files import SentBytes, is_about_form, missing_parts, offer_of
 from bookkeeper.rpc.address import parse_quorum
@@ -54,8 +57,18 @@ from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import UNREACHED, RpcPool
 from bookkeeper.security.access import peer_credentials
 
+LOG = logging.getLogger(__name__)
+
 SENDERS_MAX = 16
 """Messages that leave at once, of all streams of a process; one more waits for a thread."""
+
+MASTER_PATIENCE_MS = 500
+"""Wait for a master of a peer while a tserver of the peer is known, ms: a stopped process accepts calls, and the lag of
+new streams grows meanwhile.
+"""
+
+TSERVER_PATIENCE_MS = 2_000
+"""Wait for a known tserver to open a stream before the next one is tried, ms."""
 
 
 class BookkeeperSystem(Struct):
@@ -67,8 +80,7 @@ class BookkeeperSystem(Struct):
     clock: Clock = field(default_factory=SystemClock)
     rng: random.Random = field(default_factory=random.Random)
     name: str = "bookkeeper"
-    _known: dict[str, str] = field(default_factory=dict)
-    """Of each peer, by its instance id, the tserver that opened a stream last."""
+    _known: KnownTServers | None = None
     _pool: RpcPool | None = None
     _senders: ThreadPoolExecutor | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -82,6 +94,8 @@ class BookkeeperSystem(Struct):
                 hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay")
                 self._pool = RpcPool(hello, self.settings.rpc, self.clock, peer_credentials(self.settings))
                 self._senders = ThreadPoolExecutor(SENDERS_MAX, thread_name_prefix="sender")
+            if self._known is None:
+                self._known = KnownTServers(self.settings.directory)
             pool = self._pool.of_instance(peer.instance_id)
             part_bytes = self.settings.replay.message_bytes
             return BookkeeperSession(
@@ -91,8 +105,7 @@ class BookkeeperSystem(Struct):
 
 class BookkeeperSession(Struct):
     """One stream on its way into one table of the peer. ``tserver`` and ``token`` are empty until the stream is open.
-    ``part_bytes``: size of the parts in which segment files go out. ``known``: of each peer, by its instance id, the
-    tserver that opened a stream last; all sessions share it.
+    ``part_bytes``: size of the parts in which segment files go out. All sessions of a process share ``known``.
     """
 
     pool: RpcPool
@@ -103,7 +116,7 @@ class BookkeeperSession(Struct):
     part_bytes: int
     clock: Clock
     rng: random.Random
-    known: dict[str, str]
+    known: KnownTServers
     tserver: str = ""
     token: str = ""
     sends: int = 0
@@ -197,26 +210,11 @@ class BookkeeperSession(Struct):
         )
 
     def _open(self) -> None:
-        """Find a tserver and open the stream. The instance is checked after each call: a connection may be new."""
-        problem: TransientError | None = None
-        if not self.tserver:
-            try:
-                self.tserver = self._pick()
-            except TransientError as error:
-                self.tserver, problem = self.known.get(self.peer.instance_id, ""), error
-                if not self.tserver:
-                    raise
-        try:
-            with expecting_table(self.peer, self.stream):
-                token = self._tserver().open_stream(self.stream)
-            expect_instance(self.peer, self.tserver, self.pool.peer_hello(self.tserver))
-        except BookkeeperError as error:
-            self._leave(error)
-            if problem is not None:  # another process may be at that address by now
-                raise problem from error
-            raise
-        self.token = token
-        self.known[self.peer.instance_id] = self.tserver
+        """Find a tserver, open the stream, and check what the peer has."""
+        if self.tserver:
+            self._open_at(self.tserver, self._timeout_ms)
+        elif not self._open_soon():
+            self._open_at(self._pick(self._timeout_ms), self._timeout_ms)
         if self._check is not None:
             try:
                 self._check()
@@ -225,19 +223,59 @@ class BookkeeperSession(Struct):
                 self._leave(error)
                 raise
 
-    def _pick(self) -> str:
-        """The tserver that the leader of the peer picks."""
-        leader = self._leader()
+    def _open_soon(self) -> bool:
+        """Open the stream at the tserver that the peer's master picks, if the master answers soon, or else at a known
+        one. False when none is known, or none of them opens it; then the master has to be waited for.
+        """
+        known, patience_ms = self.known.of(self.peer.instance_id), min(MASTER_PATIENCE_MS, self._timeout_ms)
+        if not known:
+            return False
+        started_ns = self.clock.boot_ns()
+        if not self.known.is_silent(self.peer.instance_id, started_ns):
+            try:
+                picked = self._pick(patience_ms)
+            except TransientError as error:
+                LOG.info("a stream to %s begins at a known tserver, without its master: %s", self.peer.cluster, error)
+                if self.clock.boot_ns() - started_ns >= patience_ms * 1_000_000:
+                    self.known.note_silence(self.peer.instance_id, self.clock.boot_ns())
+            else:
+                self._open_at(picked, self._timeout_ms)
+                return True
+        for address in known:
+            try:
+                self._open_at(address, min(TSERVER_PATIENCE_MS, self._timeout_ms))
+            except BookkeeperError as error:  # another process may be at that address by now
+                LOG.info("the known tserver %s of %s opens no stream: %s", address, self.peer.cluster, error)
+            else:
+                return True
+        return False
+
+    def _open_at(self, address: str, timeout_ms: int) -> None:
+        """Open the stream at a tserver. The instance is checked after the call: a connection may be new."""
+        self.tserver = address
+        try:
+            with expecting_table(self.peer, self.stream):
+                token = self.pool.tserver(address, timeout_ms).open_stream(self.stream)
+            expect_instance(self.peer, address, self.pool.peer_hello(address))
+        except BookkeeperError as error:
+            self._leave(error)
+            raise
+        self.token = token
+        self.known.note(self.peer.instance_id, address)
+
+    def _pick(self, timeout_ms: int) -> str:
+        """The tserver that the leader of the peer picks. Each question may take ``timeout_ms``."""
+        leader = self._leader(timeout_ms)
         with expecting_table(self.peer, self.stream), expecting_tserver(self.peer, leader):
-            picked = self.pool.master(leader, self._timeout_ms).pick_tserver(self.stream.target_table_id)
+            picked = self.pool.master(leader, timeout_ms).pick_tserver(self.stream.target_table_id)
         expect_instance(self.peer, leader, self.pool.peer_hello(leader))
         return picked
 
-    def _leader(self) -> str:
+    def _leader(self, timeout_ms: int) -> str:
         problems: list[str] = []
         for address in parse_quorum(self.peer.quorum):
             try:
-                return self.pool.master(str(address), self._timeout_ms).leader()
+                return self.pool.master(str(address), timeout_ms).leader()
             except TransientError as error:
                 problems.append(f"{address}: {error.message}")
         raise UnavailableError(f"no master of {self.peer.cluster} names a leader ({'; '.join(problems)})")
@@ -259,8 +297,7 @@ class BookkeeperSession(Struct):
         if not isinstance(error, OverloadedError | GapError):
             self.token = ""
         if not isinstance(error, OverloadedError | GapError | StreamExpiredError):
-            if self.known.get(self.peer.instance_id) == self.tserver:
-                del self.known[self.peer.instance_id]
+            self.known.put_last(self.peer.instance_id, self.tserver)
             self.tserver = ""
 
     def _retrying(self, give_up_ns: int) -> Retrying:

@@ -16,6 +16,9 @@ from bookkeeper.clock import SystemClock
 from tests.soak.plan import Fault, Step
 from tests.soak.rounds import run_steps
 from tests.soak.trace import Trace
+from tests.support.time_limit import TimeLimit
+from tests.support.without_masters import Reader, lag_ms, logs_of, masters_away, reading, said
+from tests.support.workloads_clusters import READY_S
 from tests.support.workloads_pair import Pair
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(1_200)]
@@ -25,6 +28,10 @@ BEFORE = range(5, 40)
 """Batches of each workload that are written before a fault."""
 BETWEEN = range(1, 8)
 AFTERWARDS = 10
+ARRIVAL_S = 60.0
+"""Limit of one row's way; the tablets of a killed tserver wait for its lease."""
+EXACT_S = 2.0
+"""The books say later that a row has arrived, and a status is not of this moment."""
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +128,55 @@ def test_a_full_disk_refuses_writes_loses_nothing_and_mends_by_itself(pair: Pair
 @pytest.mark.long
 def test_who_goes_on_after_others_took_over_changes_nothing(pair: Pair) -> None:
     strike(pair, (Fault.DEPOSE, "west", "tserver1"), (Fault.DEPOSE, "east", "master"), (Fault.DEPOSE, "west", "master"))
+
+
+def must_be_true(pair: Pair, reader: Reader) -> None:
+    """The first known lag that a new master shows is not above the true one, and no cause of a wait needs a person."""
+    replication, table = pair.west.client.replication, pair.loaders[0].workload.table
+    arrived_ms, since_ns = lag_ms(pair.loaders[0], reader, pair.clock, ARRIVAL_S), pair.clock.boot_ns()
+    shown: list[float | None] = [None]
+
+    def is_known() -> bool:
+        shown[:] = [found.lag_seconds for found in replication.report(table).targets]
+        return None not in shown
+
+    pair.west.wait_until(is_known, "known lag")
+    true_s = arrived_ms / 1e3 + (pair.clock.boot_ns() - since_ns) / 1e9
+    assert max(filter(None, shown), default=0.0) <= true_s + EXACT_S, "a new master shows the age of something else"
+    assert [cause.text for cause in replication.why().causes if cause.needs_person] == []
+
+
+def without_masters(pair: Pair, seconds: float, *, kill_replay: bool = False) -> None:
+    """The masters of west stay away, then those of east, then both; logs roll, and a tserver of east restarts; with
+    ``kill_replay``, west's replay process as well while no master lives at all. Rows that are written meanwhile arrive
+    meanwhile, and the reader asks no master.
+    """
+    with pair.load(), reading(pair.east, pair.loaders[0].workload.table) as reader:
+        pair.wait_written(moments("masters").choice(BEFORE))
+        for away in (["west"], ["east"], ["west", "east"]):
+            clusters, lags = [pair.clusters[side] for side in away], []
+            with masters_away(clusters, pair.clock):
+                killed = [pair.kill9("east", "tserver1")] if "east" not in away else []
+                killed += [pair.kill9("west", "replay")] if kill_replay and len(away) == 2 else []
+                logs, limit = logs_of(pair.west), TimeLimit(seconds / 3, pair.clock)
+                while not limit.is_over() or not logs_of(pair.west) - logs:
+                    lags.append(lag_ms(pair.loaders[0], reader, pair.clock, ARRIVAL_S))
+                for side, role, pid in killed:
+                    pair.clusters[side].wait_restarted(role, pid, READY_S)
+            print(f"without masters of {' and '.join(away)}: {said(lags)}")
+            for cluster in clusters:
+                cluster.wait_ready(READY_S)
+            must_be_true(pair, reader)
+    pair.check()
+
+
+def test_while_no_master_lives_rows_arrive_once_and_in_order(pair: Pair) -> None:
+    without_masters(pair, 20.0)
+
+
+@pytest.mark.long
+def test_while_no_master_lives_for_a_minute_rows_arrive_once_and_in_order(pair: Pair) -> None:
+    without_masters(pair, 60.0, kill_replay=True)
 
 
 def test_afterwards_nothing_is_left_behind(pair: Pair) -> None:

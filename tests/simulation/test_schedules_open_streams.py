@@ -17,6 +17,9 @@ from tests.support.simulation.world import LawBrokenError, World, simulation
 
 ROWS = (b"a", b"h", b"p", b"x")
 
+STOPPED_S = 2.0
+"""A stopped master of a peer delays nothing for so long."""
+
 
 def opened(world: World, tservers: int = 1) -> Pair:
     """Streams of all tservers of west are open: east has a row of each."""
@@ -54,6 +57,24 @@ def no_master_lives_anywhere(world: World) -> None:
     pair.until_there(world.put(pair.west, "t", b"b"))
     world.roll(pair.owner())
     pair.until_there(world.put(pair.west, "t", b"c"))
+    pair.rest()
+
+
+def the_peers_masters_are_stopped(world: World) -> None:
+    """No master of west lives. Those of the peer are stopped: they take calls and answer none. A log ends."""
+    pair = opened(world)
+    kill_masters(pair)
+    for master in pair.east.alive(pair.east.masters):
+        master.process.suspended = True
+    world.roll(pair.owner())
+    wrote = world.put(pair.west, "t", b"b")
+    world.kernel.run_for(STOPPED_S)
+    stopped = [master for master in pair.east.masters if master.process.suspended]
+    is_late = not {write.value for write in wrote} <= pair.there()
+    for master in stopped:
+        master.process.suspended = False
+    if is_late:
+        raise LawBrokenError(f"a record waits {STOPPED_S} s for a stopped master of the peer")
     pair.rest()
 
 
@@ -108,6 +129,12 @@ SCHEDULES: dict[str, tuple[Callable[[World], None], type[AssertionError], str, t
         StuckError,
         "never: it is at east",
         ("only-a-master-knows-tservers",),
+    ),
+    "the peer's masters are stopped": (
+        the_peers_masters_are_stopped,
+        LawBrokenError,
+        "waits 2.0 s for a stopped master",
+        ("masters-are-waited-for", "only-a-master-knows-tservers"),
     ),
     "the peer restarts": (
         the_peer_restarts_while_no_master_lives,

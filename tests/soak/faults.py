@@ -27,6 +27,7 @@ from tests.support.cluster import Cluster
 from tests.support.hbase_home import HBaseHome
 from tests.support.strait import Strait
 from tests.support.volumes import MACHINE, name_at
+from tests.support.without_masters import masters_away
 from tests.support.workloads_clusters import READY_S
 from tests.support.workloads_pair import Pair, jvms_of
 
@@ -80,6 +81,7 @@ class Faults:
             Fault.TEAR: self._tear,
             Fault.FILL: self._fill,
             Fault.DEPOSE: self._depose,
+            Fault.NO_MASTERS: self._keep_masters_away,
             Fault.KILL_HBASE: lambda _: self._home.kill_hbase(),
             Fault.RESTART_HBASE: lambda _: self._home.restart_hbase(),
             Fault.STOP_HBASE: lambda step: self._stop_for(self._home.stop_hbase, step.pause_ms),
@@ -164,6 +166,15 @@ class Faults:
             self.pair.clock.wait(threading.Event(), step.pause_ms)
         finally:
             _send(process, signal.SIGCONT)
+
+    def _keep_masters_away(self, step: Step) -> None:
+        """The wait is the length of the fault."""
+        if self.is_full and step.side != "east":
+            self.trace.say("not kept away: on a full disk, no supervisor writes down which master it started")
+            return
+        clusters = [cluster for name, cluster in self.pair.clusters.items() if step.side in ("", name)]
+        with masters_away(clusters, self.pair.clock):
+            self.pair.clock.wait(threading.Event(), step.pause_ms)
 
     @property
     def _home(self) -> HBaseHome:

@@ -36,6 +36,7 @@ class Fault(Enum):
     TEAR = "kill -9, half a block behind the log"
     FILL = "fill the disk"
     DEPOSE = "stop beyond the lease, unsupervised, continue when others have taken over"
+    NO_MASTERS = "kill -9 of masters, and of each that is started, for a while"
     KILL_HBASE = "kill -9 of HBase, then start it again"
     RESTART_HBASE = "end HBase cleanly, then start it again"
     STOP_HBASE = "stop HBase, then continue"
@@ -58,13 +59,15 @@ VICTIMS = {
     Fault.TEAR: TSERVERS,
     Fault.FILL: [("west", "")],
     Fault.DEPOSE: SERVERS,
+    Fault.NO_MASTERS: [*SIDES, ("", "")],
     **{fault: [("books", "")] for fault in HBASE_FAULTS},
 }
-"""Whom a fault may hit; any process where nothing is said."""
+"""Whom a fault may hit; any process where nothing is said. A fault without a side hits both."""
 
 PAUSES_MS = {
     Fault.HICCUP: (200, 4_000),
     Fault.DELAY: (1, 400),
+    Fault.NO_MASTERS: (2_000, 20_000),
     Fault.STOP_HBASE: (200, 20_000),
     Fault.STOP_THRIFT: (200, 20_000),
 }
@@ -84,6 +87,7 @@ WEIGHTS = {
     Fault.TEAR: 3,
     Fault.FILL: 2,
     Fault.DEPOSE: 2,
+    Fault.NO_MASTERS: 2,
 }
 HBASE_WEIGHTS = {**WEIGHTS, **dict.fromkeys(HBASE_FAULTS, 2)}
 
@@ -102,7 +106,7 @@ class Step:
 
     def __str__(self) -> str:
         pause = f" ({self.pause_ms} ms)" if self.pause_ms else ""
-        return f"{self.fault.value}{pause}: {' '.join(filter(None, (self.side, self.role)))}"
+        return f"{self.fault.value}{pause}: {' '.join(filter(None, (self.side, self.role))) or 'both sides'}"
 
 
 def plan_round(seed: int, number: int, *, hbase: bool = False) -> list[Step]:

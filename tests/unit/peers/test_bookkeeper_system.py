@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,10 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.model import StreamKey
+from bookkeeper.peers import known_tservers
 from bookkeeper.peers.bookkeeper import BookkeeperSession, BookkeeperSystem, may_retry
 from bookkeeper.peers.extensions import SegmentTransfer
+from bookkeeper.peers.known_tservers import KnownTServers
 from bookkeeper.peers.protocol import Acked, Message, MessageBlock, Peer
 from bookkeeper.peers.registry import retry_limits
 from bookkeeper.peers.segment_files import missing_parts
@@ -131,6 +134,132 @@ def test_r23_without_a_master_a_stream_begins_at_the_tserver_that_is_known_and_a
 def test_without_its_rule_a_stream_waits_for_a_master_of_the_peer(settings: Settings, clock: NoWait) -> None:
     with fault("only-a-master-knows-tservers"), pytest.raises(AssertionError, match="the stream waits for a master"):
         without_masters(settings, clock)
+
+
+STOPPED_MS = 8_000
+"""Time-out of a message in tests of a stopped master."""
+
+
+@contextmanager
+def stopped_master() -> Iterator[socket.socket]:
+    """A place that takes connections and answers nothing, as a stopped process does."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        yield server
+
+
+def callers_of(server: socket.socket) -> int:
+    """The connections that wait there; they are closed."""
+    count = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            server.accept()[0].close()
+            count += 1
+    return count
+
+
+def begin(system: BookkeeperSystem, quorum: str, file: str, timeout_ms: int = STOPPED_MS) -> BookkeeperSession:
+    """A stream that has its first message at the peer; raises AssertionError when it waits for a master."""
+    limits = replace(retry_limits(system.settings), message_retries=1, message_timeout_ms=timeout_ms)
+    session = system.open(Peer("east", quorum, EAST), replace(STREAM, file=file), limits)
+    try:
+        assert session.ship(message(0, 5)).offset == 5
+    except UnavailableError as error:
+        raise AssertionError(f"the stream waits for a master: {error.message}") from error
+    return session
+
+
+def in_a_new_process(peer: ThriftPeer, settings: Settings, clock: NoWait) -> None:
+    """Another process of the host begins streams while no master lives."""
+    begin(BookkeeperSystem(settings, clock, random.Random(1)), peer.quorum, "w1")
+    peer.master.stop(grace_ms=0)
+    begin(BookkeeperSystem(settings, clock, random.Random(1)), peer.quorum, "w2")
+
+
+def at_the_other_tserver(peer: ThriftPeer, settings: Settings, clock: NoWait) -> None:
+    """Two tservers opened streams; no master lives, and the one that did it last dies."""
+    system = BookkeeperSystem(settings, clock, random.Random(1))
+    first, second = (begin(system, peer.quorum, file) for file in ("w1", "w2"))
+    assert first.tserver != second.tserver
+    peer.master.stop(grace_ms=0)
+    peer.tservers[1].stop(grace_ms=0)
+    assert begin(system, peer.quorum, "w3").tserver == first.tserver
+
+
+def at_a_tserver_that_came_back(peer: ThriftPeer, settings: Settings, clock: NoWait) -> None:
+    """No master lives; a tserver does not take a message, and takes the next one."""
+    system = BookkeeperSystem(settings, clock, random.Random(1))
+    session = begin(system, peer.quorum, "w1")
+    peer.master.stop(grace_ms=0)
+    peer.missing = "open_stream"
+    with pytest.raises(AssertionError, match="waits for a master: no master of east names a leader"):
+        begin(system, peer.quorum, "w2")
+    peer.missing = ""
+    assert begin(system, peer.quorum, "w2").tserver == session.tserver
+
+
+def beside_a_stopped_master(peer: ThriftPeer, settings: Settings, clock: NoWait) -> None:
+    """The only master of the peer is stopped: it takes connections, and answers nothing."""
+    system = BookkeeperSystem(settings, clock, random.Random(1))
+    begin(system, peer.quorum, "w1")
+    with stopped_master() as master:
+        quorum = f"127.0.0.1:{master.getsockname()[1]}"
+        began_ns = clock.boot_ns()
+        begin(system, quorum, "w2")
+        waited_ms = (clock.boot_ns() - began_ns) / 1e6
+        assert waited_ms < STOPPED_MS, f"a new stream waits {waited_ms:.0f} ms for the stopped master"
+        assert callers_of(master) > 0
+        begin(system, quorum, "w3")
+        assert callers_of(master) == 0, "each new stream waits for the stopped master"
+
+
+WITHOUT_A_MASTER = {
+    "known-tservers-of-one-process": in_a_new_process,
+    "one-tserver-is-known": at_the_other_tserver,
+    "failed-tservers-are-forgotten": at_a_tserver_that_came_back,
+    "masters-are-waited-for": beside_a_stopped_master,
+    "silence-is-forgotten": beside_a_stopped_master,
+}
+
+
+@pytest.mark.parametrize("play", dict.fromkeys(WITHOUT_A_MASTER.values()), ids=lambda play: play.__name__)
+def test_without_a_master_streams_begin_at_known_tservers(
+    peer: ThriftPeer, settings: Settings, clock: NoWait, play: Callable[[ThriftPeer, Settings, NoWait], None]
+) -> None:
+    play(peer, settings, clock)
+
+
+@pytest.mark.parametrize("switch", WITHOUT_A_MASTER)
+def test_a_switch_ends_streams_without_a_master(
+    peer: ThriftPeer, settings: Settings, clock: NoWait, switch: str
+) -> None:
+    with (
+        fault(switch),
+        pytest.raises(AssertionError, match="waits"),
+    ):
+        WITHOUT_A_MASTER[switch](peer, settings, clock)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", '{"i-east": 7}'])
+def test_a_damaged_list_of_known_tservers_is_an_empty_one(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / known_tservers.FILE).write_text(text)
+    known = KnownTServers(tmp_path)
+    assert known.of(EAST) == ()
+    known.note(EAST, "east:1")
+    assert KnownTServers(tmp_path).of(EAST) == ("east:1",)
+
+
+def test_the_list_of_known_tservers_is_short_and_the_latest_is_first(tmp_path: Path) -> None:
+    known = KnownTServers(tmp_path)
+    for number in range(2 * known_tservers.ADDRESSES_MAX):
+        known.note(EAST, f"east:{number}")
+        known.note(f"i-{number}", "north:1")
+    assert known.of(EAST)[0] == f"east:{2 * known_tservers.ADDRESSES_MAX - 1}"
+    assert len(known.of(EAST)) == known_tservers.ADDRESSES_MAX
+    assert KnownTServers(tmp_path).of(EAST) == known.of(EAST)
+    known.put_last(EAST, known.of(EAST)[0])
+    assert known.of(EAST)[-1] == f"east:{2 * known_tservers.ADDRESSES_MAX - 1}"
 
 
 def test_any_master_of_the_quorum_will_do(peer: ThriftPeer, settings: Settings, clock: NoWait) -> None:
@@ -275,7 +404,7 @@ def test_a_tserver_that_died_is_left_for_another(peer: ThriftPeer, settings: Set
 
 
 def test_a_message_counts_as_sent_when_there_was_a_connection_for_it(
-    peer: ThriftPeer, settings: Settings, clock: NoWait
+    peer: ThriftPeer, settings: Settings, clock: NoWait, tmp_path: Path
 ) -> None:
     session = opened(peer, settings, clock)
     session.ship(message(0, 5))
@@ -292,7 +421,8 @@ def test_a_message_counts_as_sent_when_there_was_a_connection_for_it(
     peer.before = declines
     session.ship(message(9, 12))
     assert session.sends == 5
-    nobody = opened(peer, settings, clock, quorum=closed_port())
+    elsewhere = new_settings(tmp_path / "elsewhere", "west", instance_id=WEST)
+    nobody = opened(peer, elsewhere, clock, quorum=closed_port())
     with pytest.raises(UnavailableError):
         nobody.ship(message(0, 5))
     assert nobody.sends == 0
