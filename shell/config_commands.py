@@ -20,7 +20,7 @@ from bookkeeper.coordination.embedded import COORDINATION_FILE
 from bookkeeper.errors import BookkeeperError, RefusedError
 from bookkeeper.metadata.flight import LAST_RETRY_MS
 from bookkeeper.security.exposure import refuse_plaintext
-from bookkeeper.standalone.books import check_books, check_writes
+from bookkeeper.standalone.books import REQUEST_MS, RETRY_MS, check_books, check_writes
 from bookkeeper.standalone.hbase.gateway import gateway_for
 from shell.failures import ExitCode
 from shell.output import Output, Record
@@ -83,10 +83,11 @@ def check_stores(settings: Settings) -> list[Problem]:
     if not (settings.coordination_dir / COORDINATION_FILE).is_file():
         reason = f"there is no coordination store in {settings.coordination_dir}"
         return [_problem(settings, "coordination.url", reason, "restore the directory of the cluster")]
+    request_ms = REQUEST_MS if settings.hbase_quorum else RETRY_MS  # a gateway that starts now is slow at first
     try:
         with gateway_for(settings, SystemClock()), closing(open_coordination(settings)) as coordination:
-            check_books(settings, coordination)
-            check_writes(settings)
+            check_books(settings, coordination, request_ms=request_ms)
+            check_writes(settings, request_ms=request_ms)
     except BookkeeperError as error:
         reason, _, step = error.message.partition("; ")
         return [_problem(settings, "metadata.url", reason, step or "make the store answer")]

@@ -90,10 +90,7 @@ def read_manifest(volume: Volume, directory: str) -> bytes:
 
 def read_json(volume: Volume, directory: str, name: str) -> bytes:
     """The bytes of a file beside a manifest. Raises InvalidInputError when there is none, UnavailableError."""
-    try:
-        raw = volume.read(f"{directory}/{name}", BYTES_MAX)
-    except OSError as error:
-        raise UnavailableError(f"{directory}/{name} can't be read: {error.strerror}") from error
+    raw = volume.read(f"{directory}/{name}", BYTES_MAX)
     if raw is None:
         raise InvalidInputError(f"{directory} has no {name}: nothing was written there, or not to its end")
     return raw

@@ -89,6 +89,14 @@ def load_settings(directory: Path | str) -> Settings:
     raise InvalidInputError(f"{first.file}: {'; '.join(found.text for found in settings)}; {_next_step(settings)}")
 
 
+def left_out(directory: Path | str) -> list[str]:
+    """The kinds of processes that `standalone` does not start in ``DIR``; none when its settings can't be read."""
+    settings = read_settings(directory)
+    if not isinstance(settings, Settings):
+        return []
+    return [kind for kind in ("master", "tserver", "replay") if kind not in settings.standalone.processes]
+
+
 def check_settings(directory: Path | str) -> list[Problem]:
     """The problems of ``DIR/bookkeeper.toml``; none when processes can start with it."""
     settings = read_settings(directory)

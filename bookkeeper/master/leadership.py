@@ -17,6 +17,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from bookkeeper.clock import Clock, SteadyWall
+from bookkeeper.config.file import left_out
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.coordination.coordination_protocol import Coordination
@@ -196,16 +197,15 @@ class Leadership(Struct):
             away=away,
             unrecoverable=dict(self.cycle.recovery.problems),
             homes={session: home.host for session, home in self.cycle.books.homes_read.items()},
-            supervised=self._supervised() if is_missing else (),
+            supervised=[place for place in self._places() if is_supervised(Path(place))] if is_missing else (),
+            apart=[(place, kind) for place in self._places() for kind in left_out(Path(place))] if is_missing else (),
         )
 
-    def _supervised(self) -> list[str]:
-        """The directories of this cluster's hosts, as far as they are on this machine, whose supervisor runs."""
+    def _places(self) -> list[str]:
+        """The directories of this cluster's hosts."""
         hosts = {} if self.cycle.config is None else self.cycle.config.hosts
         root = self.settings.cluster_directory
-        return [
-            place for place in sorted({str(root), *directories(root, hosts).values()}) if is_supervised(Path(place))
-        ]
+        return sorted({str(root), *directories(root, hosts).values()})
 
     def _no_books(self) -> Lack | None:
         """Since when the books can't be written, or read: their store is silent, or too many cycles have failed."""

@@ -26,6 +26,9 @@ from bookkeeper.sqlite_file import damaged
 RETRY_MS = 5_000
 """Time to wait for a metadata store that does not answer: longer than a short outage, and an operator still waits."""
 
+REQUEST_MS = 15_000
+"""Time for one request to HBase before a process starts; it may have to open a region first."""
+
 
 def make_books(settings: Settings) -> None:
     """Create the metadata table of a new cluster. Raises ExistsError when one exists, OSError, TransientError."""
@@ -36,15 +39,17 @@ def make_books(settings: Settings) -> None:
         make_metadata(settings.metadata_url, settings.instance.instance_id, retry_for_ms=RETRY_MS)
 
 
-def check_books(settings: Settings, coordination: Coordination, *, thoroughly: bool = False) -> None:
+def check_books(
+    settings: Settings, coordination: Coordination, *, thoroughly: bool = False, request_ms: int = REQUEST_MS
+) -> None:
     """Check that both stores exist, belong to this instance, and are not from different times. ``thoroughly``: compare
-    every cell of an SQLite file with its checksum, too.
+    every cell of an SQLite file with its checksum, too. ``request_ms`` bounds one request to HBase.
 
     Raises NotFoundError, RefusedError, IncompatibleError, CorruptionError, TransientError.
     """
     stored_round = coordination.number(ROUND_NAME)
     config = read_config(coordination)
-    with _opened(settings, stored_round) as table:
+    with _opened(settings, request_ms, stored_round) as table:
         if thoroughly and isinstance(table, SqliteMetadataTable):
             table.check()
         books_round = round_of(read_owner_row(table))
@@ -52,20 +57,25 @@ def check_books(settings: Settings, coordination: Coordination, *, thoroughly: b
         refuse_missing_tables(settings.metadata_url, config, table)
 
 
-def check_writes(settings: Settings) -> None:
-    """Check that the books take writes: reads may go on while another process keeps them locked. Writes nothing. Raises
-    as :func:`open_metadata`.
+def check_writes(settings: Settings, *, request_ms: int = REQUEST_MS) -> None:
+    """Check that the books take writes: reads may go on while another process keeps them locked. ``request_ms`` as in
+    :func:`check_books`. Writes nothing. Raises as :func:`open_metadata`.
     """
-    with _opened(settings) as table:
+    with _opened(settings, request_ms) as table:
         if isinstance(table, Probed):
             table.probe()
 
 
 @contextmanager
-def _opened(settings: Settings, least_round: int = 0) -> Iterator[MetadataTable]:
+def _opened(settings: Settings, request_ms: int, least_round: int = 0) -> Iterator[MetadataTable]:
     with _naming_quorum(settings):
-        own_id = settings.instance.instance_id
-        opened = open_metadata(settings.metadata_url, own_id, least_round=least_round, retry_for_ms=RETRY_MS)
+        opened = open_metadata(
+            settings.metadata_url,
+            settings.instance.instance_id,
+            least_round=least_round,
+            timeout_ms=request_ms,
+            retry_for_ms=RETRY_MS,
+        )
         with closing(opened) as table:
             yield table
 

@@ -179,6 +179,13 @@ def test_files_that_are_not_there_are_not_there(volume: Volume) -> None:
     assert volume.list_names("wal/") == []
 
 
+def test_what_can_not_be_read_is_unavailable(tmp_path: Path) -> None:
+    volume = LocalVolume(tmp_path)
+    volume.create(f"{LOG}.segments/1", [b"0"]).close()
+    with pytest.raises(UnavailableError, match="can't be read"):
+        volume.read(f"{LOG}.segments", 4)
+
+
 def test_a_small_read_is_bounded(volume: Volume) -> None:
     volume.create(LOG, [b"0123456789"]).close()
     assert volume.read(LOG, 4) == b"0123"

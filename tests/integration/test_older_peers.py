@@ -68,9 +68,10 @@ def check_restored_peer_is_named(directory: Path, noticed_s: float = 30.0) -> No
             assert not [one for one in west.client.replication.status("t") if one.lag_records]
             wait_until(lambda: said(west.master) != "", "words about the older state", noticed_s)
             log = west.tserver.parts.writing.path.wal_name
-            first = rf"acknowledged after {utc_text(saved)} \(the next record of {log} was (\d+) then\)"
+            first = rf"acknowledged after (\S+) \(the next record of {log} was (\d+) then\)"
             wait_until(lambda: re.search(first, said(west.master)) is not None, "the place in the log")
-            (found,) = re.findall(first, said(west.master))
+            ((since, found),) = re.findall(first, said(west.master))
+            assert since <= utc_text(saved), "acknowledged rows are older than that time"
             assert 1 <= int(found) <= ROWS + 1, "acknowledged rows lie before that place"
             (cause,) = west.client.replication.why("t").causes
             assert (cause.kind, cause.needs_person, cause.file) == ("peer_older", True, log)

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from bookkeeper.client import Mutation
 from bookkeeper.errors import ExistsError, UnauthorizedError
 from bookkeeper.peers.parquet.layout import IDENTITY_FILE
+from bookkeeper.replay.journal import read_journal
 from bookkeeper.replay.spark.spark_session import SCRATCH
 from bookkeeper.security.secret_store import SecretStore
 from bookkeeper.storage.volume.opening import open_volume
@@ -67,6 +68,7 @@ class Peer:
         self.here.mkdir()
         self._place = place
         self._stack = ExitStack()
+        self._running = ExitStack()
         self.disk: SmallDisk | NoMountError = self._small_disk(place / "north")
         self.north = self._start("north")
 
@@ -78,14 +80,23 @@ class Peer:
             return error
 
     def _start(self, name: str, overrides: dict[str, object] | None = None) -> LocalCluster:
-        started = self._stack.enter_context(local_cluster(self._place / name, {**SMALL, **(overrides or {})}))
+        started = self._running.enter_context(local_cluster(self._place / name, {**SMALL, **(overrides or {})}))
         for known in (started.directory / "secrets").rglob("everybody*"):
             known.unlink()
         return started
 
     def stop(self) -> None:
         """Nobody answers at its address."""
+        self.end_processes()
         self._stack.close()
+
+    def end_processes(self) -> None:
+        """Its directory stays as it is."""
+        self._running.close()
+
+    def start_again(self) -> None:
+        """It goes on in the state of its directory."""
+        self.north = self._start("north")
 
     def replace_by_another(self) -> None:
         """Another cluster answers at its address."""
@@ -483,6 +494,50 @@ def test_records_that_a_damaged_log_has_lost(peer: Peer, west: Cluster) -> None:
     assert [answer.code for answer in execute(held["steps"], peer.places)] == [ExitCode.OK]
     until_drained(west.directory, "why-flipped")
     assert rows(peer, "why-flipped") == {b"first", b"third"}
+
+
+@pytest.mark.long
+def test_a_peer_from_a_backup_that_is_younger_than_the_last_check_in(peer: Peer, west: Cluster) -> None:
+    """West's master stands still, so the copy of north has the number of the last check-in."""
+    replicated(peer, "why-older")
+    place, copy = peer.north.directory, peer.here / "copy"
+    master = psutil.Process(west.pid("master"))
+    with west.client.writer("why-older") as writer:
+
+        def write_on(row: bytes) -> None:
+            writer.add(Mutation(row).put(b"f", b"q", b"v"))
+            writer.flush()
+            wait_until(lambda: row in rows(peer, "why-older"), "it arrives")
+
+        write_on(b"before")
+        log = log_of(west, "why-older")
+        before = acknowledged(west, log)
+        master.suspend()
+        try:
+            peer.end_processes()
+            shutil.copytree(place, copy)
+            peer.start_again()
+            write_on(b"lost")
+            wait_until(lambda: acknowledged(west, log) > before, "west has the acknowledgement")
+            peer.end_processes()
+            for entry in place.iterdir():
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            shutil.copytree(copy, place, dirs_exist_ok=True)
+            peer.start_again()
+            write_on(b"after")
+        finally:
+            master.resume()
+    assert rows(peer, "why-older") == {b"first", b"before", b"after"}
+    cause = cause_of(west.directory, "why-older", "peer_older")
+    assert cause["needs_person"]
+    answers = execute(cause["steps"], peer.places)
+    assert [answer.code for answer in answers] == [ExitCode.OK] * len(answers), answers
+    until_drained(west.directory, "why-older")
+
+
+def acknowledged(west: Cluster, log: str) -> int:
+    """The last record of a log that north has acknowledged, by the journal of west's replay process."""
+    return max(line.acked for line in read_journal(west.settings).shipped if line.file == log)
 
 
 @pytest.mark.long

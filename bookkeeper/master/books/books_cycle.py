@@ -163,10 +163,10 @@ class Books:
             except CorruptionError as error:  # this file stays OPEN and is retained; no other one waits for it
                 view.snapshot.note_problem(error.message)
                 continue
-            except UnavailableError as error:
+            except UnavailableError as error:  # the file stays OPEN, and is retained; its host may come back
                 if not is_away(error):
-                    raise
-                continue  # the file stays OPEN, and is retained, until its host is back
+                    view.snapshot.note_problem(error.message)
+                continue
             if closed is None:
                 continue
             self.stores.reign.check()

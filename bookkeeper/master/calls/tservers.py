@@ -134,11 +134,22 @@ class TServers(Struct, frozen=True):
         """Drop the cached answers: a paused process of a session that counts as dead may have started another log."""
         self._sealed_off.clear()
 
+    def has_log(self, name: str) -> bool:
+        """Whether there is a log. Raises UnavailableError when that is unknown."""
+        try:
+            return self.volume.exists(name)
+        except OSError as error:
+            raise unavailable(f"whether {name} is there is unknown", error) from error
+
     def remove_directory(self, session_id: str) -> None:
-        """Remove the directory of a dead session's logs, which has none, and the row of its home. Raises OSError,
+        """Remove the directory of a dead session's logs, which has none, and the row of its home. Raises
         TransientError.
         """
-        self.volume.prune(log_directory(session_id))
+        directory = log_directory(session_id)
+        try:
+            self.volume.prune(directory)
+        except OSError as error:
+            raise unavailable(f"{directory} can't be removed", error) from error
         self.forget_home(session_id)
 
     def forget_home(self, session_id: str) -> None:

@@ -269,7 +269,7 @@ class GcRunner(Struct):
         flight_ns = self.flight_ms * 1_000_000
         leaving = {session for session, at in self.takers.items() if now_ns - at <= flight_ns}  # R4: a put in flight
         is_there = self._storage_is_there(seen)
-        has_log = lambda log: log in seen or not is_there or self.tservers.volume.exists(log)  # noqa: E731
+        has_log = lambda log: log in seen or not is_there or self.tservers.has_log(log)  # noqa: E731
         return Holders(operations, live, leaving, has_log)
 
     def void(self, seen: Inventory) -> None:

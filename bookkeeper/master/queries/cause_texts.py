@@ -52,7 +52,8 @@ SINGLE = frozenset({causes.DAMAGED, causes.REFUSED_RECORD})
 class Names(Struct, frozen=True):
     """The names in commands: of this cluster, of a table here and its target at a peer, and of a file. ``tables`` are
     all tables that wait for the same cause, ``enabled`` all tables and targets at the peer. ``hosts``: the directory of
-    each host of this cluster; ``supervised``: the directories whose supervisor runs, where a second one is refused.
+    each host of this cluster; ``supervised``: the directories whose supervisor runs, where a second one is refused;
+    ``apart``: directories, each with a kind of process that `standalone` does not start there.
     """
 
     directory: str
@@ -66,6 +67,7 @@ class Names(Struct, frozen=True):
     enabled: Sequence[tuple[str, Target]] = ()
     hosts: Mapping[str, str] = field(default_factory=dict)
     supervised: Collection[str] = ()
+    apart: Collection[tuple[str, str]] = ()
 
     @property
     def peer(self) -> str:
@@ -99,10 +101,17 @@ class Names(Struct, frozen=True):
         """Start the processes of the peer."""
         return self.define if self.is_foreign else self.there("standalone .")
 
+    def is_kept(self, process: str, directory: str) -> bool:
+        """Whether a supervisor runs there that starts this process again by itself."""
+        return directory in self.supervised and (directory, process.rstrip("0123456789")) not in self.apart
+
     def start(self, process: str, directory: str) -> NextStep:
-        """Start the processes of a directory of this cluster. A supervisor that runs there starts an ended process
-        again by itself; then the log of the process says why it ends each time.
+        """Start a process in a directory of this cluster, with all others of its supervisor. A supervisor that runs
+        there starts an ended one again by itself; then the log of the process says why it ends each time.
         """
+        kind = process.rstrip("0123456789")
+        if (directory, kind) in self.apart:
+            return NextStep("", f"python -m bookkeeper.{kind} {directory}")
         if directory in self.supervised:
             return NextStep("", f"tail -n 20 {directory}/logs/{process}.log")
         return NextStep("", f"bookkeeper standalone {directory}")
@@ -164,18 +173,18 @@ AGAIN = "; its supervisor starts one again by itself once the reason is gone"
 
 def _no_tserver(_cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
     text = "no tablet server of this cluster is alive, so nobody sends the records"
-    if names.directory in names.supervised:
+    if names.is_kept("tserver1", names.directory):
         text += f"{AGAIN}, which the log says"
     return text, (names.start("tserver1", names.directory),)
 
 
 def _no_replay(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
     words = f"; its last words: {cause.error}" if cause.error else ""
-    is_supervised = names.directory in names.supervised
-    text = f"no replay process of this cluster works{words}{AGAIN if is_supervised else ''}"
+    is_kept = names.is_kept("replay", names.directory)
+    text = f"no replay process of this cluster works{words}{AGAIN if is_kept else ''}"
     cure = INSTALL_JAVA if NO_JAVA in cause.error else kill_hung(cause.error)
     steps = [NextStep("", cure)] if cure else []
-    return text, steps if steps and is_supervised else [*steps, names.start("replay", names.directory)]
+    return text, steps if steps and is_kept else [*steps, names.start("replay", names.directory)]
 
 
 INSTALL_JAVA = "apt-get install -y openjdk-17-jre-headless"

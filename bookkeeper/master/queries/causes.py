@@ -135,7 +135,7 @@ class LocalFacts(Struct, frozen=True):
     """The parts of this cluster that do not work. ``away``: the dead sessions whose logs lie on a host that is away.
     ``unrecoverable``: logs of dead sessions that can't be sealed, with the reason. ``homes``: the hosts whose own disk
     has the logs of a session. ``supervised``: while something is missing, the directories of hosts whose supervisor
-    runs.
+    runs; ``apart``: directories, each with a kind of process that `standalone` does not start there.
     """
 
     no_books: Lack | None = None
@@ -145,6 +145,7 @@ class LocalFacts(Struct, frozen=True):
     unrecoverable: Mapping[str, str] = field(default_factory=dict)
     homes: Mapping[str, str] = field(default_factory=dict)
     supervised: Collection[str] = ()
+    apart: Collection[tuple[str, str]] = ()
 
 
 class Now(Struct, frozen=True):

@@ -6,7 +6,7 @@ for the same peer for the same reason are in one message, unless the next step n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec import Struct, field
@@ -18,7 +18,7 @@ from bookkeeper.master.cycle.check_ins import OlderState
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey
 from bookkeeper.master.queries import causes
 from bookkeeper.master.queries.cause_texts import Names, explain
-from bookkeeper.master.queries.causes import Cause, Now
+from bookkeeper.master.queries.causes import Cause, LocalFacts, Now
 from bookkeeper.master.queries.target_states import TargetState
 from bookkeeper.master.queries.waits import Wait, Waits
 from bookkeeper.metadata.values import Quarantined
@@ -32,6 +32,9 @@ OF_TABLES = frozenset(
     }
 )
 """Kinds whose words are about one table; all others are about a peer, or about this cluster."""
+
+
+NOTHING_MISSING = LocalFacts()
 
 
 class Directory(Struct, frozen=True):
@@ -61,8 +64,8 @@ class Directory(Struct, frozen=True):
             directories(settings.cluster_directory, config.hosts),
         )
 
-    def names(self, wait: Wait, tables: Sequence[str], supervised: Collection[str] = ()) -> Names:
-        """The names around a wait. ``supervised``: the directories whose supervisor runs."""
+    def names(self, wait: Wait, tables: Sequence[str], local: LocalFacts = NOTHING_MISSING) -> Names:
+        """The names around a wait. ``local``: what runs in the directories of this cluster."""
         key = wait.target.key
         return Names(
             self.path,
@@ -75,7 +78,8 @@ class Directory(Struct, frozen=True):
             wait.root,
             [(table, target) for table, target in self.targets if target.key.cluster == key.cluster],
             self.hosts,
-            supervised,
+            local.supervised,
+            local.apart,
         )
 
 
@@ -159,7 +163,7 @@ def _message(group: Sequence[Wait], directory: Directory, now: Now) -> WaitCause
         {directory.tables.get(key.source_table_id, key.source_table_id) for key in (wait.target.key for wait in group)}
     )
     cause = first.cause
-    words = explain(cause, directory.names(first, tables, now.local.supervised), now.boot_ns)
+    words = explain(cause, directory.names(first, tables, now.local), now.boot_ns)
     return WaitCause(
         cluster=first.target.key.cluster,
         kind=cause.kind,

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.fs
 
-from bookkeeper.errors import InvalidInputError, NotFoundError, UnavailableError
+from bookkeeper.errors import InvalidInputError, NotFoundError, UnavailableError, unavailable
 from bookkeeper.storage.volume.file_uris import path_of, uri_of
 from bookkeeper.storage.volume.names import FENCE_SUFFIX
 from bookkeeper.storage.volume.sources import open_source
@@ -31,6 +31,8 @@ class GivenFiles:
             source = open_source(name)
         except (FileNotFoundError, NotFoundError):
             return None
+        except OSError as error:
+            raise unavailable(f"{name} can't be read", error) from error
         return bytes(source.read(0, min(source.size, length_max)))
 
     def is_fenced(self, name: str) -> bool:

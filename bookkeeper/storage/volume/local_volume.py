@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bookkeeper.errors import is_full
+from bookkeeper.errors import is_full, unavailable
 from bookkeeper.storage.volume.file_ops import (
     FileOps,
     beside,
@@ -133,6 +133,8 @@ class LocalVolume:
                 return file.read(length_max)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise unavailable(f"{name} can't be read", error) from error
 
     @contextmanager
     def open_durable(self, name: str) -> Iterator[Source]:

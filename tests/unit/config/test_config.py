@@ -12,6 +12,7 @@ from bookkeeper.config.file import (
     Problem,
     check_settings,
     format_settings,
+    left_out,
     load_settings,
     new_settings,
     write_settings,
@@ -114,6 +115,16 @@ def test_missing_unreadable_and_malformed_files_have_different_errors(tmp_path: 
 def test_a_directory_with_any_name_can_hold_the_metadata(tmp_path: Path) -> None:
     url = new_settings(tmp_path / "50% of #1?", "west").metadata_url
     assert url == f"sqlite:///{tmp_path}/50%25%20of%20%231%3F/metadata.db"
+
+
+def test_the_processes_that_standalone_does_not_start_are_known(tmp_path: Path) -> None:
+    assert left_out(tmp_path / "nothing") == []
+    for name, started, others in (
+        ("whole", ["master", "tserver", "replay"], []),
+        ("part", ["tserver"], ["master", "replay"]),
+    ):
+        write_settings(new_settings(tmp_path / name, name, overrides={"standalone.processes": started}))
+        assert left_out(tmp_path / name) == others
 
 
 def test_further_settings_of_a_new_cluster_are_named_with_their_section(tmp_path: Path) -> None:

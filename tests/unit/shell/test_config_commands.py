@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import SETTINGS_FILE
 from bookkeeper.config.sections import Sections
 from bookkeeper.config.setting import explain
+from bookkeeper.standalone import books
 from bookkeeper.standalone.directory import init_cluster
+from shell import config_commands
 from shell.failures import ExitCode, run
 from shell.main import bookkeeper
 from tests.support.locked_database import locked_by_another
@@ -49,6 +53,20 @@ def assert_problem(directory: Path, capsys: pytest.CaptureFixture[str], key: str
     assert line.startswith(f"{directory / SETTINGS_FILE}: {key}: ")
     assert reason in line
     assert len(line.split("; ")) > 1, "the line names the next step"
+
+
+def test_an_hbase_that_hangs_is_named_while_an_operator_still_waits(
+    directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, clock = directory / SETTINGS_FILE, SystemClock()
+    for module in (config_commands, books):
+        monkeypatch.setattr(module, "RETRY_MS", 300)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"hbase://127.0.0.1:{silent.getsockname()[1]}/west"
+        file.write_text(file.read_text().replace("sqlite:///metadata.db", url))
+        began_ns = clock.boot_ns()
+        assert_problem(directory, capsys, "metadata.url", "does not answer: TimeoutError")
+        assert clock.boot_ns() - began_ns < 5_000_000_000, "an operator waits for the time of a request"
 
 
 def test_the_stores_of_a_good_file_are_checked(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -271,6 +271,8 @@ class WalWriter:
             raise PermanentError(f"{self.name} can't be {action}: its writer is closed or has failed")
         try:
             yield self._open_again() if self._appender is None else self._appender
-        except OSError as error:
+        except NoSpaceError:
+            raise
+        except (OSError, UnavailableError) as error:
             self._has_failed = True
             raise UnavailableError(f"{self.name} can't be {action}: {error}") from error

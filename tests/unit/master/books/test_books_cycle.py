@@ -14,6 +14,7 @@ from bookkeeper.master.index.snapshot import BrokenChainError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, PartReader, RowPut
 from bookkeeper.model import Barrier, TargetKey
+from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 from combiners import CLOSED, OPEN
 from tests.support.faults import fault
 from tests.support.master_values import shipping
@@ -431,6 +432,25 @@ def test_a_damaged_log_stays_open_and_stops_no_other_file(world: World, target: 
     assert world.repl(whole)[b"1<"].state == CLOSED
     assert world.exists(damaged)
     assert target in world.needed(damaged)
+
+
+@pytest.mark.usefixtures("target")
+def test_a_seal_that_can_not_be_read_stops_no_other_file_and_no_master(world: World) -> None:
+    """The disk does not give it: here a directory has its name."""
+    session = world.tserver()
+    world.locate(LAST, session)
+    unread, whole = (world.log(session, 5, number, seal=number == 2) for number in (1, 2))
+    (world.settings.directory / (unread + SEAL_SUFFIX)).mkdir()
+    for file in (unread, whole):
+        world.use(LAST, file, 5)
+    master = world.master()
+    view = master.read_books()
+    try:
+        master.act(view)
+    except OSError as error:
+        raise AssertionError("an error of the disk ends the master") from error
+    assert [world.repl(file)[LAST].state for file in (unread, whole)] == [OPEN, CLOSED]
+    assert [problem for problem in view.snapshot.problems if unread in problem and "can't be read" in problem]
 
 
 @pytest.mark.usefixtures("target")

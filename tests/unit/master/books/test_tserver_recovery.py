@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from bookkeeper.errors import LeaseLostError
+from bookkeeper.errors import LeaseLostError, UnavailableError
 from bookkeeper.master.books.tserver_recovery import ROUNDS_TO_TRY_AGAIN, unsealed_sessions
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
@@ -126,6 +126,18 @@ def test_a_session_is_forgotten_when_it_left_neither_tablet_nor_log(world: World
     assert master.recovery.forget(master.tservers.sessions(), {holding}) == [dead]
     assert not path.parent.exists()
     assert [info.session_id for info in master.tservers.sessions()] == sorted([alive, holding])
+
+
+def test_a_directory_of_a_dead_session_that_can_not_be_removed_ends_no_master(world: World) -> None:
+    """It is a link, which the system does not remove as a directory."""
+    dead = world.tserver()
+    world.kill(dead)
+    master = world.master()
+    place = world.settings.wal_dir / dead
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(world.settings.directory, target_is_directory=True)
+    with pytest.raises(UnavailableError, match="can't be removed"):
+        master.tservers.remove_directory(dead)
 
 
 def test_dead_masters_and_replay_processes_are_forgotten(world: World) -> None:

@@ -141,6 +141,23 @@ def test_a_process_whose_supervisor_runs_is_not_started_a_second_time() -> None:
         assert "its supervisor starts one again by itself" in explain(Cause(kind, 0), SUPERVISED, S).text
 
 
+def test_a_process_that_standalone_does_not_start_is_started_by_itself() -> None:
+    apart = [("/srv/west", "replay"), ("/srv/west/hosts/host2", "tserver")]
+    for names in (replace(NAMES, apart=apart), replace(SUPERVISED, apart=apart)):
+        replay = ("", "python -m bookkeeper.replay /srv/west")
+        assert commands_of(Cause(causes.NO_REPLAY, 0), names) == [replay]
+        install = ("", "apt-get install -y openjdk-17-jre-headless")
+        assert commands_of(Cause(causes.NO_REPLAY, 0, NO_JAVA_WORDS), names) == [install, replay]
+        assert "supervisor" not in explain(Cause(causes.NO_REPLAY, 0), names, S).text
+    away = Cause(causes.LOG_AWAY, 0, host="host2")
+    assert commands_of(away, replace(SUPERVISED, apart=apart)) == [
+        ("", "python -m bookkeeper.tserver /srv/west/hosts/host2")
+    ]
+    assert commands_of(Cause(causes.NO_TSERVER, 0), replace(NAMES, apart=apart)) == [
+        ("", "bookkeeper standalone /srv/west")
+    ]
+
+
 def test_where_java_is_missing_it_is_installed_and_the_supervisor_goes_on() -> None:
     missing = Cause(causes.NO_REPLAY, 0, NO_JAVA_WORDS)
     install = ("", "apt-get install -y openjdk-17-jre-headless")

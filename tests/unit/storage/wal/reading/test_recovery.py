@@ -323,7 +323,7 @@ def test_a_seal_that_can_not_be_read_ends_no_process_and_may_be_read_later(tmp_p
     name = write_wal(tmp_path / "log" / "1.wal", SPECS)
     unreadable = path_of(f"{name}{SEAL_SUFFIX}")
     unreadable.mkdir()
-    with pytest.raises(UnavailableError, match="can't be recovered"):
+    with pytest.raises(UnavailableError, match="can't be read"):
         recover(MACHINE, name)
     unreadable.rmdir()
     assert recover(MACHINE, name).offset == 4
