@@ -184,7 +184,7 @@ def assemble(env: Environment) -> Parts:
             env.master.report,
             env.address,
             own_logs,
-            lambda target: writing.path.context.view.destinations.get(target),
+            lambda: writing.path.context.view.destinations,
             env.clock,
         ),
         replicas=replicas,

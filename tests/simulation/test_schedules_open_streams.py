@@ -121,6 +121,36 @@ def a_tablet_comes_from_a_dead_tserver(world: World) -> None:
     pair.rest()
 
 
+def the_first_records_of_a_table(world: World) -> None:
+    """A table is replicated and empty; then no master lives, and the first rows are written."""
+    pair = Pair(world, 1, splits=[b"d", b"m", b"r"])
+    pair.enable()
+    kill_masters(pair)
+    pair.until_there([write for row in ROWS for write in world.put(pair.west, "t", row)])
+    pair.rest()
+
+
+def a_tablet_moved_before_the_masters_died(world: World) -> None:
+    """A tablet moves to another tserver, and then no master lives. Its first record there waits for those that the
+    tserver before ships: the books say when the peer has them.
+    """
+    pair = opened(world)
+    first = pair.owner()
+    pair.until_there(world.put(pair.west, "t", b"a"))
+    pair.west.start_tserver()
+    moved: list[bytes] = []
+
+    def has_moved() -> bool:
+        moved[:] = [row for row in ROWS if pair.west.is_served() and pair.owner(row) is not first]
+        return bool(moved)
+
+    world.until(has_moved, "a tablet has moved", 60.0)
+    row = moved[0]
+    kill_masters(pair)
+    pair.until_there(world.put(pair.west, "t", row))
+    pair.rest()
+
+
 SCHEDULES: dict[str, tuple[Callable[[World], None], type[AssertionError], str, tuple[str, ...]]] = {
     "no master lives": (no_master_lives, StuckError, "never: it is at east", ("streams-end-with-their-range",)),
     "the next log": (no_master_lives, StuckError, "never: it is at east", ("only-the-master-opens-logs",)),
@@ -143,6 +173,18 @@ SCHEDULES: dict[str, tuple[Callable[[World], None], type[AssertionError], str, t
         ("any-error-ends-a-stream",),
     ),
     "not synced": (records_are_not_synced, LawBrokenError, "not durable", ("written-records-are-own-ends",)),
+    "the first records": (
+        the_first_records_of_a_table,
+        StuckError,
+        "never: it is at east",
+        ("only-the-master-begins-streams",),
+    ),
+    "a tablet that moved": (
+        a_tablet_moved_before_the_masters_died,
+        StuckError,
+        "never: it is at east",
+        ("finished-cells-are-not-read",),
+    ),
     "a dead tserver's put": (
         a_tablet_comes_from_a_dead_tserver,
         LawBrokenError,

@@ -152,9 +152,9 @@ def receives_at_the_end(world: World) -> None:
     """
     trio = Trio(world)
     world.enable(trio.west, "t", trio.east)
-    slow = world.hold("east", "rpc-replicate: put b'~root_")
+    slow = world.hold("east", "replicate", ": put b'~root_")
     world.put(trio.west, "t", b"a")
-    late = world.until_at("east", "rpc-replicate: put b'~root_")
+    late = world.until_at("east", "replicate", ": put b'~root_")
     world.disable(trio.west, "t", trio.east)
     (node,) = trio.west.booted(trio.west.tservers)
     used = set(trio.west.logs())

@@ -1,14 +1,15 @@
-"""The streams that a lane goes on with by itself: logs of this session, to targets that the master began to ship to.
+"""The streams that a lane ships by itself: logs of this session, to targets in the configuration.
 
 Arrives: ranges of the master, ends of logs, outcomes of runs. Leaves: ranges for the lane's queue, as if the master had
-handed them out. The master decides where a stream begins; from then on it only says more than the tserver knows: that a
-barrier is passed, or which ranges are in quarantine. A stream ends with a permanent error, until the master hands out a
-range of it again, and when its target is no longer configured. Rules: R9, R14 and R24.
+handed them out. A stream begins with the first record of its table in a log. The master only says more than the tserver
+knows: that a barrier is passed, or which ranges are in quarantine. A stream ends with a permanent error, until the
+master hands out a range of it again, and when its target is no longer configured. Rules: R9, R14 and R24.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -18,12 +19,20 @@ from bookkeeper.errors import LogAwayError
 from bookkeeper.model import TargetKey
 from bookkeeper.replay.ranges import RangeError
 from bookkeeper.rpc.contract.messages import WorkItem
+from bookkeeper.runtime.threads import SELDOM_MS
 from bookkeeper.tserver.shipping.extension import Known, may_extend
 from bookkeeper.tserver.shipping.own_log import OwnLogs
 from bookkeeper.tserver.shipping.worker_plan import LanePlan, Outcome, Queued, StreamId, merged_item, stream_of
 
 PAUSE_BASE_MS, PAUSE_MAX_MS = 500, 30_000
 """After a transient error, and at most after many in a row: nobody waits for the master's probe in the meantime."""
+
+
+LOOK_MS = 1_000
+"""Between two looks into the books for what other sessions shipped."""
+
+Elsewhere = tuple[str, TargetKey]
+"""A log of another session, and a target."""
 
 
 class Destination(Struct, frozen=True):
@@ -39,13 +48,22 @@ class Destination(Struct, frozen=True):
 class OpenStreams(Struct):
     """The open streams of one lane. Used under the lane's lock."""
 
+    cluster: str
     own_logs: OwnLogs
-    destination: Callable[[TargetKey], Destination | None]
+    destinations: Callable[[], Mapping[TargetKey, Destination]]
+    """By the configuration in force: another mapping when it has changed."""
     clock: Clock
     items: dict[StreamId, WorkItem] = field(default_factory=dict)
-    """What the master said last of each open stream. Its last offset is the highest one that it handed out."""
+    """What the master said last of each open stream. Its last offset is the highest that it handed out, 0 = none."""
     newest: dict[TargetKey, WorkItem] = field(default_factory=dict)
     """Of each target, the item of the newest log that has a stream, or had one."""
+    _begun_with: tuple[int, Mapping[TargetKey, Destination]] | None = None
+    """The uses of own logs, and the configuration, when streams were begun last."""
+    waiting_for: set[Elsewhere] = field(default_factory=set)
+    """What open streams wait for: the peer has to have these first, and another session ships them."""
+    _shipped_elsewhere: dict[Elsewhere, int] = field(default_factory=dict)
+    """Of those, the finished offsets that the books had at the last look."""
+    _look_at_ns: int = 0
     _judged: dict[StreamId, tuple[int, int]] = field(default_factory=dict)
     """Of each open stream, the last record that was allowed, and the number of late barriers then."""
     _failures: int = 0
@@ -66,14 +84,28 @@ class OpenStreams(Struct):
         """The ranges that may be shipped now and are not queued."""
         if self.pause_ms() > 0:
             return []
+        destinations = self.destinations()
         for item in list(self.newest.values()):
-            if self.destination(item.target) is None:
+            if item.target not in destinations:
                 del self.newest[item.target]
             else:
                 self._open_later_logs(item)
-        known = Known(self.own_logs.find, self.own_logs.is_own, lambda file, target: finished_of(plan, file, target))
+        self._begin(destinations)
+        known = Known(self.own_logs.find, self.own_logs.is_own, partial(self._finished_of, plan))
+        self.waiting_for.clear()
         found = (self._extended(key, plan, known) for key in list(self.items) if key not in plan.running)
         return [item for item in found if item is not None][: max(0, plan.ranges_max - len(plan))]
+
+    def must_look(self) -> bool:
+        """Whether it is time to read the finished offsets of :attr:`waiting_for` in the books."""
+        if not self.waiting_for or self.clock.boot_ns() < self._look_at_ns:
+            return False
+        self._look_at_ns = self.clock.boot_ns() + LOOK_MS * 1_000_000
+        return True
+
+    def note_shipped_elsewhere(self, finished: dict[Elsewhere, int]) -> None:
+        """The books were read."""
+        self._shipped_elsewhere = finished
 
     def settle(self, outcomes: Iterable[tuple[Queued, Outcome]]) -> None:
         """Runs are over."""
@@ -90,6 +122,24 @@ class OpenStreams(Struct):
         """The time until open streams are tried again after an error, rounded up; 0 = now."""
         return max(0, -(-(self._pause_until_ns - self.clock.boot_ns()) // 1_000_000))
 
+    def wait_ms(self) -> float:
+        """The time until the lane has to ask again, if no log grows and no range comes."""
+        return self.pause_ms() or (LOOK_MS if self.waiting_for else SELDOM_MS)
+
+    def _begin(self, destinations: Mapping[TargetKey, Destination]) -> None:
+        """Begin the streams of targets that have none, in all logs of this session with records of their tables."""
+        uses = self.own_logs.uses
+        if self._begun_with is not None and self._begun_with[0] == uses and self._begun_with[1] is destinations:
+            return
+        self._begun_with = uses, destinations
+        for target, place in destinations.items():
+            if target.cluster == self.cluster and target not in self.newest and place.takes_small_messages:
+                for log in filter(None, map(self.own_logs.find, self.own_logs.names())):
+                    if target.source_table_id in log.tables and not log.through_master:
+                        item = WorkItem("", log.name, target, 1, 0, place.quorum, place.instance_id, 0)
+                        self.items.setdefault(stream_of(item), item)
+                        self.newest[target] = item
+
     def _open_later_logs(self, item: WorkItem) -> None:
         """A target's stream goes on in the next log of this session; the barriers there keep the order."""
         for name in self.own_logs.later_than(item.file):
@@ -101,7 +151,7 @@ class OpenStreams(Struct):
 
     def _extended(self, key: StreamId, plan: LanePlan, known: Known) -> WorkItem | None:
         item, progress, queued = self.items[key], plan.progress_of.get(key), plan.queue.get(key)
-        log, destination = self.own_logs.find(item.file), self.destination(item.target)
+        log, destination = self.own_logs.find(item.file), self.destinations().get(item.target)
         finished = 0 if progress is None else progress.offset
         if (
             log is None
@@ -113,11 +163,20 @@ class OpenStreams(Struct):
             return None
         judged, late = self._judged.get(key, (0, 0))
         vouched = max(item.last_offset, judged) if late == log.late else item.last_offset
-        last = may_extend(log, item.target, vouched, known).last
+        extension = may_extend(log, item.target, vouched, known)
+        last, barrier = extension.last, extension.barrier
+        if barrier is not None and not self.own_logs.is_own(barrier.file):
+            self.waiting_for.add((barrier.file, item.target))
         self._judged[key] = last, log.late
         if last <= finished or (queued is not None and last <= queued.item.last_offset):
             return None
         return replace(item, first_offset=finished + 1, last_offset=last, peer_quorum=destination.quorum)
+
+    def _finished_of(self, plan: LanePlan, file: str, target: TargetKey) -> int:
+        """The offset up to which the peer has a file, as far as this lane knows: it shipped it, or read the books."""
+        progress = plan.progress_of.get((file, target, ""))
+        shipped = 0 if progress is None else min(progress.offset, progress.recorded)
+        return max(shipped, self._shipped_elsewhere.get((file, target), 0))
 
     def _close(self, key: StreamId) -> None:
         self.items.pop(key, None)
@@ -132,9 +191,3 @@ def is_of_peer(error: RangeError) -> bool:
 def is_at(destination: Destination, item: WorkItem) -> bool:
     """Whether the peer of an item is the same instance as before (R23), and may get a record at a time."""
     return destination.instance_id == item.peer_instance_id and destination.takes_small_messages
-
-
-def finished_of(plan: LanePlan, file: str, target: TargetKey) -> int:
-    """The offset up to which the peer has a file, as far as this lane knows: it shipped it, or read the books."""
-    progress = plan.progress_of.get((file, target, ""))
-    return 0 if progress is None else min(progress.offset, progress.recorded)

@@ -56,6 +56,8 @@ class OwnLogs:
         self._current = ""
         self._sealed: list[str] = []
         self._looked_at = 0
+        self.uses = 0
+        """Rises whenever a log has records of one more table."""
         self._listeners: list[Callable[[], None]] = []
 
     def listen(self, on_end: Callable[[], None]) -> None:
@@ -65,6 +67,15 @@ class OwnLogs:
     def is_own(self, name: str) -> bool:
         """Whether this session made a log of that name, now or earlier."""
         return session_of_numbered(name) == self._session_id
+
+    @property
+    def through_master(self) -> bool:
+        """Whether only the master knows how far these logs may go."""
+        return self._through_master
+
+    def names(self) -> list[str]:
+        """The logs up to the one that is written, in order."""
+        return self.later_than("")
 
     def find(self, name: str) -> OwnLog | None:
         """A log whose file is there; None for a log that is gone, and for those of other sessions."""
@@ -95,6 +106,7 @@ class OwnLogs:
         """
         with self._lock:
             log = self._logs[name]
+            self.uses += not tables <= log.tables
             known, late = log.barriers + barriers, log.late
             if log.barriers and barriers and barriers[0] < log.barriers[-1]:
                 known, late = tuple(sorted(known)), late + 1

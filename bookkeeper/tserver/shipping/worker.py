@@ -1,9 +1,9 @@
 """The replication worker of a tserver: one lane for each peer cluster, so that none waits for another.
 
-The master hands ranges out. A lane ships each batch of ranges in one replay run, writes the acknowledged offsets to the
-books, and reports each range. Each file and target has a finished cell, ranked by the finished offset: a worker that
-lost its ranges to another one can't turn it back. A range with an error leaves the queue; the master backs off and
-hands it out again. The finished offsets survive a crash.
+The master hands ranges out, and lanes ship the logs of this session by themselves. A lane ships each batch of ranges
+in one replay run, writes the acknowledged offsets to the books, and reports each range. Each file and target has a
+finished cell, ranked by the finished offset: a worker that lost its ranges to another one can't turn it back. A range
+with an error leaves the queue; the master backs off and hands it out again. The finished offsets survive a crash.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bookkeeper.clock import Clock
 from bookkeeper.config.sections import Settings
@@ -50,21 +50,23 @@ class ReplicationWorker:
         report: Report,
         own_address: str,
         own_logs: OwnLogs,
-        destination: Callable[[TargetKey], Destination | None],
+        destinations: Callable[[], Mapping[TargetKey, Destination]],
         clock: Clock,
     ) -> None:
         """``own_address``: where this tserver answers; a replay process of the same host is preferred. ``own_logs``:
-        the logs that lanes go on with by themselves. ``destination``: by the configuration in force, None = the target
-        is not configured.
+        the logs that lanes ship by themselves. ``destinations``: of the targets that the configuration in force has;
+        another mapping when it has changed.
         """
         self._tools = LaneTools(
-            settings, volume, metadata, coordination, pool, own_address, own_logs, destination, clock
+            settings, volume, metadata, coordination, pool, own_address, own_logs, destinations, clock
         )
         self._report = report
         self._lock = threading.Lock()
         self._lanes: dict[str, Lane] = {}
         self._latest: OrderedDict[tuple[str, str, TargetKey, str], WorkReport] = OrderedDict()
         self._stopped = False
+        self._lanes_of: Mapping[TargetKey, Destination] = {}
+        """The configuration whose peers have lanes."""
         own_logs.listen(self._wake_lanes)
 
     def assign(self, items: Iterable[WorkItem]) -> None:
@@ -90,7 +92,15 @@ class ReplicationWorker:
             lane.thread.join(timeout_ms / 1000)
 
     def _wake_lanes(self) -> None:
+        """Own logs have more durable records: they may be the first ones for a peer."""
+        tools = self._tools
         with self._lock:
+            destinations = tools.destinations()
+            if destinations is not self._lanes_of and not (self._stopped or tools.own_logs.through_master):
+                self._lanes_of = destinations
+                for cluster in sorted({key.cluster for key, to in destinations.items() if to.takes_small_messages}):
+                    if cluster not in self._lanes and len(self._lanes) < LANES_MAX:
+                        self._lanes[cluster] = Lane(cluster, tools, self._report_all)
             lanes = list(self._lanes.values())
         for lane in lanes:
             lane.wake()

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 import combiners
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
+from bookkeeper.model import TargetKey
 from bookkeeper.rpc.contract.messages import WorkItem
 from bookkeeper.tserver.shipping.worker_plan import StreamProgress
 
@@ -29,6 +30,13 @@ def read_progress(metadata: MetadataTable, item: WorkItem) -> StreamProgress:
     return StreamProgress(
         offset, offset, status.finished_bytes, status.finished_share_records, status.finished_share_bytes
     )
+
+
+def read_finished(metadata: MetadataTable, file: str, target: TargetKey) -> int:
+    """The finished offset of a file at a target; 0 when the books have none. Raises TransientError, CorruptionError."""
+    row = metadata.get(keys.repl_row(file), ("done",))
+    cell = row.cells.get(keys.done_column(target)) if row else None
+    return 0 if cell is None else values.decode_status(cell.value).replication_finished_offset
 
 
 def write_finished(metadata: MetadataTable, advanced: Iterable[tuple[WorkItem, StreamProgress]]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -47,12 +47,12 @@ from bookkeeper.replay.ranges import (
 from bookkeeper.replay.stream.filters import share_up_to
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
 from bookkeeper.rpc.rpc_pool import RpcPool
-from bookkeeper.runtime.threads import SELDOM_MS, guarded_thread
+from bookkeeper.runtime.threads import guarded_thread
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.reading.block_reader import read_headers
 from bookkeeper.tserver.shipping import worker_books
 from bookkeeper.tserver.shipping.older_peers import OlderPeers
-from bookkeeper.tserver.shipping.open_streams import Destination, OpenStreams
+from bookkeeper.tserver.shipping.open_streams import Destination, Elsewhere, OpenStreams
 from bookkeeper.tserver.shipping.own_log import OwnLogs
 from bookkeeper.tserver.shipping.worker_plan import (
     LanePlan,
@@ -86,7 +86,7 @@ class LaneTools(Struct, frozen=True):
     pool: RpcPool
     own_address: str
     own_logs: OwnLogs
-    destination: Callable[[TargetKey], Destination | None]
+    destinations: Callable[[], Mapping[TargetKey, Destination]]
     clock: Clock
 
     def progress_of(self, batch: Sequence[Queued], plan: LanePlan) -> list[StreamProgress]:
@@ -158,7 +158,7 @@ class Lane:
         self._tools = tools
         self._report = report
         self._plan = LanePlan(tools.settings.tserver.lane_ranges_max)
-        self._open = OpenStreams(tools.own_logs, tools.destination, tools.clock)
+        self._open = OpenStreams(cluster, tools.own_logs, tools.destinations, tools.clock)
         self._older = OlderPeers(tools.coordination, tools.clock)
         self._changed = threading.Condition()
         self._stopped = False
@@ -175,8 +175,7 @@ class Lane:
     def wake(self) -> None:
         """A log of this session has more durable records."""
         with self._changed:
-            if self._open.newest:
-                self._changed.notify_all()
+            self._changed.notify_all()
 
     def _goes_on_here(self, name: str) -> bool:
         """Whether a log is of this session, its file is there, and this lane goes on with it by itself."""
@@ -194,14 +193,29 @@ class Lane:
             self._work(batch)
 
     def _next(self) -> list[Queued]:
-        with self._changed:
-            while not self._stopped:
+        while True:
+            with self._changed:
+                if self._stopped:
+                    return []
                 for item in self._open.due(self._plan):
                     self._plan.offer(item)
-                if self._plan.queue:
-                    return self._plan.take()
-                self._changed.wait((self._open.pause_ms() or SELDOM_MS) / 1000)
-            return []
+                if not self._open.must_look():
+                    if self._plan.queue:
+                        return self._plan.take()
+                    self._changed.wait(self._open.wait_ms() / 1000)
+                    continue
+                waiting_for = list(self._open.waiting_for)
+            self._look(waiting_for)
+
+    def _look(self, waiting_for: Sequence[Elsewhere]) -> None:
+        """Read in the books how far other sessions shipped what streams wait for (R24)."""
+        try:
+            found = {key: worker_books.read_finished(self._tools.metadata, *key) for key in waiting_for}
+        except BookkeeperError as error:
+            LOG.warning("streams to %s wait for logs of other tservers: %s", self._cluster, error)
+            return
+        with self._changed:
+            self._open.note_shipped_elsewhere(found)
 
     def _work(self, batch: list[Queued]) -> None:
         before: list[StreamProgress] = []

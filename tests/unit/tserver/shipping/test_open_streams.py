@@ -18,6 +18,7 @@ from bookkeeper.tserver.shipping.worker_plan import LanePlan, Outcome, Queued, S
 from tests.support.faults import fault
 
 EAST, GONE = TargetKey("east", "r1", "1", 1), TargetKey("east", "r1", "1", 0)
+WEST, OTHER_TABLE = TargetKey("west", "r1", "1", 1), TargetKey("east", "r2", "2", 1)
 LOG, NEXT, FOREIGN, RELAY = (f"wal/{name}.wal" for name in ("s0/000001", "s0/000002", "s1/000001", "s0/relay-1"))
 PLACE = Destination("east:1", "i-east", takes_small_messages=True)
 
@@ -43,7 +44,7 @@ class Scene:
     def __init__(self, places: Mapping[TargetKey, Destination] | None = None) -> None:
         self.logs, self.plan, self.clock = OwnLogs("s0"), LanePlan(10), StillClock()
         self.places = {EAST: PLACE} if places is None else dict(places)
-        self.streams = OpenStreams(self.logs, self.places.get, self.clock)
+        self.streams = OpenStreams("east", self.logs, lambda: self.places, self.clock)
         self.write(LOG, 9)
 
     def write(self, name: str, end: int, *barriers: Barrier) -> None:
@@ -69,7 +70,6 @@ class Scene:
 
 def test_a_stream_goes_on_behind_what_the_peer_has() -> None:
     scene = Scene()
-    assert scene.due() == [], "the master has not begun it"
     scene.open(item())
     assert scene.due() == [(LOG, 2, 9)]
     scene.plan.remember(stream_of(item()), StreamProgress(9, 9))
@@ -78,8 +78,84 @@ def test_a_stream_goes_on_behind_what_the_peer_has() -> None:
     assert scene.due() == [(LOG, 10, 12)]
 
 
+def check_beginnings() -> None:
+    """A session has a log with records of a table, and no range of the master."""
+    scene = Scene({})
+    assert scene.due() == []
+    scene.places = {WEST: PLACE, OTHER_TABLE: PLACE}
+    assert scene.due() == [], "a stream begins to a target of another lane, or of a table without a record"
+    scene.places = {EAST: PLACE}
+    assert scene.due() == [(LOG, 1, 9)], "the first records of a target wait for a master"
+    scene.plan.remember((LOG, EAST, ""), StreamProgress(9, 9))
+    scene.places = {EAST: PLACE, OTHER_TABLE: PLACE}
+    assert scene.due() == [], "what is shipped is begun again"
+    scene.logs.note_uses(LOG, frozenset({"2"}), (Barrier(10, FOREIGN, 7),))
+    scene.logs.note_end(LOG, 12)
+    assert {(found.target, found.last_offset) for found in scene.streams.due(scene.plan)} == {(OTHER_TABLE, 9)}, "R24"
+
+
+def test_a_stream_begins_with_the_first_records_of_its_table() -> None:
+    check_beginnings()
+
+
+def test_without_its_rule_it_waits_for_a_master() -> None:
+    with fault("only-the-master-begins-streams"), pytest.raises(AssertionError, match="wait for a master"):
+        check_beginnings()
+
+
+def test_a_session_with_logs_on_its_host_begins_none() -> None:
+    scene = Scene()
+    scene.logs = scene.streams.own_logs = OwnLogs("s0", through_master=True)
+    scene.write(LOG, 9)
+    assert scene.due() == []
+
+
+def check_refused_beginnings() -> None:
+    scene = Scene()
+    made = scene.streams.due(scene.plan)[0]
+    scene.settle(made, RangeError.of(PermanentError("refused"), AT_PEER))
+    scene.places = {EAST: PLACE}
+    scene.logs.note_uses(LOG, frozenset({"2"}), ())
+    assert scene.due() == [], "a refused stream is begun again and again"
+
+
+def test_a_stream_that_ended_with_a_permanent_error_is_not_begun_again() -> None:
+    check_refused_beginnings()
+
+
+def test_without_its_rule_it_is_begun_with_each_change() -> None:
+    with fault("refused-streams-begin-again"), pytest.raises(AssertionError, match="again and again"):
+        check_refused_beginnings()
+
+
+def check_looks() -> None:
+    """A stream waits for a log of another session; the books say how far that one is."""
+    scene = Scene()
+    scene.logs.note_uses(LOG, frozenset({"1"}), (Barrier(4, FOREIGN, 7),))
+    assert scene.due() == [(LOG, 1, 3)]
+    assert scene.streams.must_look(), "nobody reads how far the other session is"
+    assert not scene.streams.must_look(), "the books are read all the time"
+    assert scene.streams.wait_ms() == 1_000
+    for finished, last in ((0, 3), (6, 3), (7, 9)):
+        scene.streams.note_shipped_elsewhere({(FOREIGN, EAST): finished})
+        assert scene.due() == [(LOG, 1, last)], f"R24: the peer has {finished} of 7 records"
+    scene.clock.now_ns += 1_000_000_000
+    assert not scene.streams.must_look(), "a passed barrier is looked for"
+    assert scene.streams.wait_ms() > 1_000
+
+
+def test_r24_the_books_say_how_far_other_sessions_are() -> None:
+    check_looks()
+
+
+def test_without_its_rule_nobody_reads_them() -> None:
+    with fault("finished-cells-are-not-read"), pytest.raises(AssertionError, match="nobody reads"):
+        check_looks()
+
+
 def check_strangers() -> None:
     scene = Scene()
+    scene.open(item(), finished=9)
     for made in (item(FOREIGN), item(RELAY), item(run_id="again")):
         scene.open(made)
         assert scene.due() == [], f"{made.file} {made.run_id} goes on without the master"
@@ -95,10 +171,11 @@ def test_without_its_rule_a_repeated_run_goes_on() -> None:
 
 
 def check_destinations() -> None:
-    scene = Scene()
+    scene = Scene({})
     scene.open(item(target=GONE))
     assert scene.due() == [], "R9: a stream goes on to a target that is not configured"
     assert not scene.streams.newest, "targets that are not configured are remembered"
+    scene = Scene()
     scene.open(item())
     scene.places[EAST] = replace(PLACE, quorum="east:2")
     assert [found.peer_quorum for found in scene.streams.due(scene.plan)] == ["east:2"], "it goes to an old address"

@@ -47,7 +47,7 @@ from tests.support.wal_files import EAST, NORTH, TO_EAST, WEST, Spec, damage, wr
 TO_NORTH = TargetKey("north", "n1", "t1", 1)
 LIMIT_S = 60.0
 NO_DESTINATIONS: dict[TargetKey, Destination] = {}
-NO_OWN_LOGS = (OwnLogs("s-1"), NO_DESTINATIONS.get, SystemClock())
+NO_OWN_LOGS = (OwnLogs("s-1"), lambda: NO_DESTINATIONS, SystemClock())
 
 
 @dataclass(slots=True)
