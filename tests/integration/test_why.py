@@ -28,6 +28,7 @@ from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 from bookkeeper.storage.wal.writing.wal_writer import RESERVED_BYTES
 from shell.failures import ExitCode
 from tests.support.asked_why import (
+    NAMED_S,
     Report,
     ask,
     cause_of,
@@ -43,6 +44,7 @@ from tests.support.local_pair import LocalCluster, local_cluster
 from tests.support.locked_database import locked_by_another
 from tests.support.shell import quick
 from tests.support.small_disk import NoMountError, SmallDisk, small_disk
+from tests.support.time_limit import TimeLimit
 from tests.support.tservers import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -55,7 +57,7 @@ SMALL: dict[str, object] = {"tserver.value_bytes_max": 1_000, "tserver.memtable_
 DISK_BYTES = 256 << 20
 """Of the disk of the peer's own: room for the other tests, for old versions, and for the reserve."""
 
-ROUND_BYTES, ROUNDS = 8 << 20, 6
+ROUND_BYTES, ROUNDS = 8 << 20, 9
 """Of each row in turn, all versions but the last one are room that a compaction makes."""
 
 
@@ -438,18 +440,25 @@ def flip(path: Path, position: int) -> None:
     path.write_bytes(raw)
 
 
+@pytest.mark.long
 def test_a_peer_without_room(peer: Peer, west: Cluster) -> None:
     """Old versions and another program's file fill the peer's disk beyond what its log leaves free."""
     if isinstance(peer.disk, NoMountError):
         pytest.skip(str(peer.disk))
     reserve = peer.north.settings.tserver.disk_reserve_bytes
     replicated(peer, "why-full")
+    peer.north.client.tables.change_properties("why-full", {"table.compaction.ratio": "1000"})  # old versions stay
     for _ in range(ROUNDS):
         put_round(west, ROUND_BYTES)
         until_drained(west.directory, "why-full")
         peer.north.client.tables.flush("why-full")
-    peer.disk.fill(leave_bytes=reserve - ROUND_BYTES)
-    put_round(west, 3 * RESERVED_BYTES)  # a part of it finds room that the peer's log has reserved before
+    limit, report = TimeLimit(NAMED_S), ask(west.directory, "why-full")[1]
+    while not [one for one in report["causes"] if one["kind"] == "peer_full"]:
+        assert not limit.is_over(), report
+        peer.disk.fill(leave_bytes=reserve - ROUND_BYTES)  # logs that nobody needs any more may have made room again
+        if not report["causes"]:
+            put_round(west, 3 * RESERVED_BYTES)  # a part of it finds room that the peer's log has reserved before
+        report = ask(west.directory, "why-full")[1]
     cause = cause_of(west.directory, "why-full", "peer_full")
     code, report = ask(west.directory, cause["file"])
     assert code == ExitCode.NEEDS_PERSON
