@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from bookkeeper.clock import SystemClock
+from bookkeeper.coordination.config_tree import read_config
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.coordination.older_peers import lost_since
+from bookkeeper.master.cycle.check_ins import OLDER
 from tests.soak.plan import Fault, Step
 from tests.soak.rounds import run_steps
 from tests.soak.trace import Trace
@@ -182,3 +187,10 @@ def test_while_no_master_lives_for_a_minute_rows_arrive_once_and_in_order(pair: 
 def test_afterwards_nothing_is_left_behind(pair: Pair) -> None:
     pair.wait_settled()
     assert not pair.differences()
+    for cluster in pair.clusters.values():
+        with closing(open_coordination(cluster.settings)) as store:
+            peers = read_config(store).clusters.values()
+            older = [peer.alias for peer in peers if store.number(OLDER + peer.instance_id)]
+            assert not older + [peer.alias for peer in peers if lost_since(store, peer.instance_id)], (
+                "a peer whose processes were killed counts as one that came back from a backup"
+            )
