@@ -117,6 +117,12 @@ class GapError(TransientError):
         return int(self.details["high_water"])
 
 
+class PeerOlderError(PermanentError):
+    """A peer lacks records that it acknowledged: it came back in an older state."""
+
+    code = "peer_older"
+
+
 class StreamExpiredError(TransientError):
     """The receiving session of a stream is unknown or idle for too long; open a new one (rule R20)."""
 
@@ -157,6 +163,12 @@ class RefusedError(PermanentError):
     """The request is well-formed and forbidden here (read-only, system table, loop, own name)."""
 
     code = "refused"
+
+
+class StreamOverError(RefusedError):
+    """A peer was asked for records of a stream that it does not know (any more)."""
+
+    code = "stream_over"
 
 
 class OtherInstanceError(RefusedError):

@@ -34,7 +34,12 @@ from shell.parameters import DIRECTORY, INT_COUNT, PORT, key_value
     "--master-port", type=PORT, help="Port of the master; default: a free port, which init writes into the settings."
 )
 @click.option("--tservers", type=INT_COUNT, default=1, show_default=True, help="Tablet servers to run.")
-@click.option("--metadata", "metadata_url", metavar="URL", help="hbase://HOST:PORT/PREFIX or sqlite:///FILE.")
+@click.option(
+    "--metadata",
+    "metadata_url",
+    metavar="URL",
+    help="hbase+zk://ZK:PORT,ZK:PORT/PREFIX, hbase://HOST:PORT/PREFIX or sqlite:///FILE.",
+)
 @click.option(
     "--set", "overrides", type=key_value, multiple=True, metavar="SECTION.KEY=VALUE", help="Further settings."
 )

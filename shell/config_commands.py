@@ -11,14 +11,17 @@ from pathlib import Path
 
 import click
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import SETTINGS_FILE, Problem, check_settings, load_settings
 from bookkeeper.config.sections import Sections, Settings
 from bookkeeper.config.setting import SettingFacts, explain
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.embedded import COORDINATION_FILE
 from bookkeeper.errors import BookkeeperError, RefusedError
+from bookkeeper.metadata.flight import LAST_RETRY_MS
 from bookkeeper.security.exposure import refuse_plaintext
 from bookkeeper.standalone.books import check_books, check_writes
+from bookkeeper.standalone.hbase.gateway import gateway_for
 from shell.failures import ExitCode
 from shell.output import Output, Record
 
@@ -45,12 +48,24 @@ def check(directory: Path, as_json: bool) -> int:
         settings = load_settings(directory)
         problems = check_exposure(settings) + check_stores(settings)
     file = directory.absolute() / SETTINGS_FILE
+    if not problems and (note := foreign_gateway(load_settings(directory))):
+        output.warning(note, {"file": str(file)})
     if not problems or as_json:
         output.result(f"{file}: no problem", {"file": str(file), "problems": [_problem_record(p) for p in problems]})
     else:
         for problem in problems:
             click.echo(f"{file}: {problem.text}; {problem.next_step}")
     return ExitCode.FAILED if problems else ExitCode.OK
+
+
+def foreign_gateway(settings: Settings) -> str:
+    """What the books rest on when others run the Thrift gateway; "" when nobody does."""
+    if not settings.metadata.url.startswith("hbase:"):
+        return ""
+    return (
+        f"metadata.url: the Thrift gateway of {settings.metadata.url} is run by others: nobody may stop it for longer "
+        f"than {LAST_RETRY_MS // 1000} s and let it go on (rule R4); with hbase+zk:// this host runs one of its own"
+    )
 
 
 def check_exposure(settings: Settings) -> list[Problem]:
@@ -69,9 +84,9 @@ def check_stores(settings: Settings) -> list[Problem]:
         reason = f"there is no coordination store in {settings.coordination_dir}"
         return [_problem(settings, "coordination.url", reason, "restore the directory of the cluster")]
     try:
-        with closing(open_coordination(settings)) as coordination:
+        with gateway_for(settings, SystemClock()), closing(open_coordination(settings)) as coordination:
             check_books(settings, coordination)
-        check_writes(settings)
+            check_writes(settings)
     except BookkeeperError as error:
         reason, _, step = error.message.partition("; ")
         return [_problem(settings, "metadata.url", reason, step or "make the store answer")]

@@ -28,21 +28,38 @@ class InstanceSettings(Section, frozen=True):
     instance_id: Name = required("Permanent identity, made by init, for provenance and handshakes; never change it")
 
 
+OWN_GATEWAY = "hbase+zk://"
+"""The metadata URL of an HBase to which each host runs a gateway of its own begins so."""
+
+
 class MetadataSettings(Section, frozen=True):
     """The store of the books."""
 
     url: Annotated[
         str,
         Meta(
-            pattern=r"^(sqlite:///.+|hbase://[^/]+:\d+/[^/]+)\Z",
-            description="sqlite:///FILE or hbase://HOST:PORT/PREFIX",
+            pattern=r"^(sqlite:///.+|hbase://[^/]+:\d+/[^/]+|hbase\+zk://[^/,]+:\d+(,[^/,]+:\d+)*/[^/]+)\Z",
+            description="sqlite:///FILE, hbase+zk://HOST:PORT,HOST:PORT/PREFIX or hbase://HOST:PORT/PREFIX",
         ),
     ] = setting(
         "sqlite:///metadata.db",
-        "sqlite:///FILE (relative to the cluster's directory) or hbase://HOST:PORT/PREFIX (HBase's Thrift server), "
-        "percent-escaped; init makes the table there, and processes refuse any other table",
+        "sqlite:///FILE (relative to the cluster's directory); hbase+zk://HOST:PORT,HOST:PORT/PREFIX (the ZooKeeper "
+        "servers of an HBase cluster: each host runs a Thrift gateway of its own); or hbase://HOST:PORT/PREFIX (a "
+        "Thrift gateway that somebody else runs); percent-escaped. init makes the table there, and processes refuse "
+        "any other table",
         "SQLite needs no other process, and an acknowledged write is on disk; with HBase in a single JVM it is not",
     )
+    region_session_ms: Millis = setting(
+        90_000,
+        "zookeeper.session.timeout of HBase: for so long a region server may stand still and then apply a write",
+        "HBase's own default; the books of deleted files stay for this time, so a smaller value here is wrong if "
+        "HBase's is larger",
+    )
+
+
+def hbase_quorum(url: str) -> str:
+    """The ZooKeeper servers that a metadata URL names, as ``HOST:PORT,HOST:PORT``; "" for another URL."""
+    return url.removeprefix(OWN_GATEWAY).partition("/")[0] if url.startswith(OWN_GATEWAY) else ""
 
 
 class CoordinationSettings(Section, frozen=True):
@@ -333,6 +350,12 @@ class StandaloneSettings(Section, frozen=True):
         "Kinds of processes to run here; a cluster needs one master, and one replay process for each machine",
         "the first host of a cluster runs all of them",
     )
+    gateway_port: Annotated[int, Meta(ge=0, le=65535)] = setting(
+        0,
+        "Port on 127.0.0.1 of this host's own Thrift gateway, which runs where metadata.url begins with hbase+zk; init "
+        "chooses one",
+        "without such a URL there is no gateway",
+    )
 
 
 class Sections(Section, frozen=True):
@@ -356,6 +379,8 @@ class Sections(Section, frozen=True):
 
     def __post_init__(self) -> None:
         """Raise ValueError when values do not go together."""
+        if hbase_quorum(self.metadata.url) and not self.standalone.gateway_port:
+            raise ValueError("standalone.gateway_port must be a port, because metadata.url names ZooKeeper servers")
         largest = max(self.replay.message_bytes, self.tserver.value_bytes_max, self.tserver.scan_page_bytes_max)
         if largest * 2 > self.rpc.frame_bytes_max:
             raise ValueError(
@@ -376,13 +401,23 @@ class Settings(Sections, frozen=True, kw_only=True):
 
     @property
     def metadata_url(self) -> str:
-        """The metadata URL with an absolute path (``sqlite:////abs/metadata.db``), or ``hbase://`` as it stands."""
+        """The metadata URL with an absolute path (``sqlite:////abs/metadata.db``), ``hbase://`` as it stands, or the
+        ``hbase://`` of this host's own gateway.
+        """
+        if self.hbase_quorum:
+            prefix = self.metadata.url.rpartition("/")[2]
+            return f"hbase://127.0.0.1:{self.standalone.gateway_port}/{prefix}"
         scheme, _, tail = self.metadata.url.partition(":///")
         return (
             f"sqlite:///{quote(str(self.cluster_directory / unquote(tail)))}"
             if scheme == "sqlite"
             else self.metadata.url
         )
+
+    @property
+    def hbase_quorum(self) -> str:
+        """The ZooKeeper servers of the HBase to which this host runs a gateway of its own; "" without one."""
+        return hbase_quorum(self.metadata.url)
 
     @property
     def coordination_dir(self) -> Path:

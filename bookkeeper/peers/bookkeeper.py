@@ -15,11 +15,12 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from bookkeeper.clock import Clock, SystemClock
@@ -119,6 +120,22 @@ class BookkeeperSession(Struct):
     tserver: str = ""
     token: str = ""
     sends: int = 0
+    _check: Callable[[], None] | None = None
+
+    def check_when_opened(self, check: Callable[[], None]) -> None:
+        """See the protocol's extensions."""
+        self._check = check
+
+    def missing_records(self, file: str, message: Message) -> int | None:
+        """See the protocol's extensions."""
+        stream = replace(self.stream, file=file)
+        # A tserver of an earlier version takes what it knows already, or misses the session of another stream.
+        token = self.token if stream == self.stream else ""
+        request = replace(self._request(message), stream=stream, stream_session=token, confirms=True)
+        try:
+            return self._tserver().replicate(request).records_missing
+        except StreamExpiredError:
+            return None
 
     def ship(self, message: Message) -> Acked:
         """See the protocol."""
@@ -193,11 +210,18 @@ class BookkeeperSession(Struct):
         )
 
     def _open(self) -> None:
-        """Find a tserver and open the stream."""
+        """Find a tserver, open the stream, and check what the peer has."""
         if self.tserver:
             self._open_at(self.tserver, self._timeout_ms)
         elif not self._open_soon():
             self._open_at(self._pick(self._timeout_ms), self._timeout_ms)
+        if self._check is not None:
+            try:
+                self._check()
+            except BookkeeperError as error:
+                self.token = ""  # the next message checks again
+                self._leave(error)
+                raise
 
     def _open_soon(self) -> bool:
         """Open the stream at the tserver that the peer's master picks, if the master answers soon, or else at a known

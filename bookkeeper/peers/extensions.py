@@ -1,6 +1,7 @@
 """Abilities of this project's own replica systems beyond the protocol. Packages of third parties need none of them.
 
 * :class:`PipelinedSession`: several messages of a stream on their way at once.
+* :class:`ConfirmingSession`: the question whether the peer still has what it acknowledged.
 * :class:`SegmentTransferSession`: the segments of an imported log instead of messages with its records.
 * :class:`FileSystemPeer`: a system whose peers are files on the machine of the process.
 
@@ -9,6 +10,7 @@ A caller checks with ``isinstance`` for an ability and does without it otherwise
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -52,6 +54,22 @@ def is_pipelined(message: Message) -> bool:
     behind ``acked_offset``, because the peer does not check the tablets for which the message has no records.
     """
     return message.after_offset > message.acked_offset
+
+
+@runtime_checkable
+class ConfirmingSession(ReplicaSession, Protocol):
+    """A session that can ask the peer for records that it acknowledged before. The peer may have come back in an older
+    state whenever the session opens the stream.
+    """
+
+    def check_when_opened(self, check: Callable[[], None]) -> None:
+        """Call ``check`` whenever the stream was opened, before its next message. What it raises fails the message."""
+
+    def missing_records(self, file: str, message: Message) -> int | None:
+        """The number of records of an acknowledged message, of this stream or of the same target's stream of another
+        file, that the peer lacks. It changes nothing there. None: the version of the peer does not tell. Raises what
+        ``ship`` raises; RefusedError when the peer does not know the stream, which may be over.
+        """
 
 
 class SegmentTransfer(Struct, frozen=True):

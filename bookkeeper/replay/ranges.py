@@ -53,6 +53,9 @@ RANGE_SCHEMA = pa.schema(
         pa.field("log_incarnation", pa.string(), nullable=False),
         pa.field("log_address", pa.string(), nullable=False),
         pa.field("first_seq", pa.int64(), nullable=False),
+        pa.field("confirm_file", pa.string(), nullable=False),
+        pa.field("confirm_first", pa.int64(), nullable=False),
+        pa.field("confirm_position", pa.int64(), nullable=False),
     ]
 )
 
@@ -83,6 +86,8 @@ RESULT_SCHEMA = pa.schema(
         pa.field("way", pa.string(), nullable=False),
         pa.field("share_records", pa.int64(), nullable=False),
         pa.field("share_bytes", pa.int64(), nullable=False),
+        pa.field("block_first", pa.int64(), nullable=False),
+        pa.field("block_position", pa.int64(), nullable=False),
     ]
 )
 
@@ -96,7 +101,9 @@ class Range(Struct, frozen=True):
     ``passed_to`` is the last quarantined record before the range: the target lacks it (0 = none). The file lies on the
     disk of ``log_host`` with ``log_incarnation``, whose process answers at ``log_address`` ("" = the host is away);
     without a host on the cluster's Volume. ``first_seq``: the number in its tablet of the first record of an import's
-    file, whose blocks count from 1 (0 = the blocks have the numbers).
+    file, whose blocks count from 1 (0 = the blocks have the numbers). ``confirm_first``: the first record of the last
+    block that the peer acknowledged, of ``confirm_file``, and ``confirm_position`` a byte position at or before it: a
+    peer that lacks it came back in an older state (0 = not known).
     """
 
     range_id: int
@@ -116,6 +123,9 @@ class Range(Struct, frozen=True):
     log_incarnation: str = ""
     log_address: str = ""
     first_seq: int = 0
+    confirm_file: str = ""
+    confirm_first: int = 0
+    confirm_position: int = 0
 
     @property
     def stream(self) -> StreamKey:
@@ -167,7 +177,9 @@ class RangeResult(Struct, frozen=True):
     ``sent_bytes`` were sent in this run, acknowledged or not; records that were sent twice count twice. ``failed``: the
     smallest range of blocks with a permanent error, directly after ``acked_offset``. ``way`` is how an import's log was
     sent, "" for any other log. ``share_records`` and ``share_bytes``: the target's share of the file up to
-    ``acked_offset``, from the last block for the target up to there; 0 when there is none.
+    ``acked_offset``, from the last block for the target up to there; 0 when there is none. ``block_first``: the first
+    record of the last block that the peer acknowledged in this run, and ``block_position`` a byte position at or before
+    it; 0 when there is none.
     """
 
     range_id: int
@@ -189,6 +201,8 @@ class RangeResult(Struct, frozen=True):
     way: str = ""
     share_records: int = 0
     share_bytes: int = 0
+    block_first: int = 0
+    block_position: int = 0
 
 
 _TARGET_COLUMNS = ("cluster", "remote_table_id", "source_table_id", "incarnation")

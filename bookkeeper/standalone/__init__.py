@@ -6,5 +6,6 @@
 - ``foreground`` is ``bookkeeper standalone``: a ``supervisor`` of the processes, and the threads ``readiness``,
   ``fencing`` and ``space``; ``forked_starts`` starts the processes as forks of a warm ``fork_server`` and says when;
   ``parent_death`` ends them with the supervisor;
-- ``cluster_process`` runs a cluster as a child process, ``hbase_process`` an HBase; ``ports`` finds free ports.
+- ``cluster_process`` runs a cluster as a child process; ``ports`` finds free ports;
+- ``hbase`` has the programs of HBase that run here, among them the host's own gateway to the books.
 """

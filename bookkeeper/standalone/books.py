@@ -7,13 +7,14 @@ store. Only :func:`make_books` writes.
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig, read_config
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.coordination.embedded import COORDINATION_FILE
-from bookkeeper.errors import CorruptionError, RefusedError
+from bookkeeper.errors import CorruptionError, RefusedError, UnavailableError
 from bookkeeper.master.index import snapshot
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import MetadataTable, Probed
@@ -31,7 +32,8 @@ def make_books(settings: Settings) -> None:
     path = sqlite_path(settings.metadata_url)
     if path is not None and path.parent == settings.directory:
         settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    make_metadata(settings.metadata_url, settings.instance.instance_id, retry_for_ms=RETRY_MS)
+    with _naming_quorum(settings):
+        make_metadata(settings.metadata_url, settings.instance.instance_id, retry_for_ms=RETRY_MS)
 
 
 def check_books(settings: Settings, coordination: Coordination, *, thoroughly: bool = False) -> None:
@@ -42,10 +44,7 @@ def check_books(settings: Settings, coordination: Coordination, *, thoroughly: b
     """
     stored_round = coordination.number(ROUND_NAME)
     config = read_config(coordination)
-    opened = open_metadata(
-        settings.metadata_url, settings.instance.instance_id, least_round=stored_round, retry_for_ms=RETRY_MS
-    )
-    with closing(opened) as table:
+    with _opened(settings, stored_round) as table:
         if thoroughly and isinstance(table, SqliteMetadataTable):
             table.check()
         books_round = round_of(read_owner_row(table))
@@ -57,10 +56,32 @@ def check_writes(settings: Settings) -> None:
     """Check that the books take writes: reads may go on while another process keeps them locked. Writes nothing. Raises
     as :func:`open_metadata`.
     """
-    opened = open_metadata(settings.metadata_url, settings.instance.instance_id, retry_for_ms=RETRY_MS)
-    with closing(opened) as table:
+    with _opened(settings) as table:
         if isinstance(table, Probed):
             table.probe()
+
+
+@contextmanager
+def _opened(settings: Settings, least_round: int = 0) -> Iterator[MetadataTable]:
+    with _naming_quorum(settings):
+        own_id = settings.instance.instance_id
+        opened = open_metadata(settings.metadata_url, own_id, least_round=least_round, retry_for_ms=RETRY_MS)
+        with closing(opened) as table:
+            yield table
+
+
+@contextmanager
+def _naming_quorum(settings: Settings) -> Iterator[None]:
+    """An error of books behind a gateway of our own names the HBase behind it."""
+    try:
+        yield
+    except UnavailableError as error:
+        if not settings.hbase_quorum:
+            raise
+        raise UnavailableError(
+            f"the HBase of ZooKeeper at {settings.hbase_quorum} can't be used: {error.message} (that address is this "
+            "host's own gateway)"
+        ) from error
 
 
 def refuse_lost_coordination(settings: Settings, config: ClusterConfig, books_round: int, stored_round: int) -> None:

@@ -15,8 +15,9 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import SETTINGS_FILE, new_settings, write_settings
-from bookkeeper.config.sections import Settings
+from bookkeeper.config.sections import Settings, hbase_quorum
 from bookkeeper.coordination.config_changes import register_instance
 from bookkeeper.coordination.config_tree import Instance
 from bookkeeper.coordination.connect import open_coordination
@@ -32,6 +33,7 @@ from bookkeeper.sqlite_file import check_journal
 from bookkeeper.standalone.books import check_books, make_books
 from bookkeeper.standalone.durable_stores import make_durable
 from bookkeeper.standalone.file_birth import born_ns
+from bookkeeper.standalone.hbase.gateway import GATEWAY_PORT, gateway_for
 from bookkeeper.standalone.ports import free_ports
 
 LOG = logging.getLogger(__name__)
@@ -54,28 +56,31 @@ def init_cluster(
     Chooses a free port for the master without ``master_port``, and for the monitor unless ``overrides`` has one.
 
     Changes nothing when it raises InvalidInputError (a bad value, or an unusable directory, such as one of another
-    user), ExistsError (the directory has a cluster or any other entry, or the metadata table belongs to a cluster), or
-    TransientError (the metadata store does not answer).
+    user), ExistsError (the directory has a cluster or any other entry, or the metadata table belongs to a cluster),
+    NotFoundError (no Java or no jars for the gateway to the books), or TransientError (the metadata store does not
+    answer).
     """
     home = Path(directory).absolute()
     _refuse_used_directory(home)
-    free_port, monitor_port = free_ports(2)
+    free_port, monitor_port, gateway_port = free_ports(3)
+    own_gateway = {GATEWAY_PORT: gateway_port} if hbase_quorum(metadata_url or "") else {}
     settings = new_settings(
         home,
         name,
         master_port=free_port if master_port is None else master_port,
         tservers=tservers,
         metadata_url=metadata_url,
-        overrides={MONITOR_PORT: monitor_port, **(overrides or {})},
+        overrides={MONITOR_PORT: monitor_port, **own_gateway, **(overrides or {})},
     )
     if settings.host.cluster:
         raise InvalidInputError("host.cluster is for a host that joins a cluster: bookkeeper init DIR --join CLUSTER")
     _refuse_missing_directory(settings)
     _refuse_other_entries(home, sqlite_path(settings.metadata_url))
     try:
-        make_books(settings)
-        write_settings(settings)
-        complete_cluster(settings)
+        with gateway_for(settings, SystemClock()):
+            make_books(settings)
+            write_settings(settings)
+            complete_cluster(settings)
     except OSError as error:
         raise InvalidInputError(f"{home} can't hold a cluster ({error.strerror}); choose another directory") from error
     return settings

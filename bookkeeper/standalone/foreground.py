@@ -17,6 +17,7 @@ from bookkeeper.security.exposure import refuse_plaintext
 from bookkeeper.security.private_files import keep_private
 from bookkeeper.standalone.directory import close_to_others, complete_cluster
 from bookkeeper.standalone.fencing import Fence
+from bookkeeper.standalone.hbase.gateway_watch import keep_gateway
 from bookkeeper.standalone.joining import local_hosts
 from bookkeeper.standalone.readiness import Expected, wait_until_ready
 from bookkeeper.standalone.space import SpaceWatch
@@ -58,15 +59,17 @@ def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
     retry_until(stop, supervisor.acquire, report_safely, clock)
     threads: list[threading.Thread] = []
     try:
+        threads += keep_gateway(settings, report_safely, clock, stop)
         for line in retry_until(stop, partial(_complete, settings, stores), report_safely, clock) or ():
             report_safely(line)
-        hosts = [settings, *_further_hosts(settings, supervisor, report_safely, clock, stop)]
-        threads = [
-            guarded_thread(name, partial(task, hosts, report_safely, clock, stop))
-            for name, task in (("readiness", _announce), ("fence", _fence), ("space", _watch_space))
-        ]
-        for thread in threads:
-            thread.start()
+        hosts = [settings]
+        for host in _further_hosts(settings, report_safely, clock, stop):
+            threads += keep_gateway(host, report_safely, clock, stop)
+            if _can_run(host, supervisor, report_safely):
+                hosts.append(host)
+        for name, task in (("readiness", _announce), ("fence", _fence), ("space", _watch_space)):
+            threads.append(guarded_thread(name, partial(task, hosts, report_safely, clock, stop)))
+            threads[-1].start()
         supervisor.run()
     finally:
         stop.set()
@@ -95,22 +98,24 @@ def _complete(settings: Settings, stores: StoresLock) -> list[str]:
 
 
 def _further_hosts(
-    settings: Settings, supervisor: Supervisor, report: Callable[[str], None], clock: Clock, stop: threading.Event
+    settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event
 ) -> list[Settings]:
-    """The further hosts that run, with their roles at the supervisor; reports and leaves out a host that can't run."""
+    """The further hosts that are to run here; missing ones are made."""
     if settings.host.cluster:
         return []
-    found = []
-    for host in retry_until(stop, partial(local_hosts, settings, report), report, clock) or []:
-        try:
-            for line in complete_cluster(host, alone=False):
-                report(line)
-            supervisor.add_host(host.directory, roles_of(host.standalone, host.directory, host.host.name))
-        except (BookkeeperError, OSError) as error:
-            report(f"host {host.host.name} is not run: {error}")
-        else:
-            found.append(host)
-    return found
+    return retry_until(stop, partial(local_hosts, settings, report), report, clock) or []
+
+
+def _can_run(host: Settings, supervisor: Supervisor, report: Callable[[str], None]) -> bool:
+    """Give the roles of a further host to the supervisor; reports why it can't run, and returns whether it can."""
+    try:
+        for line in complete_cluster(host, alone=False):
+            report(line)
+        supervisor.add_host(host.directory, roles_of(host.standalone, host.directory, host.host.name))
+    except (BookkeeperError, OSError) as error:
+        report(f"host {host.host.name} is not run: {error}")
+        return False
+    return True
 
 
 def _report_safely(report: Callable[[str], None], text: str) -> None:

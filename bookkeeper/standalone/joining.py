@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import SETTINGS_FILE, joined_settings, load_settings, write_settings
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import read_config
@@ -23,6 +24,7 @@ from bookkeeper.coordination.host_names import claim_any_name, claim_name, free_
 from bookkeeper.errors import BookkeeperError, ExistsError, InvalidInputError
 from bookkeeper.security.private_files import DIRECTORY_MODE
 from bookkeeper.standalone.books import check_books
+from bookkeeper.standalone.hbase.gateway import GATEWAY_PORT, gateway_for
 from bookkeeper.standalone.ports import free_ports
 from bookkeeper.standalone.stores_lock import StoresLock
 
@@ -66,8 +68,11 @@ def join_cluster(
     values = {**JOINED, **(overrides or {})}
     if "master" in values["standalone.processes"]:
         values = {**_own_ports(first, master_port), **values}
+    if first.hbase_quorum:
+        (gateway_port,) = free_ports(1)
+        values = {GATEWAY_PORT: gateway_port, **values}
     joined_settings(first, home, name or "host2", values)
-    with _stores_in_use(first) as coordination:
+    with gateway_for(first, SystemClock()), _stores_in_use(first) as coordination:
         check_books(first, coordination)
         place = place_of(home, first.directory)
         is_known = name_in(read_config(coordination).hosts, place) is not None

@@ -19,7 +19,7 @@ from bookkeeper.errors import InvalidInputError
 from bookkeeper.security.secret_store import SecretStore
 from bookkeeper.standalone.cluster_process import ClusterProcess
 from bookkeeper.standalone.directory import init_cluster
-from bookkeeper.standalone.hbase_process import HBaseProcess
+from bookkeeper.standalone.hbase.hbase_process import HBaseProcess
 from shell.demo.screen import Screen
 
 HOSTS = 3

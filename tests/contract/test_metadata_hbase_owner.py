@@ -13,7 +13,8 @@ from bookkeeper.errors import LostBooksError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Cell, Column, MetadataTable, RowPut
 from bookkeeper.metadata.opening import make_metadata, open_metadata
-from bookkeeper.standalone.hbase_process import HBaseProcess, why_not_runnable
+from bookkeeper.standalone.hbase.hbase_process import HBaseProcess
+from bookkeeper.standalone.hbase.java import why_not_runnable
 from tests.support.books import OWNER, made_books
 from tests.support.faults import fault
 from tests.support.hbase import HBaseInstance

@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from bookkeeper.errors import NotFoundError, UnavailableError
-from bookkeeper.standalone.hbase_process import HBaseProcess, why_not_runnable
+from bookkeeper.standalone.hbase.hbase_process import HBaseProcess
+from bookkeeper.standalone.hbase.java import why_not_runnable
 from tests.support.hbase import HBaseInstance, Kind, running_hbase, why_no
 
 pytestmark = [pytest.mark.integration, pytest.mark.hbase]
@@ -82,7 +83,7 @@ def test_a_local_hbase_does_not_outlive_its_owner(tmp_path: Path) -> None:
     owner_source = """
 import sys
 from pathlib import Path
-from bookkeeper.standalone.hbase_process import HBaseProcess
+from bookkeeper.standalone.hbase.hbase_process import HBaseProcess
 hbase = HBaseProcess(Path(sys.argv[1]))
 hbase.start()
 print(hbase._process.pid, flush=True)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bookkeeper.metadata import keys, lost_logs
 from bookkeeper.metadata.metadata_table import CellKey, Row, RowPut
@@ -168,6 +169,24 @@ def test_r18_red_a_later_log_comes_first(world: Hosts) -> None:
         pytest.raises(AssertionError, match="R18: records of a tail are lost"),
     ):
         check_order_does_not_matter(world, 1)
+
+
+def check_tails_are_not_lost(world: Hosts) -> None:
+    """The source asks for a block that the tablet acknowledged; the log that has it is away."""
+    led_with_two_tails(world)
+    block = source_block(1, records([(b"a", b"r")], timestamp=5))
+    request = replace(replicate_request("", STREAM, 0, 0, 1, [block]), confirms=True)
+    answer = world.ground.tserver(world.node("host3")).replicate(request)
+    assert answer.records_missing == 0, "a record in a log that may come back counts as lost"
+
+
+def test_a_record_in_a_log_that_may_come_back_is_not_missing(world: Hosts) -> None:
+    check_tails_are_not_lost(world)
+
+
+def test_if_tails_do_not_count_the_peer_seems_to_be_older(world: Hosts) -> None:
+    with fault("tails-count-as-lost"), pytest.raises(AssertionError, match="in a log that may come back"):
+        check_tails_are_not_lost(world)
 
 
 def test_a_log_that_stays_away_keeps_no_other_tail_waiting(world: Hosts) -> None:

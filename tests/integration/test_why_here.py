@@ -13,7 +13,7 @@ import pytest
 from bookkeeper.client import Mutation
 from bookkeeper.errors import NO_JAVA
 from bookkeeper.master.queries.cause_texts import INSTALL_JAVA
-from bookkeeper.standalone.hbase_process import find_java
+from bookkeeper.standalone.hbase.java import find_java
 from tests.support.asked_why import ask, cause_of, command_words, execute, until_drained
 from tests.support.cluster import Cluster
 from tests.support.local_pair import LocalCluster, local_cluster

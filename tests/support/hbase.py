@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import happybase
 import psutil
 
-from bookkeeper.standalone.hbase_process import READY_LINE, HBaseProcess, why_not_runnable
+from bookkeeper.standalone.hbase.hbase_process import READY_LINE, HBaseProcess
+from bookkeeper.standalone.hbase.java import why_not_runnable
 from bookkeeper.standalone.ports import free_ports
 
 if TYPE_CHECKING:

@@ -34,6 +34,7 @@ SETTINGS: dict[str, object] = {
     "coordination.session_lease_ms": 6_000,
     "coordination.session_renew_ms": 1_000,
     "coordination.session_margin_ms": 500,
+    "metadata.region_session_ms": 20_000,
     "master.scan_interval_ms": 2_000,
     "master.gc_interval_ms": 500,
     "master.backoff_max_ms": 2_000,

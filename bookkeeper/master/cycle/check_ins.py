@@ -25,6 +25,7 @@ from msgspec import Struct, field
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster
 from bookkeeper.coordination.coordination_protocol import Coordination
+from bookkeeper.coordination.older_peers import CONFIRMED, CONFIRMED_TARGETS, NUMBER_MAX, lost_since
 from bookkeeper.errors import BookkeeperError, InvalidInputError, PermanentError
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.peer_masters import PeerMasters
@@ -39,17 +40,15 @@ LOG = logging.getLogger(__name__)
 BUSY_MS, IDLE_MS = 1_000, 10_000
 """The pause between two calls to a peer that gets records, and to one that gets none or refuses the call."""
 
-CONFIRMED, CONFIRMED_TARGETS = "check-in:confirmed:", "check-in:targets:"
 OLDER, OLDER_TARGETS = "check-in:older:", "check-in:older-targets:"
-"""Names of numbers in the coordination store, before the peer's instance id: the last number that the peer confirmed,
-and the greatest incarnation of a target then; the number that it had when it was older, and that greatest incarnation.
+"""Names of numbers in the coordination store, before the peer's instance id: the number that the peer had when it was
+older, and the greatest incarnation of a target at the check-in before. The numbers of confirmed check-ins, and of what
+tservers found, are in ``bookkeeper.coordination.older_peers``.
 """
 
 
 LEFT = "check-in:left:"
 """Name of a number in the peer's coordination store, before the source's instance id."""
-
-NUMBER_MAX = 2**62
 
 HEADERS_MAX = 500_000
 """Most headers of a log that are read for the place from which on a peer lacks records."""
@@ -137,15 +136,26 @@ class CheckIns(Struct):
         self.coordination.raise_number(OLDER + peer.instance_id, max(found, 1))
         self.coordination.raise_number(OLDER_TARGETS + peer.instance_id, targets)
 
+    def _findings(self, peer: PeerCluster) -> Iterator[tuple[int, int]]:
+        """The times since when a peer lacks acknowledged records, each with the greatest incarnation of a target that
+        it is about: by a check-in, and by the last block that it acknowledged to a tserver.
+        """
+        since_ms = self.coordination.number(OLDER + peer.instance_id)
+        if since_ms:
+            yield since_ms, self.coordination.number(OLDER_TARGETS + peer.instance_id)
+        lost = lost_since(self.coordination, peer.instance_id)
+        if lost is not None:
+            yield lost
+
     def older_states(self, config: ClusterConfig, files: Outstanding) -> Iterator[OlderState]:
         """The peers that lack acknowledged records of a target that is configured."""
         oldest = oldest_targets(config)
         for cluster, peer in sorted(config.clusters.items()):
-            since_ms = self.coordination.number(OLDER + peer.instance_id)
-            if not since_ms or cluster not in oldest:
+            if cluster not in oldest:
                 continue
-            incarnation = self.coordination.number(OLDER_TARGETS + peer.instance_id)
-            if oldest[cluster] <= incarnation:
+            found = [one for one in self._findings(peer) if oldest[cluster] <= one[1]]
+            if found:
+                since_ms, incarnation = min(found)[0], max(one[1] for one in found)
                 names = logs_at(files, cluster, since_ms)
                 logs = tuple((name, self._offsets.get((name, since_ms))) for name in names)
                 yield OlderState(cluster, since_ms, logs, incarnation)

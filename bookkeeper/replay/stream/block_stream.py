@@ -21,6 +21,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -42,10 +43,11 @@ from bookkeeper.errors import (
     failing_at,
 )
 from bookkeeper.model import BlockRange
-from bookkeeper.peers.extensions import PipelinedSession, is_pipelined
+from bookkeeper.peers.extensions import ConfirmingSession, PipelinedSession, is_pipelined
 from bookkeeper.peers.protocol import Acked, BlockFacts, Message, MessageBlock, ReplicaSession
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult, check_range, is_about_records
 from bookkeeper.replay.stream import filters, message_origins
+from bookkeeper.replay.stream.confirmation import AckedBlock, acked_block_of, check_peer
 from bookkeeper.replay.stream.message_span import (
     MessageSpan,
     Part,
@@ -56,6 +58,7 @@ from bookkeeper.replay.stream.message_span import (
 )
 from bookkeeper.replay.stream.peer_errors import errors_of_peer
 from bookkeeper.storage.columns import min_max_row
+from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.blocks.block import Block, encode_batch
 from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 from bookkeeper.storage.wal.reading.log_formats import BlockAt
@@ -101,6 +104,7 @@ class _Counts(Struct):
     sent_bytes: int = 0
     position: int = 0
     share: tuple[int, int] = (0, 0)
+    block: AckedBlock | None = None
 
 
 class RangeStream:
@@ -108,8 +112,18 @@ class RangeStream:
     ``MESSAGES_IN_FLIGHT_MAX``).
     """
 
-    def __init__(self, ranges: Sequence[Range], sessions: OpenSessions, message_bytes: int, clock: Clock) -> None:
-        """``ranges``: at least one, of one file and target, ascending."""
+    def __init__(
+        self,
+        ranges: Sequence[Range],
+        sessions: OpenSessions,
+        message_bytes: int,
+        clock: Clock,
+        volume: Volume | None = None,
+    ) -> None:
+        """``ranges``: at least one, of one file and target, ascending. ``volume`` has their file; None = the peer is
+        not asked whether it has what it acknowledged.
+        """
+        self._volume = volume
         self._ranges = ranges
         self._sessions = sessions
         self._message_bytes = message_bytes
@@ -123,6 +137,8 @@ class RangeStream:
         self._in_flight: deque[SentMessage] = deque()
         self._shares: deque[tuple[int, tuple[int, int]]] = deque()
         """Last offsets of blocks without an acknowledgement, each with the target's share of the file up to there."""
+        self._confirmed = acked_block_of(ranges[0])
+        """The last block that the peer acknowledged."""
         self._sent = self._acked = self._seen = ranges[0].finished
         self._sent_position = self._seen_position = ranges[0].position_hint
         self._started_ns = clock.boot_ns()
@@ -223,7 +239,7 @@ class RangeStream:
             )
         try:
             with failing_at(AT_LOG):
-                part = self._part(block, current)
+                part = self._part(block, current, self._seen_position)
         except BookkeeperError as error:
             self._ship_pending()  # the peer may have all before this block
             if is_about_records(error):
@@ -251,7 +267,7 @@ class RangeStream:
             return
         self._shares.append((block.last_offset, share))
 
-    def _part(self, block: Block, current: Range) -> Part | None:
+    def _part(self, block: Block, current: Range, position: int) -> Part | None:
         header = block.header
         decision = filters.decide(header, current.target, current.peer_instance_id)
         if decision.selection is filters.Selection.NOTHING:
@@ -264,7 +280,7 @@ class RangeStream:
                 first, last, payload, header.record_count, header.min_row, header.max_row, block_origins
             )
             facts = BlockFacts(header.write_time_ms, sequence_of(header, current))
-            return Part(block_part, facts, block.end_position)
+            return Part(block_part, facts, block.end_position, position)
         batch = block.batch()
         row_indices = filters.row_indices_of_families(batch, decision.families)
         if not len(row_indices):
@@ -275,7 +291,7 @@ class RangeStream:
         facts = BlockFacts(header.write_time_ms, sequence_of(header, current), positions)
         block_origins = message_origins.block_origins_of(header, current, row_indices)
         share = MessageBlock(first, last, payload, selected.num_rows, *min_max_row(selected), block_origins)
-        return Part(share, facts, block.end_position)
+        return Part(share, facts, block.end_position, position)
 
     def _append(self, part: Part, provenance: tuple[str, ...]) -> None:
         size = payload_bytes(part.block)
@@ -306,8 +322,7 @@ class RangeStream:
         self._sent, self._sent_position = span.to, span.to_position
         while len(self._in_flight) >= MESSAGES_IN_FLIGHT_MAX:
             self._take_answer()
-        with errors_of_peer():
-            session = self._sessions.session(self._current)
+        session = self._session()
         if isinstance(session, PipelinedSession):
             message = span.message(self._acked)
             with self._sessions.waiting(CALLS_MAX):  # it may open the stream first
@@ -329,8 +344,7 @@ class RangeStream:
             self._send(sent.span)
             self._await_answers()  # the peer declined the messages behind it: new ones behind those would be, too
         else:
-            self._count(sent.message, acked)
-            self._reach(sent.span.to, sent.span.to_position)
+            self._note_acked(sent.span, sent.message, acked)
 
     def _answer_of(self, sent: SentMessage) -> Acked:
         try:
@@ -358,8 +372,14 @@ class RangeStream:
         except PermanentError as error:
             self._narrow(span, error)
         else:
-            self._count(message, acked)
-            self._reach(span.to, span.to_position)
+            self._note_acked(span, message, acked)
+
+    def _note_acked(self, span: MessageSpan, message: Message, acked: Acked) -> None:
+        self._count(message, acked)
+        self._reach(span.to, span.to_position)
+        last = span.parts[-1]
+        self._confirmed = AckedBlock(self._current.file, last.block.first_offset, last.position)
+        self._counts.block = self._confirmed
 
     def _narrow(self, span: MessageSpan, error: PermanentError) -> None:
         """Halve a span that the peer refuses for its records: the blocks before the refused one are shipped, and
@@ -381,13 +401,31 @@ class RangeStream:
             self._counts.share = self._shares.popleft()[1]
         self._sent, self._sent_position = max((self._sent, self._sent_position), (offset, position))
 
+    def _session(self) -> ReplicaSession:
+        with errors_of_peer():
+            session = self._sessions.session(self._current)
+        if isinstance(session, ConfirmingSession):
+            session.check_when_opened(partial(self._check, session))
+        return session
+
+    def _check(self, session: ConfirmingSession) -> None:
+        """The peer has what it acknowledged. Raises PeerOlderError, TransientError."""
+        if self._confirmed is not None and self._volume is not None and not self._current.run_id:
+            check_peer(self._volume, session, self._confirmed, self._current, self._message_of)
+
+    def _message_of(self, block: Block, r: Range) -> Message | None:
+        part = self._part(block, r, 0)
+        if part is None:
+            return None
+        provenance, before = filters.provenance_for(block.header, r.own_instance_id), block.first_offset - 1
+        return Message(provenance, before, before, block.last_offset, (part.block,))
+
     @property
     def _current(self) -> Range:
         return self._ranges[self._index]
 
     def _ship(self, message: Message) -> Acked:
-        with errors_of_peer():
-            session = self._sessions.session(self._current)
+        session = self._session()
         before = session.sends
         try:
             with self._sessions.waiting(CALLS_MAX), errors_of_peer():
@@ -440,6 +478,8 @@ class RangeStream:
                 failed=self._failed,
                 share_records=counts.share[0],
                 share_bytes=counts.share[1],
+                block_first=counts.block.first if counts.block else 0,
+                block_position=counts.block.position if counts.block else 0,
             )
         )
         self._failed = None

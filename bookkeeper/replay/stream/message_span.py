@@ -13,11 +13,12 @@ from bookkeeper.peers.protocol import BlockFacts, Message, MessageBlock
 
 
 class Part(NamedTuple):
-    """The records of a block that a target gets, and the byte position behind the block."""
+    """The records of a block that a target gets, the byte position behind the block, and one at or before it."""
 
     block: MessageBlock
     facts: BlockFacts
     end_position: int
+    position: int = 0
 
 
 class MessageSpan(Struct, frozen=True):

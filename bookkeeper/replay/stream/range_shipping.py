@@ -120,7 +120,7 @@ class Shipper(Struct):
                 deadline_ns = max(deadline_ns, self.clock.boot_ns() + RECORDS_AT_LEAST_MS * 1_000_000)
                 forms[ranges_of_stream[0].range_id] = tried.way
             message_bytes = self.settings.replay.message_bytes
-            streams.append(RangeStream(ranges_of_stream, self.sessions, message_bytes, self.clock))
+            streams.append(RangeStream(ranges_of_stream, self.sessions, message_bytes, self.clock, self.volume))
         results = self._ship_records(ranges[0].file, streams, deadline_ns) if streams else []
         return by_segments + [replace(result, way=forms.get(result.range_id, "")) for result in results]
 

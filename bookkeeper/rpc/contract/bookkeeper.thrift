@@ -466,6 +466,9 @@ struct ReplicateRequest {
   5: required i64 after_offset
   6: required i64 to_offset
   7: required list<SourceBlock> blocks
+  8: optional bool confirms               // the sender has the acknowledgement of these records already: count those
+                                          // that are missing here, and take none; the session is not checked; usually
+                                          // absent
 }
 
 /** The outcome of a request. */
@@ -473,6 +476,7 @@ struct ReplicateResult {
   1: required i64 acked_offset
   2: required i64 records_applied         // records written now
   3: required i64 records_dropped         // duplicates
+  4: optional i64 records_missing         // of a request that confirms: the records that are not here; otherwise absent
 }
 
 /** One receiving tablet's share of a ReplicateRequest. */
@@ -484,6 +488,7 @@ struct ApplyRequest {
   5: required i64 after_offset
   6: required i64 to_offset
   7: required list<SourceBlock> blocks
+  8: optional bool confirms               // as in ReplicateRequest; usually absent
 }
 
 // Segment transfer: a source file is offered as segments, sent in parts, and taken by tablets that have no record of

@@ -581,6 +581,10 @@ class ReplicateRequest(Struct, frozen=True):
     after_offset: int
     to_offset: int
     blocks: tuple[SourceBlock, ...]
+    confirms: bool | None = None
+    """The sender has the acknowledgement of these records already: count those that are missing here, and take none;
+    the session is not checked; usually absent.
+    """
 
 
 class ReplicateResult(Struct, frozen=True):
@@ -591,6 +595,8 @@ class ReplicateResult(Struct, frozen=True):
     """Records written now."""
     records_dropped: int
     """Duplicates."""
+    records_missing: int | None = None
+    """Of a request that confirms: the records that are not here; otherwise absent."""
 
 
 class ApplyRequest(Struct, frozen=True):
@@ -603,6 +609,8 @@ class ApplyRequest(Struct, frozen=True):
     after_offset: int
     to_offset: int
     blocks: tuple[SourceBlock, ...]
+    confirms: bool | None = None
+    """As in ReplicateRequest; usually absent."""
 
 
 class OfferedSegment(Struct, frozen=True):

@@ -418,11 +418,13 @@ STRUCTS: Mapping[type, tuple[FieldSpec, ...]] = {
         required(5, "after_offset", I64),
         required(6, "to_offset", I64),
         required(7, "blocks", list_of(struct_of(SourceBlock))),
+        optional(8, "confirms", BOOL),
     ),
     ReplicateResult: (
         required(1, "acked_offset", I64),
         required(2, "records_applied", I64),
         required(3, "records_dropped", I64),
+        optional(4, "records_missing", I64),
     ),
     ApplyRequest: (
         required(1, "extent", struct_of(Extent)),
@@ -432,6 +434,7 @@ STRUCTS: Mapping[type, tuple[FieldSpec, ...]] = {
         required(5, "after_offset", I64),
         required(6, "to_offset", I64),
         required(7, "blocks", list_of(struct_of(SourceBlock))),
+        optional(8, "confirms", BOOL),
     ),
     OfferedSegment: (
         required(1, "entry", BINARY),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from bookkeeper.errors import InvalidInputError, RefusedError
+from bookkeeper.errors import InvalidInputError, RefusedError, StreamOverError
 from bookkeeper.model import StreamKey
 from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract.messages import ApplyRequest, ReplicateRequest
@@ -103,6 +103,12 @@ class MessageAdmission:
         check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
         return view
 
+    def admit_confirmation(self, request: ReplicateRequest) -> TableView:
+        """:meth:`admit_message` without a session: the message changes nothing, so it may come late (R20)."""
+        check_provenance(request.provenance, request.stream, self._own_instance_id)
+        check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
+        return self._configuration.table(request.stream.target_table_id)
+
     def admit_slice(self, request: ApplyRequest) -> None:
         """:meth:`admit_message` for a slice from another tserver of this cluster, which has checked the token."""
         check_provenance(request.provenance, request.stream, self._own_instance_id)
@@ -122,6 +128,13 @@ class MessageAdmission:
         if not tablet.received.has_stream(stream):
             refuse_ended(stream, self._index.is_open(stream))
         self._marks.announce(logs, stream.source_instance_id)
+        return forgotten_count
+
+    def admit_check(self, tablet: ServedTablet, stream: StreamKey) -> int:
+        """:meth:`admit_to_tablet` for records that are only looked for. Raises StreamOverError, TransientError."""
+        forgotten_count = tablet.received.forgotten_count
+        if not tablet.received.has_stream(stream) and not self._index.is_open(stream):
+            raise StreamOverError(f"no stream of {stream.file} is open here")
         return forgotten_count
 
     def admit_segments(self, stream: StreamKey, log: RootLog) -> None:

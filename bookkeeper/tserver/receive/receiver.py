@@ -58,6 +58,9 @@ from bookkeeper.tserver.write.write_context import WriteContext
 
 LOG = logging.getLogger(__name__)
 
+NO_SESSION = ""
+"""The session of a message that no other one waits for."""
+
 ROOM_WAIT_MS = 1_500
 """ms that a slice waits for room in a tablet's memory; less than the message behind it waits for this one."""
 
@@ -90,6 +93,8 @@ class Receiver:
         records of it has them durably. Raises GapError with the lowest high-water (R19), StreamExpiredError,
         RefusedError, NotFoundError, other TransientErrors.
         """
+        if request.confirms:
+            return self._confirm(request, origins)
         table = self._admission.admit_message(request)
         blocks = decode_blocks(request, self._limits.batch, self._limits.latest_ms(), origins)
         if origins is not None:
@@ -102,6 +107,20 @@ class Receiver:
             applied = self._delivery.deliver(request, slices, message)
         self._admission.note_durable(request.stream, message.durable_to)
         return answer(message.durable_to, applied)
+
+    def _confirm(self, request: ReplicateRequest, origins: Collection[str] | None) -> ReplicateResult:
+        """Count the records of an acknowledged message that this cluster lacks, and take none. Raises the errors of
+        :meth:`replicate`.
+        """
+        table = self._admission.admit_confirmation(request)
+        blocks = decode_blocks(request, self._limits.batch, self._limits.latest_ms(), origins)
+        slices = self._delivery.split(table.table_id, blocks)
+        offsets = MessageRange(
+            NO_SESSION, request.stream.file, request.acked_offset, request.after_offset, request.to_offset
+        )
+        with self._order.ordered(offsets, [one.tablet for one in slices]) as message:
+            found = self._delivery.deliver(request, slices, message)
+        return confirmation(request.to_offset, found)
 
     def _warn_of_origins(self, request: ReplicateRequest, blocks: Sequence[ReceivedBlock]) -> None:
         source = request.stream.source_instance_id
@@ -121,12 +140,19 @@ class Receiver:
         blocks = tuple(decode_blocks(request, limits_of_slices(self._limits.batch)))
         refuse_outside(request, blocks)
         applied = self._local.begin(request.extent, range_of(request, blocks))()
+        if request.confirms:
+            return confirmation(applied.high_water, [applied])
         return answer(applied.high_water, [applied])
 
 
 def answer(offset: int, applied: Sequence[Applied]) -> ReplicateResult:
     """Everything up to ``offset`` is durable; ``applied``: the outcome at each tablet."""
     return ReplicateResult(offset, sum(one.applied for one in applied), sum(one.dropped for one in applied))
+
+
+def confirmation(offset: int, found: Sequence[Applied]) -> ReplicateResult:
+    """The records of a message up to ``offset`` that are missing, and those that are here; ``found`` at each tablet."""
+    return ReplicateResult(offset, 0, sum(one.dropped for one in found), sum(one.applied for one in found))
 
 
 def refuse_outside(request: ApplyRequest, blocks: Sequence[ReceivedBlock]) -> None:
@@ -150,6 +176,10 @@ class LocalApply:
         when the stream is over (R20), other TransientErrors.
         """
         tablet = self._registry.serving(extent)
+        if received.confirms:
+            forgotten_count = self._admission.admit_check(tablet, received.stream)
+            found = self._path.submit(SliceCheck(self._path.context, tablet, received, forgotten_count))
+            return lambda: cast("Applied", self._path.wait_for(found, "a confirmation"))
         self._flusher.make_room(tablet, ROOM_WAIT_MS)
         forgotten_count = self._admission.admit_to_tablet(
             tablet, received.stream, origin_dedup.logs_in(received.blocks)
@@ -218,7 +248,8 @@ class SliceApply:
         self._check_tablet()
         moment = self._context.moment(self._tablet.extent.table_id, point)
         decision = self._dedup_by_high_water()
-        new = self._dedup_by_origin(decision, moment)
+        new = self._new_records(decision, moment)
+        self._stage_origins(new)
         return self._stage(new, moment)
 
     def _check_tablet(self) -> None:
@@ -251,20 +282,25 @@ class SliceApply:
         self._high_water = decision.high_water
         return decision
 
-    def _dedup_by_origin(self, decision: Decision[ReceivedBlock], moment: Moment) -> origin_dedup.NewRecords | None:
-        """Rule R22: the records that no other path has brought; their origins are staged. None = no block is new."""
+    def _new_records(self, decision: Decision[ReceivedBlock], moment: Moment) -> origin_dedup.NewRecords | None:
+        """Rule R22: the records that no other path has brought. None = no block is new."""
         if not isinstance(decision, Accept):
             return None
         tablet, intervals = self._tablet, self._tablet.received.origin_intervals
         span_start = partial(intervals.span_start, span=(moment.wal_name, moment.since))
-        new = origin_dedup.new_records(decision.blocks, tablet.extent.rows, intervals.of, span_start, moment.now_ms)
+        return origin_dedup.new_records(decision.blocks, tablet.extent.rows, intervals.of, span_start, moment.now_ms)
+
+    def _stage_origins(self, new: origin_dedup.NewRecords | None) -> None:
+        """Rule R22: stage the origins of new records."""
+        if new is None:
+            return
+        tablet, intervals = self._tablet, self._tablet.received.origin_intervals
         if not intervals.has_room(new.intervals):
             raise OverloadedError(
                 f"tablet {tablet.extent} remembers too many records of one path only: {self._received.stream.file} "
                 "waits for the other paths"
             )
         self._origins, self._origins_before = new.intervals, intervals.stage(new.intervals)
-        return new
 
     def _stage(self, new: origin_dedup.NewRecords | None, moment: Moment) -> list[DraftBlock]:
         """The new records as one block, or a higher high-water without a block."""
@@ -302,3 +338,27 @@ class SliceApply:
         self._tablet.received.origin_intervals.take_back(self._origins_before)
         if self._undo is not None:
             self._tablet.take_back(self._undo)
+
+
+class SliceCheck(SliceApply):
+    """The submission of a slice that was acknowledged before: its tablet counts the records that it would take now, and
+    takes none. So it may come again, or late.
+    """
+
+    _missing: int = 0
+
+    def prepare(self, point: AppendPoint) -> list[DraftBlock]:
+        """See the class."""
+        self._check_tablet()
+        # What a tail of a given-up log may bring is not missing: the tablet asks for it again (R19).
+        if not self._tablet.given_up.awaits_tails:
+            moment = self._context.moment(self._tablet.extent.table_id, point)
+            new = self._new_records(self._dedup_by_high_water(), moment)
+            self._missing = 0 if new is None else sum(block.records.batch.num_rows for block in new.blocks)
+        return []
+
+    def applied(self, blocks: list[PlacedBlock]) -> Applied:
+        """See the class."""
+        del blocks
+        total = 0 if self._joined is None else self._joined.batch.num_rows
+        return Applied(self._received.to, self._missing, total - self._missing)

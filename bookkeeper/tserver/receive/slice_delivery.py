@@ -50,6 +50,7 @@ def range_of(request: ReplicateRequest | ApplyRequest, blocks: tuple[ReceivedBlo
         after=request.after_offset,
         to=request.to_offset,
         blocks=blocks,
+        confirms=bool(request.confirms),
     )
 
 
@@ -179,6 +180,8 @@ class SliceDelivery:
                 after_offset=request.after_offset,
                 to_offset=request.to_offset,
                 blocks=tuple(source_block(block, root_of(request.stream)) for block in tablet_slice.blocks),
+                confirms=request.confirms,
             )
         )
-        return Applied(result.acked_offset, result.records_applied, result.records_dropped)
+        counted = (result.records_missing or 0) if request.confirms else result.records_applied
+        return Applied(result.acked_offset, counted, result.records_dropped)

@@ -11,7 +11,9 @@ from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 
 
 class ReceivedRange(Struct, frozen=True):
-    """The range ``(after, to]`` of a source file, with one tablet's records."""
+    """The range ``(after, to]`` of a source file, with one tablet's records. ``confirms``: they were acknowledged
+    before, and are only looked for.
+    """
 
     stream: StreamKey
     provenance: tuple[str, ...]
@@ -19,6 +21,7 @@ class ReceivedRange(Struct, frozen=True):
     after: int
     to: int
     blocks: tuple[ReceivedBlock, ...]
+    confirms: bool = False
 
 
 class TabletSlice(Struct, frozen=True):
@@ -36,7 +39,9 @@ class FailedSlice(Struct, frozen=True):
 
 
 class Applied(Struct, frozen=True):
-    """The outcome of a slice at its tablet: records written now, and records that were here already."""
+    """The outcome of a slice at its tablet: records written now (of a slice that confirms, records that are missing),
+    and records that were here already.
+    """
 
     high_water: int
     applied: int

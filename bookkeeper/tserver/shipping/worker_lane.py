@@ -51,6 +51,7 @@ from bookkeeper.runtime.threads import guarded_thread
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.reading.block_reader import read_headers
 from bookkeeper.tserver.shipping import worker_books
+from bookkeeper.tserver.shipping.older_peers import OlderPeers
 from bookkeeper.tserver.shipping.open_streams import Destination, Elsewhere, OpenStreams
 from bookkeeper.tserver.shipping.own_log import OwnLogs
 from bookkeeper.tserver.shipping.worker_plan import (
@@ -58,6 +59,7 @@ from bookkeeper.tserver.shipping.worker_plan import (
     Outcome,
     Queued,
     StreamProgress,
+    behind_earlier_log,
     failed,
     must_read_books,
     outcome_of,
@@ -157,6 +159,7 @@ class Lane:
         self._report = report
         self._plan = LanePlan(tools.settings.tserver.lane_ranges_max)
         self._open = OpenStreams(cluster, tools.own_logs, tools.destinations, tools.clock)
+        self._older = OlderPeers(tools.coordination, tools.clock)
         self._changed = threading.Condition()
         self._stopped = False
         self.thread = guarded_thread(f"replication-{cluster}", self._run)
@@ -173,6 +176,11 @@ class Lane:
         """A log of this session has more durable records."""
         with self._changed:
             self._changed.notify_all()
+
+    def _goes_on_here(self, name: str) -> bool:
+        """Whether a log is of this session, its file is there, and this lane goes on with it by itself."""
+        log = self._tools.own_logs.find(name)
+        return log is not None and not log.through_master
 
     def stop(self) -> None:
         """End after the batch under way."""
@@ -219,12 +227,18 @@ class Lane:
                 for queued, progress in zip(batch, before, strict=True)
             ]
             ranges = ranges_of(batch, progress_of, self._tools.settings.instance.instance_id)
-            ranges = self._tools.numbered(ranges)
+            known = self._plan.progress_of
+            ranges = [behind_earlier_log(r, known, self._goes_on_here) for r in self._tools.numbered(ranges)]
+            checked_in = self._older.checked_in(ranges)
             self._tools.announce(batch, before)
             ranges, away = placed_ranges(ranges, self._tools.volume)
             results = self._tools.ship(ranges) if ranges else {}
+            if self._older.note(ranges, results, progress_of, known, checked_in):
+                self._plan.confirm_nothing()
             outcomes = [
-                failed(progress_of[n], away[n]) if n in away else outcome_of(queued, progress_of[n], results.get(n))
+                failed(progress_of[n], away[n])
+                if n in away
+                else outcome_of(queued, progress_of[n], results.get(n), checked_in.get(queued.item.peer_instance_id, 0))
                 for n, queued in enumerate(batch)
             ]
             self._tools.commit(list(zip(batch, outcomes, strict=True)), before)

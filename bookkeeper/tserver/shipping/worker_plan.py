@@ -8,13 +8,13 @@ ranges out again. Rules: R13, R19 and R24.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 import combiners
-from bookkeeper.errors import AT_BOOKS, BookkeeperError, IncompatibleError, OverloadedError
+from bookkeeper.errors import AT_BOOKS, BookkeeperError, IncompatibleError, OverloadedError, PeerOlderError
 from bookkeeper.model import BlockRange, TargetKey
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
@@ -32,13 +32,23 @@ PROGRESS_MAX = 10_000
 """Streams whose finished offset and position are remembered; a forgotten one is read from the books again."""
 
 
+class Confirmed(Struct, frozen=True):
+    """The last block that a peer acknowledged: its first record, and a byte position at or before it. The peer had
+    confirmed the check-in of ``checked_in_ms`` before.
+    """
+
+    first: int
+    position: int
+    checked_in_ms: int
+
+
 class StreamProgress(Struct, frozen=True):
     """The progress of a stream. ``offset``: the peer has all records up to it, durably. ``recorded``: the offset in the
     books.
 
     They differ only after a gap: then ``offset`` is the high-water that the peer reports (R19). ``position`` is the
     byte position behind ``offset``, 0 = unknown. ``records`` and ``size``: of the file up to ``recorded``, the records
-    and bytes for the target, by the last block for it.
+    and bytes for the target, by the last block for it. ``confirmed``: None = not known, or the peer lacks it.
     """
 
     offset: int
@@ -46,6 +56,7 @@ class StreamProgress(Struct, frozen=True):
     position: int = 0
     records: int = 0
     size: int = 0
+    confirmed: Confirmed | None = None
 
 
 class Queued(Struct, frozen=True):
@@ -105,6 +116,7 @@ def skip_quarantined(
                 blocks.end_position,
                 max(progress.records, records),
                 max(progress.size, size),
+                progress.confirmed,
             )
     return progress
 
@@ -131,16 +143,47 @@ def range_to_ship(queued: Queued, progress: StreamProgress, range_id: int, own_i
         order_key=queued.turn,
         run_id=item.run_id,
         passed_to=max((blocks.last for blocks in item.passed if blocks.last <= progress.offset), default=0),
+        confirm_file=item.file if progress.confirmed else "",
+        confirm_first=progress.confirmed.first if progress.confirmed else 0,
+        confirm_position=progress.confirmed.position if progress.confirmed else 0,
     )
 
 
-def outcome_after(queued: Queued, progress: StreamProgress, result: RangeResult) -> Outcome:
-    """The outcome of a run for a stream.
+def behind_earlier_log(
+    r: Range, progress_of: Mapping[StreamId, StreamProgress], is_there: Callable[[str], bool]
+) -> Range:
+    """The range that begins a log, with the last block that the peer acknowledged of an earlier log of the same target:
+    no other range asks the peer for that one any more. ``is_there``: whether a log is one of this session.
+    """
+    if r.finished or r.run_id or not is_there(r.file):
+        return r
+    earlier = [
+        (file, progress.confirmed)
+        for (file, target, run_id), progress in progress_of.items()
+        if target == r.target and not run_id and progress.confirmed and file < r.file and is_there(file)
+    ]
+    if not earlier:
+        return r
+    file, confirmed = max(earlier, key=lambda found: found[0])
+    return replace(r, confirm_file=file, confirm_first=confirmed.first, confirm_position=confirmed.position)
+
+
+def is_older(result: RangeResult) -> bool:
+    """Whether the peer lacks what it had acknowledged."""
+    return result.error is not None and result.error.code == PeerOlderError.code
+
+
+def outcome_after(queued: Queued, progress: StreamProgress, result: RangeResult, checked_in_ms: int = 0) -> Outcome:
+    """The outcome of a run for a stream. ``checked_in_ms``: of the last check-in that the peer confirmed before it.
+
+    A peer that came back older was noted: the rest is shipped without that question.
 
     A short run without an error: the remaining range stays queued. A gap: ship again from the peer's high-water. Any
     other error: the stream leaves the queue, and the master hands it out again.
     """
-    advanced = advance(progress, result, queued.item.last_offset)
+    advanced = advance(progress, result, queued.item.last_offset, checked_in_ms)
+    if is_older(result):
+        return Outcome(replace(advanced, confirmed=None), replace(queued, gaps=0), None)
     if result.error is None:
         remaining = replace(queued, gaps=0) if advanced.offset < queued.item.last_offset else None
         return Outcome(advanced, remaining, None, served=result.blocks > 0)
@@ -150,7 +193,7 @@ def outcome_after(queued: Queued, progress: StreamProgress, result: RangeResult)
     return Outcome(advanced, None, result.error)
 
 
-def advance(progress: StreamProgress, result: RangeResult, needed: int) -> StreamProgress:
+def advance(progress: StreamProgress, result: RangeResult, needed: int, checked_in_ms: int = 0) -> StreamProgress:
     """The progress after a result row; it never goes backwards. ``needed``: the last offset that was handed out. Raises
     IncompatibleError when the row has more.
     """
@@ -167,6 +210,9 @@ def advance(progress: StreamProgress, result: RangeResult, needed: int) -> Strea
         result.acked_position,
         max(progress.records, result.share_records),
         max(progress.size, result.share_bytes),
+        Confirmed(result.block_first, result.block_position, checked_in_ms)
+        if result.block_first
+        else progress.confirmed,
     )
 
 
@@ -228,6 +274,11 @@ class LanePlan(Struct):
         if len(self.progress_of) > PROGRESS_MAX:
             self.progress_of.popitem(last=False)
 
+    def confirm_nothing(self) -> None:
+        """The peer lacks what it acknowledged, and that was noted: it is not asked for that again."""
+        for key, progress in self.progress_of.items():
+            self.progress_of[key] = replace(progress, confirmed=None)
+
     def _turn(self) -> int:
         self.turns += 1
         return self.turns
@@ -248,9 +299,9 @@ def ranges_of(batch: Sequence[Queued], progress_of: Sequence[StreamProgress], ow
     ]
 
 
-def outcome_of(queued: Queued, progress: StreamProgress, result: RangeResult | None) -> Outcome:
+def outcome_of(queued: Queued, progress: StreamProgress, result: RangeResult | None, checked_in_ms: int = 0) -> Outcome:
     """The outcome of one range of a batch; a stale range was not shipped, and is done."""
-    return Outcome(progress, None, None) if result is None else outcome_after(queued, progress, result)
+    return Outcome(progress, None, None) if result is None else outcome_after(queued, progress, result, checked_in_ms)
 
 
 def failed(progress: StreamProgress, error: BookkeeperError) -> Outcome:

@@ -43,6 +43,20 @@ SHIPPING: dict[str, Switch] = {
         new="if False:",
         breaks="R19: records that a peer lost in a restore are never sent again",
     ),
+    "acknowledged-blocks-are-believed": Switch(
+        "bookkeeper.replay.stream.block_stream",
+        "RangeStream._check",
+        old="if self._confirmed is not None and",
+        new="if False and self._confirmed is not None and",
+        breaks="a peer that was restored from a copy younger than the last check-in lacks records, and nobody says so",
+    ),
+    "tails-count-as-lost": Switch(
+        "bookkeeper.tserver.receive.receiver",
+        "SliceCheck.prepare",
+        old="if not self._tablet.given_up.awaits_tails:",
+        new="if True:",
+        breaks="a peer whose host is away for a while counts as one that was restored from a backup",
+    ),
     "streams-have-two-senders": Switch(
         "bookkeeper.replay.progress",
         "StreamProgress._wait_until_free",

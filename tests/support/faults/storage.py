@@ -163,6 +163,13 @@ STORAGE: dict[str, Switch] = {
         """,
         breaks="L1: acknowledged records are lost silently with the end of a log",
     ),
+    "gateways-may-stand-still": Switch(
+        "bookkeeper.standalone.hbase.gateway_watch",
+        "GatewayWatch.run_once",
+        old="self._silent_ms() > (START_MS if self._answered_ns is None else self.silence_ms)",
+        new="False",
+        breaks="R4: a gateway that goes on writes for a process that ended long ago",
+    ),
     "lost-stores-are-new": Switch(
         "bookkeeper.standalone.books",
         "check_books",

@@ -12,6 +12,8 @@ from itertools import combinations
 
 from msgspec.structs import replace
 
+from bookkeeper.coordination.older_peers import LOST
+from bookkeeper.master.cycle.check_ins import OLDER
 from bookkeeper.model import TargetKey
 from tests.support.simulation.cluster import Cluster
 from tests.support.simulation.ledger import Excused, pair_of
@@ -35,6 +37,7 @@ def judge_at_rest(world: World) -> None:
         broken += nothing_unmeant(world, cluster)
         broken += promises_kept(world, cluster)
         broken += nothing_left_over(cluster)
+        broken += no_false_alarm(cluster)
     if broken:
         raise LawBrokenError("\n".join(broken[:8]))
 
@@ -52,6 +55,12 @@ def kept_what_was_acknowledged(world: World, cluster: Cluster) -> list[str]:
             if write.state == "refused" and write.value in here:
                 broken.append(f"refused and here: {write}")
     return broken
+
+
+def no_false_alarm(cluster: Cluster) -> list[str]:
+    """No peer counts as one that came back in an older state: in no schedule of these laws does one."""
+    names = sorted(name for name in cluster.coordination.risen if name.startswith((LOST, OLDER)))
+    return [f"{cluster.name} noted {name}, and its peers lost nothing" for name in names]
 
 
 def nothing_twice(cluster: Cluster) -> list[str]:

@@ -56,7 +56,7 @@ class SimCoordination:
     _tree: dict[str, Versioned] = field(default_factory=dict)
     _generation: int = 1
     _numbers: int = 0
-    _risen: dict[str, int] = field(default_factory=dict)
+    risen: dict[str, int] = field(default_factory=dict)
     _standing: dict[tuple[str, str], Candidacy] = field(default_factory=dict)
     """Session and election to the candidacy."""
     _places: int = 0
@@ -183,11 +183,11 @@ class SimCoordination:
 
     def number(self, name: str) -> int:
         self._pause(f"read the number {name}")
-        return self._risen.get(name, 0)
+        return self.risen.get(name, 0)
 
     def raise_number(self, name: str, least: int) -> None:
         self._pause(f"raise the number {name} to {least}")
-        self._risen[name] = max(least, self._risen.get(name, 0))
+        self.risen[name] = max(least, self.risen.get(name, 0))
 
     def close(self) -> None:
         """Nothing to let go of."""

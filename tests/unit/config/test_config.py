@@ -27,6 +27,7 @@ def _file(directory: Path, text: str) -> Path:
 
 
 INSTANCE = '[instance]\nname = "west"\ninstance_id = "i-1"\n'
+OWN_GATEWAY = '[metadata]\nurl = "hbase+zk://z1:2181,z2:2182/west"\n[standalone]\ngateway_port = 4711\n'
 
 
 def test_settings_read_back(tmp_path: Path) -> None:
@@ -62,6 +63,8 @@ def test_paths_are_relative_to_the_directory(tmp_path: Path) -> None:
     assert settings.wal_dir == tmp_path / "wal"
     far = load_settings(_file(tmp_path, INSTANCE + '[metadata]\nurl = "hbase://h:9090/west"\n'))
     assert far.metadata_url == "hbase://h:9090/west"
+    own = load_settings(_file(tmp_path, INSTANCE + OWN_GATEWAY))
+    assert (own.hbase_quorum, own.metadata_url) == ("z1:2181,z2:2182", "hbase://127.0.0.1:4711/west")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +82,9 @@ def test_paths_are_relative_to_the_directory(tmp_path: Path) -> None:
         ('[master]\nassigner = "random"\n', "master.assigner: it must be one of 'sequential', 'unordered'"),
         ("[coordination]\nsession_renew_ms = 5000\n", "coordination: session_renew_ms must be at most a third"),
         ("[rpc]\nframe_bytes_max = 1048576\n", "rpc.frame_bytes_max must be at least twice"),
-        ('[metadata]\nurl = "mysql://x"\n', "metadata.url: it must be sqlite:///FILE or hbase://HOST:PORT/PREFIX"),
+        ('[metadata]\nurl = "mysql://x"\n', "metadata.url: it must be sqlite:///FILE, hbase+zk://"),
+        ('[metadata]\nurl = "hbase+zk://z1/west"\n', "metadata.url: it must be sqlite:///FILE, hbase+zk://"),
+        ('[metadata]\nurl = "hbase+zk://z1:1/west"\n', "standalone.gateway_port must be a port, because"),
         ('[master]\nhost = ""\n', "master.host: it must be text, not empty"),
         ("[standalone]\nprocesses = []\n", "it must be a list of at least one element; each element one of 'master',"),
         ("[master]\nport = true\n", "master.port: it must be a whole number from 1 to 65535"),

@@ -7,7 +7,7 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from bookkeeper.errors import (
     NoTServerError,
     NotServingError,
     OverloadedError,
+    PeerOlderError,
     RefusedError,
     StreamExpiredError,
     TableGoneError,
@@ -308,6 +309,47 @@ def test_an_expired_stream_is_opened_again_at_the_same_tserver(
     peer.expire()
     assert session.ship(message(5, 9)) == Acked(9, 4, 0)
     assert (len(peer.picked), peer.memory.opened) == (1, 2)
+
+
+def test_whenever_a_stream_was_opened_its_owner_checks_before_the_next_message(
+    peer: ThriftPeer, settings: Settings, clock: NoWait
+) -> None:
+    session = opened(peer, settings, clock)
+    came: list[int] = []
+    session.check_when_opened(lambda: came.append(len(peer.memory.messages)))
+    for message_of in (session.ship, lambda message: session.start_shipping(message).wait()):
+        session.ship(message(0, 5))
+        peer.expire()
+        with suppress(StreamExpiredError):
+            message_of(message(5, 9))
+        message_of(message(5, 9))
+    assert came == [0, 1, 4]
+
+    def fail() -> None:
+        raise PeerOlderError("it lacks records")
+
+    session.check_when_opened(fail)
+    peer.expire()
+    with suppress(StreamExpiredError):
+        session.start_shipping(message(9, 12)).wait()
+    before = len(peer.memory.messages)
+    for _ in range(2):
+        with pytest.raises(PeerOlderError):
+            session.ship(message(9, 12))
+        with pytest.raises(PeerOlderError):
+            session.start_shipping(message(9, 12)).wait()
+    assert len(peer.memory.messages) == before, "a message went to a peer that lacks the one before it"
+
+
+def test_a_peer_of_an_earlier_version_does_not_tell_what_it_lacks(
+    peer: ThriftPeer, settings: Settings, clock: NoWait
+) -> None:
+    session = opened(peer, settings, clock)
+    session.ship(message(0, 5))
+    assert session.missing_records(STREAM.file, message(0, 5)) is None
+    assert session.missing_records("an earlier log", message(0, 5)) is None
+    assert session.ship(message(5, 9)) == Acked(9, 4, 0), "the session is over"
+    assert len(peer.memory.rows) == 9
 
 
 def test_a_tserver_that_moved_the_table_away_is_left_for_another(

@@ -9,9 +9,10 @@ import pytest
 
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.coordination_protocol import Coordination
+from bookkeeper.coordination.older_peers import note_lost
 from bookkeeper.errors import UnavailableError
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
-from bookkeeper.master.cycle.check_ins import CheckIns, answer, first_written_after, logs_at, newest_targets
+from bookkeeper.master.cycle.check_ins import OLDER, CheckIns, answer, first_written_after, logs_at, newest_targets
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.model import TargetKey
 from bookkeeper.standalone.directory import init_cluster
@@ -99,9 +100,9 @@ def test_if_a_lower_number_counts_as_any_other_it_is_not_noticed(source: Source)
         check_restored_peer_is_noticed(source)
 
 
-def test_a_backup_that_is_younger_than_the_last_check_in_is_not_noticed(source: Source) -> None:
+def test_a_check_in_does_not_notice_a_backup_that_is_younger_than_the_one_before(source: Source) -> None:
     """It has the number of that check-in. So its answer is that of a peer which forgot nothing, whatever it had
-    acknowledged between the backup and its end; only more frequent check-ins make this time shorter.
+    acknowledged between the backup and its end. A tserver finds that (``bookkeeper.replay.stream.confirmation``).
     """
     for _ in range(3):
         source.world.clock.jump(1_000)
@@ -109,6 +110,34 @@ def test_a_backup_that_is_younger_than_the_last_check_in_is_not_noticed(source: 
     source.peer.restore(source.peer.store.number("check-in:left:west"))
     source.call()
     assert source.older() == []
+
+
+def test_what_a_tserver_found_counts_and_the_earliest_time_is_told(source: Source) -> None:
+    source.call()
+    (incarnation,) = newest_targets(source.world.config()).values()
+    instance_id = source.world.config().clusters["east"].instance_id
+    note_lost(source.world.coordination, instance_id, 700, incarnation)
+    assert source.older() == [("east", 700, ())]
+    note_lost(source.world.coordination, instance_id, 500, incarnation)
+    note_lost(source.world.coordination, instance_id, 900, incarnation)
+    assert source.older() == [("east", 500, ())], "records that are missing lie before the time that is told"
+    check_restored_peer_is_found(source)
+    assert source.older() == [("east", 500, ())]
+    source.world.disable("1")
+    source.world.enable("1")
+    assert source.older() == [], "a new target got everything anew"
+    note_lost(source.world.coordination, instance_id, 950, newest_targets(source.world.config())["east"])
+    assert source.older() == [("east", 950, ())], "the finding about the earlier target is told again"
+
+
+def check_restored_peer_is_found(source: Source) -> None:
+    """By a check-in, too, which tells a later time."""
+    saved = source.peer.store.number("check-in:left:west")
+    source.world.clock.jump(1_000)
+    source.call()
+    source.peer.restore(saved)
+    source.call()
+    assert source.world.coordination.number(OLDER + source.world.config().clusters["east"].instance_id) == saved
 
 
 def test_it_ends_when_the_target_is_enabled_anew(source: Source) -> None:

@@ -16,10 +16,11 @@ from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader
 from bookkeeper.storage.wal.blocks.frame import frame_bytes
 from bookkeeper.storage.wal.reading.block_reader import read_blocks
 from bookkeeper.storage.wal.writing.seal import read_seal
-from bookkeeper.storage.wal.writing.wal_writer import ENDING_BYTES, WalWriter
+from bookkeeper.storage.wal.writing.wal_writer import ENDING_BYTES, RESERVED_BYTES, WalWriter
 from bookkeeper.tserver.commit.commit_limits import CommitLimits, disk_bytes
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
+from tests.support.small_disk import NoMountError, small_disk
 from tests.support.tservers import wait_until
 from tests.support.volumes import MACHINE, name_at, rooted
 from tests.support.wal_commits import PATIENCE_S, Bench, Journal, JournalOps, SkewedClock, bench
@@ -92,6 +93,23 @@ def test_a_disk_is_left_to_others_before_it_is_full(tmp_path: Path) -> None:
     with pytest.raises(NoSpaceError, match=f"at least {1 << 60} bytes are kept free"):
         writer.reserve(1)
     writer.abandon()
+
+
+def test_what_a_log_has_reserved_is_used_when_others_have_filled_the_disk(tmp_path: Path) -> None:
+    try:
+        with small_disk(tmp_path / "disk", 8 << 20) as disk:
+            writer = WalWriter.create(MACHINE, name_at(disk.directory / "1.wal"), HEADER, keep_free_bytes=4 << 20)
+            writer.reserve(1)
+            disk.fill(leave_bytes=1 << 20)
+            writer.reserve(RESERVED_BYTES // 2)
+            with pytest.raises(NoSpaceError, match="kept free"):
+                writer.reserve(2 * RESERVED_BYTES)
+            assert disk.free_bytes() == 1 << 20
+            disk.release()
+            writer.reserve(2 * RESERVED_BYTES)
+            writer.abandon()
+    except NoMountError as error:
+        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize("call", ["writev", "fsync"])

@@ -7,17 +7,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from bookkeeper.errors import AT_BOOKS, AT_REPLAY, FAILED_AT, IncompatibleError, OverloadedError, UnavailableError
+from bookkeeper.errors import (
+    AT_BOOKS,
+    AT_REPLAY,
+    FAILED_AT,
+    IncompatibleError,
+    OverloadedError,
+    PeerOlderError,
+    UnavailableError,
+)
 from bookkeeper.model import BlockRange
-from bookkeeper.replay.ranges import RangeError, RangeResult
+from bookkeeper.replay.ranges import Range, RangeError, RangeResult
 from bookkeeper.rpc.contract.messages import WorkItem
 from bookkeeper.tserver.shipping.worker_plan import (
     GAPS_MAX,
     PROGRESS_MAX,
+    Confirmed,
     LanePlan,
     Outcome,
     Queued,
     StreamProgress,
+    behind_earlier_log,
     failed,
     is_stale,
     merged_item,
@@ -279,6 +289,47 @@ def test_a_gap_that_contradicts_the_progress_is_reported_and_not_tried_for_ever(
         Queued(item(11, 20), 1, gaps=GAPS_MAX), StreamProgress(10, 10), result(10, high_water=4, error=GAP)
     )
     assert (outcome.queued, outcome.error) == (None, GAP)
+
+
+OLDER = RangeError(PeerOlderError.code, "east lacks 3 records", transient=False)
+LAST = Confirmed(5, 40, 1_000)
+
+
+def test_the_last_acknowledged_block_goes_with_the_next_range_and_has_the_check_in_of_its_run() -> None:
+    queued = Queued(item(1, 20), 1)
+    acked = replace(result(8, 99), block_first=5, block_position=40)
+    progress = outcome_after(queued, StreamProgress(0, 0), acked, checked_in_ms=1_000).progress
+    assert progress.confirmed == LAST
+    (r,) = ranges_of([queued], [progress], WEST)
+    assert (r.confirm_file, r.confirm_first, r.confirm_position) == ("w", 5, 40)
+    later = outcome_after(queued, progress, result(9, 120), checked_in_ms=2_000).progress
+    assert later.confirmed == LAST, "a run that sent nothing acknowledged nothing"
+    quarantined = skip_quarantined(later, [BlockRange(10, 12, 120, 150)], lambda _blocks: (0, 0))
+    assert (quarantined.offset, quarantined.confirmed) == (12, LAST)
+
+
+def test_after_an_older_peer_was_noted_the_rest_is_shipped_without_the_question() -> None:
+    queued = Queued(item(1, 20), 1)
+    outcome = outcome_after(queued, StreamProgress(8, 8, 99, confirmed=LAST), result(8, error=OLDER))
+    assert outcome == Outcome(StreamProgress(8, 8, 99), queued, None)
+
+
+def test_a_new_log_asks_for_the_last_block_of_the_one_before() -> None:
+    (begun,) = ranges_of([Queued(item(1, 5, file="w4"), 1)], [StreamProgress(0, 0)], WEST)
+    known = {(f"w{n}", TO_EAST, ""): StreamProgress(8, 8, confirmed=replace(LAST, first=n)) for n in (1, 2, 3, 5)}
+    known["w3", TO_EAST, ""] = StreamProgress(8, 8)
+    known["w2", TO_EAST, "run"] = StreamProgress(8, 8, confirmed=LAST)
+
+    def asks(r: Range, gone: str = "") -> tuple[str, int]:
+        found = behind_earlier_log(r, known, lambda file: file != gone)
+        return found.confirm_file, found.confirm_first
+
+    assert asks(begun) == ("w2", 2)
+    assert asks(begun, gone="w2") == ("w1", 1)
+    assert asks(begun, gone="w4") == ("", 0), "a log of another session"
+    assert asks(replace(begun, run_id="run")) == ("", 0)
+    assert asks(replace(begun, finished=1, first=2)) == ("", 0)
+    assert asks(replace(begun, target=replace(TO_EAST, incarnation=9))) == ("", 0)
 
 
 def test_a_failed_run_finishes_nothing() -> None:

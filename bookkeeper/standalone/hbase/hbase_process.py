@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -25,25 +23,13 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError, UnavailableError
+from bookkeeper.standalone.hbase.java import JVM_OPTIONS, default_home, find_java, why_not_runnable
 from bookkeeper.standalone.ports import HOST, free_ports
 
 READY_LINE = "HBASE READY"
-HOME_VARIABLE = "BOOKKEEPER_HBASE_HOME"
-JAVA_MAJOR_MIN = 17
-JAVA_MAJOR_MAX = 21
-"""HBase 2.6 and Spark 4 support version 17; neither starts with versions after 21."""
-
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 60.0
 LOG_TAIL_BYTES = 4_000
-
-_JVM_OPTIONS = (
-    "-XX:+UseSerialGC",
-    "-XX:+ExitOnOutOfMemoryError",
-    "-Djava.net.preferIPv4Stack=true",
-    "--add-opens=java.base/java.nio=ALL-UNNAMED",
-    "--add-opens=java.base/java.lang=ALL-UNNAMED",
-)
 
 
 class HBasePorts(Struct, frozen=True):
@@ -53,52 +39,6 @@ class HBasePorts(Struct, frozen=True):
     master: int
     regionserver: int
     thrift: int
-
-
-def default_home() -> Path:
-    """Directory of the assembled jars: ``$BOOKKEEPER_HBASE_HOME``, else ``build/hbase`` of the source checkout."""
-    configured = os.environ.get(HOME_VARIABLE)
-    return Path(configured) if configured else Path(__file__).resolve().parents[2] / "build" / "hbase"
-
-
-def _java_homes() -> Iterator[Path]:
-    if configured := os.environ.get("JAVA_HOME"):
-        yield Path(configured)
-    if on_path := shutil.which("java"):
-        yield Path(on_path).resolve().parent.parent
-    yield from sorted(Path("/usr/lib/jvm").glob("java-*-openjdk-*"))
-
-
-def java_major(home: Path) -> int | None:
-    """The major version of the Java in ``home``, from its release file; None when ``home`` has no Java."""
-    release = home / "release"
-    if not (home / "bin" / "java").exists() or not release.is_file():
-        return None
-    match = re.search(r'^JAVA_VERSION="(\d+)', release.read_text(), re.MULTILINE)
-    return int(match[1]) if match else None
-
-
-def find_java() -> Path:
-    """The first supported ``java`` of JAVA_HOME, PATH and Debian. Raises NotFoundError when there is none."""
-    for home in _java_homes():
-        major = java_major(home)
-        if major is not None and JAVA_MAJOR_MIN <= major <= JAVA_MAJOR_MAX:
-            return home / "bin" / "java"
-    raise NotFoundError(
-        f"no Java {JAVA_MAJOR_MIN} to {JAVA_MAJOR_MAX} in JAVA_HOME, on PATH or in /usr/lib/jvm; run 'make system-deps'"
-    )
-
-
-def why_not_runnable(home: Path | None = None) -> str | None:
-    """The missing part of a local HBase, with the next step; None when HBase can run."""
-    home = home or default_home()
-    if not (home / "stamp").is_file():
-        return f"{home}: no assembled HBase; run 'make hbase'"
-    try:
-        find_java()
-    except NotFoundError as missing:
-        return missing.message
-    return None
 
 
 class HBaseProcess(Struct):
@@ -197,7 +137,7 @@ class HBaseProcess(Struct):
 
     def _command(self) -> list[str]:
         class_path = f"{self.home}/classes:{self.home}/conf:{self.home}/lib/*"
-        command = [str(find_java()), f"-Xmx{self.heap_mb}m", *_JVM_OPTIONS]
+        command = [str(find_java()), f"-Xmx{self.heap_mb}m", *JVM_OPTIONS]
         command += ["-cp", class_path, "bookkeeper.hbase.SingleJvmHBase", "--data", str(self.data_dir)]
         for name, port in asdict(self.ports).items():
             command += [f"--{name}-port", str(port)]
