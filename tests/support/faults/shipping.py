@@ -330,6 +330,13 @@ SHIPPING: dict[str, Switch] = {
         new="self._failures = 0",
         breaks="a peer that is away is tried all the time",
     ),
+    "reports-wait-for-a-stopped-master": Switch(
+        "bookkeeper.tserver.master_notices",
+        "MasterLink.report",
+        old="if address == self._silent and",
+        new="if False and",
+        breaks="each message waits until a stopped master took the report of the one before",
+    ),
     "only-the-master-begins-streams": Switch(
         "bookkeeper.tserver.shipping.open_streams",
         "OpenStreams._begin",
