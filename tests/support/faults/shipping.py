@@ -353,8 +353,8 @@ SHIPPING: dict[str, Switch] = {
     ),
     "finished-cells-are-not-read": Switch(
         "bookkeeper.tserver.shipping.open_streams",
-        "OpenStreams.must_look",
-        old="if not self.waiting_for or self.clock.boot_ns() < self._look_at_ns:",
+        "OpenStreams.take_look",
+        old="if not self._waiting or self.clock.boot_ns() < self._look_at_ns:",
         new="if True:",
         breaks="while no master lives, a tablet that moved sends nothing",
     ),
