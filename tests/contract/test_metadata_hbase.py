@@ -13,10 +13,14 @@ import pytest
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import IncompatibleError, InvalidInputError, NotFoundError, OverloadedError, UnavailableError
+from bookkeeper.metadata import keys
 from bookkeeper.metadata.hbase.hbase_calls import CallLimits, HBaseAddress
+from bookkeeper.metadata.hbase.hbase_cells import column_name
 from bookkeeper.metadata.hbase.hbase_store import PART_CELLS, HBaseMetadataTable
+from bookkeeper.metadata.hbase.hbase_table import ALL_FAMILIES
 from bookkeeper.metadata.metadata_table import Cell, CellKey, Column, MetadataTable, RowPut
 from bookkeeper.metadata.opening import make_metadata, open_metadata
+from bookkeeper.metadata.owner import owner_value
 from tests.support.books import OWNER, made_books
 from tests.support.hbase import HBaseInstance
 from tests.support.metadata_stores import hbase_url
@@ -184,6 +188,21 @@ def test_a_table_that_init_did_not_create_is_refused(hbase: HBaseInstance) -> No
         open_metadata(url, OWNER)
     with pytest.raises(IncompatibleError, match="another prefix"):
         make_metadata(url, OWNER)
+
+
+def test_a_table_whose_cells_expire_is_refused(hbase: HBaseInstance) -> None:
+    url = hbase_url(hbase)
+    families: dict[str, dict[str, int]] = {name: {"max_versions": 1} for name in ALL_FAMILIES}
+    families["repl"]["time_to_live"] = 3_600
+    connection = happybase.Connection(hbase.host, hbase.thrift_port, timeout=30_000)
+    name = url.rpartition("/")[2] + "_metadata"
+    connection.create_table(name, families)
+    connection.table(name).put(keys.owner_row(), {column_name(keys.OWNER): owner_value(OWNER)})
+    connection.close()
+    with pytest.raises(IncompatibleError, match="those of the families repl, and HBase would drop the books"):
+        make_metadata(url, OWNER)
+    with pytest.raises(IncompatibleError, match="set their TTL to FOREVER"):
+        open_metadata(url, OWNER)
 
 
 @pytest.mark.parametrize("prefix", ["", "a/b", "a b", "-a", "ä", "a:b:c"])

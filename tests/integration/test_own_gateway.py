@@ -28,7 +28,7 @@ from tests.support.faults import fault
 from tests.support.hbase import HEAP_MB
 from tests.support.tservers import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.hbase, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.hbase, pytest.mark.long, pytest.mark.timeout(300)]
 
 SILENCE_MS = 2_000
 CALL_MS = 1_500
@@ -106,7 +106,6 @@ def test_r4_a_gateway_that_stands_still_is_ended_and_what_it_holds_is_never_writ
     assert not late_write(settings)
 
 
-@pytest.mark.long
 def test_r4_red_a_gateway_that_may_stand_still_writes_for_a_process_that_ended_long_ago(settings: Settings) -> None:
     with fault("gateways-may-stand-still"):
         assert late_write(settings)
@@ -146,7 +145,6 @@ def test_a_cluster_goes_on_when_its_gateway_is_killed_and_no_gateway_outlives_th
     assert has_ended(last), "a stop ends it, too"
 
 
-@pytest.mark.long
 def test_a_port_in_use_and_a_quorum_that_does_not_answer_change_nothing(hbase: HBaseProcess, tmp_path: Path) -> None:
     directory, in_use = tmp_path / "east", {GATEWAY_PORT: hbase.ports.zookeeper}
     with pytest.raises(BookkeeperError, match=r"set standalone\.gateway_port to a free port"):

@@ -13,6 +13,8 @@ from bookkeeper.metadata.metadata_table import FAMILIES, OWNER_FAMILY, Row
 from bookkeeper.metadata.owner import owner_of, owner_value
 
 ALL_FAMILIES = (*FAMILIES, OWNER_FAMILY)
+FOR_EVER = 2**31 - 1
+"""HBase's time to live of a family whose cells do not expire, in seconds."""
 
 
 def make_hbase_table(address: HBaseAddress, instance_id: str, limits: CallLimits) -> None:
@@ -57,7 +59,9 @@ def read_owner(client: Any, address: HBaseAddress) -> Row | None:
 
 
 def check_table(client: Any, address: HBaseAddress) -> None:
-    """Raise NotFoundError when there is no table, IncompatibleError when it has other families or versions."""
+    """Raise NotFoundError when there is no table, IncompatibleError when it has other families or versions, or when its
+    cells expire: their times are ranks (R1), which HBase takes for moments of 1970.
+    """
     if address.table not in client.getTableNames():
         raise NotFoundError(missing_text(address))
     found = client.getColumnDescriptors(address.table)
@@ -66,6 +70,12 @@ def check_table(client: Any, address: HBaseAddress) -> None:
         raise IncompatibleError(
             f"{address} has families and versions {versions}; a metadata table has one version of "
             f"{', '.join(ALL_FAMILIES)}: choose another prefix"
+        )
+    expiring = [name.decode().rstrip(":") for name, family in found.items() if family.timeToLive != FOR_EVER]
+    if expiring:
+        raise IncompatibleError(
+            f"cells of {address} expire, those of the families {', '.join(sorted(expiring))}, and HBase would drop the "
+            "books: set their TTL to FOREVER in HBase's shell, or choose another prefix"
         )
 
 
