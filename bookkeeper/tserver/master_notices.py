@@ -1,14 +1,16 @@
 """The link to the leading master: nudges, coalesced, and reports of the replication worker.
 
 A thread of its own makes one call for all nudges since the last one, so that an absent master delays no caller. A lost
-nudge costs latency only, because the master polls by itself now and then; the books have the facts of the reports.
+nudge costs latency only, because the master polls by itself now and then; the books have the facts of the reports. A
+leader that does not answer is nudged until it does.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.coordination_protocol import Coordination
@@ -21,6 +23,8 @@ LOG = logging.getLogger(__name__)
 
 PAUSE_AFTER_FAILURE_MS = 500
 TIMEOUT_MS = 2_000
+SILENCE_MS = 10_000
+"""A leader that did not answer in time gets no reports for so long, or until it takes a nudge."""
 LEADER_CACHED_MS = 1_000
 """A leader's address is cached for this long: these calls have no answer by which a deposed leader could refuse.
 """
@@ -37,6 +41,9 @@ class MasterLink:
         self._lock = threading.Lock()
         self._leader: str | None = None
         self._leader_read_ns = 0
+        self._silent = ""
+        """The address of a leader that did not answer in time."""
+        self._silent_until_ns = 0
         self._thread = BackgroundThread("nudger", clock, die)
 
     def nudge(self) -> None:
@@ -44,12 +51,14 @@ class MasterLink:
         self._thread.wake()
 
     def report(self, reports: Sequence[WorkReport]) -> None:
-        """Send the worker's reports to the leader; raises TransientError."""
-        try:
-            self._pool.master(self._leader_address(), TIMEOUT_MS).report_work(self._session_id, reports)
-        except TransientError:
-            self._forget_leader()
-            raise
+        """Send the worker's reports to the leader; raises TransientError. A stopped leader takes connections and
+        answers nothing: the caller waits for it once, because it ships no records meanwhile.
+        """
+        address = self._leader_address()
+        if address == self._silent and self._clock.boot_ns() < self._silent_until_ns:
+            raise UnavailableError(f"the master at {address} did not answer lately")
+        with self._noticing_silence(address):
+            self._pool.master(address, TIMEOUT_MS).report_work(self._session_id, reports)
 
     def start(self) -> None:
         """Begin to nudge."""
@@ -61,10 +70,11 @@ class MasterLink:
 
     def _call(self) -> None:
         try:
-            self._pool.master(self._leader_address(), TIMEOUT_MS).nudge(self._session_id)
+            address = self._leader_address()
+            with self._noticing_silence(address):
+                self._pool.master(address, TIMEOUT_MS).nudge(self._session_id)
         except TransientError as error:
             LOG.info("the master could not be nudged, it will poll by itself: %s", error)
-            self._forget_leader()
             self._clock.wait(self._thread.closing, PAUSE_AFTER_FAILURE_MS)
 
     def _leader_address(self) -> str:
@@ -79,6 +89,20 @@ class MasterLink:
             self._leader, self._leader_read_ns = leader.address, now_ns
         return leader.address
 
-    def _forget_leader(self) -> None:
+    @contextmanager
+    def _noticing_silence(self, address: str) -> Iterator[None]:
+        """A call: when it fails, the leader is read again, and one that did not answer in time counts as silent."""
+        began_ns = self._clock.boot_ns()
+        try:
+            yield
+        except TransientError:
+            now_ns = self._clock.boot_ns()
+            with self._lock:
+                self._leader = None
+                if now_ns - began_ns >= TIMEOUT_MS * 1_000_000:
+                    self._silent, self._silent_until_ns = address, now_ns + SILENCE_MS * 1_000_000
+                    self._thread.wake()
+            raise
         with self._lock:
-            self._leader = None
+            if address == self._silent:
+                self._silent = ""

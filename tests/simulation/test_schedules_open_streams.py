@@ -60,6 +60,23 @@ def no_master_lives_anywhere(world: World) -> None:
     pair.rest()
 
 
+def the_own_master_is_stopped(world: World) -> None:
+    """West's master is stopped: it takes reports and answers none. Rows are written all the time."""
+    pair = opened(world)
+    (master,) = pair.west.alive(pair.west.masters)
+    master.process.suspended = True
+    pair.until_there(world.put(pair.west, "t", b"a"))
+    world.kernel.run_for(2.5)
+    pair.until_there(world.put(pair.west, "t", b"h"))
+    wrote = world.put(pair.west, "t", b"p")
+    world.kernel.run_for(0.5)
+    is_late = not {write.value for write in wrote} <= pair.there()
+    master.process.suspended = False
+    if is_late:
+        raise LawBrokenError("a record waits until a stopped master took the report of the one before")
+    pair.rest()
+
+
 def the_peers_masters_are_stopped(world: World) -> None:
     """No master of west lives. Those of the peer are stopped: they take calls and answer none. A log ends."""
     pair = opened(world)
@@ -159,6 +176,12 @@ SCHEDULES: dict[str, tuple[Callable[[World], None], type[AssertionError], str, t
         StuckError,
         "never: it is at east",
         ("only-a-master-knows-tservers",),
+    ),
+    "the own master is stopped": (
+        the_own_master_is_stopped,
+        LawBrokenError,
+        "waits until a stopped master took the report",
+        ("reports-wait-for-a-stopped-master",),
     ),
     "the peer's masters are stopped": (
         the_peers_masters_are_stopped,

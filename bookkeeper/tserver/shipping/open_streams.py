@@ -8,7 +8,7 @@ master hands out a range of it again, and when its target is no longer configure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct, field
@@ -59,10 +59,10 @@ class OpenStreams(Struct):
     """Of each target, the item of the newest log that has a stream, or had one."""
     _begun_with: tuple[int, Mapping[TargetKey, Destination]] | None = None
     """The uses of own logs, and the configuration, when streams were begun last."""
-    waiting_for: set[Elsewhere] = field(default_factory=set)
-    """What open streams wait for: the peer has to have these first, and another session ships them."""
+    _waiting: dict[StreamId, Elsewhere] = field(default_factory=dict)
+    """What open streams wait for: the peer has to have it first, and another session ships it."""
     _shipped_elsewhere: dict[Elsewhere, int] = field(default_factory=dict)
-    """Of those, the finished offsets that the books had at the last look."""
+    """Of that, the finished offsets that the books had at the last look."""
     _look_at_ns: int = 0
     _judged: dict[StreamId, tuple[int, int]] = field(default_factory=dict)
     """Of each open stream, the last record that was allowed, and the number of late barriers then."""
@@ -92,16 +92,15 @@ class OpenStreams(Struct):
                 self._open_later_logs(item)
         self._begin(destinations)
         known = Known(self.own_logs.find, self.own_logs.is_own, partial(self._finished_of, plan))
-        self.waiting_for.clear()
         found = (self._extended(key, plan, known) for key in list(self.items) if key not in plan.running)
         return [item for item in found if item is not None][: max(0, plan.ranges_max - len(plan))]
 
-    def must_look(self) -> bool:
-        """Whether it is time to read the finished offsets of :attr:`waiting_for` in the books."""
-        if not self.waiting_for or self.clock.boot_ns() < self._look_at_ns:
-            return False
+    def take_look(self) -> Sequence[Elsewhere]:
+        """What the lane has to read in the books now: finished offsets that streams wait for; empty = nothing."""
+        if not self._waiting or self.clock.boot_ns() < self._look_at_ns:
+            return ()
         self._look_at_ns = self.clock.boot_ns() + LOOK_MS * 1_000_000
-        return True
+        return list(dict.fromkeys(self._waiting.values()))
 
     def note_shipped_elsewhere(self, finished: dict[Elsewhere, int]) -> None:
         """The books were read."""
@@ -124,7 +123,7 @@ class OpenStreams(Struct):
 
     def wait_ms(self) -> float:
         """The time until the lane has to ask again, if no log grows and no range comes."""
-        return self.pause_ms() or (LOOK_MS if self.waiting_for else SELDOM_MS)
+        return self.pause_ms() or (LOOK_MS if self._waiting else SELDOM_MS)
 
     def _begin(self, destinations: Mapping[TargetKey, Destination]) -> None:
         """Begin the streams of targets that have none, in all logs of this session with records of their tables."""
@@ -165,8 +164,10 @@ class OpenStreams(Struct):
         vouched = max(item.last_offset, judged) if late == log.late else item.last_offset
         extension = may_extend(log, item.target, vouched, known)
         last, barrier = extension.last, extension.barrier
-        if barrier is not None and not self.own_logs.is_own(barrier.file):
-            self.waiting_for.add((barrier.file, item.target))
+        if barrier is None or self.own_logs.is_own(barrier.file):
+            self._waiting.pop(key, None)
+        else:
+            self._waiting[key] = barrier.file, item.target
         self._judged[key] = last, log.late
         if last <= finished or (queued is not None and last <= queued.item.last_offset):
             return None
@@ -181,6 +182,7 @@ class OpenStreams(Struct):
     def _close(self, key: StreamId) -> None:
         self.items.pop(key, None)
         self._judged.pop(key, None)
+        self._waiting.pop(key, None)
 
 
 def is_of_peer(error: RangeError) -> bool:

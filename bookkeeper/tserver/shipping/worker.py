@@ -65,6 +65,8 @@ class ReplicationWorker:
         self._lanes: dict[str, Lane] = {}
         self._latest: OrderedDict[tuple[str, str, TargetKey, str], WorkReport] = OrderedDict()
         self._stopped = False
+        self._is_unheard = False
+        """Whether the last reports did not reach the master, and the log says so."""
         self._lanes_of: Mapping[TargetKey, Destination] = {}
         """The configuration whose peers have lanes."""
         own_logs.listen(self._wake_lanes)
@@ -126,4 +128,8 @@ class ReplicationWorker:
         try:
             self._report(reports)
         except BookkeeperError as error:
-            LOG.warning("%d reports did not reach the master: %s", len(reports), error)
+            if not self._is_unheard:
+                LOG.warning("reports do not reach the master, and wait until it asks for them: %s", error)
+            self._is_unheard = True
+        else:
+            self._is_unheard = False

@@ -199,18 +199,18 @@ class Lane:
                     return []
                 for item in self._open.due(self._plan):
                     self._plan.offer(item)
-                if not self._open.must_look():
+                wanted = self._open.take_look()
+                if not wanted:
                     if self._plan.queue:
                         return self._plan.take()
                     self._changed.wait(self._open.wait_ms() / 1000)
-                    continue
-                waiting_for = list(self._open.waiting_for)
-            self._look(waiting_for)
+            if wanted:
+                self._look(wanted)
 
-    def _look(self, waiting_for: Sequence[Elsewhere]) -> None:
+    def _look(self, wanted: Sequence[Elsewhere]) -> None:
         """Read in the books how far other sessions shipped what streams wait for (R24)."""
         try:
-            found = {key: worker_books.read_finished(self._tools.metadata, *key) for key in waiting_for}
+            found = {key: worker_books.read_finished(self._tools.metadata, *key) for key in wanted}
         except BookkeeperError as error:
             LOG.warning("streams to %s wait for logs of other tservers: %s", self._cluster, error)
             return

@@ -330,6 +330,13 @@ SHIPPING: dict[str, Switch] = {
         new="self._failures = 0",
         breaks="a peer that is away is tried all the time",
     ),
+    "reports-wait-for-a-stopped-master": Switch(
+        "bookkeeper.tserver.master_notices",
+        "MasterLink.report",
+        old="if address == self._silent and",
+        new="if False and",
+        breaks="each message waits until a stopped master took the report of the one before",
+    ),
     "only-the-master-begins-streams": Switch(
         "bookkeeper.tserver.shipping.open_streams",
         "OpenStreams._begin",
@@ -346,8 +353,8 @@ SHIPPING: dict[str, Switch] = {
     ),
     "finished-cells-are-not-read": Switch(
         "bookkeeper.tserver.shipping.open_streams",
-        "OpenStreams.must_look",
-        old="if not self.waiting_for or self.clock.boot_ns() < self._look_at_ns:",
+        "OpenStreams.take_look",
+        old="if not self._waiting or self.clock.boot_ns() < self._look_at_ns:",
         new="if True:",
         breaks="while no master lives, a tablet that moved sends nothing",
     ),

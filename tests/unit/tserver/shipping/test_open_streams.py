@@ -133,14 +133,14 @@ def check_looks() -> None:
     scene = Scene()
     scene.logs.note_uses(LOG, frozenset({"1"}), (Barrier(4, FOREIGN, 7),))
     assert scene.due() == [(LOG, 1, 3)]
-    assert scene.streams.must_look(), "nobody reads how far the other session is"
-    assert not scene.streams.must_look(), "the books are read all the time"
+    assert scene.streams.take_look() == [(FOREIGN, EAST)], "nobody reads how far the other session is"
+    assert not scene.streams.take_look(), "the books are read all the time"
     assert scene.streams.wait_ms() == 1_000
     for finished, last in ((0, 3), (6, 3), (7, 9)):
         scene.streams.note_shipped_elsewhere({(FOREIGN, EAST): finished})
         assert scene.due() == [(LOG, 1, last)], f"R24: the peer has {finished} of 7 records"
     scene.clock.now_ns += 1_000_000_000
-    assert not scene.streams.must_look(), "a passed barrier is looked for"
+    assert not scene.streams.take_look(), "a passed barrier is looked for"
     assert scene.streams.wait_ms() > 1_000
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ from tests.support.local_replay import LocalReplay
 from tests.support.master_values import EAST as MASTERS_EAST
 from tests.support.master_values import by_name, entry, name, plan_world
 from tests.support.memory_peer import MemoryPeer, MemorySystem
+from tests.support.tservers import wait_until
 from tests.support.wal_files import EAST, NORTH, TO_EAST, WEST, Spec, damage, write_wal
 
 TO_NORTH = TargetKey("north", "n1", "t1", 1)
@@ -385,7 +387,13 @@ def test_a_full_lane_and_a_stopped_worker_say_so(world: World) -> None:
         world.worker.assign([world.item(file, 1, 5)])
 
 
-def test_a_report_that_does_not_reach_the_master_is_kept_for_asking(world: World) -> None:
+def has_reported(worker: ReplicationWorker, last: int) -> bool:
+    return [report.finished_offset for report in worker.reports()] == [last]
+
+
+def test_a_report_that_does_not_reach_the_master_is_kept_for_asking(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     def lost(_reports: Sequence[WorkReport]) -> None:
         raise UnavailableError("no leader")
 
@@ -393,14 +401,12 @@ def test_a_report_that_does_not_reach_the_master_is_kept_for_asking(world: World
     worker = ReplicationWorker(
         tools.settings, tools.volume, tools.metadata, tools.coordination, tools.pool, lost, "", *NO_OWN_LOGS
     )
-    file = world.wal("w", [5])
-    worker.assign([world.item(file, 1, 5)])
-    clock, never = SystemClock(), threading.Event()
-    deadline_ns = clock.boot_ns() + int(LIMIT_S * 1e9)
-    while not worker.reports() and clock.boot_ns() < deadline_ns:
-        clock.wait(never, 5)
-    assert [r.finished_offset for r in worker.reports()] == [5]
+    file = world.wal("w", [5, 5])
+    for last in (5, 10):
+        worker.assign([world.item(file, 1, last)])
+        wait_until(partial(has_reported, worker, last), "a report")
     worker.stop()
+    assert len([line for line in caplog.messages if "do not reach the master" in line]) == 1, "a line for each range"
 
 
 def test_a_replay_process_of_the_same_host_is_preferred_and_a_dead_one_never_asked() -> None:
