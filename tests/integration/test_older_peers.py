@@ -69,10 +69,12 @@ def check_restored_peer_is_named(directory: Path, noticed_s: float = 30.0) -> No
             wait_until(lambda: said(west.master) != "", "words about the older state", noticed_s)
             log = west.tserver.parts.writing.path.wal_name
             first = rf"acknowledged after (\S+) \(the next record of {log} was (\d+) then\)"
-            wait_until(lambda: re.search(first, said(west.master)) is not None, "the place in the log")
-            ((since, found),) = re.findall(first, said(west.master))
-            assert since <= utc_text(saved), "acknowledged rows are older than that time"
-            assert 1 <= int(found) <= ROWS + 1, "acknowledged rows lie before that place"
+
+            def place_before(time_ms: int) -> bool:
+                found = re.search(first, said(west.master))
+                return found is not None and found[1] <= utc_text(time_ms) and 1 <= int(found[2]) <= ROWS + 1
+
+            wait_until(lambda: place_before(saved), "a time and a place in the log before the rows that are missing")
             (cause,) = west.client.replication.why("t").causes
             assert (cause.kind, cause.needs_person, cause.file) == ("peer_older", True, log)
             assert saved < time.time_ns() // 1_000_000
@@ -105,7 +107,8 @@ def check_younger_backup_is_named(directory: Path, noticed_s: float = 30.0) -> N
             wait_until(lambda: west.coordination.number(confirmed) > 0, "a first check-in")
             west.master.stop()
             saved = west.coordination.number(confirmed)
-            assert east.coordination.number(left) == saved
+            copied = east.coordination.number(left)  # a little more, if the last check-in was not confirmed any more
+            assert copied >= saved
         shutil.copytree(place, copy)
         with local_cluster(place):
             for number in range(ROWS, ROWS + LATER_ROWS):
@@ -115,13 +118,14 @@ def check_younger_backup_is_named(directory: Path, noticed_s: float = 30.0) -> N
         shutil.rmtree(place)
         shutil.copytree(copy, place)
         with local_cluster(place) as east:
-            assert east.coordination.number(left) == saved
+            assert east.coordination.number(left) == copied
             write(writer, b"the next")
             wait_until(lambda: b"the next" in east.rows("t"), "the next row")
             assert len(east.rows("t")) == ROWS + 1, "acknowledged rows are missing, and nothing waits"
             with LocalMaster(west.settings) as master:
                 wait_until(lambda: said(master) != "", "words about the older state", noticed_s)
-                assert f"acknowledged after {utc_text(saved)}" in said(master)
+                (since,) = re.findall(r"acknowledged after (\S+)", said(master))
+                assert since <= utc_text(saved), "acknowledged rows are older than that time"
 
 
 def write(writer: BatchWriter, row: bytes) -> None:

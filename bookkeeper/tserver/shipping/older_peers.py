@@ -22,7 +22,9 @@ from bookkeeper.tserver.shipping.worker_plan import StreamId, StreamProgress, is
 LOG = logging.getLogger(__name__)
 
 READ_AGAIN_MS = 1_000
-"""A number that was read is as good for so long: a master checks in once in that time."""
+"""A number that was read is as good for so long: a master checks in once in that time. Until there is one, it is read
+before each run: without a number a finding has no time.
+"""
 
 
 class OlderPeers(Struct):
@@ -37,8 +39,8 @@ class OlderPeers(Struct):
         """Of each peer, by its instance id, the last check-in that it confirmed. Raises TransientError."""
         now_ns = self.clock.boot_ns()
         for instance_id in {r.peer_instance_id for r in ranges}:
-            read_ns, _ = self._read.get(instance_id, (None, 0))
-            if read_ns is None or now_ns - read_ns >= READ_AGAIN_MS * 1_000_000:
+            read_ns, number = self._read.get(instance_id, (0, 0))
+            if not number or now_ns - read_ns >= READ_AGAIN_MS * 1_000_000:
                 self._read[instance_id] = now_ns, confirmed_ms(self.coordination, instance_id)
         return {instance_id: number for instance_id, (_, number) in self._read.items()}
 

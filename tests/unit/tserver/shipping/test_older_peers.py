@@ -72,7 +72,9 @@ def test_the_number_is_read_once_in_a_while(store: Coordination) -> None:
     clock = TestClock()
     older, r = OlderPeers(store, clock), a_range("w2", 1, 20, range_id=0)
     assert older.checked_in([r]) == {EAST: 0}
+    store.raise_number(CONFIRMED + EAST, BEFORE)
+    assert older.checked_in([r]) == {EAST: BEFORE}, "the first check-in is not seen"
     store.raise_number(CONFIRMED + EAST, AFTER)
-    assert older.checked_in([r]) == {EAST: 0}
+    assert older.checked_in([r]) == {EAST: BEFORE}
     clock.jump(READ_AGAIN_MS)
     assert older.checked_in([r]) == {EAST: AFTER}
