@@ -4,8 +4,7 @@
   ``books`` makes and checks the stores, ``durable_stores`` repairs them under the ``stores_lock``, ``file_birth``
   tells a restored directory from the one before;
 - ``foreground`` is ``bookkeeper standalone``: a ``supervisor`` of the processes, and the threads ``readiness``,
-  ``fencing`` and ``space``; ``forked_starts`` starts the processes as forks of a warm ``fork_server`` and says when;
-  ``parent_death`` ends them with the supervisor;
+  ``fencing`` and ``space``; ``children`` has how the supervisor starts the processes and ends them with itself;
 - ``cluster_process`` runs a cluster as a child process; ``ports`` finds free ports;
 - ``hbase`` has the programs of HBase that run here, among them the host's own gateway to the books.
 """

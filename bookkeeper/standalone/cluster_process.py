@@ -20,12 +20,13 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import NotFoundError, RefusedError, UnavailableError
+from bookkeeper.standalone.children.log_end import log_end
+from bookkeeper.standalone.children.parent_death import ended_with_parent
 from bookkeeper.standalone.joining import HOSTS_DIR
-from bookkeeper.standalone.parent_death import ended_with_parent
 from bookkeeper.standalone.readiness import Expected, answers
 
 POLL_MS = 50
-LOG_TAIL_BYTES = 4_000
+LOG_END_BYTES = 4_000
 
 
 class RoleState(Struct, frozen=True):
@@ -131,13 +132,10 @@ class ClusterProcess(Struct):
         never, deadline_ns = threading.Event(), self.clock.boot_ns() + int(timeout_s * 1e9)
         while not condition():
             if self._process is not None and (code := self._process.poll()) is not None:
-                raise UnavailableError(f"{self.settings.directory}: standalone ended ({code}):\n{self._log_tail()}")
+                end = log_end(self.log, LOG_END_BYTES)
+                raise UnavailableError(f"{self.settings.directory}: standalone ended ({code}):\n{end}")
             if self.clock.boot_ns() > deadline_ns:
                 reason = f"no {what} after {timeout_s:.0f} s; {self.log} ends with:"
-                raise UnavailableError(f"{self.settings.directory}: {reason}\n{self._log_tail()}")
+                end = log_end(self.log, LOG_END_BYTES)
+                raise UnavailableError(f"{self.settings.directory}: {reason}\n{end}")
             self.clock.wait(never, POLL_MS)
-
-    def _log_tail(self) -> str:
-        with self.log.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
-            return log.read().decode(errors="replace")

@@ -28,17 +28,16 @@ from bookkeeper.config.file import SETTINGS_FILE
 from bookkeeper.config.sections import StandaloneSettings
 from bookkeeper.errors import BookkeeperError, RefusedError, unavailable
 from bookkeeper.file_locks import SUPERVISOR_LOCK
-from bookkeeper.standalone.forked_starts import (
+from bookkeeper.standalone.children.forked_starts import (
     ForkedStarts,
     StaleServerError,
     adopt_orphans,
     restart_delay_ms,
     warm_modules,
 )
+from bookkeeper.standalone.children.log_end import last_words
 
 RECORD_RETRY_MS = 500
-WORDS_BYTES_MAX = 8_192
-"""The part of a log in which the last words of an ended process are searched."""
 HOST_CHECK_MS = 500
 """Time between two looks at the directories of further hosts."""
 
@@ -339,18 +338,6 @@ class Supervisor(Struct):
                 deadline += self.stop_timeout_ms * 1_000_000
                 continue
             self._handle_events(left, wake_read)
-
-
-def last_words(log: Path) -> str:
-    """The message of the last line of level ERROR or CRITICAL near the end of a process's log; "" for none."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - WORDS_BYTES_MAX))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return ""  # the report is about an end, which a lost log must not hide
-    said = [line for line in lines if line.split(" ", 3)[2:3] in (["ERROR"], ["CRITICAL"])]
-    return said[-1].partition(": ")[2] if said else ""
 
 
 def _only_wake(_number: int, _frame: object) -> None:

@@ -22,8 +22,8 @@ import psutil
 from bookkeeper.client import Mutation
 from bookkeeper.client.client import Client
 from bookkeeper.clock import SystemClock
+from bookkeeper.standalone.children.forked_starts import STABLE_AFTER_MS
 from bookkeeper.standalone.cluster_process import read_role
-from bookkeeper.standalone.forked_starts import STABLE_AFTER_MS
 from tests.benchmarks.figure import Figure
 from tests.support.cluster import Cluster
 

@@ -21,7 +21,7 @@ from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.errors import TransientError
-from bookkeeper.standalone.parent_death import ended_with_parent
+from bookkeeper.standalone.children.parent_death import ended_with_parent
 from bookkeeper.storage.wal.writing.seal import read_seal
 from tests.support.cluster import Cluster
 from tests.support.standstill import stand_still

@@ -20,9 +20,9 @@ import psutil
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import UnavailableError
+from bookkeeper.standalone.children.parent_death import ended_with_parent
 from bookkeeper.standalone.hbase.hbase_process import HBaseProcess
 from bookkeeper.standalone.hbase.java import find_java
-from bookkeeper.standalone.parent_death import ended_with_parent
 from bookkeeper.standalone.ports import free_ports
 from tests.support.hbase import HBaseUnavailableError, why_no
 

@@ -24,7 +24,7 @@ from bookkeeper.master.process import MasterProcess
 from bookkeeper.rpc.contract.services import Master
 from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
 from bookkeeper.security.access import process_credentials
-from bookkeeper.standalone.parent_death import ended_with_parent
+from bookkeeper.standalone.children.parent_death import ended_with_parent
 from tests.support.books import books_of
 from tests.support.time_limit import TimeLimit
 from tests.support.trust import trust_everybody

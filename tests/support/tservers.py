@@ -45,8 +45,8 @@ from bookkeeper.rpc.contract.messages import (
 from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import process_credentials
+from bookkeeper.standalone.children.parent_death import ended_with_parent
 from bookkeeper.standalone.directory import init_cluster
-from bookkeeper.standalone.parent_death import ended_with_parent
 from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.volume.opening import open_volume
 from bookkeeper.storage.volume.volume_protocol import Volume

@@ -21,7 +21,7 @@ from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.storage.volume.names import LOG_SUFFIX, LOGS, log_directory
 from bookkeeper.storage.volume.volume_protocol import Volume
-from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
+from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX, log_exists
 
 LOG = logging.getLogger(__name__)
 
@@ -136,10 +136,7 @@ class TServers(Struct, frozen=True):
 
     def has_log(self, name: str) -> bool:
         """Whether there is a log. Raises UnavailableError when that is unknown."""
-        try:
-            return self.volume.exists(name)
-        except OSError as error:
-            raise unavailable(f"whether {name} is there is unknown", error) from error
+        return log_exists(self.volume, name)
 
     def remove_directory(self, session_id: str) -> None:
         """Remove the directory of a dead session's logs, which has none, and the row of its home. Raises

@@ -21,7 +21,6 @@ from bookkeeper.errors import (
     PeerOlderError,
     PermanentError,
     StreamOverError,
-    unavailable,
 )
 from bookkeeper.peers.extensions import ConfirmingSession
 from bookkeeper.peers.protocol import Message
@@ -31,6 +30,7 @@ from bookkeeper.replay.stream.peer_errors import errors_of_peer
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.blocks.block import Block
 from bookkeeper.storage.wal.reading.block_reader import read_blocks
+from bookkeeper.storage.wal.writing.seal import log_exists
 
 LOG = logging.getLogger(__name__)
 
@@ -79,16 +79,8 @@ def missing_records(volume: Volume, session: ConfirmingSession, at: AckedBlock, 
             raise IncompatibleError(f"the peer says that it lacks {missing} of {record_count(message)} records")
     except StreamOverError:
         # The peer is told of the end of a stream when its file is gone: one that is there is no stream that is over.
-        return record_count(message) if at.file != r.file and is_there(volume, at.file) else 0
+        return record_count(message) if at.file != r.file and log_exists(volume, at.file) else 0
     except PermanentError as error:
         LOG.info("%s does not say whether it has record %d of %s: %s", r.target.cluster, at.first, at.file, error)
         return 0
     return missing
-
-
-def is_there(volume: Volume, file: str) -> bool:
-    """Whether a file is there. Raises UnavailableError."""
-    try:
-        return volume.exists(file)
-    except OSError as error:
-        raise unavailable(f"whether {file} is there is unknown", error) from error

@@ -27,8 +27,9 @@ from bookkeeper.errors import NotFoundError, UnavailableError, unavailable
 from bookkeeper.metadata.flight import GATEWAY_LOOK_MS, GATEWAY_OPERATION_MS, GATEWAY_RPC_MS
 from bookkeeper.metadata.hbase.gateway_probe import gateway_answers
 from bookkeeper.security.private_files import DIRECTORY_MODE
+from bookkeeper.standalone.children.log_end import log_end
+from bookkeeper.standalone.children.parent_death import ended_with_parent
 from bookkeeper.standalone.hbase.java import JVM_OPTIONS, default_home, find_java, why_not_runnable
-from bookkeeper.standalone.parent_death import ended_with_parent
 from bookkeeper.standalone.ports import HOST, is_in_use
 
 GATEWAY_PORT = "standalone.gateway_port"
@@ -37,7 +38,7 @@ PROBE_MS = GATEWAY_LOOK_MS // 2
 START_MS = 60_000
 """A JVM of a busy machine answers within this time."""
 LOOK_MS = 100
-LOG_TAIL_BYTES = 2_000
+LOG_END_BYTES = 2_000
 
 
 class Gateway(Struct):
@@ -136,15 +137,6 @@ class Gateway(Struct):
         os.close(self._pidfd)
         self._process, self._pidfd = None, -1
 
-    def log_tail(self) -> str:
-        """The end of the log; "" when it can't be read."""
-        try:
-            with self.log.open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
-                return file.read().decode(errors="replace")
-        except OSError:
-            return ""
-
 
 @contextmanager
 def gateway_for(settings: Settings, clock: Clock) -> Iterator[None]:
@@ -172,7 +164,8 @@ def wait_answers(gateway: Gateway, clock: Clock) -> None:
         ended = gateway.has_ended()
         if ended or clock.boot_ns() > deadline_ns:
             reason = "ended" if ended else f"does not answer after {START_MS // 1000} s"
-            raise UnavailableError(f"this host's Thrift gateway {reason}; {gateway.log} says: {gateway.log_tail()}")
+            end = log_end(gateway.log, LOG_END_BYTES)
+            raise UnavailableError(f"this host's Thrift gateway {reason}; {gateway.log} says: {end}")
         clock.wait(never, LOOK_MS)
 
 

@@ -13,7 +13,7 @@ from bookkeeper.config.sections import Settings
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.metadata.flight import GATEWAY_LOOK_MS, gateway_silence_ms
 from bookkeeper.runtime.threads import guarded_thread
-from bookkeeper.standalone.forked_starts import restart_delay_ms
+from bookkeeper.standalone.children.forked_starts import restart_delay_ms
 from bookkeeper.standalone.hbase.gateway import LOOK_MS, PROBE_MS, START_MS, Gateway
 
 PROBE_INTERVAL_MS = GATEWAY_LOOK_MS - PROBE_MS

@@ -10,7 +10,6 @@ its owner.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import threading
@@ -23,13 +22,14 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError, UnavailableError
+from bookkeeper.standalone.children.log_end import log_end
 from bookkeeper.standalone.hbase.java import JVM_OPTIONS, default_home, find_java, why_not_runnable
 from bookkeeper.standalone.ports import HOST, free_ports
 
 READY_LINE = "HBASE READY"
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 60.0
-LOG_TAIL_BYTES = 4_000
+LOG_END_BYTES = 4_000
 
 
 class HBasePorts(Struct, frozen=True):
@@ -95,7 +95,8 @@ class HBaseProcess(Struct):
         if not watch.wait(timeout_s):
             self.kill9()
             reason = "ended" if watch.ended else f"was not ready after {timeout_s:.0f} s"
-            raise UnavailableError(f"HBase over {self.data_dir} {reason}; the end of {self.log}:\n{self._log_tail()}")
+            end = log_end(self.log, LOG_END_BYTES)
+            raise UnavailableError(f"HBase over {self.data_dir} {reason}; the end of {self.log}:\n{end}")
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stop cleanly, with a flush of memory; after ``timeout_s`` kill. Does nothing if HBase does not run."""
@@ -158,11 +159,6 @@ class HBaseProcess(Struct):
         partial.write_text(json.dumps(asdict(ports)))
         partial.rename(path)
         return ports
-
-    def _log_tail(self) -> str:
-        with self.log.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
-            return log.read().decode(errors="replace")
 
 
 class _ReadyWatch:

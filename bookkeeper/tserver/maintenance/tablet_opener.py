@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.coordination.coordination_protocol import Session
-from bookkeeper.errors import CorruptionError, UnavailableError, unavailable
+from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.lost_logs import renewed
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
@@ -183,7 +183,7 @@ class TabletOpener:
         void = {
             name
             for name in sorted(set(row.logs) - row.lost)
-            if not is_there(self._volume, name) and self._is_marked(name)
+            if not log_exists(self._volume, name) and self._is_marked(name)
         }
         for name in void:
             LOG.info("tablet %s ignores a late use of %s: that log was not needed any more", row.extent, name)
@@ -205,17 +205,9 @@ def check_sealed(volume: Volume, name: str) -> None:
     """
     if read_seal(volume, name) is not None:
         return
-    if not is_there(volume, name):
+    if not log_exists(volume, name):
         raise CorruptionError(f"{name} is needed for recovery and does not exist: restore the file", {"file": name})
     raise UnavailableError(f"{name} is needed for recovery and has no seal yet: recover it, then load again")
-
-
-def is_there(volume: Volume, name: str) -> bool:
-    """Whether there is a log of this name. Raises UnavailableError when that is unknown."""
-    try:
-        return log_exists(volume, name)
-    except OSError as error:
-        raise unavailable(f"{name} is needed for recovery, and it can't be looked for", error) from error
 
 
 def missing_blocks(logs: SealedLogs, extent: Extent, log: LogToRead) -> Iterator[Block]:

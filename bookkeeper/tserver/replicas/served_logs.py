@@ -25,6 +25,7 @@ from bookkeeper.rpc.contract.messages import (
 from bookkeeper.storage.replicas.host_store import HostStore
 from bookkeeper.storage.volume.names import LOGS, check_name, log_directory, numbered_log, session_of_numbered
 from bookkeeper.storage.wal.reading.wal_recovery import BooksClaim, recover
+from bookkeeper.storage.wal.writing.seal import log_exists
 
 LOG = logging.getLogger(__name__)
 
@@ -88,11 +89,8 @@ class ServedLogs:
 
     def _check_exists(self, name: str) -> None:
         """A fence is made first, so a name of no log would leave one."""
-        try:
-            if not self._volume.exists(name):
-                raise NotFoundError(f"there is no log {name}")
-        except OSError as error:
-            raise unavailable(f"{name} can't be recovered", error) from error
+        if not log_exists(self._volume, name):
+            raise NotFoundError(f"there is no log {name}")
 
     def drop(self, incarnation: str, names: Sequence[str]) -> None:
         """Delete files, in this order; durable on return. Raises RefusedError unless the books mark each log,

@@ -20,13 +20,13 @@ import pytest
 from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import SETTINGS_FILE
 from bookkeeper.errors import RefusedError
-from bookkeeper.standalone.forked_starts import (
+from bookkeeper.standalone.children.forked_starts import (
     RESTART_DELAY_MAX_MS,
     RESTART_DELAY_MIN_MS,
     STABLE_AFTER_MS,
     restart_delay_ms,
 )
-from bookkeeper.standalone.supervisor import WORDS_BYTES_MAX, Role, Supervisor, last_words
+from bookkeeper.standalone.supervisor import Role, Supervisor
 from tests.support.small_disk import NoMountError, SmallDisk, small_disk
 
 LIMIT_MS = 60_000
@@ -224,19 +224,6 @@ def test_a_full_disk_ends_no_supervisor(tmp_path: Path) -> None:
         finally:
             supervisor.terminate()
             assert supervisor.wait(LIMIT_MS / 1000) == 0
-
-
-def test_the_last_words_of_a_process_are_the_message_of_its_last_error(tmp_path: Path) -> None:
-    log = tmp_path / "master.log"
-    assert last_words(log) == ""
-    lines = [
-        "x" * (2 * WORDS_BYTES_MAX),
-        "2026-11-26 20:23:55,206 ERROR bookkeeper.master: the master can't go on: can't listen at 127.0.0.1:9797",
-        "2026-11-26 20:23:55,206 INFO bookkeeper.master: ends",
-        "Traceback (most recent call last):",
-    ]
-    log.write_text("\n".join(lines))
-    assert last_words(log) == "the master can't go on: can't listen at 127.0.0.1:9797"
 
 
 def test_restarts_back_off_until_a_process_lives_long() -> None:

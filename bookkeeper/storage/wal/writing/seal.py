@@ -16,7 +16,7 @@ import re
 import google_crc32c
 from msgspec import Struct
 
-from bookkeeper.errors import CorruptionError
+from bookkeeper.errors import CorruptionError, unavailable
 from bookkeeper.storage.volume.volume_protocol import ReadableVolume, Volume
 
 SEAL_SUFFIX = ".seal"
@@ -105,5 +105,8 @@ def is_fenced(volume: Volume, name: str) -> bool:
 
 
 def log_exists(volume: Volume, name: str) -> bool:
-    """Whether there is a log of this name. Raises OSError when that is unknown."""
-    return volume.exists(name)
+    """Whether there is a log of this name. Raises UnavailableError when that is unknown."""
+    try:
+        return volume.exists(name)
+    except OSError as error:
+        raise unavailable(f"whether {name} is there is unknown", error) from error

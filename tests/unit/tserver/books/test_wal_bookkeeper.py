@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import threading
 from collections.abc import Iterable
@@ -13,12 +14,14 @@ from bookkeeper.errors import UnavailableError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.runtime.session_retries import SessionRetries
+from bookkeeper.storage.volume.local_volume import LocalVolume
+from bookkeeper.storage.wal.writing.seal import Seal
 from bookkeeper.tserver.books import wal_bookkeeper
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.shipping.own_log import OwnLogs
 from tests.support.master_world import StoppedSession
 from tests.support.metadata_model import MetadataModel
-from tests.support.volumes import MACHINE
+from tests.support.volumes import MACHINE, ROOT
 from tests.unit.tserver.books.test_wal_cells import WAL, block
 
 LIMIT_S = 30.0
@@ -53,3 +56,36 @@ def test_a_needed_offset_that_could_not_be_written_is_written_later(monkeypatch:
     assert died == []
     cell = table.visible()[CellKey(keys.tablet_row("1", None), keys.repl_column(WAL))]
     assert values.decode_status(cell.value).replication_needed_offset == 1
+
+
+class DiskFailsOnce(LocalVolume):
+    """The first look for a file fails."""
+
+    failed = False
+
+    def exists(self, name: str) -> bool:
+        if not self.failed:
+            self.failed = True
+            raise OSError(errno.EIO, "the disk does not answer")
+        return super().exists(name)
+
+
+def test_a_look_for_a_sealed_log_that_the_disk_refuses_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wal_bookkeeper, "RETRY_WAIT_MS", 1)
+    table, clock, died, volume = MetadataModel(), SystemClock(), list[str](), DiskFailsOnce(ROOT)
+    persistence = SessionRetries(StoppedSession("s-1"), clock, random.Random(1))
+    own_logs, told = OwnLogs("s-1"), threading.Event()
+    keeper = WalBookkeeper(volume, table, persistence, clock, 0.0, told.set, died.append, own_logs)  # type: ignore[arg-type]
+    keeper.opened(WAL, 77)
+    keeper.before_append(WAL, [block(1)])
+    keeper.synced(WAL, 1, 100)
+    keeper.rolled(WAL, Seal(1, 100))
+    later = "wal/s/2.wal"
+    keeper.opened(later, 78)
+    keeper.before_append(later, [block(1)])
+    keeper.start()
+    keeper.synced(later, 1, 100)
+    assert told.wait(LIMIT_S), "the books thread goes on with the next log"
+    keeper.close(LIMIT_S * 1000)
+    assert volume.failed
+    assert died == []

@@ -1,9 +1,9 @@
 """A process that has imported what the processes of a cluster import, and forks them: a start costs no import.
 
-``python -m bookkeeper.standalone.fork_server SOCKET PARENT WARM...`` is the child of a supervisor, which alone speaks
-to it, through :class:`bookkeeper.standalone.forked_starts.ForkedStarts`. It imports the modules WARM, says so, and then
-forks one process for each order. It runs one thread and opens no file, no store and no socket but SOCKET. So a forked
-process inherits no lock that is held, no descriptor of another process and no lease.
+``python -m bookkeeper.standalone.children.fork_server SOCKET PARENT WARM...`` is the child of a supervisor, which alone
+speaks to it, through :class:`bookkeeper.standalone.children.forked_starts.ForkedStarts`. It imports the modules WARM,
+says so, and then forks one process for each order. It runs one thread and opens no file, no store and no socket but
+SOCKET. So a forked process inherits no lock that is held, no descriptor of another process and no lease.
 
 A forked process becomes a child of the supervisor: the fork server forks an intermediate process, which ends at once,
 and the supervisor adopts its orphans (``PR_SET_CHILD_SUBREAPER``). So the supervisor gets the exit code, and the death

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.standalone import forked_starts
-from bookkeeper.standalone.forked_starts import (
+from bookkeeper.standalone.children import forked_starts
+from bookkeeper.standalone.children.forked_starts import (
     PR_SET_CHILD_SUBREAPER,
     WARM,
     ForkedStarts,

@@ -1,4 +1,4 @@
-"""Starts processes as forks of a warm fork server (:mod:`bookkeeper.standalone.fork_server`), which it keeps running.
+"""Starts processes as forks of a warm ``fork_server``, and keeps that running.
 
 For the supervisor, which becomes the parent of the started processes; main thread only.
 """
@@ -17,8 +17,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from bookkeeper.clock import Clock
-from bookkeeper.standalone import fork_server
-from bookkeeper.standalone.parent_death import ended_with_parent
+from bookkeeper.standalone.children import fork_server
+from bookkeeper.standalone.children.parent_death import ended_with_parent
 
 RESTART_DELAY_MIN_MS = 100
 RESTART_DELAY_MAX_MS = 5_000
