@@ -9,7 +9,7 @@ PY := .venv/bin/python
 METADATA ?= sqlite
 PYTEST_ARGS ?=
 TESTS ?= not benchmark and not long
-WORKERS ?= 3
+WORKERS ?= 4
 ROUNDS ?= 20
 PAIR_ROUNDS ?= 10
 SCHEDULES ?= 200
@@ -60,7 +60,7 @@ check-tests: export PYTHONDONTWRITEBYTECODE :=
 check-tests: venv
 	@docker/in-memory.sh $(PY) -m tests.support.check $(PYTEST_ARGS)
 
-test: system-deps ## Lint and all tests but the long ones, real HBase and containers included (WORKERS=3 at once: some tests wait for processes)
+test: system-deps ## Lint and all tests but the long ones, real HBase and containers included (WORKERS=4 at once: some tests wait for processes)
 	@$(MAKE) --no-print-directory --jobs=2 lint tests
 
 test-long: system-deps ## The long tests: matrices of kills on real processes, more seeds, other places for the books

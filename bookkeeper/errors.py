@@ -50,6 +50,12 @@ class NoSpaceError(UnavailableError):
     code = "no_space"
 
 
+class NoAnswerError(UnavailableError):
+    """A process of a peer did not answer in time: another try at once may take as long."""
+
+    code = "no_answer"
+
+
 class NoTServerError(UnavailableError):
     """The master of a peer answers, and no tablet server of it lives."""
 

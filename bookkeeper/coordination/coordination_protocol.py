@@ -24,6 +24,8 @@ class SessionInfo(Struct, frozen=True):
     alive: bool
     host: HostIdentity | None = None
     """The host whose lock the process holds; None for every other process."""
+    silent_ms: int = 0
+    """Of a live session: ms since its process renewed the lease, once that is half a lease or more; 0 = it renews."""
 
 
 class Leader(Struct, frozen=True):

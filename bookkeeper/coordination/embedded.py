@@ -28,7 +28,7 @@ from bookkeeper.coordination.embedded_candidacies import (
 )
 from bookkeeper.coordination.embedded_session import EmbeddedSession, read_lease
 from bookkeeper.coordination.embedded_store import EmbeddedStore, increment
-from bookkeeper.coordination.lease import is_dead
+from bookkeeper.coordination.lease import is_dead, silent_ms
 from bookkeeper.errors import (
     ConflictError,
     InvalidInputError,
@@ -182,18 +182,24 @@ class EmbeddedCoordination:
         if row is None:
             return None
         kind, address, pid, pid_started, dead, name, incarnation, zone = row
-        if not dead and self._seems_dead(session_id, pid, pid_started):
-            self._write_dead(session_id)
-            dead = True
+        silent = 0
+        if not dead:
+            dead, silent = self._judge_lease(session_id, pid, pid_started)
+            if dead:
+                self._write_dead(session_id)
         host = None if name is None else HostIdentity(name, incarnation, zone)
-        return SessionInfo(session_id, kind, address, not dead, host)
+        return SessionInfo(session_id, kind, address, not dead, host, silent)
 
-    def _seems_dead(self, session_id: str, pid: int, pid_started: str) -> bool:
+    def _judge_lease(self, session_id: str, pid: int, pid_started: str) -> tuple[bool, int]:
+        """Whether the session seems dead, and else for how long it has been silent, see :func:`silent_ms`."""
         try:
             state = read_lease(self._path(session_id))
         except FileNotFoundError:  # without the file its owner can't renew and ends; until then the session is alive
-            return process_started(pid) != pid_started
-        return is_dead(state, self._boot_id, self._clock.boot_ns(), self._settings.session_margin_ms * 1_000_000)
+            return process_started(pid) != pid_started, 0
+        now_ns, settings = self._clock.boot_ns(), self._settings
+        if is_dead(state, self._boot_id, now_ns, settings.session_margin_ms * 1_000_000):
+            return True, 0
+        return False, silent_ms(state, now_ns, settings.session_lease_ms)
 
     def _write_dead(self, session_id: str) -> None:
         with self._store.writing() as db:

@@ -58,6 +58,15 @@ def renewal_counts(previous_until_ns: int, written_ns: int) -> bool:
     return written_ns < previous_until_ns
 
 
+def silent_ms(state: LeaseState, now_ns: int, lease_ms: int) -> int:
+    """For how long a process has not renewed its lease, ms, once that is half of the lease or more; else 0. It stands
+    still, or the machine is busy. It may still renew, so nothing but words follows.
+    """
+    renewed_ns = state.record.expires_ns - lease_ms * 1_000_000
+    silent = (now_ns - renewed_ns) // 1_000_000
+    return silent if state.is_locked and not state.damage and 2 * silent >= lease_ms else 0
+
+
 def is_dead(state: LeaseState, boot_id: str, now_ns: int, margin_ns: int) -> bool:
     """Whether a session is permanently dead: another boot, a free lock (no process), or lease and margin are over.
 

@@ -192,7 +192,7 @@ class Leadership(Struct):
         is_missing = no_tserver_ns is not None or no_replay_ns is not None or away
         return LocalFacts(
             no_books=self._no_books(),
-            no_tserver=None if no_tserver_ns is None else Lack(no_tserver_ns),
+            no_tserver=None if no_tserver_ns is None else Lack(no_tserver_ns, seen.silent_words),
             no_replay=None if no_replay_ns is None else Lack(no_replay_ns, seen.replay_words),
             away=away,
             unrecoverable=dict(self.cycle.recovery.problems),

@@ -29,6 +29,7 @@ from bookkeeper.errors import (
     NO_TSERVER,
     BookkeeperError,
     GapError,
+    NoAnswerError,
     NotFoundError,
     NoTServerError,
     OtherInstanceError,
@@ -67,8 +68,11 @@ MASTER_PATIENCE_MS = 500
 new streams grows meanwhile.
 """
 
+SILENT_MS = 2_000
+"""A process of a peer that does not answer a new connection in this time is silent, ms: a busy one answers hello."""
+
 TSERVER_PATIENCE_MS = 2_000
-"""Wait for a known tserver to open a stream before the next one is tried, ms."""
+"""Wait for known tservers to open a stream, one after the other, before the master is waited for, ms."""
 
 
 class BookkeeperSystem(Struct):
@@ -92,7 +96,8 @@ class BookkeeperSystem(Struct):
             if self._pool is None or self._senders is None:
                 own = self.settings.instance
                 hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay")
-                self._pool = RpcPool(hello, self.settings.rpc, self.clock, peer_credentials(self.settings))
+                credentials = peer_credentials(self.settings)
+                self._pool = RpcPool(hello, self.settings.rpc, self.clock, credentials, SILENT_MS)
                 self._senders = ThreadPoolExecutor(SENDERS_MAX, thread_name_prefix="sender")
             if self._known is None:
                 self._known = KnownTServers(self.settings.directory)
@@ -225,7 +230,7 @@ class BookkeeperSession(Struct):
 
     def _open_soon(self) -> bool:
         """Open the stream at the tserver that the peer's master picks, if the master answers soon, or else at a known
-        one. False when none is known, or none of them opens it; then the master has to be waited for.
+        one. False when none is known, or none of them opens it soon; then the master has to be waited for.
         """
         known, patience_ms = self.known.of(self.peer.instance_id), min(MASTER_PATIENCE_MS, self._timeout_ms)
         if not known:
@@ -241,9 +246,13 @@ class BookkeeperSession(Struct):
             else:
                 self._open_at(picked, self._timeout_ms)
                 return True
+        give_up_ns = self.clock.boot_ns() + TSERVER_PATIENCE_MS * 1_000_000
         for address in known:
+            left_ms = (give_up_ns - self.clock.boot_ns()) // 1_000_000
+            if left_ms <= 0:
+                return False  # an error puts an address last: the next try asks the others
             try:
-                self._open_at(address, min(TSERVER_PATIENCE_MS, self._timeout_ms))
+                self._open_at(address, min(left_ms, self._timeout_ms))
             except BookkeeperError as error:  # another process may be at that address by now
                 LOG.info("the known tserver %s of %s opens no stream: %s", address, self.peer.cluster, error)
             else:
@@ -272,13 +281,14 @@ class BookkeeperSession(Struct):
         return picked
 
     def _leader(self, timeout_ms: int) -> str:
-        problems: list[str] = []
+        problems, kind = list[str](), UnavailableError
         for address in parse_quorum(self.peer.quorum):
             try:
                 return self.pool.master(str(address), timeout_ms).leader()
             except TransientError as error:
                 problems.append(f"{address}: {error.message}")
-        raise UnavailableError(f"no master of {self.peer.cluster} names a leader ({'; '.join(problems)})")
+                kind = NoAnswerError if isinstance(error, NoAnswerError) else kind
+        raise kind(f"no master of {self.peer.cluster} names a leader ({'; '.join(problems)})")
 
     def _tserver(self) -> TServer:
         return self.pool.tserver(self.tserver, self._timeout_ms)
@@ -385,8 +395,10 @@ def acked_of(result: ReplicateResult) -> Acked:
 
 
 def may_retry(error: BaseException) -> bool:
-    """Transient errors are tried again within a message; a gap is not: the sender has to read again (R19)."""
-    return isinstance(error, TransientError) and not isinstance(error, GapError)
+    """Transient errors are tried again within a message; a gap is not: the sender has to read again (R19). Nor is
+    silence: each try takes seconds, and the status would not know.
+    """
+    return isinstance(error, TransientError) and not isinstance(error, GapError | NoAnswerError)
 
 
 def went_out(error: BookkeeperError, address: str) -> bool:

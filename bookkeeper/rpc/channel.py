@@ -9,8 +9,11 @@ import select
 import socket
 import ssl
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.config.sections import RpcSettings
@@ -28,6 +31,21 @@ from bookkeeper.security.access import Credentials, meant_for, offered_to
 from bookkeeper.security.secret import Secret
 
 _READ_BYTES = 64 * 1024
+_T = TypeVar("_T")
+
+
+class Look(Struct, frozen=True):
+    """What the caller does each ``every_ms`` while it waits for a server: ``check`` raises OSError to end the call. It
+    may need ``takes_ms``: a call whose time ends before has none.
+    """
+
+    every_ms: int
+    takes_ms: int
+    check: Callable[[], None]
+
+
+class SilentError(TimeoutError):
+    """The server does not answer on other connections either."""
 
 
 class Channel:
@@ -44,6 +62,8 @@ class Channel:
         """Codec, sequence and deadline of each call that waits for its answer, oldest first."""
         self._ahead = b""
         """Received bytes behind the last answer."""
+        self.look: Look | None = None
+        """For the calls that follow; None = they wait until their deadline."""
         self._sock = socket.create_connection((target.host, target.port), settings.connect_timeout_ms / 1000)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -122,8 +142,7 @@ class Channel:
     def _exactly(self, size: int, deadline_ns: int) -> bytes:
         found = bytearray()
         while len(found) < size:
-            self._set_timeout(deadline_ns)
-            more = self._sock.recv(size - len(found))
+            more = self._wait(partial(self._sock.recv, size - len(found)), deadline_ns)
             if not more:
                 raise ConnectionResetError("closed without an answer")
             found += more
@@ -160,17 +179,26 @@ class Channel:
         """How many calls wait for their answers."""
         return len(self._unanswered)
 
-    def _set_timeout(self, deadline_ns: int) -> None:
-        remaining_ns = deadline_ns - self._clock.boot_ns()
-        if remaining_ns <= 0:
-            raise TimeoutError("timed out")
-        self._sock.settimeout(remaining_ns / 1e9)
+    def _wait(self, operation: Callable[[], _T], deadline_ns: int) -> _T:
+        """Do one operation of the socket, and look after the server while it waits. Raises OSError."""
+        while True:
+            remaining_ns = deadline_ns - self._clock.boot_ns()
+            if remaining_ns <= 0:
+                raise TimeoutError("timed out")
+            look = self.look
+            if look is None or remaining_ns < look.takes_ms * 1_000_000:
+                self._sock.settimeout(remaining_ns / 1e9)
+                return operation()
+            self._sock.settimeout(min(remaining_ns / 1e9, look.every_ms / 1e3))
+            try:
+                return operation()
+            except TimeoutError:  # no byte went either way
+                look.check()
 
     def _send(self, buffers: Buffers, deadline_ns: int) -> None:
         unsent = [memoryview(buffer) for buffer in buffers]
         while unsent:
-            self._set_timeout(deadline_ns)
-            sent = send_some(self._sock, unsent)
+            sent = self._wait(partial(send_some, self._sock, unsent), deadline_ns)
             while unsent and sent >= len(unsent[0]):
                 sent -= len(unsent.pop(0))
             if sent:
@@ -191,16 +219,14 @@ class Channel:
         at = len(first) - FRAME_HEADER.size
         frame[:at] = first[FRAME_HEADER.size :]
         while at < size:
-            self._set_timeout(deadline_ns)
-            count = self._sock.recv_into(frame[at:])
+            count = self._wait(partial(self._sock.recv_into, frame[at:]), deadline_ns)
             if count == 0:
                 raise ConnectionResetError("closed in the middle of an answer")
             at += count
         return frame
 
     def _more(self, deadline_ns: int) -> bytes:
-        self._set_timeout(deadline_ns)
-        more = self._sock.recv(_READ_BYTES)
+        more = self._wait(partial(self._sock.recv, _READ_BYTES), deadline_ns)
         if not more:
             raise ConnectionResetError("closed without an answer")
         return more

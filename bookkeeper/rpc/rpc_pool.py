@@ -8,6 +8,7 @@ failure closes the connection and the idle connections to the same address.
 from __future__ import annotations
 
 import functools
+import logging
 import ssl
 import threading
 from collections import deque
@@ -24,11 +25,12 @@ from bookkeeper.errors import (
     CorruptionError,
     IncompatibleError,
     InvalidInputError,
+    NoAnswerError,
     NotAdmittedError,
     OtherInstanceError,
     UnavailableError,
 )
-from bookkeeper.rpc.channel import Channel
+from bookkeeper.rpc.channel import Channel, Look, SilentError
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.contract.services import Master, Replay, TServer
 from bookkeeper.rpc.frames.envelope import MethodCodec, method_codec
@@ -36,8 +38,13 @@ from bookkeeper.rpc.frames.transport import tls_failure
 from bookkeeper.security.access import Credentials
 from bookkeeper.security.secret import Secret
 
+LOG = logging.getLogger(__name__)
+
 IDLE_CONNECTIONS_MAX = 16
 """Most idle connections to one address; the pool closes more of them after use."""
+
+LOOK_MS = 1_000
+"""Time without an answer until a caller looks whether the server answers other connections."""
 
 UNREACHED = "unreached"
 """Detail of an error: the address to which there was no connection, so that no byte of the call was sent."""
@@ -47,12 +54,20 @@ class RpcPool:
     """Connections to any number of servers; thread-safe."""
 
     def __init__(
-        self, hello: Hello, settings: RpcSettings, clock: Clock | None = None, credentials: Credentials | None = None
+        self,
+        hello: Hello,
+        settings: RpcSettings,
+        clock: Clock | None = None,
+        credentials: Credentials | None = None,
+        silent_ms: int | None = None,
     ) -> None:
-        """``credentials`` None: only servers that ask for no secret answer calls."""
+        """``credentials`` None: only servers that ask for no secret answer calls. ``silent_ms``: a server that does not
+        answer hello in this time is silent, and the calls to it end, whatever their own time is; None: they wait.
+        """
         self._hello = hello
         self._credentials = credentials or Credentials()
         self._settings = settings
+        self._silent_ms = silent_ms
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._idle: dict[str, deque[Channel]] = {}
@@ -73,7 +88,7 @@ class RpcPool:
         except (OSError, CorruptionError) as error:
             channel.close()
             self._evict(address)
-            raise _not_answered(address, method, error) from error
+            raise self._kind_of(error)(_not_answered(address, method, error)) from error
         except BaseException:
             channel.close()
             raise
@@ -116,7 +131,7 @@ class RpcPool:
             pool = self._instance_pools.get(instance_id)
             if pool is None:
                 credentials = replace(self._credentials, instance_id=instance_id)
-                pool = RpcPool(self._hello, self._settings, self._clock, credentials)
+                pool = RpcPool(self._hello, self._settings, self._clock, credentials, self._silent_ms)
                 self._instance_pools[instance_id] = pool
             return pool
 
@@ -161,16 +176,18 @@ class RpcPool:
         except ssl.SSLError as error:
             raise tls_failure(address, error) from error
         except OSError as error:
-            raise UnavailableError(f"{address} can't be reached: {_reason(error)}", {UNREACHED: address}) from error
+            kind = self._kind_of(error)
+            raise kind(f"{address} can't be reached: {_reason(error)}", {UNREACHED: address}) from error
+        hello_ms = min(timeout_ms, self._settings.frame_timeout_ms, self._silent_ms or timeout_ms)
         try:
-            hello = self._introduce(channel, min(timeout_ms, self._settings.frame_timeout_ms))
+            hello = self._introduce(channel, hello_ms)
         except ssl.SSLError as error:  # a missing certificate shows with the first answer
             channel.close()
             raise tls_failure(address, error) from error
         except OSError as error:
             channel.close()
             reason = f"{address} did not answer hello: {_reason(error)}"
-            raise UnavailableError(reason, {UNREACHED: address}) from error
+            raise self._kind_of(error)(reason, {UNREACHED: address}) from error
         except CorruptionError as error:
             channel.close()
             raise IncompatibleError(f"{address} does not speak this protocol: {error}", {UNREACHED: address}) from error
@@ -179,7 +196,25 @@ class RpcPool:
             raise self._with_address(address, error) from error
         with self._lock:
             self._hellos[address] = hello
+        if self._silent_ms is not None:
+            channel.look = Look(
+                LOOK_MS, LOOK_MS + self._silent_ms, functools.partial(self._check_answers, address, self._silent_ms)
+            )
         return channel
+
+    def _kind_of(self, error: Exception) -> type[UnavailableError]:
+        is_silence = self._silent_ms is not None and isinstance(error, TimeoutError)
+        return NoAnswerError if is_silence else UnavailableError
+
+    def _check_answers(self, address: str, silent_ms: int) -> None:
+        """Raise SilentError when the server does not answer hello on a new connection; a refusal is an answer."""
+        try:
+            self._put_back(address, self._connect(address, silent_ms))
+        except UnavailableError as error:
+            if isinstance(error, NoAnswerError):
+                raise SilentError(f"nor hello on another connection, within {silent_ms} ms") from error
+        except BookkeeperError as error:
+            LOG.debug("%s answers: %s", address, error)
 
     def _introduce(self, channel: Channel, timeout_ms: float) -> Hello:
         """Do the handshake and the first call; returns the server's hello, checked as far as the credentials ask."""
@@ -238,7 +273,7 @@ class CallPipeline:
             self.is_broken = False
             raise
         except OSError as error:
-            raise _not_answered(self._address, self._codec.name, error) from error
+            raise UnavailableError(_not_answered(self._address, self._codec.name, error)) from error
         self.is_broken = False
 
     def receive(self) -> Any:
@@ -247,7 +282,7 @@ class CallPipeline:
         try:
             answered = self._channel.finish()
         except (OSError, CorruptionError) as error:
-            raise _not_answered(self._address, self._codec.name, error) from error
+            raise UnavailableError(_not_answered(self._address, self._codec.name, error)) from error
         self.is_broken = False
         if answered.error is not None:
             raise answered.error
@@ -303,8 +338,8 @@ def plain_hello(role: str = "client") -> Hello:
     return Hello(PROTOCOL_VERSION, "", "", role)
 
 
-def _not_answered(address: str, method: str, error: Exception) -> UnavailableError:
-    return UnavailableError(f"{address} did not answer {method}: {_reason(error)}")
+def _not_answered(address: str, method: str, error: Exception) -> str:
+    return f"{address} did not answer {method}: {_reason(error)}"
 
 
 def _reason(error: Exception) -> str:

@@ -50,8 +50,14 @@ def test_a_worker_that_hangs_makes_only_its_own_peer_wait(west: Cluster, east: C
     port = silent.settings.master.port
     with socket.create_server(("127.0.0.1", port)):
         put(west, "hung", b"a")
-        wait_until(lambda: workers_connected_to(west, port) != [], "a worker that waits for the silent peer")
-        (stopped,) = workers_connected_to(west, port)
+        found: list[list[int]] = []
+
+        def find() -> bool:
+            found.append(workers_connected_to(west, port))
+            return found[-1] != []
+
+        wait_until(find, "a worker that waits for the silent peer")
+        stopped = found[-1][0]
         os.kill(stopped, signal.SIGSTOP)
         put(west, "hung-not", b"a")
         assert not replication.wait("hung-not", "east", timeout_ms=int(HUNG_S * 1_000))

@@ -145,6 +145,7 @@ def test_a_peer_from_a_backup_that_is_younger_than_the_last_check_in_is_named(tm
     check_younger_backup_is_named(tmp_path)
 
 
+@pytest.mark.long
 def test_without_the_question_for_the_last_block_nobody_names_it(tmp_path: Path) -> None:
     with (
         fault("acknowledged-blocks-are-believed"),
@@ -157,6 +158,7 @@ def test_a_peer_that_came_back_from_a_backup_is_named(tmp_path: Path) -> None:
     check_restored_peer_is_named(tmp_path)
 
 
+@pytest.mark.long
 def test_if_an_older_peer_is_believed_nobody_says_anything(tmp_path: Path) -> None:
     with (
         fault("older-peers-are-believed"),

@@ -70,8 +70,10 @@ def serving(
 
 
 @contextmanager
-def pooled(hello: Hello | None = None, credentials: Credentials | None = None, **settings: Any) -> Iterator[RpcPool]:
-    pool = RpcPool(hello or plain_hello(), RpcSettings(**settings), None, credentials)
+def pooled(
+    hello: Hello | None = None, credentials: Credentials | None = None, silent_ms: int | None = None, **settings: Any
+) -> Iterator[RpcPool]:
+    pool = RpcPool(hello or plain_hello(), RpcSettings(**settings), None, credentials, silent_ms)
     try:
         yield pool
     finally:

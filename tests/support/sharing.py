@@ -35,6 +35,7 @@ SHARED = {
     "tests/integration/test_lag_processes.py": "clusters",
     "tests/integration/test_lying_peer.py": "clusters",
     "tests/integration/test_one_row.py": "clusters",
+    "tests/integration/test_silent_processes.py": "clusters",
     "tests/integration/test_table_copies.py": "clusters",
     "tests/integration/test_wal_source.py": "clusters",
     "tests/integration/test_why.py": "clusters",

@@ -32,6 +32,7 @@ class Processes(Struct, frozen=True):
     warm: frozenset[str]
     """Sessions of replay processes that have reported to this leader that they work."""
     no_tserver_since_ns: int | None
+    """A tserver that is silent does not work, see :attr:`SessionInfo.silent_ms`."""
     no_replay_since_ns: int | None
     replay_words: str
 
@@ -44,6 +45,12 @@ class Processes(Struct, frozen=True):
     def tservers(self) -> Mapping[str, str]:
         """Live sessions of tservers, and their addresses."""
         return {info.session_id: info.address for info in self.sessions if info.alive}
+
+    @property
+    def silent_words(self) -> str:
+        """Which tservers live and are silent; "" = none."""
+        silent = (info for info in self.sessions if info.alive and info.silent_ms)
+        return ", ".join(f"{info.session_id} at {info.address} is silent" for info in silent)
 
     @property
     def hosts(self) -> frozenset[HostIdentity]:
@@ -72,7 +79,7 @@ class ProcessWatch:
         replays = frozenset(info.session_id for info in live)
         now_ns = self._clock.boot_ns()
         with self._lock:
-            self._no_tserver_ns = since(self._no_tserver_ns, any(info.alive for info in sessions), now_ns)
+            self._no_tserver_ns = since(self._no_tserver_ns, any(map(works, sessions)), now_ns)
             self._no_replay_ns = since(self._no_replay_ns, bool(replays), now_ns)
             self._warm &= replays
             no_replay_ns = self._no_replay_ns
@@ -92,6 +99,11 @@ class ProcessWatch:
             if not self._words:
                 self._words_ns = self._clock.boot_ns()
             self._words = problem
+
+
+def works(tserver: SessionInfo) -> bool:
+    """Whether a tserver lives and renews its lease."""
+    return tserver.alive and not tserver.silent_ms
 
 
 def since(before_ns: int | None, is_there: bool, now_ns: int) -> int | None:

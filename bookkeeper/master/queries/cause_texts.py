@@ -171,8 +171,10 @@ def _reason(cause: Cause) -> str:
 AGAIN = "; its supervisor starts one again by itself once the reason is gone"
 
 
-def _no_tserver(_cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
+def _no_tserver(cause: Cause, names: Names) -> tuple[str, Sequence[NextStep]]:
     text = "no tablet server of this cluster is alive, so nobody sends the records"
+    if cause.error:
+        text = f"no tablet server of this cluster works ({cause.error}), so nobody sends the records"
     if names.is_kept("tserver1", names.directory):
         text += f"{AGAIN}, which the log says"
     return text, (names.start("tserver1", names.directory),)

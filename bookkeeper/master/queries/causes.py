@@ -21,6 +21,7 @@ from bookkeeper.errors import (
     AT_REPLAY,
     IncompatibleError,
     LogAwayError,
+    NoAnswerError,
     NoSpaceError,
     NotAdmittedError,
     NotFoundError,
@@ -229,6 +230,7 @@ PEER_ERRORS = {
     NoSpaceError.code: PEER_FULL,
     UnavailableError.code: PEER_UNREACHABLE,
     NoTServerError.code: PEER_UNREACHABLE,
+    NoAnswerError.code: PEER_UNREACHABLE,
 }
 """The kinds of a peer's errors by their codes; of any other permanent one :data:`PEER_REFUSES`."""
 

@@ -38,6 +38,7 @@ from bookkeeper.errors import (
     GapError,
     IncompatibleError,
     InvalidInputError,
+    NoAnswerError,
     PermanentError,
     TransientError,
     failing_at,
@@ -339,7 +340,7 @@ class RangeStream:
         except PermanentError as error:
             self._narrow(sent.span, error)
         except TransientError as error:
-            if isinstance(error, GapError) and not is_pipelined(sent.message):
+            if isinstance(error, NoAnswerError) or (isinstance(error, GapError) and not is_pipelined(sent.message)):
                 raise
             self._send(sent.span)
             self._await_answers()  # the peer declined the messages behind it: new ones behind those would be, too

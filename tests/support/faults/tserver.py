@@ -268,7 +268,7 @@ TSERVER: dict[str, Switch] = {
     "late-uses-are-needed": Switch(
         "bookkeeper.tserver.maintenance.tablet_opener",
         "TabletOpener._without_void_uses",
-        old="if not is_there(self._volume, name) and self._is_marked(name)",
+        old="if not log_exists(self._volume, name) and self._is_marked(name)",
         new="if False",
         breaks="R4: a tablet with a use that came after its log was collected can't be loaded",
     ),

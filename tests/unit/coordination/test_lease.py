@@ -153,6 +153,22 @@ def test_r8_without_a_rising_epoch_two_reigns_have_the_same_rank(tmp_path: Path)
     coordination.close()
 
 
+def test_a_session_without_a_renewal_is_silent_from_half_of_its_lease_on_and_alive(tmp_path: Path) -> None:
+    clock = StepClock()
+    coordination = EmbeddedCoordination(tmp_path, SETTINGS, clock, boot_id=lambda: BOOT)
+    session = coordination.open_session("tserver", "h:1")
+    assert isinstance(session, EmbeddedSession)
+    found = []
+    for _ in range(3):
+        (info,) = coordination.sessions("tserver")
+        found.append((info.alive, info.silent_ms))
+        clock.now_ns += HOUR // 4
+    assert found == [(True, 0), (True, 0), (True, 1_800_000)]
+    assert session._renew()
+    assert coordination.sessions("tserver")[0].silent_ms == 0
+    coordination.close()
+
+
 def test_an_owner_whose_file_was_removed_gives_up_and_only_then_is_dead(tmp_path: Path) -> None:
     coordination = EmbeddedCoordination(tmp_path, SETTINGS, StepClock())
     session = coordination.open_session("tserver", "h:1")

@@ -6,11 +6,14 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from bookkeeper.errors import IncompatibleError, InvalidInputError, NotFoundError, UnavailableError
+from bookkeeper.errors import IncompatibleError, InvalidInputError, NoAnswerError, NotFoundError, UnavailableError
+from bookkeeper.rpc import rpc_pool
 from bookkeeper.rpc.address import Address, format_quorum, parse_address, parse_quorum
+from bookkeeper.rpc.channel import Channel
 from bookkeeper.rpc.rpc_pool import IDLE_CONNECTIONS_MAX
 from tests.support.rpc_peer import Echo, Gate, pooled, serving
 
@@ -92,6 +95,38 @@ def test_a_call_that_takes_too_long_ends_and_its_connection_is_not_used_again() 
             pool.replay(server.address, timeout_ms=100).run(b"late")
         gate.opened.set()
         assert pool.replay(server.address).run(b"next") == b"next"
+
+
+def test_a_call_ends_early_when_the_server_does_not_answer_others_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc_pool, "LOOK_MS", 10)
+    echo, gate = Echo(), Gate()
+    echo.on_run = gate
+    with serving(echo, threads_max=1) as server, pooled(silent_ms=100) as pool:
+        address = server.address
+        with pytest.raises(NoAnswerError, match=f"{address} did not answer run: nor hello on another"):
+            pool.replay(address, timeout_ms=60_000).run(b"waits")
+        with pytest.raises(NoAnswerError, match=f"{address} did not answer hello"):
+            pool.replay(address, timeout_ms=60_000).run(b"waits, too")
+        gate.opened.set()
+        assert pool.replay(address).run(b"next") == b"next"
+
+
+def test_a_call_to_a_server_that_answers_others_lasts_as_long_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc_pool, "LOOK_MS", 10)
+    echo, greeted, run = Echo(), threading.Event(), Channel.greet
+
+    def greet(*arguments: Any) -> Any:
+        found = run(*arguments)
+        looks.append(found)
+        if len(looks) == 3:
+            greeted.set()
+        return found
+
+    looks: list[object] = []
+    monkeypatch.setattr(Channel, "greet", greet)
+    echo.on_run = lambda data: data if greeted.wait(30) else b"no look"
+    with serving(echo, threads_max=2) as server, pooled(silent_ms=20_000) as pool:
+        assert pool.replay(server.address).run(b"slow") == b"slow", "its own connection, and two looks"
 
 
 def test_a_server_that_comes_back_on_its_port_is_found_without_an_error() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.config.file import new_settings
 from bookkeeper.errors import RefusedError, UnavailableError
-from bookkeeper.standalone.cluster_process import LOG_TAIL_BYTES, ClusterProcess
+from bookkeeper.standalone.cluster_process import LOG_END_BYTES, ClusterProcess
 from tests.support.cluster import standalone_command
 
 
@@ -16,7 +16,7 @@ def test_a_supervisor_that_ends_is_told_with_its_last_words(tmp_path: Path) -> N
     settings = new_settings(tmp_path / "west", "west")
     settings.logs_dir.mkdir(parents=True)
     process = ClusterProcess(settings, standalone_command(settings.directory))
-    process.log.write_text("old line\n" * LOG_TAIL_BYTES)
+    process.log.write_text("old line\n" * LOG_END_BYTES)
     process.start()
     with pytest.raises(RefusedError, match="runs already"):
         process.start()
@@ -25,4 +25,4 @@ def test_a_supervisor_that_ends_is_told_with_its_last_words(tmp_path: Path) -> N
     process.stop(60)
     *before, last = caught.value.message.strip().splitlines()
     assert str(settings.directory) in last
-    assert len("\n".join(before)) < 2 * LOG_TAIL_BYTES
+    assert len("\n".join(before)) < 2 * LOG_END_BYTES

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from bookkeeper.clock import SystemClock
 from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.master.calls.process_watch import ProcessWatch
@@ -62,6 +64,18 @@ def test_a_dead_session_is_no_process() -> None:
     seen = cluster.watch.look()
     assert not seen.tservers
     assert (seen.no_tserver_since_ns, len(seen.sessions)) == (0, 1)
+
+
+def test_a_silent_tserver_does_not_work_and_its_logs_stay_its_own() -> None:
+    cluster = Cluster()
+    cluster.start("tserver", 1)
+    (one,) = cluster.found["tserver"]
+    cluster.found["tserver"] = [replace(one, silent_ms=4_000)]
+    seen = cluster.watch.look()
+    assert (seen.no_tserver_since_ns, seen.silent_words) == (0, "tserver-1 at 127.0.0.1:1 is silent")
+    assert set(seen.tservers) == {"tserver-1"}, "it may go on, and nothing but words follows"
+    cluster.start("tserver", 2)
+    assert cluster.watch.look().no_tserver_since_ns is None
 
 
 def test_a_replay_process_that_starts_again_and_again_does_not_work_until_one_says_so() -> None:
