@@ -62,8 +62,7 @@ class Channel:
         """Codec, sequence and deadline of each call that waits for its answer, oldest first."""
         self._ahead = b""
         """Received bytes behind the last answer."""
-        self.look: Look | None = None
-        """For the calls that follow; None = they wait until their deadline."""
+        self._look: Look | None = None
         self._sock = socket.create_connection((target.host, target.port), settings.connect_timeout_ms / 1000)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -74,6 +73,10 @@ class Channel:
             except BaseException:
                 plain.close()
                 raise
+
+    def look_while_waiting(self, look: Look) -> None:
+        """Look after the server during the calls that follow; before, they wait until their deadlines."""
+        self._look = look
 
     def greet(self, hello: Hello, credentials: Credentials, timeout_ms: float) -> Secret | None:
         """Do the handshake; returns the secret that both sides proved, None when the server asks for none.
@@ -185,7 +188,7 @@ class Channel:
             remaining_ns = deadline_ns - self._clock.boot_ns()
             if remaining_ns <= 0:
                 raise TimeoutError("timed out")
-            look = self.look
+            look = self._look
             if look is None or remaining_ns < look.takes_ms * 1_000_000:
                 self._sock.settimeout(remaining_ns / 1e9)
                 return operation()

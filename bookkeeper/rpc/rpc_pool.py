@@ -197,9 +197,8 @@ class RpcPool:
         with self._lock:
             self._hellos[address] = hello
         if self._silent_ms is not None:
-            channel.look = Look(
-                LOOK_MS, LOOK_MS + self._silent_ms, functools.partial(self._check_answers, address, self._silent_ms)
-            )
+            check = functools.partial(self._check_answers, address, self._silent_ms)
+            channel.look_while_waiting(Look(LOOK_MS, LOOK_MS + self._silent_ms, check))
         return channel
 
     def _kind_of(self, error: Exception) -> type[UnavailableError]:

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bookkeeper.errors import BookkeeperError, UnavailableError
+from bookkeeper.errors import BookkeeperError, NoAnswerError, UnavailableError
 from bookkeeper.rpc.contract.messages import Hello
 from bookkeeper.rpc.dispatch import ServedService
+from bookkeeper.rpc.rpc_pool import LOOK_MS
 from bookkeeper.rpc.rpc_server import Binding
 from bookkeeper.rpc.trust.rights import Caller, refuse_foreign_source
 from tests.support.simulation.kernel import KilledError, Process
@@ -129,12 +130,20 @@ class _Answer:
 class SimPool:
     """Stands for ``bookkeeper.rpc.rpc_pool.RpcPool``."""
 
-    def __init__(self, hello: Hello, settings: object = None, clock: object = None, credentials: object = None) -> None:
+    def __init__(
+        self,
+        hello: Hello,
+        settings: object = None,
+        clock: object = None,
+        credentials: object = None,
+        silent_ms: int | None = None,
+    ) -> None:
         del settings, clock, credentials
         self._hello = hello
+        self._silent_ms = silent_ms
 
     def master(self, address: str, timeout_ms: float | None = None) -> Any:
-        return _Stub(self._hello, address, timeout_ms)
+        return _Stub(self._hello, address, timeout_ms, self._silent_ms)
 
     tserver = master
     replay = master
@@ -142,7 +151,7 @@ class SimPool:
     @contextmanager
     def pipeline(self, address: str, service: str, method: str) -> Iterator[SimPipeline]:
         del service
-        yield SimPipeline(_Stub(self._hello, address, None), method)
+        yield SimPipeline(_Stub(self._hello, address, None, None), method)
 
     def disconnect(self, address: str) -> None:
         """Calls have no connections."""
@@ -162,10 +171,11 @@ class SimPool:
 
 
 class _Stub:
-    def __init__(self, hello: Hello, address: str, timeout_ms: float | None) -> None:
+    def __init__(self, hello: Hello, address: str, timeout_ms: float | None, silent_ms: int | None) -> None:
         self._hello = hello
         self._address = address
         self._timeout_ms = 30_000 if timeout_ms is None else timeout_ms
+        self._silent_ms = silent_ms
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         return lambda *arguments: self._call(method, arguments)
@@ -189,11 +199,15 @@ class _Stub:
     def wait(self, method: str, endpoint: Endpoint, answer: _Answer) -> Any:
         """The result of a request."""
         k, process = kernel(), endpoint.process
-        k.wait(f"answer to {method}", lambda: answer.done or process.dead, int(self._timeout_ms * 1e6))
+        limit_ms = self._timeout_ms
+        if self._silent_ms is not None and process.suspended:
+            limit_ms = min(limit_ms, LOOK_MS + self._silent_ms)
+        k.wait(f"answer to {method}", lambda: answer.done or process.dead, int(limit_ms * 1e6))
         if answer.error is not None:
             raise answer.error
         if not answer.done:
-            raise UnavailableError(f"{method} at {self._address} was not answered")
+            kind = UnavailableError if self._silent_ms is None or process.dead else NoAnswerError
+            raise kind(f"{method} at {self._address} was not answered")
         return answer.result
 
     def _send(
