@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help system-deps venv lock contract hbase hbase-image lint docs check check-tests test test-long tests test-costs demo bench soak mutants clean
+.PHONY: help system-deps venv lock contract hbase hbase-image hbase-cluster lint docs check check-tests test test-long tests test-costs demo bench soak mutants clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -40,6 +40,10 @@ hbase: ## Put the real HBase together under build/hbase (one JVM, for tests and 
 hbase-image: system-deps hbase ## Build the container image of the real HBase, where an engine answers
 	@docker/hbase/image.sh || echo "no image of HBase: tests with containers will be skipped" >&2
 
+hbase-cluster: ## Put an HBase cluster together under build/hbase-cluster, for the long tests (servers of several processes, on HDFS)
+	@docker/system-deps.sh hbase
+	@docker/hbase/assemble.sh cluster || { [ "$${NO_SYSTEM_DEPS:-0}" = 1 ] && echo "no HBase cluster: its tests will be skipped" >&2; }
+
 lint: venv ## Style, format, types, and the direction of imports
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
@@ -63,7 +67,7 @@ check-tests: venv
 test: system-deps ## Lint and all tests but the long ones, real HBase and containers included (WORKERS=4 at once: some tests wait for processes)
 	@$(MAKE) --no-print-directory --jobs=2 lint tests
 
-test-long: system-deps ## The long tests: matrices of kills on real processes, more seeds, other places for the books
+test-long: system-deps hbase-cluster ## The long tests: matrices of kills on real processes, more seeds, other places for the books
 	@$(MAKE) --no-print-directory tests TESTS=long
 
 # Lint runs beside it: mypy takes one core for a minute. JVMs of tests live for seconds, too short for the second JIT

@@ -21,6 +21,7 @@ from bookkeeper.errors import BookkeeperError, RefusedError
 from bookkeeper.metadata.flight import LAST_RETRY_MS
 from bookkeeper.security.exposure import refuse_plaintext
 from bookkeeper.standalone.books import REQUEST_MS, RETRY_MS, check_books, check_writes
+from bookkeeper.standalone.hbase.books_table import DURABILITY, FSYNC, check_settings_of_table, table_settings
 from bookkeeper.standalone.hbase.gateway import gateway_for
 from shell.failures import ExitCode
 from shell.output import Output, Record
@@ -43,12 +44,14 @@ def check(directory: Path, as_json: bool) -> int:
     Exit code 0 when processes would start. Otherwise exit code 1, and a line for each problem: file, key, reason, next
     step.
     """
-    output, problems = Output(as_json), check_settings(directory)
+    output, problems, note = Output(as_json), check_settings(directory), ""
     if not problems:
         settings = load_settings(directory)
-        problems = check_exposure(settings) + check_stores(settings)
+        problems, note = check_exposure(settings) + check_stores(settings), foreign_gateway(settings)
+        if not problems and settings.hbase_quorum:
+            problems, note = check_table(settings)
     file = directory.absolute() / SETTINGS_FILE
-    if not problems and (note := foreign_gateway(load_settings(directory))):
+    if not problems and note:
         output.warning(note, {"file": str(file)})
     if not problems or as_json:
         output.result(f"{file}: no problem", {"file": str(file), "problems": [_problem_record(p) for p in problems]})
@@ -92,6 +95,23 @@ def check_stores(settings: Settings) -> list[Problem]:
         reason, _, step = error.message.partition("; ")
         return [_problem(settings, "metadata.url", reason, step or "make the store answer")]
     return []
+
+
+def check_table(settings: Settings) -> tuple[list[Problem], str]:
+    """Problems of the HBase table of the books, and what its safety rests on; "" when that is the table itself."""
+    try:
+        found = table_settings(settings)
+        check_settings_of_table(settings, found)
+    except BookkeeperError as error:
+        reason, _, step = error.message.partition("; ")
+        return [_problem(settings, "metadata.url", reason, step or "make the store answer")], ""
+    if found.is_synced:
+        return [], ""
+    return [], (
+        f"metadata.url: the table does not ask that writes are on disks before HBase acknowledges them ({DURABILITY} = "
+        f"{FSYNC}): a power failure of all its datanodes takes acknowledged ones, unless hbase.wal.hsync = true at "
+        "each region server"
+    )
 
 
 def _problem(settings: Settings, key: str, reason: str, next_step: str) -> Problem:

@@ -57,7 +57,7 @@ def open_metadata(
     from bookkeeper.metadata.hbase.hbase_store import HBaseMetadataTable
 
     limits = CallLimits(timeout_ms=timeout_ms, retry_for_ms=retry_for_ms)
-    return HBaseMetadataTable(_hbase_address(url), instance_id, least_round, limits)
+    return HBaseMetadataTable(hbase_address(url), instance_id, least_round, limits)
 
 
 def make_metadata(
@@ -78,7 +78,7 @@ def make_metadata(
     from bookkeeper.metadata.hbase.hbase_table import make_hbase_table
 
     limits = CallLimits(timeout_ms=timeout_ms, retry_for_ms=retry_for_ms)
-    make_hbase_table(_hbase_address(url), instance_id, limits)
+    make_hbase_table(hbase_address(url), instance_id, limits)
 
 
 def _path_of(url: str, directory: Path) -> Path | None:
@@ -93,7 +93,8 @@ def _path_of(url: str, directory: Path) -> Path | None:
     raise InvalidInputError(f"metadata URL {url!r} is neither sqlite:///FILE nor hbase://HOST:PORT/PREFIX")
 
 
-def _hbase_address(url: str) -> HBaseAddress:
+def hbase_address(url: str) -> HBaseAddress:
+    """The Thrift server and the table of an ``hbase://`` URL. Raises InvalidInputError."""
     from bookkeeper.metadata.hbase.hbase_calls import HBaseAddress
 
     parts = urlsplit(url)

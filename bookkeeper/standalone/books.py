@@ -22,6 +22,7 @@ from bookkeeper.metadata.opening import make_metadata, open_metadata, sqlite_pat
 from bookkeeper.metadata.owner import COPY_STEP, ROUND_NAME, is_ahead, read_owner_row, round_of
 from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
 from bookkeeper.sqlite_file import damaged
+from bookkeeper.standalone.hbase.books_table import make_table
 
 RETRY_MS = 5_000
 """Time to wait for a metadata store that does not answer: longer than a short outage, and an operator still waits."""
@@ -36,6 +37,8 @@ def make_books(settings: Settings) -> None:
     if path is not None and path.parent == settings.directory:
         settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _naming_quorum(settings):
+        if settings.hbase_quorum:
+            make_table(settings)
         make_metadata(settings.metadata_url, settings.instance.instance_id, retry_for_ms=RETRY_MS)
 
 

@@ -11,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 import happybase
 import pytest
 
-from bookkeeper.clock import SystemClock
+from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.errors import IncompatibleError, InvalidInputError, NotFoundError, OverloadedError, UnavailableError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.hbase.hbase_calls import CallLimits, HBaseAddress
 from bookkeeper.metadata.hbase.hbase_cells import column_name
+from bookkeeper.metadata.hbase.hbase_pool import IDLE_MS
 from bookkeeper.metadata.hbase.hbase_store import PART_CELLS, HBaseMetadataTable
 from bookkeeper.metadata.hbase.hbase_table import ALL_FAMILIES
 from bookkeeper.metadata.metadata_table import Cell, CellKey, Column, MetadataTable, RowPut
@@ -23,6 +24,7 @@ from bookkeeper.metadata.opening import make_metadata, open_metadata
 from bookkeeper.metadata.owner import owner_value
 from tests.support.books import OWNER, made_books
 from tests.support.hbase import HBaseInstance
+from tests.support.jumping_clock import TestClock
 from tests.support.metadata_stores import hbase_url
 from tests.support.tcp_proxy import TcpProxy
 
@@ -44,11 +46,12 @@ def _through(
     timeout_ms: int = 15_000,
     retry_for_ms: int = 30_000,
     connections_max: int = 16,
+    clock: Clock = CLOCK,
 ) -> HBaseMetadataTable:
     """A new table, reached through the proxy."""
     url = hbase_url(hbase)
     make_metadata(url, OWNER)
-    limits = CallLimits(timeout_ms, retry_for_ms, connections_max, rng=random.Random(1))
+    limits = CallLimits(timeout_ms, retry_for_ms, connections_max, rng=random.Random(1), clock=clock)
     return HBaseMetadataTable(HBaseAddress(proxy.host, proxy.port, url.rpartition("/")[2]), OWNER, 0, limits)
 
 
@@ -75,6 +78,21 @@ def test_a_connection_dropped_while_idle_is_replaced(proxy: TcpProxy, hbase: HBa
     proxy.drop()
     table.delete([CellKey(b"1<", REPL)], 3)
     assert _value(table) is None
+    table.close()
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used_again(proxy: TcpProxy, hbase: HBaseInstance) -> None:
+    """The server has closed it, and a caller that tries once would get an error."""
+    clock = TestClock()
+    table = _through(proxy, hbase, clock=clock)
+    _put(table, 1)
+    before = proxy.accepted
+    table.probe()
+    assert proxy.accepted == before, "a connection in use stays"
+    proxy.drop()
+    clock.jump(IDLE_MS)
+    table.probe()
+    assert proxy.accepted == before + 1
     table.close()
 
 

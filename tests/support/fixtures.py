@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from tests.support.cluster import Cluster
     from tests.support.hbase import HBaseInstance
+    from tests.support.hbase_cluster import HBaseCluster
     from tests.support.local_pair import Books
 
 
@@ -80,6 +81,25 @@ def books(request: pytest.FixtureRequest) -> Iterator[Books]:
 def hbase_to_kill(tmp_path: Path) -> Iterator[HBaseInstance]:
     """An HBase of the test's own. Skips, saying why, where none can run."""
     yield from _started(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def hbase_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseCluster]:
+    """One HBase cluster for the whole run, where root runs the tests in a network of its own; use table names of your
+    own, and leave its servers running. Skips, saying why, where none can run.
+    """
+    from tests.support.hbase_cluster import HBaseCluster, why_no_cluster
+    from tests.support.namespaces import Namespace, why_no_namespaces
+
+    if (reason := why_no_cluster()) is not None:
+        pytest.skip(reason)
+    directory = tmp_path_factory.mktemp("hbase-cluster")
+    if why_no_namespaces() is not None:
+        with HBaseCluster(directory) as cluster:
+            yield cluster
+        return
+    with Namespace() as network, HBaseCluster(directory, network=network) as cluster:
+        yield cluster
 
 
 def _started(directory: Path) -> Iterator[HBaseInstance]:

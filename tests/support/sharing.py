@@ -42,7 +42,7 @@ SHARED = {
 }
 """Files whose tests share more than a file."""
 
-FIXTURES = {"west": "clusters", "east": "clusters", "spark": "clusters", "hbase": HBASE}
+FIXTURES = {"west": "clusters", "east": "clusters", "spark": "clusters", "hbase": HBASE, "hbase_cluster": HBASE}
 """Costly fixtures of a run, and what the tests that ask for them share. Spark and the clusters share one worker because
 a test asks for both."""
 

@@ -1,5 +1,7 @@
 """Connections to HBase's Thrift server; the pool checks the owner of the table over each before a thread uses it.
 
+A connection that nobody used for :data:`IDLE_MS` is replaced before its next use: the server closes idle ones.
+
 The check is a function that reads the owner of the books over a connection and raises when it is another one. A check
 is valid for :data:`CHECK_VALID_MS`, at most until a failure or the end of the connection. An operator may drop and
 create the table while the Thrift server runs, but HBase needs more time for that.
@@ -22,11 +24,17 @@ from bookkeeper.errors import InvalidInputError, OverloadedError, PermanentError
 CHECK_VALID_MS = 500
 """Time in ms for which a check of the owner is valid."""
 
+IDLE_MS = 30_000
+"""Time in ms after which an idle connection is not used again: half of ``hbase.thrift.server.socket.read.timeout``."""
+
 
 class _CheckedConnection(Struct):
-    """A connection, and the time of its last owner check (boot clock, ns); None: the next use needs a check."""
+    """A connection, the time of its last use (boot clock, ns) and of its last owner check; None: the next use needs a
+    check.
+    """
 
     connection: happybase.Connection
+    used_ns: int = 0
     checked_ns: int | None = None
 
     def check(self, check_owner: Callable[[Any], None], now_ns: int) -> None:
@@ -95,11 +103,16 @@ class ConnectionPool:
         with self._lock:
             if self._closed:
                 raise InvalidInputError(f"the metadata table in HBase at {self._host}:{self._port} was closed")
-            if self._idle:
-                return self._idle.pop()
+            idle = self._idle.pop() if self._idle else None
+        if idle is not None:
+            if self._clock.boot_ns() - idle.used_ns < IDLE_MS * 1_000_000:
+                return idle
+            idle.connection.close()
+            self._drop_idle()  # they were put back before this one
         return _CheckedConnection(happybase.Connection(self._host, self._port, timeout=self._timeout_ms))
 
     def _put_back(self, checked: _CheckedConnection) -> None:
+        checked.used_ns = self._clock.boot_ns()
         with self._lock:
             if not self._closed:
                 self._idle.append(checked)

@@ -1,0 +1,112 @@
+package bookkeeper.hbase;
+
+import java.io.IOException;
+import java.util.StringJoiner;
+import org.apache.hadoop.hbase.HBaseConfiguration;
+import org.apache.hadoop.hbase.HRegionLocation;
+import org.apache.hadoop.hbase.ServerName;
+import org.apache.hadoop.hbase.TableName;
+import org.apache.hadoop.hbase.client.Admin;
+import org.apache.hadoop.hbase.client.Connection;
+import org.apache.hadoop.hbase.client.ConnectionFactory;
+import org.apache.hadoop.hbase.client.RegionLocator;
+import org.apache.hadoop.hbase.util.Bytes;
+
+/**
+ * What a test asks of an HBase cluster as its operator. A question is some words; rows are in hexadecimal, a server is its
+ * port. An answer is one line that begins with OK or ERROR.
+ */
+final class ClusterAdmin implements AutoCloseable {
+  private static final long POLL_MS = 100;
+  private static final long WAIT_MS = 120_000;
+
+  private Connection connection;
+
+  String answer(String[] words) {
+    try {
+      return "OK " + run(words);
+    } catch (Exception failure) {
+      return "ERROR " + String.valueOf(failure).replace('\n', ' ');
+    }
+  }
+
+  private String run(String[] words) throws Exception {
+    Admin admin = admin();
+    switch (words[0]) {
+      case "ready": // ready NUMBER: so many servers live, no region is on its way, and none moves by itself from now on
+        int wanted = Integer.parseInt(words[1]);
+        until(() -> admin.getRegionServers().size() == wanted);
+        admin.balancerSwitch(false, true);
+        until(() -> admin.getClusterMetrics().getRegionStatesInTransition().isEmpty());
+        return "";
+      case "servers":
+        StringJoiner ports = new StringJoiner(" ");
+        admin.getRegionServers().forEach(server -> ports.add(String.valueOf(server.getPort())));
+        return ports.toString();
+      case "where": // where TABLE ROW
+        return String.valueOf(location(words[1], words[2]).getServerName().getPort());
+      case "regions": // regions TABLE: the first row of each
+        StringJoiner rows = new StringJoiner(" ");
+        admin.getRegions(TableName.valueOf(words[1])).forEach(region -> rows.add("x" + Bytes.toHex(region.getStartKey())));
+        return rows.toString();
+      case "move": // move TABLE ROW SERVER: the region with this row
+        HRegionLocation found = location(words[1], words[2]);
+        int port = Integer.parseInt(words[3]);
+        if (found.getServerName().getPort() != port) {
+          admin.move(found.getRegion().getEncodedNameAsBytes(), server(port));
+          until(() -> location(words[1], words[2]).getServerName().getPort() == port);
+          until(() -> admin.getClusterMetrics().getRegionStatesInTransition().isEmpty());
+        }
+        return "";
+      case "flush": // flush TABLE
+        admin.flush(TableName.valueOf(words[1]));
+        return "";
+      default:
+        throw new IllegalArgumentException("unknown question " + words[0]);
+    }
+  }
+
+  private Admin admin() throws IOException {
+    if (connection == null) {
+      connection = ConnectionFactory.createConnection(HBaseConfiguration.create());
+    }
+    return connection.getAdmin();
+  }
+
+  private ServerName server(int port) throws IOException {
+    for (ServerName server : admin().getRegionServers()) {
+      if (server.getPort() == port) {
+        return server;
+      }
+    }
+    throw new IOException("no server has port " + port);
+  }
+
+  private HRegionLocation location(String table, String row) throws IOException {
+    byte[] key = Bytes.fromHex(row.substring(1));
+    try (RegionLocator locator = connection.getRegionLocator(TableName.valueOf(table))) {
+      return locator.getRegionLocation(key, true);
+    }
+  }
+
+  private static void until(Condition condition) throws Exception {
+    long deadline = System.nanoTime() + WAIT_MS * 1_000_000;
+    while (!condition.holds()) {
+      if (System.nanoTime() > deadline) {
+        throw new IOException("not so after " + WAIT_MS + " ms");
+      }
+      Thread.sleep(POLL_MS);
+    }
+  }
+
+  @Override
+  public void close() throws IOException {
+    if (connection != null) {
+      connection.close();
+    }
+  }
+
+  private interface Condition {
+    boolean holds() throws Exception;
+  }
+}
