@@ -21,8 +21,8 @@ from xml.sax.saxutils import escape
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import NotFoundError, UnavailableError
+from bookkeeper.standalone.children.parent_death import ended_with_parent
 from bookkeeper.standalone.hbase.java import JVM_OPTIONS, find_java
-from bookkeeper.standalone.parent_death import ended_with_parent
 from bookkeeper.standalone.ports import HOST, free_ports
 
 HOME_VARIABLE = "BOOKKEEPER_HBASE_CLUSTER_HOME"

@@ -20,9 +20,9 @@ from bookkeeper.errors import IncompatibleError, InvalidInputError, NotFoundErro
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import FAMILIES, OWNER_FAMILY
 from bookkeeper.metadata.opening import hbase_address
+from bookkeeper.standalone.children.parent_death import ended_with_parent
 from bookkeeper.standalone.hbase.gateway import site_xml
 from bookkeeper.standalone.hbase.java import JVM_OPTIONS, default_home, find_java, why_not_runnable
-from bookkeeper.standalone.parent_death import ended_with_parent
 
 REGION_STARTS = (keys.TABLETS_STOP, keys.HOLD_PREFIX, keys.RECV_PREFIX, keys.REPL_PREFIX, keys.ROOT_PREFIX)
 """First rows of the regions of a new table, behind that of the tablets: each section that grows with the data has a
