@@ -50,8 +50,9 @@ def _process(cluster: Cluster, role: str) -> psutil.Process:
 
 
 def _processes(cluster: Cluster) -> Iterator[psutil.Process]:
-    for file in (cluster.directory / "run").glob("*.json"):
-        process = _process(cluster, file.stem)
+    roles = {file.stem for file in (cluster.directory / "run").glob("*.json")} - {"known_tservers"}
+    for role in sorted(roles):
+        process = _process(cluster, role)
         yield process
         yield from process.children(recursive=True)
 
