@@ -42,6 +42,7 @@ from tests.support.cluster import Cluster, standalone_command
 from tests.support.directory_peer import DirectoryPeer
 from tests.support.local_pair import LocalCluster, local_cluster
 from tests.support.locked_database import locked_by_another
+from tests.support.replay_process import all_gone
 from tests.support.shell import quick
 from tests.support.small_disk import NoMountError, SmallDisk, small_disk
 from tests.support.time_limit import TimeLimit
@@ -493,7 +494,9 @@ def test_records_that_a_damaged_log_has_lost(peer: Peer, west: Cluster) -> None:
         west.client.tables.flush("why-flipped")  # no tablet needs the log then
         wait_until(lambda: (west.directory / f"{log}{SEAL_SUFFIX}").is_file(), "the end of the log is known")
         flip(west.directory / log, arrived.end_position + 20)
-        west.wait_restarted("replay", west.kill9("replay"))  # a run under way has the record in its memory
+        below = psutil.Process(west.pid("replay")).children(recursive=True)
+        west.wait_restarted("replay", west.kill9("replay"))  # a run under way has the record in its memory,
+        assert all_gone(below), "a task of the killed process goes on"  # and its tasks end some time after it
     finally:
         peer.north.start_tserver()
     put(peer, "why-flipped", b"third")
