@@ -24,8 +24,8 @@ one has that incarnation at its end, so that a finding about earlier targets doe
 
 
 def confirmed_ms(coordination: Coordination, instance_id: str) -> int:
-    """The time of the last check-in that a peer confirmed; 0 = none. What it acknowledged before is in its check-in's
-    state.
+    """The time of the last check-in that a peer confirmed; 0 = none. A state of the peer with this check-in has all
+    records that the peer acknowledged before.
     """
     return coordination.number(CONFIRMED + instance_id)
 

@@ -63,7 +63,7 @@ class ConfirmingSession(ReplicaSession, Protocol):
     """
 
     def check_when_opened(self, check: Callable[[], None]) -> None:
-        """Call ``check`` whenever the stream was opened, before its next message. What it raises fails the message."""
+        """Call ``check`` whenever the stream was opened, before its next message. An error of ``check`` fails it."""
 
     def missing_records(self, file: str, message: Message) -> int | None:
         """The number of records of an acknowledged message, of this stream or of the same target's stream of another

@@ -70,7 +70,7 @@ class KnownTServers:
         return now_ns < self._silent_until_ns.get(instance_id, 0)
 
     def _read(self) -> dict[str, list[str]]:
-        """What the processes of the host noted; nothing when there is no file or a damaged one."""
+        """The addresses that the processes of the host noted; nothing when there is no file or a damaged one."""
         try:
             found = json.loads(self._file.read_text())
         except FileNotFoundError:

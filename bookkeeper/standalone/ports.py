@@ -28,13 +28,24 @@ def free_ports(count: int) -> list[int]:
     found: list[int] = []
     with ExitStack() as sockets:
         for port in itertools.islice(_order, len(PORTS)):
-            candidate = sockets.enter_context(socket.socket())
-            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                candidate.bind((HOST, port))
-            except OSError:
+            if not _takes(sockets.enter_context(socket.socket()), port):
                 continue
             found.append(port)
             if len(found) == count:
                 return found
     raise UnavailableError(f"no {count} free TCP ports between {PORTS[0]} and {PORTS[-1]}")
+
+
+def is_in_use(port: int) -> bool:
+    """Whether a process listens at a port of the loopback address."""
+    with socket.socket() as candidate:
+        return not _takes(candidate, port)
+
+
+def _takes(candidate: socket.socket, port: int) -> bool:
+    candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        candidate.bind((HOST, port))
+    except OSError:
+        return False
+    return True

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
 
 from bookkeeper.client import Client, Mutation
@@ -14,6 +15,7 @@ from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.coordination.tablet_candidates import TabletCandidate
 from bookkeeper.errors import TransientError
 from tests.support.cluster import Cluster
+from tests.support.replay_process import all_gone
 
 pytestmark = pytest.mark.integration
 
@@ -65,7 +67,10 @@ def test_e19_a_killed_leader_stands_no_more_and_a_host_that_stands_leads(cluster
         cluster.wait_until(all_stand, "three hosts stand with the named state")
         first = leader(cluster)
         assert first is not None
-        cluster.kill9(f"{first}.tserver1" if first != "host1" else "tserver1")
+        role = f"{first}.tserver1" if first != "host1" else "tserver1"
+        killed = psutil.Process(cluster.pid(role))
+        cluster.kill9(role)
+        assert all_gone([killed]), "a killed process ends"
         session_ids = {one.session_id for all_ in coordination.candidates().values() for one in all_}
         alive = {info.session_id for info in coordination.sessions("tserver") if info.alive}
         assert session_ids <= alive, "a dead session stands"

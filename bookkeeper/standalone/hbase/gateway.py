@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -30,7 +29,7 @@ from bookkeeper.metadata.hbase.gateway_probe import gateway_answers
 from bookkeeper.security.private_files import DIRECTORY_MODE
 from bookkeeper.standalone.hbase.java import JVM_OPTIONS, default_home, find_java, why_not_runnable
 from bookkeeper.standalone.parent_death import ended_with_parent
-from bookkeeper.standalone.ports import HOST
+from bookkeeper.standalone.ports import HOST, is_in_use
 
 GATEWAY_PORT = "standalone.gateway_port"
 HEAP_MB = 256
@@ -175,17 +174,6 @@ def wait_answers(gateway: Gateway, clock: Clock) -> None:
             reason = "ended" if ended else f"does not answer after {START_MS // 1000} s"
             raise UnavailableError(f"this host's Thrift gateway {reason}; {gateway.log} says: {gateway.log_tail()}")
         clock.wait(never, LOOK_MS)
-
-
-def is_in_use(port: int) -> bool:
-    """Whether a process listens at a port of loopback."""
-    with socket.socket() as candidate:
-        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            candidate.bind((HOST, port))
-        except OSError:
-            return True
-    return False
 
 
 def site_xml(quorum: str) -> str:

@@ -350,7 +350,7 @@ class SliceCheck(SliceApply):
     def prepare(self, point: AppendPoint) -> list[DraftBlock]:
         """See the class."""
         self._check_tablet()
-        # What a tail of a given-up log may bring is not missing: the tablet asks for it again (R19).
+        # A record that a given-up log's tail may bring is not missing: the tablet asks for it again (R19).
         if not self._tablet.given_up.awaits_tails:
             moment = self._context.moment(self._tablet.extent.table_id, point)
             new = self._new_records(self._dedup_by_high_water(), moment)

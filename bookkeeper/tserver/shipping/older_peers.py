@@ -1,4 +1,4 @@
-"""What a lane knows about a peer that came back in an older state, and what it notes of it.
+"""A lane's knowledge of a peer that came back in an older state, and the note that it makes.
 
 Arrives: results that say that a peer lacks the last block that it acknowledged. Leaves: a note in the coordination
 store, before a later record goes to the peer. The note says after which time the peer acknowledged what it lacks: that

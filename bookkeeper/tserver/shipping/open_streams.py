@@ -54,7 +54,7 @@ class OpenStreams(Struct):
     """By the configuration in force: another mapping when it has changed."""
     clock: Clock
     items: dict[StreamId, WorkItem] = field(default_factory=dict)
-    """What the master said last of each open stream. Its last offset is the highest that it handed out, 0 = none."""
+    """The master's last word on each open stream. Its last offset is the highest that it handed out, 0 = none."""
     newest: dict[TargetKey, WorkItem] = field(default_factory=dict)
     """Of each target, the item of the newest log that has a stream, or had one."""
     _begun_with: tuple[int, Mapping[TargetKey, Destination]] | None = None

@@ -495,7 +495,7 @@ def check_what_fails_with_a_tablet_is_named(world: World, tservers: list[Scripte
     ((there, problem, loaded),) = [(t.address, t.problem, t.loaded) for t in queries.locate("1") if t.extent == LAST]
     assert there is not None
     assert (problem, loaded) == ("its state is nonsense", False)
-    assert all(found.loaded for found in queries.locate("2"))
+    placed.until(lambda: all(found.loaded for found in queries.locate("2")), "the master knows that they are loaded")
 
     def loads() -> int:
         return sum(tserver.loads[LAST] for tserver in tservers)
