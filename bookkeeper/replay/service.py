@@ -240,7 +240,8 @@ class ReplayService:
             except (PySparkException, Py4JError, OSError) as error:
                 if self._stopping:
                     raise UnavailableError("the replay process stops") from error
-                raise UnavailableError(f"the task died: {one_line(error)}") from error
+                hung = "" if self._signs is None else self._signs.ended_task(cluster)
+                raise UnavailableError(hung or f"the task died: {one_line(error)}") from error
         if ended.error:
             self._note_rest(ended)
             raise UnavailableError(ended.error)

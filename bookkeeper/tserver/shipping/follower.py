@@ -7,7 +7,8 @@ the open streams in runs.
 
 A result counts only for a range that is under way at a living task: ids of ranges and names of tasks never repeat. So
 late results, and those for a tserver that had this address before, change nothing. A task that died, or brings no
-results in time, loses its ranges: what it still sends, the peer drops.
+results in time, loses its ranges: what it still sends, the peer drops. After minutes without a record the task ends,
+and its thread and its slot are free; a run ships the next record, and with it a task begins.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -60,6 +62,9 @@ OVERLAP_MS = 5_000
 
 SILENT_MS = 2_000
 """After so long without a poll, and with nothing under way, the lane ships the streams in runs."""
+
+QUIET_MS = 300_000
+"""After so long without a record the task ends, and the next record begins one."""
 
 RECORDS_MAX = 100_000
 """More records of a stream are a backlog, which a run ships faster."""
@@ -122,8 +127,6 @@ class Follower:
         self._books = FollowedBooks(cluster, tools, streams, lane, lock, reporting, report)
         self._ends = threading.Condition(lock)
         """Polls wait here for records, and for a later task."""
-        self._due = threading.Condition(lock)
-        """The threads of tasks wait here."""
         self._older = OlderPeers(tools.coordination, tools.clock)
         self._out: Batch | None = None
         self._next_id = 0
@@ -135,10 +138,10 @@ class Follower:
         self._waiting = 0
         """Polls that wait for records."""
         self._next_task_ns = 0
+        self._record_ns = self._now_ns()
+        """When records were shipped last, by a task or beside it."""
         self._failures = 0
         self._stopped = False
-        for number in range(2):
-            guarded_thread(f"follow-{cluster}-{number}", self._keep_running).start()
 
     # ---- for the lane, under its lock
 
@@ -169,10 +172,31 @@ class Follower:
         return True
 
     def wake(self) -> None:
-        """Records became durable, or the lane has shipped some, or the first stream is open."""
+        """Records became durable, or the lane has shipped some."""
         self._ends.notify_all()
-        if not self._tasks:
-            self._due.notify_all()
+
+    def note_record(self) -> None:
+        """Runs ship records of open streams."""
+        self._record_ns = self._now_ns()
+
+    def begin_due(self) -> None:
+        """Begin a task in a thread of its own, if it is time for one."""
+        if self._stopped or self._is_quiet() or not self._streams.may_be_followed():
+            return
+        if self._now_ns() >= self._next_task_ns:
+            self._numbers += 1
+            run = f"{self._tools.own_logs.session_id}/{self._cluster}/{self._numbers}"
+            self._tasks[run] = Task(self._numbers)
+            self._next_task_ns = self._now_ns() + (FOLLOW_MS - OVERLAP_MS) * 1_000_000
+            guarded_thread(f"follow-{self._cluster}-{self._numbers}", partial(self._keep_task, run)).start()
+
+    @property
+    def wait_ms(self) -> float:
+        """The time until the lane has to look again whether a task is due, or silent."""
+        if self._tasks:
+            return SILENT_MS
+        due_ms = (self._next_task_ns - self._now_ns()) / 1e6
+        return SELDOM_MS if self._is_quiet() else min(SILENT_MS, max(1.0, due_ms))
 
     def drop_reports(self, streams: Iterable[StreamId]) -> None:
         """The lane shipped these and reports them."""
@@ -187,7 +211,6 @@ class Follower:
         """End the task at its next poll."""
         self._stopped = True
         self._ends.notify_all()
-        self._due.notify_all()
         self._books.stop()
 
     # ---- polls
@@ -230,7 +253,9 @@ class Follower:
         task.polls = poll = task.polls + 1
         until_ns = self._now_ns() + wait_ms * 1_000_000
         while True:
-            if self._stopped or task.number < self._latest or run not in self._tasks or not self._streams.newest:
+            self.begin_due()
+            is_over = self._stopped or self._is_quiet() or not self._streams.newest
+            if is_over or task.number < self._latest or run not in self._tasks:
                 return None
             if task.polls != poll:
                 return []
@@ -240,6 +265,7 @@ class Follower:
                     if not is_for_runs(item, item.first_offset - 1):
                         self._plan.offer(item)
                 if self._plan.queue:
+                    self._record_ns = now_ns
                     return self._plan.take()
             if now_ns >= until_ns:
                 return []
@@ -289,11 +315,14 @@ class Follower:
         settled = list(zip(out.queued, outcomes, strict=True))
         self._plan.settle(settled)
         self._streams.settle(settled)
+        lost_error = RangeError(TASK_FAILED_CODE, lost, transient=True)
         for n, r in out.ranges.items():
-            lost_row = unshipped(r, RangeError(TASK_FAILED_CODE, lost, transient=True))
-            self._books.add_line(r, results.get(n) or lost_row)
+            self._books.add_line(r, results.get(n) or unshipped(r, lost_error))
         for n, (queued, outcome) in enumerate(settled):
-            self._books.add(queued.item, out.before[n], outcome, results.get(n))
+            # The master hears why; the stream does not pause, because a run may ship what killed or stopped a task.
+            is_lost = error is None and n in out.ranges and n not in results
+            told = replace(outcome, error=lost_error) if is_lost else outcome
+            self._books.add(queued.item, out.before[n], told, results.get(n))
         if self._lane.queue:
             self._lane_changed.notify_all()
 
@@ -309,24 +338,14 @@ class Follower:
 
     # ---- tasks
 
-    def _keep_running(self) -> None:
-        while True:
-            with self._lock:
-                while not self._stopped and not self._is_task_due():
-                    self._due.wait(self._pause_s())
-                if self._stopped:
-                    return
-                self._numbers += 1
-                run = f"{self._tools.own_logs.session_id}/{self._cluster}/{self._numbers}"
-                self._tasks[run] = Task(self._numbers)
-                self._next_task_ns = self._now_ns() + (FOLLOW_MS - OVERLAP_MS) * 1_000_000
-            problem = ""
-            try:
-                self._tools.begin_task(self._tools.replay_address(), self._cluster, run, FOLLOW_MS)
-            except BookkeeperError as error:
-                problem = error.message
-            with self._lock:
-                self._note_end(run, problem)
+    def _keep_task(self, run: str) -> None:
+        problem = ""
+        try:
+            self._tools.begin_task(self._tools.replay_address(), self._cluster, run, FOLLOW_MS)
+        except BookkeeperError as error:
+            problem = error.message
+        with self._lock:
+            self._note_end(run, problem)
 
     def _note_end(self, run: str, problem: str) -> None:
         number = self._tasks[run].number if run in self._tasks else 0
@@ -338,7 +357,6 @@ class Follower:
         if number == self._numbers:
             pause_ms = min(PAUSE_MAX_MS, PAUSE_BASE_MS << min(self._failures - 1, 10)) if problem else 0
             self._next_task_ns = self._now_ns() + pause_ms * 1_000_000
-        self._due.notify_all()
 
     def _end_task(self, run: str, problem: str) -> None:
         self._tasks.pop(run, None)
@@ -349,13 +367,9 @@ class Follower:
         self._ends.notify_all()
         self._lane_changed.notify_all()
 
-    def _is_task_due(self) -> bool:
-        return self._streams.may_be_followed() and self._now_ns() >= self._next_task_ns
-
-    def _pause_s(self) -> float:
-        """The time until a task may be due; later ends and ranges of the master wake earlier."""
-        wait_ns = self._next_task_ns - self._now_ns()
-        return max(wait_ns / 1e9, 0.001) if self._streams.newest and wait_ns > 0 else SELDOM_MS / 1000
+    def _is_quiet(self) -> bool:
+        """Whether no record came for so long that no task is worth its slot."""
+        return not self._plan.running and self._now_ns() - self._record_ns >= QUIET_MS * 1_000_000
 
     def _now_ns(self) -> int:
         return self._tools.clock.boot_ns()

@@ -35,7 +35,7 @@ from bookkeeper.runtime.threads import guarded_thread
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.reading.block_reader import read_headers
 from bookkeeper.tserver.shipping import worker_books
-from bookkeeper.tserver.shipping.follower import ENDED, SILENT_MS, Follower, is_for_runs
+from bookkeeper.tserver.shipping.follower import ENDED, Follower, is_for_runs
 from bookkeeper.tserver.shipping.older_peers import OlderPeers
 from bookkeeper.tserver.shipping.open_streams import Elsewhere, OpenStreams
 from bookkeeper.tserver.shipping.worker_lane_tools import LaneTools
@@ -129,7 +129,7 @@ class Lane:
                 self._look(wanted)
 
     def _wait_ms(self) -> float:
-        return self._open.wait_ms() if self._follower is None else min(self._open.wait_ms(), SILENT_MS)
+        return self._open.wait_ms() if self._follower is None else min(self._open.wait_ms(), self._follower.wait_ms)
 
     def _look(self, wanted: Sequence[Elsewhere]) -> None:
         """Read in the books how far other sessions shipped what streams wait for (R24)."""
@@ -149,9 +149,13 @@ class Lane:
             found = self._open.due(self._plan)
             if self._open.may_be_followed():
                 self._follower = self._new_follower()
+                self._follower.begin_due()
             return found
         self._follower.give_up_overdue()
         found = self._open.due(self._plan, self._follower.busy)
+        if found and not self._follower.is_active:
+            self._follower.note_record()
+        self._follower.begin_due()
         if self._follower.is_active:
             return [item for item in found if is_for_runs(item, item.first_offset - 1)]
         return found

@@ -330,6 +330,27 @@ SHIPPING: dict[str, Switch] = {
         new="first_id = 0",
         breaks="R19: a late result of one range counts for another one, which the peer lacks",
     ),
+    "results-go-above-their-range": Switch(
+        "bookkeeper.tserver.shipping.follower",
+        "Follower._outcome",
+        old="if row is not None and row.acked_offset > out.ranges[n].last:",
+        new="if row is not None and row.acked_offset < 0:",
+        breaks="a task that acknowledges too much stops all streams of its peer",
+    ),
+    "followed-ranges-start-runs": Switch(
+        "bookkeeper.tserver.shipping.follower",
+        "Follower.follows",
+        old="if not self.is_active or key not in self._streams.items or progress is None:",
+        new="if progress is None or self.is_active:",
+        breaks="a record that a task ships at once waits for a run",
+    ),
+    "names-of-tasks-repeat": Switch(
+        "bookkeeper.tserver.shipping.follower",
+        "Follower.begin_due",
+        old="{self._tools.own_logs.session_id}/",
+        new="",
+        breaks="R19: a result for a dead tserver counts for another log, of the tserver with the same address",
+    ),
     "silent-tasks-keep-their-ranges": Switch(
         "bookkeeper.tserver.shipping.follower",
         "Follower.give_up_overdue",

@@ -19,7 +19,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import new_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.older_peers import lost_since
-from bookkeeper.errors import NoSpaceError, PeerOlderError, UnavailableError
+from bookkeeper.errors import IncompatibleError, NoSpaceError, PeerOlderError, UnavailableError
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import BlockRange, BlockTarget, TargetKey
 from bookkeeper.peers.registry import Registry
@@ -40,7 +40,14 @@ from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.standalone.books import make_books
 from bookkeeper.storage.volume.opening import open_volume
 from bookkeeper.tserver.shipping.followed_books import JournalLine, Unreported, add_line
-from bookkeeper.tserver.shipping.follower import FOLLOW_MS, OVERLAP_MS, PAUSE_BASE_MS, RECORDS_MAX, is_for_runs
+from bookkeeper.tserver.shipping.follower import (
+    FOLLOW_MS,
+    OVERLAP_MS,
+    PAUSE_BASE_MS,
+    QUIET_MS,
+    RECORDS_MAX,
+    is_for_runs,
+)
 from bookkeeper.tserver.shipping.open_streams import Destination
 from bookkeeper.tserver.shipping.own_log import OwnLogs
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
@@ -53,6 +60,8 @@ from tests.support.ranges import a_range
 from tests.support.wal_files import EAST, TO_EAST, WEST, Spec, write_wal
 
 LIMIT_S, RED_LIMIT_S = 60.0, 4.0
+SESSIONS = 2
+"""Most sessions of the tserver in one test."""
 LOG, LATER = "w1", "w2"
 PLACE = Destination("memory://east", EAST, takes_small_messages=True)
 AWAY = RangeError("unavailable", "east is away", transient=True)
@@ -122,6 +131,24 @@ class Scene:
         made = WorkItem("tx", LOG, TO_EAST, first, last, "memory://east", EAST, 1)
         return replace(made, **others) if others else made
 
+    def next_session(self) -> None:
+        """The tserver is killed, and another one has its address."""
+        tools = self.worker._tools
+        self.worker.stop()
+        self.logs = OwnLogs("s-2")
+        self.worker = ReplicationWorker(
+            tools.settings,
+            tools.volume,
+            tools.metadata,
+            tools.coordination,
+            tools.pool,
+            self.report,
+            tools.own_address,
+            self.logs,
+            lambda: self.places,
+            self.clock,
+        )
+
     def wal(self, name: str) -> None:
         """A file of this session with three blocks; the first one is durable."""
         sizes = [BlockTarget(TO_EAST, None)]
@@ -164,7 +191,6 @@ class Scene:
             with lane._changed:
                 lane._changed.notify_all()
                 if lane._follower is not None:
-                    lane._follower._due.notify_all()
                     lane._follower._ends.notify_all()
                     lane._follower._books._news.notify_all()
 
@@ -174,6 +200,10 @@ def acked(r: Range, to: int | None = None, error: RangeError | None = None) -> R
     last = r.last if to is None else to
     count = max(0, last - r.finished)
     return RangeResult(r.range_id, last, 0, None, count, 9 * count, 0, 0, 1, count, 9 * count, error, "h", 7, 0.1)
+
+
+def assert_in_time(event: threading.Event) -> None:
+    assert event.wait(LIMIT_S)
 
 
 @pytest.fixture
@@ -207,9 +237,10 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     made = Scene(tmp_path, worker, replay, peer, logs, clock, places, finished)
     with replay:
         yield made
-        worker.stop()
+        made.worker.stop()
         for run in list(replay.endings):
-            replay.endings[run].put("")
+            for _ in range(SESSIONS):
+                replay.endings[run].put("")
     pool.close()
     coordination.close()
     metadata.close()
@@ -288,12 +319,17 @@ def test_what_a_task_may_have_sent_and_never_told_is_in_the_journal_as_lost(scen
     run = scene.open()
     scene.logs.note_end(LOG, 5)
     scene.one(run)
+    is_told = threading.Event()
+    scene.replay.before = lambda _ranges: assert_in_time(is_told)
     scene.replay.endings[run].put("its process was killed")
     scene.wait_for(lambda: bool(scene.replay.noted), "a line")
     ((line, row),) = scene.replay.noted
     assert (line.first, row.acked_offset) == (2, 1)
     assert row.error is not None
     assert (row.error.code, row.error.message) == (TASK_FAILED_CODE, "its process was killed")
+    scene.wait_for(lambda: any(one.error == "its process was killed" for one in scene.reports), "the cause")
+    is_told.set()
+    scene.wait_finished(5)
 
 
 def check_too_much(scene: Scene) -> None:
@@ -308,6 +344,11 @@ def check_too_much(scene: Scene) -> None:
 
 def test_a_result_above_what_was_handed_out_is_an_error_and_counts_nothing(scene: Scene) -> None:
     check_too_much(scene)
+
+
+def test_without_its_rule_a_result_above_what_was_handed_out_breaks_the_lane(scene: Scene) -> None:
+    with fault("results-go-above-their-range"), pytest.raises(IncompatibleError, match="more than it was asked for"):
+        check_too_much(scene)
 
 
 def check_silent_task(scene: Scene) -> None:
@@ -394,7 +435,9 @@ def check_owed_report(scene: Scene) -> None:
     scene.worker.assign([scene.item(2, 5, txid="later")])
     assert len(scene.reports) == before, "no report without news: it would end a row of failures"
     scene.logs.note_end(LOG, 5)
-    scene.poll(run, acked(scene.one(run)))
+    found = scene.poll(run)
+    assert found, "a range of the master starts a run beside the task"
+    scene.poll(run, acked(found[0]))
     scene.wait_for(lambda: any(report.txid == "later" for report in scene.reports), "the master's range is reported")
     (report,) = scene.reports[before:]
     assert (report.finished_offset, report.records, report.error) == (5, 4, None)
@@ -408,6 +451,11 @@ def test_a_range_of_the_master_starts_no_run_and_is_reported_when_it_is_finished
 def test_without_its_rule_the_master_waits_for_a_report(scene: Scene) -> None:
     scene.limit_s = RED_LIMIT_S
     with fault("followed-ranges-owe-no-report"), pytest.raises(AssertionError, match="never: the master's range"):
+        check_owed_report(scene)
+
+
+def test_without_its_rule_a_range_of_the_master_starts_a_run(scene: Scene) -> None:
+    with fault("followed-ranges-start-runs"), pytest.raises(AssertionError, match="a run beside the task"):
         check_owed_report(scene)
 
 
@@ -564,6 +612,49 @@ def test_without_a_replay_process_the_reports_say_so_until_there_is_one(scene: S
     scene.wait_for(lambda: any("no replay process" in (report.error or "") for report in scene.reports), "the cause")
     scene.replay.session = scene.replay.coordination.open_session("replay", scene.replay.server.address)
     scene.jump(PAUSE_BASE_MS + 1)
+    assert scene.replay.begun.get(timeout=LIMIT_S)
+
+
+def check_names_of_tasks(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    r = scene.one(run)
+    scene.next_session()
+    scene.wal(LATER)
+    scene.worker.assign([scene.item(1, 1, file=LATER)])
+    following = scene.replay.begun.get(timeout=LIMIT_S)
+    plan = scene.worker._lanes["east"]._plan
+    scene.wait_for(lambda: (LATER, TO_EAST, "") in plan.progress_of and not plan.running, "its first record goes")
+    assert scene.poll(following) == []
+    scene.logs.note_end(LATER, 5)
+    again = scene.one(following)
+    assert (again.file, again.range_id) == (LATER, r.range_id)
+    assert scene.poll(run, acked(r)) is None, "a result for the tserver before counts for this one"
+
+
+def test_a_result_for_the_tserver_that_had_this_address_before_changes_nothing(scene: Scene) -> None:
+    check_names_of_tasks(scene)
+
+
+def test_without_sessions_in_their_names_tasks_are_taken_for_each_other(scene: Scene) -> None:
+    with fault("names-of-tasks-repeat"), pytest.raises(AssertionError, match="the tserver before counts"):
+        check_names_of_tasks(scene)
+
+
+def test_after_minutes_without_a_record_the_task_ends_and_the_next_record_begins_one(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    scene.poll(run, acked(scene.one(run)))
+    scene.jump(QUIET_MS + 1)
+    assert scene.poll(run) is None
+    scene.replay.endings[run].put("")
+    follower = scene.worker._lanes["east"]._follower
+    assert follower is not None
+    scene.wait_for(lambda: not follower._tasks, "its thread is free")
+    assert scene.replay.begun.empty()
+    scene.logs.note_end(LOG, 9)
+    scene.wait_finished(9)
+    assert len(scene.replay.runs) == 2, "a run ships the record"
     assert scene.replay.begun.get(timeout=LIMIT_S)
 
 
