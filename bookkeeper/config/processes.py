@@ -160,6 +160,12 @@ class ReplaySettings(Section, frozen=True):
     tasks_max: Annotated[int, Meta(ge=2, le=4096)] = setting(
         8, "Task slots of local[*], 180 MB each", "more than cores, because a task mostly waits for a peer"
     )
+    followers_max: Annotated[int, Meta(ge=0, le=12)] = setting(
+        8,
+        "Tasks that stay and ship each record at once, one for each tserver and peer; runs ship for others. A Spark "
+        "master other than local[*] needs twice as many slots, beside those of runs. 0: none",
+        "four tservers with two peers; each one keeps a thread of this process, and one of its tserver",
+    )
     run_budget_ms: Millis = setting(
         4_000,
         "Time after which a run returns its progress",

@@ -5,10 +5,11 @@ the newest of them), ``replay.journal_bytes`` in all. Only this process sees eve
 complete sums; a master's counters end with the master.
 
 Survives a crash of the process: every written line. A line is one append, and the journal has a range's line before the
-worker gets its result: all ranges that are finished in the books are in the journal. A kill may cut the last line; the
-next process starts a new one, and readers skip incomplete lines. A killed run leaves the line of its start, so that
-readers see that results are missing. The journal does not sync each line: after a power failure the last ones may be
-missing, and only sums for people depend on them.
+worker puts its result into the books: all ranges that are finished there are in the journal. Only lines of tasks that
+follow come later while no replay process answers. A kill may cut the last line; the next process starts a new one, and
+readers skip incomplete lines. A killed run leaves the line of its start, so that readers see that results are missing.
+The journal does not sync each line: after a power failure the last ones may be missing, and only sums for people
+depend on them.
 """
 
 from __future__ import annotations
@@ -114,13 +115,13 @@ class Journal:
         self._process = f"{clock.wall_ms()}-{os.getpid()}"
         self._numbers = itertools.count(1)
 
-    def begin(self, ranges: Sequence[Range]) -> str:
-        """Write the start of a run; returns the run's id for :meth:`end`. Raises UnavailableError when the line can't
-        be written: then the caller must not ship the ranges.
+    def begin(self, ranges: int) -> str:
+        """Write the start of a run with a number of ranges; returns the run's id for :meth:`end`. Raises
+        UnavailableError when the line can't be written: then the caller must not ship the ranges.
         """
         run = f"{self._process}-{next(self._numbers)}"
         try:
-            self._append(RunBegan(time=self._now(), run=run, ranges=len(ranges)))
+            self._append(RunBegan(time=self._now(), run=run, ranges=ranges))
         except OSError as error:
             path = self._file.baseFilename
             reason = f"{path} can't be written ({error.strerror}), so nothing is shipped; make room or correct it"

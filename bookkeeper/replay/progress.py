@@ -87,6 +87,11 @@ class StreamProgress:
                 self._shipping -= streams
                 self._changed.notify_all()
 
+    def missing(self, ranges: Sequence[Range]) -> list[Range | None]:
+        """Of each range the part that the peer lacks; None when it has all of it."""
+        with self._changed:
+            return [missing_part(r, self._acked.get(stream_at(r))) for r in ranges]
+
     def record(self, ranges: Sequence[Range], results: Sequence[RangeResult]) -> None:
         """Record the acknowledged offsets of a run."""
         by_id = {r.range_id: r for r in ranges}

@@ -6,6 +6,7 @@ error is a row, not an exception, so that one bad range does not fail the others
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
@@ -203,6 +204,13 @@ class RangeResult(Struct, frozen=True):
     share_bytes: int = 0
     block_first: int = 0
     block_position: int = 0
+
+
+def unshipped(r: Range, error: RangeError) -> RangeResult:
+    """The result of a range without an answer: its offset is that of the books."""
+    return RangeResult(
+        r.range_id, r.finished, 0, None, 0, 0, 0, 0, 0, 0, 0, error, os.uname().nodename, os.getpid(), 0.0
+    )
 
 
 _TARGET_COLUMNS = ("cluster", "remote_table_id", "source_table_id", "incarnation")

@@ -39,9 +39,12 @@ from bookkeeper.replay.ranges import (
     decode_table,
     encode_table,
     ranges_from_table,
+    results_from_table,
     results_to_batch,
+    unshipped,
 )
-from bookkeeper.replay.slots import TaskSlots
+from bookkeeper.replay.slots import FollowerSlots, TaskSlots
+from bookkeeper.replay.spark.follow_job import run_follow_job
 from bookkeeper.replay.spark.signs_of_life import SignsOfLife, WorkAt, work_at
 from bookkeeper.replay.spark.spark_job import run_job
 from bookkeeper.replay.spark.spark_session import (
@@ -52,6 +55,7 @@ from bookkeeper.replay.spark.spark_session import (
     jvm_process,
     start_session,
 )
+from bookkeeper.replay.stream.following import Ended
 from bookkeeper.replay.stream.range_shipping import files_of
 
 LOG = logging.getLogger(__name__)
@@ -86,6 +90,7 @@ class ReplayService:
         self._cores = min(os.cpu_count() or 1, max(1, replay.tasks_max // 2))
         self._journal = Journal(settings, clock)
         self._progress = StreamProgress(clock)
+        self._followers = FollowerSlots(replay.followers_max)
         self._slots = TaskSlots(replay.tasks_max, self._cores, clock)
         self._jobs = ThreadPoolExecutor(RUNS_MAX, thread_name_prefix="replay-job")
         self._spark: SparkSession | None = None
@@ -204,6 +209,7 @@ class ReplayService:
             "jvm_pid": str(self._jvm.pid) if self._jvm else "",
             "slots": f"{self._settings.replay.tasks_max}",
             "slots_held": in_use,
+            "followers": f"{len(self._followers)}",
             "problem": self._hung,
         }
 
@@ -222,6 +228,49 @@ class ReplayService:
         runs = [(of_peer, self._jobs.submit(self._run_peer, of_peer)) for of_peer in by_peer(wanted)]
         results = [result for of_peer, run in runs for result in self._outcome(of_peer, run)]
         return encode_table([results_to_batch(results)], RESULT_SCHEMA)
+
+    def follow(self, tserver: str, cluster: str, run: str) -> None:
+        """Run a task that follows, until the tserver ends it. Raises OverloadedError when there is no slot for another
+        one, UnavailableError while the session starts, and when the task died or lost the tserver.
+        """
+        spark = self._session()
+        with self._followers.acquire(tserver, cluster):
+            try:
+                ended = run_follow_job(spark, tserver, cluster, run, self._settings)
+            except (PySparkException, Py4JError, OSError) as error:
+                if self._stopping:
+                    raise UnavailableError("the replay process stops") from error
+                hung = "" if self._signs is None else self._signs.ended_task(cluster)
+                raise UnavailableError(hung or f"the task died: {one_line(error)}") from error
+        if ended.error:
+            self._note_rest(ended)
+            raise UnavailableError(ended.error)
+
+    def note(self, ranges: bytes, results: bytes) -> None:
+        """Write the journal's lines of ranges that tasks followed, and remember how far their streams are. Raises
+        InvalidInputError, and UnavailableError when the journal can't be written.
+        """
+        followed = ranges_from_table(decode_table(ranges, RANGE_SCHEMA))
+        rows = results_from_table(decode_table(results, RESULT_SCHEMA))
+        if sorted(r.range_id for r in followed) != sorted(row.range_id for row in rows):
+            raise InvalidInputError(f"{len(rows)} result rows are not those of {len(followed)} ranges")
+        self._note(followed, rows)
+
+    def _note_rest(self, ended: Ended) -> None:
+        """Note what a tserver that can't be asked any more may not have noted: what goes above the known progress."""
+        known = self._progress.missing(ended.ranges)
+        rows = {row.range_id: row for row in ended.results}
+        rest = [
+            r
+            for r, part in zip(ended.ranges, known, strict=True)
+            if part and rows[r.range_id].acked_offset >= part.first
+        ]
+        if rest:
+            self._note(rest, [rows[r.range_id] for r in rest])
+
+    def _note(self, followed: Sequence[Range], rows: Sequence[RangeResult]) -> None:
+        self._journal.end(self._journal.begin(len(followed)), followed, rows)
+        self._progress.record(followed, rows)
 
     def _session(self) -> SparkSession:
         self.start()
@@ -273,7 +322,7 @@ class ReplayService:
 
     def _run_isolating(self, ranges: Sequence[Range], tasks: int) -> list[RangeResult]:
         spark = self._session()
-        run = self._journal.begin(ranges)
+        run = self._journal.begin(len(ranges))
         try:
             results = run_job(spark, ranges, tasks, self._settings)
             self._failing_since_ns = None
@@ -335,13 +384,6 @@ def peer_works(ranges: Sequence[Range], results: Sequence[RangeResult]) -> bool:
     finished = {r.range_id: r.finished for r in ranges}
     progress = any(result.acked_offset > finished[result.range_id] for result in results)
     return progress or not any(result.error and result.error.transient for result in results)
-
-
-def unshipped(r: Range, error: RangeError) -> RangeResult:
-    """The result of a range without an answer: its offset is that of the books."""
-    return RangeResult(
-        r.range_id, r.finished, 0, None, 0, 0, 0, 0, 0, 0, 0, error, os.uname().nodename, os.getpid(), 0.0
-    )
 
 
 def warm_up_ranges(settings: Settings, count: int) -> list[Range]:

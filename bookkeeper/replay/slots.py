@@ -4,7 +4,7 @@ A run gets slots until its peer has ``per_peer`` of them. Each further run of th
 of all slots: each tserver has runs of its own, and one that waited would wait as long as the run of another tserver
 lasts. A peer whose last run failed counts as suspect and has one slot; all suspects together have at most half of the
 slots, so that healthy peers always find some; and few runs of one peer may wait, so that they do not use the threads of
-other peers.
+other peers. Tasks that follow a tserver stay, so they have slots of their own.
 """
 
 from __future__ import annotations
@@ -107,3 +107,38 @@ class TaskSlots:
             self._waiting[peer] -= 1
             if not self._waiting[peer]:
                 del self._waiting[peer]
+
+
+class FollowerSlots:
+    """The slots for tasks that follow: one for each tserver and peer. Thread-safe."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._lock = threading.Lock()
+        self._tasks: Counter[tuple[str, str]] = Counter()
+
+    def __len__(self) -> int:
+        """The slots in use."""
+        with self._lock:
+            return len(self._tasks)
+
+    @contextmanager
+    def acquire(self, tserver: str, cluster: str) -> Iterator[None]:
+        """Take the slot for the block; the next task of the same tserver and peer shares it with the one before. Raises
+        OverloadedError.
+        """
+        key = tserver, cluster
+        with self._lock:
+            if key not in self._tasks and len(self._tasks) >= self._total:
+                raise OverloadedError(
+                    f"{self._total} tasks follow tservers here, so runs ship for {cluster}; "
+                    "raise replay.followers_max if the lag matters"
+                )
+            self._tasks[key] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._tasks[key] -= 1
+                if not self._tasks[key]:
+                    del self._tasks[key]

@@ -137,6 +137,10 @@ class TServerService:
         """See :meth:`ReplicationWorker.assign`."""
         self._for_own_cluster().worker.assign(items)
 
+    def follow(self, cluster: str, run: str, results: bytes, wait_ms: int) -> bytes:
+        """See :meth:`ReplicationWorker.follow`."""
+        return self._for_own_cluster().worker.follow(cluster, run, results, wait_ms)
+
     def work_reports(self) -> Sequence[WorkReport]:
         """See :meth:`ReplicationWorker.reports`."""
         return self._parts.worker.reports()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,11 +48,13 @@ class Pair:
 
 
 @contextmanager
-def replicated_pair(tservers: int = 1) -> Iterator[Pair]:
-    """Default settings on both sides; ``tservers`` a side. Returns when rows have travelled."""
+def replicated_pair(tservers: int = 1, overrides: Mapping[str, object] | None = None) -> Iterator[Pair]:
+    """Default settings on both sides, but for ``overrides``; ``tservers`` a side. Returns when rows have travelled."""
     with ExitStack() as cleanup:
         base = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="bookkeeper-bench-")))
-        sides = [cleanup.enter_context(Cluster(base / name, name, tservers)) for name in ("west", "east")]
+        sides = [Cluster(base / name, name, tservers, overrides=overrides) for name in ("west", "east")]
+        for side in sides:
+            cleanup.enter_context(side)
         clients = [cleanup.enter_context(Client.connect(side.directory)) for side in sides]
         for client in clients:
             client.tables.create(TABLE)

@@ -143,7 +143,8 @@ def schedule_15(world: World) -> None:
 
 
 def schedule_16(world: World) -> None:
-    """Records that nobody synced yet travel, and then their machine loses its power."""
+    """Records that nobody synced yet travel in a run, and then their machine loses its power."""
+    world.hold("/follow-east-")
     pair = Pair(world)
     pair.enable()
     owner = pair.owner()

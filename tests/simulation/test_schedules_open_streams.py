@@ -61,7 +61,8 @@ def no_master_lives_anywhere(world: World) -> None:
 
 
 def the_own_master_is_stopped(world: World) -> None:
-    """West's master is stopped: it takes reports and answers none. Rows are written all the time."""
+    """West's master is stopped: it takes reports and answers none. Rows are written all the time; runs ship them."""
+    world.hold("/follow-east-")
     pair = opened(world)
     (master,) = pair.west.alive(pair.west.masters)
     master.process.suspended = True
@@ -126,7 +127,8 @@ def a_tablet_comes_from_a_dead_tserver(world: World) -> None:
     """
     pair = opened(world, tservers=2)
     first = pair.owner()
-    world.hold("replication-east", process=first.process)
+    for sender in ("replication-east", "rpc-follow"):
+        world.hold(sender, process=first.process)
     world.put(pair.west, "t", b"a")
     world.hold("lane-work-")
     pair.west.kill(first)

@@ -169,6 +169,10 @@ class ScriptedTServer:
         for item in items:
             self.on_work(item)
 
+    def follow(self, cluster: str, run: str, results: bytes, wait_ms: int) -> bytes:  # noqa: ARG002
+        """See the contract. Nothing is followed."""
+        return b""
+
     def work_reports(self) -> list[WorkReport]:
         self._may("work_reports")
         with self.lock:

@@ -191,8 +191,8 @@ class SignsOfLife:
         """By the names of their files."""
         self._lock = threading.Lock()
         self._stuck: dict[WorkAt, str] = {}
-        self._ended: dict[WorkAt, tuple[int, str]] = {}
-        """When a worker was ended, and the words."""
+        self._ended: dict[WorkAt, tuple[int, str, str]] = {}
+        """When a worker was ended, the words, and the peer to which it shipped."""
 
     def ask_jvm(self, over: threading.Event) -> None:
         """Ask again and again until ``over``."""
@@ -220,11 +220,20 @@ class SignsOfLife:
         """Why those of these ranges failed whose worker was ended a moment ago, in words. If it had no task when it was
         stopped, or was the parent of the workers, the key is :data:`NO_WORK`. Each end is told once.
         """
-        since_ns = self._clock.boot_ns() - WORDS_MS * 1_000_000
         with self._lock:
-            self._ended = {key: told for key, told in self._ended.items() if told[0] >= since_ns}
+            self._forget_ended()
             wanted = {work_at(r) for r in ranges} & self._ended.keys() or {NO_WORK} & self._ended.keys()
             return {key: self._ended.pop(key)[1] for key in wanted}
+
+    def ended_task(self, cluster: str) -> str:
+        """Why a task that follows for a peer failed, if its worker was ended a moment ago; "" = it was not."""
+        with self._lock:
+            self._forget_ended()
+            return next((words for _, words, peer in self._ended.values() if peer in (cluster, "")), "")
+
+    def _forget_ended(self) -> None:
+        since_ns = self._clock.boot_ns() - WORDS_MS * 1_000_000
+        self._ended = {key: told for key, told in self._ended.items() if told[0] >= since_ns}
 
     def stuck(self, ranges: Sequence[Range]) -> str:
         """Which process ships one of these ranges, hangs and can't be ended; "" = none."""
@@ -250,7 +259,8 @@ class SignsOfLife:
                 words = f"{seen.work.named(pid)} hung: it gave no sign of life for {HUNG_MS // 1000} s"
                 LOG.warning("%s, and is ended", words)
                 with self._lock:
-                    self._ended[seen.work.file, seen.work.instance] = now_ns, f"{words}, and was ended"
+                    told = now_ns, f"{words}, and was ended", seen.work.cluster
+                    self._ended[seen.work.file, seen.work.instance] = told
                 self._end(pid, started)
             elif seen.silent_ms > HUNG_MS + ENDED_MS:
                 stuck[seen.work.file, seen.work.instance] = f"{seen.work.named(pid)} hangs and can't be ended"

@@ -53,28 +53,28 @@ def ship(settings: Settings) -> _BatchMap:
 
 def _ship_batches(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     ranges = [r for batch in batches for r in ranges_from_table(batch)]
-    life = _process_life(settings)
+    life = process_life(settings)
 
     def host(address: str) -> TServer:
         life.wait(settings.rpc.timeout_ms)
-        return _process_pool(settings).tserver(address)
+        return process_pool(settings).tserver(address)
 
     volume = volume_of(ranges, open_volume(settings), host, SystemClock())
     with life.task():
         results = list(
-            Shipper(_process_sessions(settings), volume, settings).ship(ranges, settings.replay.run_budget_ms)
+            Shipper(process_sessions(settings), volume, settings).ship(ranges, settings.replay.run_budget_ms)
         )
     yield results_to_batch(results)
 
 
 @lru_cache(maxsize=1)
-def _process_life(settings: Settings) -> TaskLife:
+def process_life(settings: Settings) -> TaskLife:
     """The signs of life of this task process, also between its tasks."""
     return TaskLife(settings.directory / SCRATCH, SystemClock())
 
 
 @lru_cache(maxsize=1)
-def _process_pool(settings: Settings) -> RpcPool:
+def process_pool(settings: Settings) -> RpcPool:
     """Connections of this task process to hosts that have logs, kept from one run to the next."""
     own = settings.instance
     hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay")
@@ -82,6 +82,6 @@ def _process_pool(settings: Settings) -> RpcPool:
 
 
 @lru_cache(maxsize=1)
-def _process_sessions(settings: Settings) -> Sessions:
+def process_sessions(settings: Settings) -> Sessions:
     """Connections and open streams of this task process, kept from one run to the next."""
-    return Sessions(registry_of(settings), settings, steps=_process_life(settings))
+    return Sessions(registry_of(settings), settings, steps=process_life(settings))

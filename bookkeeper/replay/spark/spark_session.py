@@ -54,9 +54,12 @@ def start_session(settings: Settings, java_options: str | None = None) -> SparkS
 
 
 def spark_master(settings: Settings) -> str:
-    """The master URL; ``local[*]`` gets the configured slots, because a slot waits for a peer more than for a core."""
-    master = settings.replay.spark_master
-    return f"local[{settings.replay.tasks_max}]" if master in ("local", "local[*]") else master
+    """The master URL; ``local[*]`` gets the configured slots, because a slot waits for a peer more than for a core. A
+    task that follows has two of them, because the next one begins before it ends.
+    """
+    replay = settings.replay
+    master, slots = replay.spark_master, replay.tasks_max + 2 * replay.followers_max
+    return f"local[{slots}]" if master in ("local", "local[*]") else master
 
 
 def is_local(settings: Settings) -> bool:

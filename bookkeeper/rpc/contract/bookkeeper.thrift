@@ -1075,6 +1075,14 @@ service TServer extends Node {
   /** Idempotent; overloaded when the queue is full. */
   void assign_work(1: list<WorkItem> items) throws (1: Fault fault) (size = "bulk")
 
+  /**
+   * By a task of a replay process that follows the logs of this tserver for a peer. Arrow IPC streams: the result rows
+   * of the ranges that the task got last in, the next ranges out, as soon as there are some and at most after `wait_ms`.
+   * No bytes at all: the task is over.
+   */
+  binary follow(1: string cluster, 2: string run, 3: binary results, 4: i64 wait_ms) throws (1: Fault fault)
+      (size = "bulk")
+
   /** The latest per (txid, target). */
   list<WorkReport> work_reports() throws (1: Fault fault)
 
@@ -1157,4 +1165,13 @@ service Replay extends Node {
 
   /** Arrow IPC streams: range descriptors in, one result row per range out. */
   binary run(1: binary ranges) throws (1: Fault fault) (size = "bulk")
+
+  /**
+   * Begins a task that follows the logs of a tserver for a peer, and returns when it is over. No other task has the
+   * same `run`.
+   */
+  void follow(1: string tserver, 2: string cluster, 3: string run) throws (1: Fault fault)
+
+  /** By a tserver: ranges that tasks followed, and their result rows, as in `run`, for the journal. */
+  void note(1: binary ranges, 2: binary results) throws (1: Fault fault) (size = "bulk")
 }

@@ -252,6 +252,12 @@ class TServer(Node, Protocol):
     def assign_work(self, items: Sequence[WorkItem]) -> None:
         """Idempotent; overloaded when the queue is full."""
 
+    def follow(self, cluster: str, run: str, results: bytes, wait_ms: int) -> bytes:
+        """By a task of a replay process that follows the logs of this tserver for a peer. Arrow IPC streams: the
+        result rows of the ranges that the task got last in, the next ranges out, as soon as there are some and at
+        most after ``wait_ms``. No bytes at all: the task is over.
+        """
+
     def work_reports(self) -> Sequence[WorkReport]:
         """The latest per (txid, target)."""
 
@@ -327,3 +333,11 @@ class Replay(Node, Protocol):
 
     def run(self, ranges: bytes) -> bytes:
         """Arrow IPC streams: range descriptors in, one result row per range out."""
+
+    def follow(self, tserver: str, cluster: str, run: str) -> None:
+        """Begins a task that follows the logs of a tserver for a peer, and returns when it is over. No other task
+        has the same ``run``.
+        """
+
+    def note(self, ranges: bytes, results: bytes) -> None:
+        """By a tserver: ranges that tasks followed, and their result rows, as in ``run``, for the journal."""

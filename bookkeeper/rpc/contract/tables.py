@@ -857,6 +857,16 @@ SERVICES: Mapping[str, Mapping[str, MethodSpec]] = {
         MethodSpec("confirm_config", (argument(1, "generation", I64),), I64),
         MethodSpec("wal_positions", (argument(1, "table_id", TEXT),), list_of(struct_of(FileMark))),
         MethodSpec("assign_work", (argument(1, "items", list_of(struct_of(WorkItem))),), None),
+        MethodSpec(
+            "follow",
+            (
+                argument(1, "cluster", TEXT),
+                argument(2, "run", TEXT),
+                argument(3, "results", BINARY),
+                argument(4, "wait_ms", I64),
+            ),
+            BINARY,
+        ),
         MethodSpec("work_reports", (), list_of(struct_of(WorkReport))),
         MethodSpec("forget_streams", (argument(1, "streams", list_of(struct_of(StreamKey))),), None),
         MethodSpec("forget_roots", (argument(1, "logs", list_of(struct_of(RootLog))),), None),
@@ -935,6 +945,10 @@ SERVICES: Mapping[str, Mapping[str, MethodSpec]] = {
         MethodSpec("status", (), map_of(TEXT, TEXT)),
         MethodSpec("warm", (), None),
         MethodSpec("run", (argument(1, "ranges", BINARY),), BINARY),
+        MethodSpec(
+            "follow", (argument(1, "tserver", TEXT), argument(2, "cluster", TEXT), argument(3, "run", TEXT)), None
+        ),
+        MethodSpec("note", (argument(1, "ranges", BINARY), argument(2, "results", BINARY)), None),
     ),
 }
 """The methods of each service, those that it inherits included."""
@@ -1054,6 +1068,7 @@ PROCESS_METHODS: Mapping[str, frozenset[str]] = {
             "confirm_config",
             "wal_positions",
             "assign_work",
+            "follow",
             "work_reports",
             "forget_streams",
             "forget_roots",
@@ -1078,6 +1093,8 @@ PROCESS_METHODS: Mapping[str, frozenset[str]] = {
         {
             "warm",
             "run",
+            "follow",
+            "note",
         }
     ),
 }
@@ -1105,6 +1122,7 @@ BULK_METHODS: Mapping[str, frozenset[str]] = {
             "scan",
             "adopt_segments",
             "assign_work",
+            "follow",
             "forget_streams",
             "forget_roots",
             "confirm_states",
@@ -1122,6 +1140,7 @@ BULK_METHODS: Mapping[str, frozenset[str]] = {
     "Replay": frozenset(
         {
             "run",
+            "note",
         }
     ),
 }

@@ -8,7 +8,7 @@ master hands out a range of it again, and when its target is no longer configure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct, field
@@ -80,8 +80,8 @@ class OpenStreams(Struct):
         if newest is None or item.file >= newest.file:
             self.newest[item.target] = self.items[key]
 
-    def due(self, plan: LanePlan) -> list[WorkItem]:
-        """The ranges that may be shipped now and are not queued."""
+    def due(self, plan: LanePlan, elsewhere: Collection[StreamId] = ()) -> list[WorkItem]:
+        """The ranges that may be shipped now and are not queued; none of streams that are ``elsewhere``."""
         if self.pause_ms() > 0:
             return []
         destinations = self.destinations()
@@ -92,8 +92,18 @@ class OpenStreams(Struct):
                 self._open_later_logs(item)
         self._begin(destinations)
         known = Known(self.own_logs.find, self.own_logs.is_own, partial(self._finished_of, plan))
-        found = (self._extended(key, plan, known) for key in list(self.items) if key not in plan.running)
+        found = (
+            self._extended(key, plan, known)
+            for key in list(self.items)
+            if not (key in plan.running or key in elsewhere)
+        )
         return [item for item in found if item is not None][: max(0, plan.ranges_max - len(plan))]
+
+    def may_be_followed(self) -> bool:
+        """Whether a task may follow some stream: its log is one to go on with, and its peer takes small messages."""
+        destinations = self.destinations()
+        places = (destinations.get(item.target) for item in self.newest.values())
+        return not self.own_logs.through_master and any(place and place.takes_small_messages for place in places)
 
     def take_look(self) -> Sequence[Elsewhere]:
         """What the lane has to read in the books now: finished offsets that streams wait for; empty = nothing."""

@@ -49,7 +49,7 @@ class OwnLogs:
         """``through_master``: the logs lie on a host's own disk, and only the master knows which records a peer may
         have (R15).
         """
-        self._session_id = session_id
+        self.session_id = session_id
         self._through_master = through_master
         self._lock = threading.Lock()
         self._logs: dict[str, OwnLog] = {}
@@ -66,7 +66,7 @@ class OwnLogs:
 
     def is_own(self, name: str) -> bool:
         """Whether this session made a log of that name, now or earlier."""
-        return session_of_numbered(name) == self._session_id
+        return session_of_numbered(name) == self.session_id
 
     @property
     def through_master(self) -> bool:

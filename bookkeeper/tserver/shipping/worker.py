@@ -22,9 +22,11 @@ from bookkeeper.model import TargetKey
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.tserver.shipping.follower import ENDED
 from bookkeeper.tserver.shipping.open_streams import Destination
 from bookkeeper.tserver.shipping.own_log import OwnLogs
-from bookkeeper.tserver.shipping.worker_lane import Lane, LaneTools, Report
+from bookkeeper.tserver.shipping.worker_lane import Lane, Report
+from bookkeeper.tserver.shipping.worker_lane_tools import LaneTools
 
 LOG = logging.getLogger(__name__)
 
@@ -92,6 +94,12 @@ class ReplicationWorker:
             lane.stop()
         for lane in lanes:
             lane.thread.join(timeout_ms / 1000)
+
+    def follow(self, cluster: str, run: str, results: bytes, wait_ms: int) -> bytes:
+        """A poll of a task that follows the logs of this session for a peer; see the contract."""
+        with self._lock:
+            lane = self._lanes.get(cluster)
+        return ENDED if lane is None else lane.follow(run, results, wait_ms)
 
     def _wake_lanes(self) -> None:
         """Own logs have more durable records: they may be the first ones for a peer."""

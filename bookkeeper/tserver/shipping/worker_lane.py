@@ -8,60 +8,43 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from bookkeeper.bulk.import_log import is_import_log
-from bookkeeper.bulk.import_places import read_first_seq, read_first_seq_of_range
-from bookkeeper.clock import Clock
-from bookkeeper.config.sections import Settings
-from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
 from bookkeeper.errors import (
     AT_LOG,
-    AT_REPLAY,
     FAILED_AT,
     BookkeeperError,
     CorruptionError,
     LogAwayError,
     NotFoundError,
     UnavailableError,
-    failing_at,
     is_away,
 )
 from bookkeeper.log_homes.log_volume import LogVolume
-from bookkeeper.metadata.metadata_table import MetadataTable
-from bookkeeper.model import BlockRange, TargetKey
+from bookkeeper.model import BlockRange
 from bookkeeper.replay.ranges import (
-    RANGE_SCHEMA,
-    RESULT_SCHEMA,
     Range,
     RangeResult,
-    decode_table,
-    encode_table,
-    ranges_to_table,
-    results_from_table,
 )
 from bookkeeper.replay.stream.filters import share_up_to
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
-from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.threads import guarded_thread
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.reading.block_reader import read_headers
 from bookkeeper.tserver.shipping import worker_books
+from bookkeeper.tserver.shipping.follower import ENDED, Follower, is_for_runs
 from bookkeeper.tserver.shipping.older_peers import OlderPeers
-from bookkeeper.tserver.shipping.open_streams import Destination, Elsewhere, OpenStreams
-from bookkeeper.tserver.shipping.own_log import OwnLogs
+from bookkeeper.tserver.shipping.open_streams import Elsewhere, OpenStreams
+from bookkeeper.tserver.shipping.worker_lane_tools import LaneTools
 from bookkeeper.tserver.shipping.worker_plan import (
     LanePlan,
-    Outcome,
     Queued,
     StreamProgress,
     behind_earlier_log,
     failed,
-    must_read_books,
     outcome_of,
     ranges_of,
     report_of,
@@ -76,79 +59,6 @@ REPLAY_KIND = "replay"
 Report = Callable[[Sequence[WorkReport]], None]
 
 
-class LaneTools(Struct, frozen=True):
-    """Collaborators that all lanes of a worker share. ``own_address``: where this tserver answers."""
-
-    settings: Settings
-    volume: Volume
-    metadata: MetadataTable
-    coordination: Coordination
-    pool: RpcPool
-    own_address: str
-    own_logs: OwnLogs
-    destinations: Callable[[], Mapping[TargetKey, Destination]]
-    clock: Clock
-
-    def progress_of(self, batch: Sequence[Queued], plan: LanePlan) -> list[StreamProgress]:
-        """The progress of each stream of the batch: cached, or read from the books (none of repeated runs)."""
-        found = []
-        for queued in batch:
-            progress = plan.progress_of.get(stream_of(queued.item))
-            if progress is None and queued.item.run_id:
-                progress = StreamProgress(0, 0)
-            elif progress is None or must_read_books(progress, queued.item):
-                progress = worker_books.read_progress(self.metadata, queued.item)
-            found.append(progress)
-        return found
-
-    def numbered(self, ranges: Sequence[Range]) -> list[Range]:
-        """The ranges, those of imports with the number of the file's first record in its tablet."""
-        return [replace(r, first_seq=self._first_seq(r)) if is_import_log(r.file) else r for r in ranges]
-
-    def _first_seq(self, r: Range) -> int:
-        found = read_first_seq(self.metadata, r.file, r.target)
-        if not found and r.run_id:  # the queue has passed the range, and the log's own cells may be gone
-            return read_first_seq_of_range(self.metadata, r.file, r.target, r.first)
-        return found
-
-    def announce(self, batch: Sequence[Queued], progress_of: Sequence[StreamProgress]) -> None:
-        """Write the cell of each new stream before its first message leaves (R20)."""
-        items = [(queued.item, progress) for queued, progress in zip(batch, progress_of, strict=True)]
-        fresh = [item for item, progress in items if not (progress.recorded or item.run_id)]
-        if fresh:
-            worker_books.announce(self.metadata, fresh)
-
-    def ship(self, ranges: Sequence[Range]) -> dict[int, RangeResult]:
-        """One replay run; results by range id. Raises UnavailableError when no replay process answers."""
-        with failing_at(AT_REPLAY):
-            return self._ship(ranges)
-
-    def _ship(self, ranges: Sequence[Range]) -> dict[int, RangeResult]:
-        address = pick_replay(self.coordination.sessions(REPLAY_KIND), self.own_address)
-        replay = self.settings.replay
-        raw = encode_table(ranges_to_table(ranges).to_batches(), RANGE_SCHEMA)
-        answer = self.pool.replay(address, replay.run_timeout_ms + replay.start_timeout_ms).run(raw)
-        results = {result.range_id: result for result in results_from_table(decode_table(answer, RESULT_SCHEMA))}
-        missing = [r.range_id for r in ranges if r.range_id not in results]
-        if missing:
-            raise UnavailableError(f"{address} left out {len(missing)} of {len(ranges)} ranges in its answer")
-        for r in ranges:
-            if transfer := results[r.range_id].way:
-                LOG.info("%s goes to %s as %s", r.file, r.target.cluster, transfer)
-        return results
-
-    def commit(self, outcomes: Sequence[tuple[Queued, Outcome]], before: Sequence[StreamProgress]) -> None:
-        """Write the new finished offsets, in one call for each offset."""
-        worker_books.write_finished(
-            self.metadata,
-            [
-                (queued.item, outcome.progress)
-                for (queued, outcome), progress in zip(outcomes, before, strict=True)
-                if outcome.progress.recorded > progress.recorded and not queued.item.run_id
-            ],
-        )
-
-
 class Lane:
     """The queue and the thread of one peer cluster; starts at once."""
 
@@ -160,7 +70,11 @@ class Lane:
         self._plan = LanePlan(tools.settings.tserver.lane_ranges_max)
         self._open = OpenStreams(cluster, tools.own_logs, tools.destinations, tools.clock)
         self._older = OlderPeers(tools.coordination, tools.clock)
-        self._changed = threading.Condition()
+        self._follower: Follower | None = None
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._reporting = threading.Lock()
+        """Its holder sends reports: an older one of a stream must not come behind a later one."""
         self._stopped = False
         self.thread = guarded_thread(f"replication-{cluster}", self._run)
         self.thread.start()
@@ -168,24 +82,31 @@ class Lane:
     def offer(self, item: WorkItem) -> None:
         """Queue a range; raises OverloadedError."""
         with self._changed:
-            self._plan.offer(item)
             self._open.open(item)
+            if self._follower is None or not self._follower.follows(item):
+                self._plan.offer(item)
+            elif self._follower is not None:
+                self._follower.wake()
             self._changed.notify_all()
+
+    def follow(self, run: str, results: bytes, wait_ms: int) -> bytes:
+        """A poll of a task that follows; see the contract."""
+        return ENDED if self._follower is None else self._follower.poll(run, results, wait_ms)
 
     def wake(self) -> None:
         """A log of this session has more durable records."""
         with self._changed:
-            self._changed.notify_all()
-
-    def _goes_on_here(self, name: str) -> bool:
-        """Whether a log is of this session, its file is there, and this lane goes on with it by itself."""
-        log = self._tools.own_logs.find(name)
-        return log is not None and not log.through_master
+            if self._follower is not None:
+                self._follower.wake()
+            if self._follower is None or not self._follower.is_active:
+                self._changed.notify_all()
 
     def stop(self) -> None:
         """End after the batch under way."""
         with self._changed:
             self._stopped = True
+            if self._follower is not None:
+                self._follower.stop()
             self._changed.notify_all()
 
     def _run(self) -> None:
@@ -197,15 +118,18 @@ class Lane:
             with self._changed:
                 if self._stopped:
                     return []
-                for item in self._open.due(self._plan):
+                for item in self._due():
                     self._plan.offer(item)
                 wanted = self._open.take_look()
                 if not wanted:
-                    if self._plan.queue:
-                        return self._plan.take()
-                    self._changed.wait(self._open.wait_ms() / 1000)
+                    if batch := self._plan.take(() if self._follower is None else self._follower.busy):
+                        return batch
+                    self._changed.wait(self._wait_ms() / 1000)
             if wanted:
                 self._look(wanted)
+
+    def _wait_ms(self) -> float:
+        return self._open.wait_ms() if self._follower is None else min(self._open.wait_ms(), self._follower.wait_ms)
 
     def _look(self, wanted: Sequence[Elsewhere]) -> None:
         """Read in the books how far other sessions shipped what streams wait for (R24)."""
@@ -216,6 +140,37 @@ class Lane:
             return
         with self._changed:
             self._open.note_shipped_elsewhere(found)
+            if self._follower is not None:
+                self._follower.wake()
+
+    def _due(self) -> list[WorkItem]:
+        """Ranges of open streams for a run: all while no task follows, and else those that are not for a task."""
+        if self._follower is None:
+            found = self._open.due(self._plan)
+            if self._open.may_be_followed():
+                self._follower = self._new_follower()
+                self._follower.begin_due()
+            return found
+        self._follower.give_up_overdue()
+        found = self._open.due(self._plan, self._follower.busy)
+        if found and not self._follower.is_active:
+            self._follower.note_record()
+        self._follower.begin_due()
+        if self._follower.is_active:
+            return [item for item in found if is_for_runs(item, item.first_offset - 1)]
+        return found
+
+    def _new_follower(self) -> Follower:
+        return Follower(
+            self._cluster,
+            self._tools,
+            self._open,
+            self._plan,
+            self._changed,
+            self._lock,
+            self._reporting,
+            self._report,
+        )
 
     def _work(self, batch: list[Queued]) -> None:
         before: list[StreamProgress] = []
@@ -227,14 +182,17 @@ class Lane:
                 for queued, progress in zip(batch, before, strict=True)
             ]
             ranges = ranges_of(batch, progress_of, self._tools.settings.instance.instance_id)
-            known = self._plan.progress_of
-            ranges = [behind_earlier_log(r, known, self._goes_on_here) for r in self._tools.numbered(ranges)]
+            ranges = self._tools.numbered(ranges)
+            with self._changed:
+                known = dict(self._plan.progress_of)
+            ranges = [behind_earlier_log(r, known, self._tools.goes_on_here) for r in ranges]
             checked_in = self._older.checked_in(ranges)
             self._tools.announce(batch, before)
             ranges, away = placed_ranges(ranges, self._tools.volume)
             results = self._tools.ship(ranges) if ranges else {}
             if self._older.note(ranges, results, progress_of, known, checked_in):
-                self._plan.confirm_nothing()
+                with self._changed:
+                    self._plan.confirm_nothing()
             outcomes = [
                 failed(progress_of[n], away[n])
                 if n in away
@@ -250,8 +208,14 @@ class Lane:
         with self._changed:
             self._plan.settle(settled if before else [])
             self._open.settle(settled)
+            if self._follower is not None:
+                self._follower.wake()
+                self._follower.drop_reports(stream_of(queued.item) for queued in batch)
             waiting = len(self._plan)
-        self._report([report_of(queued.item, outcomes[n], results.get(n), waiting) for n, queued in enumerate(batch)])
+        with self._reporting:
+            self._report(
+                [report_of(queued.item, outcomes[n], results.get(n), waiting) for n, queued in enumerate(batch)]
+            )
 
 
 def placed_ranges(ranges: Sequence[Range], volume: Volume) -> tuple[list[Range], dict[int, LogAwayError]]:
@@ -289,12 +253,3 @@ def share_behind(volume: Volume, item: WorkItem, blocks: BlockRange) -> tuple[in
             raise
         LOG.info("the share of %s waits for its host: %s", item.file, error)
     return found
-
-
-def pick_replay(sessions: Sequence[SessionInfo], own_address: str) -> str:
-    """Address of a live replay process, one of this host first; raises UnavailableError when there is none."""
-    host = own_address.rpartition(":")[0]
-    alive = sorted((s for s in sessions if s.alive), key=lambda s: (s.address.rpartition(":")[0] != host, s.session_id))
-    if not alive:
-        raise UnavailableError("no replay process is running; its supervisor starts it again, and its log says more")
-    return alive[0].address

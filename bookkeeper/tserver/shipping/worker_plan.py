@@ -8,7 +8,7 @@ ranges out again. Rules: R13, R19 and R24.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -245,12 +245,14 @@ class LanePlan(Struct):
             )
         self.queue[key] = Queued(item, self._turn())
 
-    def take(self) -> list[Queued]:
-        """Take all queued ranges, the least recently served first; they are running from now on."""
-        batch = sorted(self.queue.values(), key=lambda queued: queued.turn)
-        self.running = {stream_of(queued.item): queued for queued in batch}
-        self.queue = {}
-        return batch
+    def take(self, elsewhere: Collection[StreamId] = ()) -> list[Queued]:
+        """Take all queued ranges, the least recently served first; they are running from now on. Those of streams that
+        are shipped ``elsewhere`` stay queued.
+        """
+        found = {key: queued for key, queued in self.queue.items() if key not in elsewhere}
+        self.queue = {key: queued for key, queued in self.queue.items() if key in elsewhere}
+        self.running = found
+        return sorted(found.values(), key=lambda queued: queued.turn)
 
     def settle(self, outcomes: Iterable[tuple[Queued, Outcome]]) -> None:
         """The run of :meth:`take` is over."""

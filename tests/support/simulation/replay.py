@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination
+from bookkeeper.errors import UnavailableError
 from bookkeeper.peers.bookkeeper import BookkeeperSystem
 from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.ranges import (
@@ -14,6 +17,7 @@ from bookkeeper.replay.ranges import (
     ranges_from_table,
     results_to_batch,
 )
+from bookkeeper.replay.stream.following import POLL_MS, follow
 from bookkeeper.replay.stream.range_logs import volume_of
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
@@ -37,11 +41,25 @@ class SimReplay:
         self._session = coordination.open_session("replay", self._server.address)
         self._system = BookkeeperSystem(settings, self._clock, kernel().rng)
 
+    def follow(self, tserver: str, cluster: str, run: str) -> None:
+        """See the contract."""
+        calls = self._pool.tserver(tserver, POLL_MS + self._settings.rpc.timeout_ms)
+        shipper = Shipper(self._sessions(), open_volume(self._settings), self._settings, self._clock)
+        ship = partial(shipper.ship, budget_ms=self._settings.replay.run_budget_ms)
+        ended = follow(ship, lambda results: calls.follow(cluster, run, results, POLL_MS))
+        if ended.error:
+            raise UnavailableError(ended.error)
+
+    def note(self, ranges: bytes, results: bytes) -> None:
+        """See the contract. Nobody reads the journal of a simulation."""
+
+    def _sessions(self) -> Sessions:
+        return Sessions(Registry({"bookkeeper": lambda: self._system}), self._settings)
+
     def run(self, ranges: bytes) -> bytes:
         """See the contract."""
         wanted = ranges_from_table(decode_table(ranges, RANGE_SCHEMA))
-        sessions = Sessions(Registry({"bookkeeper": lambda: self._system}), self._settings)
         volume = volume_of(wanted, open_volume(self._settings), self._pool.tserver, self._clock)
-        shipper = Shipper(sessions, volume, self._settings, self._clock)
+        shipper = Shipper(self._sessions(), volume, self._settings, self._clock)
         results = list(shipper.ship(wanted, self._settings.replay.run_budget_ms))
         return encode_table([results_to_batch(results)], RESULT_SCHEMA)

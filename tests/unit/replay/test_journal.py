@@ -26,7 +26,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import load_settings
 from bookkeeper.replay.journal import Journal
 from tests.support.ranges import a_range
-Journal(load_settings(sys.argv[1]), SystemClock()).begin([a_range("a", 1, 9)])
+Journal(load_settings(sys.argv[1]), SystemClock()).begin(1)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -41,7 +41,7 @@ def result_of(r: Range, error: RangeError | None = None) -> RangeResult:
 
 
 def ship(journal: Journal, ranges: Sequence[Range], error: RangeError | None = None) -> str:
-    run = journal.begin(ranges)
+    run = journal.begin(len(ranges))
     journal.end(run, ranges, [result_of(r, error) for r in ranges])
     return run
 
@@ -145,7 +145,7 @@ def test_nothing_is_shipped_when_it_can_not_be_written_and_what_was_shipped_coun
     (tmp_path / "logs").write_text("no directory")
     broken = Journal(settings, SystemClock())
     with pytest.raises(UnavailableError, match=r"shipped\.jsonl can't be written"):
-        broken.begin(ranges)
+        broken.begin(1)
     broken.end("run", ranges, [result_of(ranges[0])])
     (tmp_path / "logs").unlink()
     ship(broken, ranges)

@@ -20,6 +20,9 @@ from pyspark.errors import PySparkException
 from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import new_settings
 from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.errors import InvalidInputError, UnavailableError
+from bookkeeper.replay import service as replay_service
+from bookkeeper.replay.journal import read_journal
 from bookkeeper.replay.process import PeerWatch
 from bookkeeper.replay.ranges import (
     RANGE_SCHEMA,
@@ -32,6 +35,8 @@ from bookkeeper.replay.ranges import (
     encode_table,
     ranges_to_table,
     results_from_table,
+    results_to_batch,
+    unshipped,
 )
 from bookkeeper.replay.service import (
     EXIT_BROKEN,
@@ -40,11 +45,11 @@ from bookkeeper.replay.service import (
     by_peer,
     one_line,
     peer_works,
-    unshipped,
     warm_up_ranges,
 )
 from bookkeeper.replay.spark.signs_of_life import ENDED_MS, GAP_MS, HUNG_MS, SignsOfLife, started_at
 from bookkeeper.replay.spark.spark_session import session_conf, spark_master
+from bookkeeper.replay.stream.following import Ended
 from bookkeeper.storage.volume.opening import open_volume
 from tests.support.jumping_clock import TestClock
 from tests.support.ranges import a_range
@@ -87,7 +92,8 @@ def test_warm_up_ranges_are_ranges_of_files_that_do_not_exist(tmp_path: Path) ->
 
 def test_every_core_gets_the_slots_of_the_settings_and_another_master_is_left_alone(tmp_path: Path) -> None:
     settings = new_settings(tmp_path, "west")
-    assert spark_master(settings) == f"local[{settings.replay.tasks_max}]"
+    replay = settings.replay
+    assert spark_master(settings) == f"local[{replay.tasks_max + 2 * replay.followers_max}]"
     cluster = replace(settings.replay, spark_master="spark://host:7077")
     assert spark_master(replace(settings, replay=cluster)) == "spark://host:7077"
 
@@ -328,3 +334,76 @@ def test_spark_waits_until_a_peer_is_defined(tmp_path: Path) -> None:
         assert not watch.are_defined()
     finally:
         coordination.close()
+
+
+def table_of(ranges: Sequence[Range]) -> bytes:
+    return encode_table(ranges_to_table(ranges).to_batches(), RANGE_SCHEMA)
+
+
+def rows_of(results: Sequence[RangeResult]) -> bytes:
+    return encode_table([results_to_batch(results)], RESULT_SCHEMA)
+
+
+def test_what_tasks_followed_is_in_the_journal_and_the_next_run_goes_on_behind_it(tmp_path: Path) -> None:
+    clock = TestClock()
+    signs = SignsOfLife(tmp_path, 7, lambda: None, clock, lambda _pid, _started: None)
+    service = service_with(tmp_path, clock, FullSpark(), signs)
+    followed = [a_range("a", 1, 9, range_id=0), a_range("b", 1, 4, range_id=1)]
+    service.note(table_of(followed), rows_of([result(0, 9), result(1, 0, AWAY)]))
+    journal = read_journal(service._settings)
+    assert [line.ranges for line in journal.began] == [2]
+    assert [(line.file, line.acked, line.error_code) for line in journal.shipped] == [
+        ("a", 9, None),
+        ("b", 0, "unavailable"),
+    ]
+    answer = service.run(table_of([a_range("a", 1, 9, range_id=5)]))
+    (row,) = results_from_table(decode_table(answer, RESULT_SCHEMA))
+    assert (row.acked_offset, row.error) == (9, None), "the worker of a killed tserver ships it again"
+    with pytest.raises(InvalidInputError, match="1 result rows are not those of 2 ranges"):
+        service.note(table_of(followed), rows_of([result(0, 9)]))
+
+
+FOLLOWED = (a_range("a", 1, 4, range_id=3), a_range("a", 5, 9, range_id=4), a_range("b", 1, 2, range_id=5))
+BROUGHT = (result(3, 4), result(4, 9), result(5, 0, AWAY))
+
+
+@pytest.mark.parametrize(
+    ("ended", "error", "noted"),
+    [
+        (Ended(), None, []),
+        (Ended("it is away"), "it is away", []),
+        (Ended("it is away", FOLLOWED, BROUGHT), "it is away", [("a", 5, 9)]),
+        (PySparkException("Python worker exited unexpectedly"), "the task died: PySparkException: Python worker", []),
+    ],
+)
+def test_the_end_of_a_task_that_follows_has_its_reason_and_its_last_results_are_noted_once(
+    ended: Ended | PySparkException,
+    error: str | None,
+    noted: list[tuple[str, int, int]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = TestClock()
+    signs = SignsOfLife(tmp_path, 7, lambda: None, clock, lambda _pid, _started: None)
+    service = service_with(tmp_path, clock, FullSpark(), signs)
+    service.note(table_of(FOLLOWED[:1]), rows_of(BROUGHT[:1]))  # the tserver has noted it before it died
+    asked: list[tuple[object, ...]] = []
+
+    def job(_spark: object, *order: object) -> Ended:
+        asked.append(order[:3])
+        assert service.status()["followers"] == "1"
+        if isinstance(ended, PySparkException):
+            raise ended
+        return ended
+
+    monkeypatch.setattr(replay_service, "run_follow_job", job)
+    if error is None:
+        service.follow("hosta:1", "east", "s-1/east/1")
+    else:
+        with pytest.raises(UnavailableError, match=error):
+            service.follow("hosta:1", "east", "s-1/east/1")
+    assert asked == [("hosta:1", "east", "s-1/east/1")]
+    assert service.status()["followers"] == "0"
+    journal = read_journal(service._settings)
+    assert [(line.file, line.first, line.acked) for line in journal.shipped[1:]] == noted
+    assert sum(line.ranges for line in journal.began) == len(journal.shipped)

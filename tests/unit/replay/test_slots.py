@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import OverloadedError
 from bookkeeper.replay import slots as slots_module
-from bookkeeper.replay.slots import SUSPECTS_MAX, WAITING_MAX, TaskSlots
+from bookkeeper.replay.slots import SUSPECTS_MAX, WAITING_MAX, FollowerSlots, TaskSlots
 
 PEERS = ("a", "b", "c", "d", "e")
 
@@ -117,3 +117,16 @@ def test_the_memory_of_suspects_is_bounded() -> None:
         slots.record_run(f"p{n}", healthy=False)
     with slots.acquire("p0", 2, 0) as forgotten, slots.acquire(f"p{SUSPECTS_MAX}", 2, 0) as remembered:
         assert (forgotten, remembered) == (2, 1)
+
+
+def test_a_task_that_follows_has_a_slot_and_the_next_one_of_the_same_tserver_shares_it() -> None:
+    slots = FollowerSlots(1)
+    with slots.acquire("hosta:1", "east"):
+        with slots.acquire("hosta:1", "east"):
+            assert len(slots) == 1
+        for tserver, cluster in (("hosta:1", "north"), ("hostb:1", "east")):
+            with pytest.raises(OverloadedError, match=r"replay\.followers_max"), slots.acquire(tserver, cluster):
+                pass
+    assert len(slots) == 0
+    with slots.acquire("hostb:1", "east"), pytest.raises(OverloadedError), FollowerSlots(0).acquire("a", "b"):
+        pass

@@ -101,8 +101,10 @@ def test_a_worker_that_hangs_is_ended_and_only_what_it_ships_fails(
         os.utime(works, ns=(n, n))
         assert look_for(signs, clock, 0) == "", "one worker that hangs is said to keep all from work"
     assert process.wait(60) < 0, "a worker that hangs is not ended"
+    of_tasks = [signs.ended_task(HERE.target.cluster), signs.ended_task("nobody")]
     words = signs.take_ended([HERE, OTHER])
     assert set(words) == {work_at(HERE)}
+    assert of_tasks == [words[work_at(HERE)], ""]
     named = f"process {process.pid}, which ships {HERE.file} to {HERE.target.cluster}, hung"
     assert words[work_at(HERE)].startswith(named)
     assert signs.take_ended([HERE]) == {}, "a later failure of this range has another reason"
@@ -116,6 +118,7 @@ def test_an_end_long_ago_is_no_reason(tmp_path: Path, process: subprocess.Popen[
     signs = watch(tmp_path, clock)
     look_for(signs, clock, HUNG_MS)
     clock.jump(WORDS_MS + 1)
+    assert signs.ended_task(HERE.target.cluster) == ""
     assert signs.take_ended([HERE]) == {}
 
 

@@ -35,7 +35,7 @@ from bookkeeper.tserver.shipping import worker_books
 from bookkeeper.tserver.shipping.open_streams import Destination
 from bookkeeper.tserver.shipping.own_log import OwnLogs
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
-from bookkeeper.tserver.shipping.worker_lane import pick_replay
+from bookkeeper.tserver.shipping.worker_lane_tools import pick_replay
 from bookkeeper.tserver.shipping.worker_plan import StreamProgress
 from tests.support.books import books_of
 from tests.support.faults import fault

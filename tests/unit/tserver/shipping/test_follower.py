@@ -1,0 +1,690 @@
+"""The streams that a task follows: what it gets, which of its results count, and who ships while it does not ask.
+
+The books, the coordination store, the calls and the runs are real; the test is the task.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from bookkeeper.clock import SystemClock
+from bookkeeper.config.file import new_settings
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.coordination.older_peers import lost_since
+from bookkeeper.errors import IncompatibleError, NoSpaceError, PeerOlderError, UnavailableError
+from bookkeeper.metadata import keys, values
+from bookkeeper.model import BlockRange, BlockTarget, TargetKey
+from bookkeeper.peers.registry import Registry
+from bookkeeper.replay.ranges import (
+    RANGE_SCHEMA,
+    RESULT_SCHEMA,
+    TASK_FAILED_CODE,
+    Range,
+    RangeError,
+    RangeResult,
+    decode_table,
+    encode_table,
+    ranges_from_table,
+    results_to_batch,
+)
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, WorkItem, WorkReport
+from bookkeeper.rpc.rpc_pool import RpcPool
+from bookkeeper.standalone.books import make_books
+from bookkeeper.storage.volume.opening import open_volume
+from bookkeeper.tserver.shipping.followed_books import JournalLine, Unreported, add_line
+from bookkeeper.tserver.shipping.follower import (
+    FOLLOW_MS,
+    OVERLAP_MS,
+    PAUSE_BASE_MS,
+    QUIET_MS,
+    RECORDS_MAX,
+    is_for_runs,
+)
+from bookkeeper.tserver.shipping.open_streams import Destination
+from bookkeeper.tserver.shipping.own_log import OwnLogs
+from bookkeeper.tserver.shipping.worker import ReplicationWorker
+from bookkeeper.tserver.shipping.worker_plan import Outcome, StreamProgress
+from tests.support.books import books_of
+from tests.support.faults import fault
+from tests.support.local_replay import LocalReplay
+from tests.support.memory_peer import MemoryPeer, MemorySystem
+from tests.support.ranges import a_range
+from tests.support.wal_files import EAST, TO_EAST, WEST, Spec, write_wal
+
+LIMIT_S, RED_LIMIT_S = 60.0, 4.0
+SESSIONS = 2
+"""Most sessions of the tserver in one test."""
+LOG, LATER = "w1", "w2"
+PLACE = Destination("memory://east", EAST, takes_small_messages=True)
+AWAY = RangeError("unavailable", "east is away", transient=True)
+REFUSED = RangeError("invalid_input", "too long", transient=False)
+
+
+class StillClock(SystemClock):
+    """Time passes when a test says so."""
+
+    now_ns = 0
+
+    def boot_ns(self) -> int:
+        """See the protocol."""
+        return self.now_ns
+
+
+class HeldReplay(LocalReplay):
+    """Its tasks that follow are the test: ``begun`` has their names, and each one lasts until it has an ending."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)  # type: ignore[arg-type]
+        self.begun: queue.Queue[str] = queue.Queue()
+        self.endings: dict[str, queue.Queue[str]] = defaultdict(queue.Queue)
+
+    def follow(self, tserver: str, cluster: str, run: str) -> None:
+        """See the contract."""
+        assert (tserver, cluster) == ("127.0.0.1:1", "east")
+        self.begun.put(run)
+        problem = self.endings[run].get(timeout=LIMIT_S)
+        if problem:
+            raise UnavailableError(problem)
+
+
+@dataclass(slots=True)
+class Scene:
+    """A tserver with one log, of which a task follows the stream to east from record 2 on."""
+
+    directory: Path
+    worker: ReplicationWorker
+    replay: HeldReplay
+    peer: MemoryPeer
+    logs: OwnLogs
+    clock: StillClock
+    places: dict[TargetKey, Destination]
+    finished: Callable[[], int]
+    limit_s: float = LIMIT_S
+    reports: list[WorkReport] = field(default_factory=list)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def report(self, reports: Sequence[WorkReport]) -> None:
+        with self.changed:
+            self.reports += reports
+            self.changed.notify_all()
+
+    def wait_for(self, wanted: Callable[[], bool], what: str) -> None:
+        """Wait for reports, or for anything else."""
+        never, clock, deadline_s = threading.Event(), SystemClock(), self.limit_s
+        end_ns = clock.boot_ns() + int(deadline_s * 1e9)
+        while not wanted():
+            assert clock.boot_ns() < end_ns, f"never: {what}"
+            clock.wait(never, 2)
+
+    def wait_finished(self, offset: int) -> None:
+        self.wait_for(lambda: self.finished() >= offset, f"the books have {offset}, and not {self.finished()}")
+
+    def item(self, first: int, last: int, **others: object) -> WorkItem:
+        made = WorkItem("tx", LOG, TO_EAST, first, last, "memory://east", EAST, 1)
+        return replace(made, **others) if others else made
+
+    def next_session(self) -> None:
+        """The tserver is killed, and another one has its address."""
+        tools = self.worker._tools
+        self.worker.stop()
+        self.logs = OwnLogs("s-2")
+        self.worker = ReplicationWorker(
+            tools.settings,
+            tools.volume,
+            tools.metadata,
+            tools.coordination,
+            tools.pool,
+            self.report,
+            tools.own_address,
+            self.logs,
+            lambda: self.places,
+            self.clock,
+        )
+
+    def wal(self, name: str) -> None:
+        """A file of this session with three blocks; the first one is durable."""
+        sizes = [BlockTarget(TO_EAST, None)]
+        specs = [
+            Spec([b"%s-%d" % (name.encode(), n) for n in offsets], block_targets=sizes)
+            for offsets in (range(1, 2), range(2, 6), range(6, 10))
+        ]
+        write_wal(self.directory / name, specs, root=self.directory)
+        self.logs.begin(name)
+        self.logs.enter(name)
+        self.logs.note_uses(name, frozenset({TO_EAST.source_table_id}), ())
+        self.logs.note_end(name, 1)
+
+    def open(self) -> str:
+        """The stream is open, and a task asks for it; its name."""
+        self.wal(LOG)
+        self.worker.assign([self.item(1, 1)])
+        self.wait_finished(1)
+        run = self.replay.begun.get(timeout=LIMIT_S)
+        assert self.poll(run) == []
+        return run
+
+    def poll(self, run: str, *results: RangeResult, wait_ms: int = 0) -> list[Range] | None:
+        """The next ranges; None: the task is over."""
+        raw = encode_table([results_to_batch(results)], RESULT_SCHEMA)
+        answer = self.worker.follow("east", run, raw, wait_ms)
+        return ranges_from_table(decode_table(answer, RANGE_SCHEMA)) if answer else None
+
+    def one(self, run: str, *results: RangeResult) -> Range:
+        """The one next range."""
+        found = self.poll(run, *results, wait_ms=0)
+        assert found is not None
+        (r,) = found
+        return r
+
+    def jump(self, ms: int) -> None:
+        """Time passes, and everybody who waits looks again."""
+        self.clock.now_ns += ms * 1_000_000
+        for lane in self.worker._lanes.values():
+            with lane._changed:
+                lane._changed.notify_all()
+                if lane._follower is not None:
+                    lane._follower._ends.notify_all()
+                    lane._follower._books._news.notify_all()
+
+
+def acked(r: Range, to: int | None = None, error: RangeError | None = None) -> RangeResult:
+    """The peer has a range, or a part of it."""
+    last = r.last if to is None else to
+    count = max(0, last - r.finished)
+    return RangeResult(r.range_id, last, 0, None, count, 9 * count, 0, 0, 1, count, 9 * count, error, "h", 7, 0.1)
+
+
+def assert_in_time(event: threading.Event) -> None:
+    assert event.wait(LIMIT_S)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    settings = new_settings(tmp_path, "west", instance_id=WEST, overrides={"security.authentication": "none"})
+    make_books(settings)
+    metadata, coordination = books_of(settings), open_coordination(settings)
+    peer, clock, logs = MemoryPeer(EAST), StillClock(), OwnLogs("s-1")
+    system = MemorySystem({"east": peer})
+    replay = HeldReplay(settings, coordination, lambda: Registry({"memory": lambda: system}))
+    pool = RpcPool(Hello(PROTOCOL_VERSION, WEST, "west", "tserver"), settings.rpc)
+    places: dict[TargetKey, Destination] = {TO_EAST: PLACE}
+
+    def finished() -> int:
+        row = metadata.get(keys.repl_row(LOG), ("done",))
+        cell = row.cells.get(keys.done_column(TO_EAST)) if row else None
+        return values.decode_status(cell.value).replication_finished_offset if cell else 0
+
+    worker = ReplicationWorker(
+        settings,
+        open_volume(settings),
+        metadata,
+        coordination,
+        pool,
+        lambda reports: made.report(reports),
+        "127.0.0.1:1",
+        logs,
+        lambda: places,
+        clock,
+    )
+    made = Scene(tmp_path, worker, replay, peer, logs, clock, places, finished)
+    with replay:
+        yield made
+        made.worker.stop()
+        for run in list(replay.endings):
+            for _ in range(SESSIONS):
+                replay.endings[run].put("")
+    pool.close()
+    coordination.close()
+    metadata.close()
+
+
+def test_a_task_gets_a_record_when_it_is_durable_and_brings_what_the_peer_has(scene: Scene) -> None:
+    run = scene.open()
+    asked: list[list[Range] | None] = []
+    waiting = threading.Thread(target=lambda: asked.append(scene.poll(run, wait_ms=60_000)))
+    waiting.start()
+    scene.logs.note_end(LOG, 5)
+    waiting.join(LIMIT_S)
+    assert asked[0] is not None
+    (r,) = asked[0]
+    assert (r.file, r.first, r.last, r.finished, r.peer_quorum) == (LOG, 2, 5, 1, "memory://east")
+    assert scene.poll(run, acked(r)) == []
+    scene.wait_finished(5)
+    assert len(scene.replay.runs) == 1, "the range before"
+
+
+def check_journal(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    r = scene.one(run)
+    scene.poll(run, acked(r))
+    scene.wait_finished(5)
+    assert [(line.first, row.acked_offset, row.records) for line, row in scene.replay.noted] == [(2, 5, 4)], (
+        "the books are ahead of the journal"
+    )
+
+
+def test_the_journal_has_a_range_before_the_books_have(scene: Scene) -> None:
+    check_journal(scene)
+
+
+def test_without_its_rule_the_books_are_ahead_of_the_journal(scene: Scene) -> None:
+    with fault("books-come-before-the-journal"), pytest.raises(AssertionError, match="ahead of the journal"):
+        check_journal(scene)
+
+
+def test_lines_wait_for_a_replay_process_and_cells_do_not(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    r = scene.one(run)
+    scene.replay.session.close()
+    scene.poll(run, acked(r))
+    scene.wait_finished(5)
+    assert not scene.replay.noted
+    scene.replay.session = scene.replay.coordination.open_session("replay", scene.replay.server.address)
+    scene.jump(1_000)
+    scene.wait_for(lambda: bool(scene.replay.noted), "the line is in the journal")
+
+
+def check_late_results(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    lost = scene.one(run)
+    again = scene.one(run)  # without results: the answer did not reach the task
+    assert (again.first, again.last) == (2, 5)
+    found = scene.poll(run, acked(lost)) or []
+    assert [(r.first, r.last) for r in found] == [(2, 5)], "a result of an older batch counts"
+    scene.poll(run, acked(found[0]))
+    scene.wait_finished(5)
+
+
+def test_results_of_an_older_batch_do_not_count(scene: Scene) -> None:
+    check_late_results(scene)
+
+
+def test_without_their_own_ids_results_of_an_older_batch_count(scene: Scene) -> None:
+    with fault("ids-of-ranges-repeat"), pytest.raises(AssertionError, match="a result of an older batch counts"):
+        check_late_results(scene)
+
+
+def test_what_a_task_may_have_sent_and_never_told_is_in_the_journal_as_lost(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    scene.one(run)
+    is_told = threading.Event()
+    scene.replay.before = lambda _ranges: assert_in_time(is_told)
+    scene.replay.endings[run].put("its process was killed")
+    scene.wait_for(lambda: bool(scene.replay.noted), "a line")
+    ((line, row),) = scene.replay.noted
+    assert (line.first, row.acked_offset) == (2, 1)
+    assert row.error is not None
+    assert (row.error.code, row.error.message) == (TASK_FAILED_CODE, "its process was killed")
+    scene.wait_for(lambda: any(one.error == "its process was killed" for one in scene.reports), "the cause")
+    is_told.set()
+    scene.wait_finished(5)
+
+
+def check_too_much(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    r = scene.one(run)
+    scene.logs.note_end(LOG, 9)
+    scene.poll(run, acked(r, 9))
+    scene.wait_for(lambda: any(report.error_code == "incompatible" for report in scene.reports), "an error")
+    assert scene.finished() == 1
+
+
+def test_a_result_above_what_was_handed_out_is_an_error_and_counts_nothing(scene: Scene) -> None:
+    check_too_much(scene)
+
+
+def test_without_its_rule_a_result_above_what_was_handed_out_breaks_the_lane(scene: Scene) -> None:
+    with fault("results-go-above-their-range"), pytest.raises(IncompatibleError, match="more than it was asked for"):
+        check_too_much(scene)
+
+
+def check_silent_task(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    r = scene.one(run)
+    replay = scene.worker._tools.settings.replay
+    scene.jump(replay.message_timeout_ms + replay.run_budget_ms + 1)
+    scene.wait_finished(5)
+    assert [r.first for r in scene.replay.runs[-1]] == [2], "a run ships what the task had"
+    assert scene.poll(run, acked(r)) is None, "the task is over"
+
+
+def test_ranges_are_taken_back_from_a_task_that_brings_no_results(scene: Scene) -> None:
+    check_silent_task(scene)
+
+
+def test_without_its_rule_a_silent_task_stops_its_streams(scene: Scene) -> None:
+    scene.limit_s = RED_LIMIT_S
+    with fault("silent-tasks-keep-their-ranges"), pytest.raises(AssertionError, match="never: the books have 5"):
+        check_silent_task(scene)
+
+
+def check_dead_poll(scene: Scene) -> None:
+    run = scene.open()
+    answers: list[list[Range] | None] = []
+    waiting = threading.Thread(target=lambda: answers.append(scene.poll(run, wait_ms=60_000)))
+    waiting.start()
+    follower = scene.worker._lanes["east"]._follower
+    assert follower is not None
+    scene.wait_for(lambda: follower._tasks[run].polls == 2, "the poll waits")
+    scene.replay.endings[run].put("its process was killed")
+    scene.wait_for(lambda: run not in follower._tasks, "the end of the task is known")
+    scene.logs.note_end(LOG, 5)
+    waiting.join(LIMIT_S)
+    assert answers == [None], "a poll of a dead task takes ranges"
+
+
+def test_a_poll_whose_task_died_takes_no_range(scene: Scene) -> None:
+    check_dead_poll(scene)
+
+
+def test_without_its_rule_a_poll_outlives_its_task(scene: Scene) -> None:
+    with fault("polls-outlive-their-tasks"), pytest.raises(AssertionError, match="a poll of a dead task"):
+        check_dead_poll(scene)
+
+
+def test_only_the_last_poll_of_a_task_gets_ranges(scene: Scene) -> None:
+    run = scene.open()
+    answers: list[list[Range] | None] = []
+    waiting = threading.Thread(target=lambda: answers.append(scene.poll(run, wait_ms=60_000)))
+    waiting.start()
+    follower = scene.worker._lanes["east"]._follower
+    assert follower is not None
+    scene.wait_for(lambda: follower._tasks[run].polls == 2, "it waits")
+    assert scene.poll(run) == [], "the task has asked again: its connection broke"
+    scene.logs.note_end(LOG, 5)
+    waiting.join(LIMIT_S)
+    assert answers == [[]]
+    assert scene.one(run).last == 5
+
+
+def test_the_next_task_begins_before_the_last_one_ends_and_ships_behind_its_batch(scene: Scene) -> None:
+    run = scene.open()
+    scene.jump(FOLLOW_MS - OVERLAP_MS - 1)
+    assert scene.poll(run) == []
+    scene.logs.note_end(LOG, 5)
+    r = scene.one(run)
+    scene.jump(2)
+    following = scene.replay.begun.get(timeout=LIMIT_S)
+    scene.logs.note_end(LOG, 9)
+    assert scene.poll(following) == [], "a batch is under way"
+    assert scene.poll(run, acked(r)) is None, "the next task asks already"
+    last = scene.one(following)
+    assert (last.first, last.last) == (6, 9)
+    scene.poll(following, acked(last))
+    scene.wait_finished(9)
+    assert len(scene.replay.runs) == 1, "no run ships at the change"
+
+
+def check_owed_report(scene: Scene) -> None:
+    run = scene.open()
+    before = len(scene.reports)
+    scene.worker.assign([scene.item(2, 5, txid="later")])
+    assert len(scene.reports) == before, "no report without news: it would end a row of failures"
+    scene.logs.note_end(LOG, 5)
+    found = scene.poll(run)
+    assert found, "a range of the master starts a run beside the task"
+    scene.poll(run, acked(found[0]))
+    scene.wait_for(lambda: any(report.txid == "later" for report in scene.reports), "the master's range is reported")
+    (report,) = scene.reports[before:]
+    assert (report.finished_offset, report.records, report.error) == (5, 4, None)
+    assert len(scene.replay.runs) == 1, "no run for a stream that a task follows"
+
+
+def test_a_range_of_the_master_starts_no_run_and_is_reported_when_it_is_finished(scene: Scene) -> None:
+    check_owed_report(scene)
+
+
+def test_without_its_rule_the_master_waits_for_a_report(scene: Scene) -> None:
+    scene.limit_s = RED_LIMIT_S
+    with fault("followed-ranges-owe-no-report"), pytest.raises(AssertionError, match="never: the master's range"):
+        check_owed_report(scene)
+
+
+def test_without_its_rule_a_range_of_the_master_starts_a_run(scene: Scene) -> None:
+    with fault("followed-ranges-start-runs"), pytest.raises(AssertionError, match="a run beside the task"):
+        check_owed_report(scene)
+
+
+def test_progress_is_reported_once_a_second(scene: Scene) -> None:
+    run = scene.open()
+    before = len(scene.reports)
+    for end in (5, 9):
+        scene.logs.note_end(LOG, end)
+        scene.poll(run, acked(scene.one(run)))
+        scene.wait_finished(end)
+    assert len(scene.reports) == before
+    scene.jump(1_001)
+    scene.wait_for(lambda: len(scene.reports) > before, "a report")
+    assert [(report.finished_offset, report.records) for report in scene.reports[before:]] == [(9, 8)]
+
+
+def test_a_report_needs_news() -> None:
+    item = WorkItem("tx", LOG, TO_EAST, 1, 9, "memory://east", EAST, 1)
+    idle = Unreported(item, Outcome(StreamProgress(5, 5), None, None), None, 0)
+    assert not idle.is_due(10**12)
+    idle.is_owed = True
+    assert not idle.is_due(10**12)
+    assert replace(idle, outcome=Outcome(StreamProgress(9, 9), None, None)).is_due(0)
+    assert replace(idle, outcome=Outcome(StreamProgress(5, 5), None, AWAY)).is_due(0)
+
+
+@pytest.mark.parametrize("error", [AWAY, REFUSED, RangeError(NoSpaceError.code, "full", transient=True)])
+def test_an_error_is_reported_at_once_with_its_cause_and_only_a_transient_one_is_tried_again(
+    scene: Scene, error: RangeError
+) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 9)
+    r = scene.one(run)
+    assert scene.poll(run, acked(r, 5, error)) == [], "a pause, or for ever"
+    scene.wait_for(lambda: any(report.error == error.message for report in scene.reports), "the cause")
+    scene.wait_finished(5)
+    scene.jump(501)
+    again = scene.poll(run)
+    assert [(r.first, r.last) for r in again or ()] == ([(6, 9)] if error.transient else [])
+
+
+def check_quarantine(scene: Scene) -> None:
+    run = scene.open()
+    bad = BlockRange(2, 5, 0, 0)
+    scene.logs.note_end(LOG, 9)
+    scene.poll(run, acked(scene.one(run), 1, REFUSED))
+    scene.worker.assign([scene.item(2, 9, passed=(bad,))])
+    followed = [r.first for r in scene.poll(run) or ()]
+    assert not followed, "R19: a task gets quarantined records"
+    scene.wait_finished(9)
+    assert scene.peer.rows == [b"w1-%d" % n for n in (1, 6, 7, 8, 9)]
+
+
+def test_a_run_goes_past_quarantined_records_and_the_task_goes_on_behind(scene: Scene) -> None:
+    check_quarantine(scene)
+    assert not is_for_runs(scene.item(6, 9, passed=(BlockRange(2, 5, 0, 0),)), 5)
+
+
+def test_without_its_rule_a_task_ships_quarantined_records(scene: Scene) -> None:
+    with fault("tasks-ship-quarantined-records"), pytest.raises(AssertionError, match="R19: a task gets"):
+        check_quarantine(scene)
+
+
+def test_a_backlog_is_for_runs() -> None:
+    item = WorkItem("tx", LOG, TO_EAST, 1, RECORDS_MAX + 5, "memory://east", EAST, 1)
+    assert is_for_runs(item, 4)
+    assert not is_for_runs(item, 5)
+
+
+def check_one_way(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    r = scene.one(run)
+    entered = threading.Event()
+    scene.replay.before = lambda _ranges: entered.set()
+    scene.worker.assign([scene.item(2, 5, passed=(BlockRange(6, 9, 0, 0),))])
+    lane = scene.worker._lanes["east"]
+    scene.jump(1)
+    assert not entered.wait(1.0), "a run ships a stream that a task ships"
+    assert lane._plan.queue
+    scene.poll(run, acked(r))
+    scene.wait_for(lambda: not lane._plan.queue, "the lane takes it when the task has brought its results")
+
+
+def test_a_run_waits_for_the_task_that_ships_its_stream(scene: Scene) -> None:
+    check_one_way(scene)
+
+
+def test_without_its_rule_a_stream_has_a_run_and_a_task(scene: Scene) -> None:
+    with fault("runs-and-tasks-ship-the-same"), pytest.raises(AssertionError, match="a stream that a task ships"):
+        check_one_way(scene)
+
+
+def test_a_peer_that_came_back_older_is_noted_before_a_later_record_goes_there(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    r = scene.one(run)
+    assert (r.confirm_file, r.confirm_first) == (LOG, 1)
+    older = RangeError(PeerOlderError.code, "east lacks 1 record", transient=False)
+    again = scene.one(run, acked(r, 1, older))
+    assert (again.first, again.last, again.confirm_first) == (2, 5, 0), "it is not asked again"
+    assert lost_since(scene.worker._tools.coordination, EAST) is not None
+    scene.poll(run, acked(again))
+    scene.wait_finished(5)
+
+
+def test_the_stream_goes_on_in_the_next_log_and_ends_with_its_target(scene: Scene) -> None:
+    run = scene.open()
+    scene.wal(LATER)
+    r = scene.one(run)
+    assert (r.file, r.first, r.last) == (LATER, 1, 1)
+    scene.poll(run, acked(r))
+    del scene.places[TO_EAST]
+    scene.logs.note_end(LATER, 9)
+    assert scene.poll(run) == []
+    assert scene.poll(run) is None, "nothing is left to follow"
+
+
+def test_a_directory_is_not_followed(scene: Scene) -> None:
+    scene.places[TO_EAST] = replace(PLACE, takes_small_messages=False)
+    scene.wal(LOG)
+    scene.worker.assign([scene.item(1, 1)])
+    scene.wait_finished(1)
+    scene.worker.assign([scene.item(2, 9)])
+    scene.wait_finished(9)
+    assert scene.replay.begun.empty()
+
+
+@pytest.mark.parametrize("lacks_the_call", [False, True])
+def test_without_a_task_runs_ship_and_a_task_is_tried_again_after_a_pause(scene: Scene, lacks_the_call: bool) -> None:
+    """A replay process of an earlier version, and one that has no slot."""
+    dispatcher = scene.replay.server._dispatcher
+    if lacks_the_call:
+        del dispatcher._call_bytes_max["follow"]
+    scene.wal(LOG)
+    scene.worker.assign([scene.item(1, 1)])
+    if not lacks_the_call:
+        scene.replay.endings[scene.replay.begun.get(timeout=LIMIT_S)].put("no slot")
+    follower = scene.worker._lanes["east"]._follower
+    assert follower is not None
+    scene.wait_for(lambda: follower._failures == 1, "the call failed")
+    scene.logs.note_end(LOG, 9)
+    scene.wait_finished(9)
+    assert scene.replay.begun.empty(), "a pause"
+    dispatcher._call_bytes_max["follow"] = 1 << 20
+    scene.jump(PAUSE_BASE_MS + 1)
+    assert scene.replay.begun.get(timeout=LIMIT_S)
+
+
+def test_without_a_replay_process_the_reports_say_so_until_there_is_one(scene: Scene) -> None:
+    scene.replay.session.close()
+    scene.wal(LOG)
+    scene.worker.assign([scene.item(1, 1)])
+    scene.wait_for(lambda: any("no replay process" in (report.error or "") for report in scene.reports), "the cause")
+    scene.replay.session = scene.replay.coordination.open_session("replay", scene.replay.server.address)
+    scene.jump(PAUSE_BASE_MS + 1)
+    assert scene.replay.begun.get(timeout=LIMIT_S)
+
+
+def check_names_of_tasks(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    r = scene.one(run)
+    scene.next_session()
+    scene.wal(LATER)
+    scene.worker.assign([scene.item(1, 1, file=LATER)])
+    following = scene.replay.begun.get(timeout=LIMIT_S)
+    plan = scene.worker._lanes["east"]._plan
+    scene.wait_for(lambda: (LATER, TO_EAST, "") in plan.progress_of and not plan.running, "its first record goes")
+    assert scene.poll(following) == []
+    scene.logs.note_end(LATER, 5)
+    again = scene.one(following)
+    assert (again.file, again.range_id) == (LATER, r.range_id)
+    assert scene.poll(run, acked(r)) is None, "a result for the tserver before counts for this one"
+
+
+def test_a_result_for_the_tserver_that_had_this_address_before_changes_nothing(scene: Scene) -> None:
+    check_names_of_tasks(scene)
+
+
+def test_without_sessions_in_their_names_tasks_are_taken_for_each_other(scene: Scene) -> None:
+    with fault("names-of-tasks-repeat"), pytest.raises(AssertionError, match="the tserver before counts"):
+        check_names_of_tasks(scene)
+
+
+def test_after_minutes_without_a_record_the_task_ends_and_the_next_record_begins_one(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    scene.poll(run, acked(scene.one(run)))
+    scene.jump(QUIET_MS + 1)
+    assert scene.poll(run) is None
+    scene.replay.endings[run].put("")
+    follower = scene.worker._lanes["east"]._follower
+    assert follower is not None
+    scene.wait_for(lambda: not follower._tasks, "its thread is free")
+    assert scene.replay.begun.empty()
+    scene.logs.note_end(LOG, 9)
+    scene.wait_finished(9)
+    assert len(scene.replay.runs) == 2, "a run ships the record"
+    assert scene.replay.begun.get(timeout=LIMIT_S)
+
+
+def test_a_task_of_another_session_or_of_no_lane_is_over(scene: Scene) -> None:
+    assert scene.poll("s-0/east/1") is None
+    scene.open()
+    scene.logs.note_end(LOG, 5)
+    assert scene.poll("s-0/east/7", acked(a_range(LOG, 2, 5, range_id=0))) is None
+    assert scene.finished() == 1
+
+
+def test_a_task_ends_with_its_tserver(scene: Scene) -> None:
+    run = scene.open()
+    answers: list[list[Range] | None] = []
+    waiting = threading.Thread(target=lambda: answers.append(scene.poll(run, wait_ms=60_000)))
+    waiting.start()
+    scene.worker.stop()
+    waiting.join(LIMIT_S)
+    assert answers == [None]
+
+
+def test_lines_of_a_stream_that_join_are_one() -> None:
+    lines: list[JournalLine] = []
+    parts = [a_range("w", 1, 2), a_range("w", 3, 4), a_range("other", 1, 2), a_range("w", 5, 6), a_range("w", 7, 9)]
+    for r in parts[:3]:
+        add_line(lines, JournalLine(r, acked(r)))
+    for r in parts[3:]:
+        add_line(lines, JournalLine(r, acked(r, r.finished, AWAY)))
+    assert [(line.range.file, line.range.first, line.range.last, line.result.records) for line in lines] == [
+        ("w", 1, 6, 4),
+        ("other", 1, 2, 2),
+        ("w", 7, 9, 0),
+    ], "an error ends a line"
