@@ -70,8 +70,7 @@ class Gateway(Struct):
         """Start the process; it answers some seconds later. Raises NotFoundError when Java or the jars are missing,
         UnavailableError when another process has its port or its files can't be written.
         """
-        if (missing := why_not_runnable()) is not None:
-            raise NotFoundError(f"no Thrift gateway for the books: {missing}")
+        refuse_missing_parts()
         if is_in_use(self.port):
             raise UnavailableError(
                 f"another process listens at {HOST}:{self.port}, the port of this host's Thrift gateway: end that "
@@ -144,6 +143,12 @@ class Gateway(Struct):
                 return file.read().decode(errors="replace")
         except OSError:
             return ""
+
+
+def refuse_missing_parts() -> None:
+    """Raise NotFoundError when Java or the jars of a gateway are missing."""
+    if (missing := why_not_runnable()) is not None:
+        raise NotFoundError(f"no Thrift gateway for the books: {missing}")
 
 
 @contextmanager
