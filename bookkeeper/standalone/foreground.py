@@ -40,7 +40,8 @@ def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
 
     Raises InvalidInputError when a joined host is to run further ones; RefusedError when another supervisor runs this
     directory, when other users can open it and it belongs to one of them, or when the settings bind an address beyond
-    loopback without TLS. Main thread only.
+    loopback without TLS; NotFoundError when Java or the jars of the gateway to the books are missing. Main thread
+    only.
     """
     keep_private()
     refuse_plaintext(settings)

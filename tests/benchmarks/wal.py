@@ -100,6 +100,10 @@ class _NoBooks:
     def synced(self, wal_name: str, offset: int, position: int) -> None:
         """Nothing to keep."""
 
+    def may_begin_log(self) -> bool:
+        """Nothing to keep."""
+        return True
+
     def rolled(self, wal_name: str, seal: Seal) -> None:
         """Nothing to keep."""
 

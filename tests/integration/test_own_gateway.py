@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -15,17 +17,22 @@ import pytest
 
 from bookkeeper.client import Client, Mutation
 from bookkeeper.clock import SystemClock
+from bookkeeper.config.file import SETTINGS_FILE, load_settings
 from bookkeeper.config.sections import Settings
-from bookkeeper.errors import BookkeeperError
+from bookkeeper.errors import BookkeeperError, NotFoundError
+from bookkeeper.metadata.hbase.hbase_table import ALL_FAMILIES
 from bookkeeper.standalone.directory import init_cluster
+from bookkeeper.standalone.hbase import java
 from bookkeeper.standalone.hbase.gateway import GATEWAY_PORT, Gateway
 from bookkeeper.standalone.hbase.gateway_watch import GatewayWatch
 from bookkeeper.standalone.hbase.hbase_process import HBaseProcess
-from bookkeeper.standalone.hbase.java import why_not_runnable
+from bookkeeper.standalone.hbase.java import HOME_VARIABLE, why_not_runnable
 from bookkeeper.standalone.ports import free_ports
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, standalone_command
 from tests.support.faults import fault
 from tests.support.hbase import HEAP_MB
+from tests.support.hbase_copies import TableCopy
+from tests.support.replacement import Binding, replaced
 from tests.support.tservers import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.hbase, pytest.mark.long, pytest.mark.timeout(300)]
@@ -145,6 +152,9 @@ def test_a_cluster_goes_on_when_its_gateway_is_killed_and_no_gateway_outlives_th
     assert has_ended(last), "a stop ends it, too"
 
 
+# ---- bad input
+
+
 def test_a_port_in_use_and_a_quorum_that_does_not_answer_change_nothing(hbase: HBaseProcess, tmp_path: Path) -> None:
     directory, in_use = tmp_path / "east", {GATEWAY_PORT: hbase.ports.zookeeper}
     with pytest.raises(BookkeeperError, match=r"set standalone\.gateway_port to a free port"):
@@ -153,3 +163,106 @@ def test_a_port_in_use_and_a_quorum_that_does_not_answer_change_nothing(hbase: H
     with pytest.raises(BookkeeperError, match=rf"ZooKeeper at 127\.0\.0\.1:{nobody}"):
         init_cluster(directory, "east", metadata_url=f"hbase+zk://127.0.0.1:{nobody}/east")
     assert not directory.exists()
+
+
+EXPIRING = {name: {"max_versions": 1, "time_to_live": 3_600} for name in ALL_FAMILIES}
+TABLES: dict[str, tuple[dict[str, dict[str, int]] | None, str]] = {
+    "strange": ({"cf": {}}, r"a metadata table has one version of .*: choose another prefix"),
+    "expiring": (EXPIRING, r"HBase would drop the books: set their TTL to FOREVER"),
+    "alone": (None, r"holds the books of instance .*; name another prefix"),
+}
+"""Tables that are there before ``init``, with their families; ``alone`` is of another instance."""
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_init_refuses_a_table_that_is_no_free_one_and_makes_nothing(
+    hbase: HBaseProcess, settings: Settings, tmp_path: Path, name: str
+) -> None:
+    assert settings.metadata.url == url_of(hbase, "alone")
+    families, said = TABLES[name]
+    if families is not None:
+        with closing(happybase.Connection(hbase.host, hbase.thrift_port)) as connection:
+            connection.create_table(f"{name}_metadata", families)
+    copy = TableCopy.of(hbase, f"{name}_metadata")
+    with pytest.raises(BookkeeperError, match=said):
+        init_cluster(tmp_path / "east", "east", metadata_url=url_of(hbase, name))
+    assert not (tmp_path / "east").exists()
+    assert TableCopy.of(hbase, copy.table).cells == copy.cells
+
+
+def test_a_host_without_java_makes_nothing(hbase: HBaseProcess, tmp_path: Path) -> None:
+    with replaced(Binding(java, "_java_homes"), lambda: iter(())), pytest.raises(NotFoundError, match="no Java 17"):
+        init_cluster(tmp_path / "east", "east", metadata_url=url_of(hbase, "east"))
+    assert not (tmp_path / "east").exists()
+
+
+@contextmanager
+def started(settings: Settings, environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+    """``bookkeeper standalone`` while the block runs, with what it says."""
+    command = standalone_command(settings.directory, environment)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def stores(settings: Settings) -> dict[str, bytes]:
+    """The files of a cluster that say what it has."""
+    paths = (settings.directory / SETTINGS_FILE, *settings.directory.glob("wal/**/*"))
+    return {str(path): path.read_bytes() for path in paths if path.is_file()}
+
+
+def with_settings(settings: Settings, old: str, new: str) -> Settings:
+    """The same cluster with another text in its settings file."""
+    file = settings.directory / SETTINGS_FILE
+    text = file.read_text()
+    assert text.count(old) == 1, text
+    file.write_text(text.replace(old, new))
+    return load_settings(settings.directory)
+
+
+def test_a_start_without_the_jars_ends_with_the_next_step(settings: Settings, tmp_path: Path) -> None:
+    before = stores(settings)
+    with started(settings, {HOME_VARIABLE: str(tmp_path)}) as process:
+        said, _ = process.communicate()
+    assert (process.returncode, "no assembled HBase; run 'make hbase'" in said) == (1, True), said
+    assert stores(settings) == before
+
+
+def test_a_start_with_the_books_of_another_instance_ends_and_changes_nothing(
+    hbase: HBaseProcess, settings: Settings, tmp_path: Path
+) -> None:
+    east = init_cluster(tmp_path / "east", "east", metadata_url=url_of(hbase, "other"))
+    wrong = with_settings(east, f'"{url_of(hbase, "other")}"', f'"{settings.metadata.url}"')
+    copy = TableCopy.of(hbase, "alone_metadata")
+    with started(wrong) as process:
+        said, _ = process.communicate()
+    assert (process.returncode, "holds the books of instance" in said) == (1, True), said
+    assert TableCopy.of(hbase, "alone_metadata").cells == copy.cells
+
+
+def test_a_start_waits_for_a_port_in_use_and_for_a_quorum_and_says_so(hbase: HBaseProcess, tmp_path: Path) -> None:
+    east = init_cluster(tmp_path / "east", "east", metadata_url=url_of(hbase, "waiting"))
+    before = stores(east)
+    with closing(socket.create_server(("127.0.0.1", east.standalone.gateway_port))), started(east) as process:
+        assert_says(process, "set standalone.gateway_port to a free port")
+    (nobody,) = free_ports(1)
+    assert stores(east) == before
+    away = with_settings(east, f":{hbase.ports.zookeeper}/", f":{nobody}/")
+    before = stores(away)
+    with started(away) as process:
+        assert_says(process, f"waiting: the HBase of ZooKeeper at 127.0.0.1:{nobody} can't be used")
+    assert stores(away) == before
+
+
+def assert_says(process: subprocess.Popen[str], words: str) -> None:
+    """It says so, and runs on."""
+    assert process.stdout is not None
+    said: list[str] = []
+    for line in process.stdout:
+        said.append(line)
+        if words in line:
+            assert process.poll() is None, said
+            return
+    raise AssertionError(said)

@@ -60,6 +60,10 @@ class Owner:
     def synced(self, wal_name: str, offset: int, position: int) -> None:
         """Keeps no books."""
 
+    def may_begin_log(self) -> bool:
+        """Keeps no books."""
+        return True
+
     def rolled(self, wal_name: str, seal: Seal) -> None:
         """Keeps no books."""
 

@@ -124,6 +124,7 @@ class JournalListener:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.error: Exception | None = None
+        self.books_answer = True
         self.announced_to: list[str] = []
         self.blocks: list[Block] = []
         self.synced_to: list[tuple[str, int, int]] = []
@@ -139,6 +140,9 @@ class JournalListener:
     def synced(self, wal_name: str, offset: int, position: int) -> None:
         self.synced_to.append((wal_name, offset, position))
         self.journal.note("synced")
+
+    def may_begin_log(self) -> bool:
+        return self.books_answer
 
     def rolled(self, wal_name: str, seal: Seal) -> None:
         self.seals.append((wal_name, seal))

@@ -71,8 +71,7 @@ class Gateway(Struct):
         """Start the process; it answers some seconds later. Raises NotFoundError when Java or the jars are missing,
         UnavailableError when another process has its port or its files can't be written.
         """
-        if (missing := why_not_runnable()) is not None:
-            raise NotFoundError(f"no Thrift gateway for the books: {missing}")
+        refuse_missing_parts()
         if is_in_use(self.port):
             raise UnavailableError(
                 f"another process listens at {HOST}:{self.port}, the port of this host's Thrift gateway: end that "
@@ -136,6 +135,12 @@ class Gateway(Struct):
     def _reap(self) -> None:
         os.close(self._pidfd)
         self._process, self._pidfd = None, -1
+
+
+def refuse_missing_parts() -> None:
+    """Raise NotFoundError when Java or the jars of a gateway are missing."""
+    if (missing := why_not_runnable()) is not None:
+        raise NotFoundError(f"no Thrift gateway for the books: {missing}")
 
 
 @contextmanager

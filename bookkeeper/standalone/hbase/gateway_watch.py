@@ -14,7 +14,7 @@ from bookkeeper.errors import BookkeeperError
 from bookkeeper.metadata.flight import GATEWAY_LOOK_MS, gateway_silence_ms
 from bookkeeper.runtime.threads import guarded_thread
 from bookkeeper.standalone.children.forked_starts import restart_delay_ms
-from bookkeeper.standalone.hbase.gateway import LOOK_MS, PROBE_MS, START_MS, Gateway
+from bookkeeper.standalone.hbase.gateway import LOOK_MS, PROBE_MS, START_MS, Gateway, refuse_missing_parts
 
 PROBE_INTERVAL_MS = GATEWAY_LOOK_MS - PROBE_MS
 
@@ -23,10 +23,12 @@ def keep_gateway(
     settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event
 ) -> list[threading.Thread]:
     """Keep the host's own gateway running until ``stop`` is set. Returns the thread of the watch once the gateway has
-    answered, or ``stop`` is set; none for books without a gateway of ours.
+    answered, or ``stop`` is set; none for books without a gateway of ours. Raises NotFoundError when Java or the jars
+    are missing.
     """
     if not settings.hbase_quorum:
         return []
+    refuse_missing_parts()
     watch = GatewayWatch(Gateway.of_host(settings), gateway_silence_ms(settings), report, clock)
     thread = guarded_thread("gateway", partial(watch.run, stop))
     thread.start()

@@ -5,8 +5,8 @@ needed offsets, several at once, and CLOSED, and then nudges the master. A neede
 latency only; a master writes a missing CLOSED from the file (R10). ``wal_cells`` decides the content of all cells.
 
 When the metadata table does not answer, first uses wait, and the whole group with them: nothing is acknowledged or
-reordered until it answers or the session has ended. When its disk is full, the group is refused. Rules: R1, R12, R15
-and R24.
+reordered until it answers or the session has ended. A log that is due to end goes on meanwhile, because in the next one
+each tablet begins with a first use. When the table's disk is full, the group is refused. Rules: R1, R12, R15 and R24.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from bookkeeper.tserver.shipping.own_log import OwnLogs
 LOG = logging.getLogger(__name__)
 
 RETRY_WAIT_MS = 200
+SILENCE_MS = 2_000
+"""The books answer a put within this time, or count as away."""
 TabletKey = tuple[str, bytes | None]
 
 
@@ -73,6 +75,8 @@ class WalBookkeeper:
         """Whether the current log is sealed, or there is none yet."""
         self._next: WalBooks | None = None
         self._sealed: list[_Sealed] = []
+        self._silent_since_ns: int | None = None
+        """When the oldest put of the books thread without an answer began (boot clock); None when all are answered."""
         self._positions: dict[str, dict[str, int]] = {}
         """Sealed log to table id to the last offset of its records; an entry lives as long as the file."""
         self._thread = BackgroundThread("books", clock, die)
@@ -112,6 +116,11 @@ class WalBookkeeper:
         self._own_logs.note_end(wal_name, offset)
         if due:
             self._thread.wake()
+
+    def may_begin_log(self) -> bool:
+        """Whether the books answer, as far as the books thread knows: it asks only when it has something to write."""
+        since_ns = self._silent_since_ns
+        return since_ns is None or self._clock.boot_ns() - since_ns < SILENCE_MS * 1_000_000
 
     def rolled(self, wal_name: str, seal: Seal) -> None:
         """The log ends: CLOSED follows."""
@@ -192,6 +201,7 @@ class WalBookkeeper:
             self._clock.wait(closing, RETRY_WAIT_MS)
             self._thread.wake()
             return
+        self._silent_since_ns = None
         if written:
             self._nudge()
 
@@ -230,5 +240,7 @@ class WalBookkeeper:
 
     def _put(self, put: BatchPut) -> None:
         self._persistence.check()
+        if self._silent_since_ns is None:
+            self._silent_since_ns = self._clock.boot_ns()
         self._metadata.put(put.rows, put.rank)
         self.updates_written += 1

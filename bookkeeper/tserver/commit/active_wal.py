@@ -130,11 +130,18 @@ class ActiveWal:
         if self.syncs_in_ms() <= 0:
             self.sync()
         if self.rolls_in_ms() <= 0:
+            # In the next log each tablet begins with a first use, and all writes would wait for the books.
+            if not self._listener.may_begin_log():
+                self._put_roll_off("the books do not answer")
+                return
             try:
                 self._roll()
             except NoSpaceError as error:
-                _log.warning("%s goes on, though it is due to end: %s", self._wal.name, error)
-                self._roll_from_ns = self._clock.boot_ns() + int(_ROLL_AGAIN_MS * 1e6)
+                self._put_roll_off(error.message)
+
+    def _put_roll_off(self, reason: str) -> None:
+        _log.warning("%s goes on, though it is due to end: %s", self._wal.name, reason)
+        self._roll_from_ns = self._clock.boot_ns() + int(_ROLL_AGAIN_MS * 1e6)
 
     def roll(self) -> Seal | None:
         """Make the next log, seal this one, go on there; None when it has no blocks. On a full disk both may take what

@@ -94,5 +94,10 @@ class Listener(Protocol):
         Must not raise or wait.
         """
 
+    def may_begin_log(self) -> bool:
+        """Whether a log that is due to end may end now: the first uses of the next one wait for the books. Must not
+        raise or wait.
+        """
+
     def rolled(self, wal_name: str, seal: Seal) -> None:
         """The log is sealed and another one, or none, follows. Must not raise."""

@@ -163,6 +163,13 @@ STORAGE: dict[str, Switch] = {
         """,
         breaks="L1: acknowledged records are lost silently with the end of a log",
     ),
+    "nothing-is-on-its-way": Switch(
+        "bookkeeper.metadata.flight",
+        "books_flight_ms",
+        old="return writer_ms + LAST_RETRY_MS + region_ms",
+        new="return 1",
+        breaks="R4: a write that arrives after its process died names what is gone, and nothing removes it",
+    ),
     "gateways-may-stand-still": Switch(
         "bookkeeper.standalone.hbase.gateway_watch",
         "GatewayWatch.run_once",

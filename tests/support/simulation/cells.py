@@ -1,23 +1,22 @@
 """The books as HBase keeps them: versions by rank, tombstones, scans that are not atomic, batches that may be cut.
 
 Arrives: calls of the protocol ``bookkeeper.metadata.metadata_table``. Each row of a put, each cell of a delete and each
-row of a scan is a step of its own. Leaves: what the highest rank says that no tombstone hides. Rule R1 is a law here:
-one rank is never written with two values.
+row of a scan is a step of its own. A write may arrive after its caller gave up or ended: see ``late_writes``. Leaves:
+what the highest rank says that no tombstone hides. Rule R1 is a law here: one rank is never written with two values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from bookkeeper.errors import UnavailableError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import PURGE_RANK, Cell, CellKey, Column, Row, RowPut
 from bookkeeper.metadata.owner import owner_value
-from tests.support.simulation.kernel import Kernel
-
-COMPACTION_KEEPS_NS = 400 * 1_000_000_000
-"""A purge loses its effect in a compaction only when it is older than any write can be in flight (rule R4)."""
+from tests.support.simulation.kernel import Kernel, KilledError, Process
+from tests.support.simulation.late_writes import FLIGHT_MS, Step, Way
 
 
 @dataclass
@@ -35,24 +34,34 @@ class _Versions:
 
 @dataclass(eq=False)
 class SimTable:
-    """One cluster's books. ``refuse`` tells of a process for which they do not answer now."""
+    """One cluster's books. ``refuse`` tells of a process for which they do not answer now, ``way`` which writes arrive
+    although their callers got no answer.
+    """
 
     kernel: Kernel
     refuse: Callable[[str], bool] = lambda _process: False
     broken_laws: list[str] = field(default_factory=list)
     on_put: Callable[[bytes, Column, int], None] = lambda _key, _column, _rank: None
     on_row: Callable[[bytes, Collection[Column]], None] = lambda _key, _columns: None
+    way: Way = field(default_factory=Way)
     _rows: dict[bytes, dict[Column, _Versions]] = field(default_factory=dict)
+    _compacted_ns: dict[Process, int] = field(default_factory=dict)
 
     # ---- the protocol
 
     def put(self, rows: Sequence[RowPut], rank: int) -> None:
-        for put in rows:
-            self._pause(f"put {put.key!r} {_columns(put.values)} at {rank_text(rank)}")
-            cells = self._rows.setdefault(put.key, {})
-            for column, value in put.values.items():
-                self._put_cell(put.key, cells.setdefault(column, _Versions()), column, rank, value)
-            self.on_row(put.key, put.values)
+        self._write(
+            [
+                Step(f"put {put.key!r} {_columns(put.values)} at {rank_text(rank)}", partial(self._put_row, put, rank))
+                for put in rows
+            ]
+        )
+
+    def _put_row(self, put: RowPut, rank: int) -> None:
+        cells = self._rows.setdefault(put.key, {})
+        for column, value in put.values.items():
+            self._put_cell(put.key, cells.setdefault(column, _Versions()), column, rank, value)
+        self.on_row(put.key, put.values)
 
     def _put_cell(self, key: bytes, versions: _Versions, column: Column, rank: int, value: bytes) -> None:
         before = versions.values.get(rank)
@@ -65,14 +74,37 @@ class SimTable:
         self.on_put(key, column, rank)
 
     def delete(self, cells: Sequence[CellKey], rank: int) -> None:
-        for cell in cells:
-            self._pause(f"delete {cell.key!r} {_columns([cell.column])} at {rank_text(rank)}")
-            self._hide(cell, rank)
+        self._write(
+            [
+                Step(
+                    f"delete {cell.key!r} {_columns([cell.column])} at {rank_text(rank)}",
+                    partial(self._hide, cell, rank),
+                )
+                for cell in cells
+            ]
+        )
 
     def purge(self, cells: Sequence[CellKey]) -> None:
-        for cell in cells:
-            self._pause(f"purge {cell.key!r} {_columns([cell.column])}")
-            self._hide(cell, PURGE_RANK)
+        self._write(
+            [
+                Step(f"purge {cell.key!r} {_columns([cell.column])}", partial(self._hide, cell, PURGE_RANK))
+                for cell in cells
+            ]
+        )
+
+    def _write(self, steps: Sequence[Step]) -> None:
+        """All steps, unless the caller gives up or ends before one: then this one and the later ones are on their
+        way.
+        """
+        for number, step in enumerate(steps):
+            begun_ns = self.kernel.now_ns
+            try:
+                self._pause(step.label)
+                self.way.answer(step.label)
+            except (KilledError, UnavailableError):
+                self.way.send(self.kernel, steps[number:], begun_ns)
+                raise
+            step.act()
 
     def _hide(self, cell: CellKey, rank: int) -> None:
         versions = self._rows.setdefault(cell.key, {}).setdefault(cell.column, _Versions())
@@ -99,8 +131,12 @@ class SimTable:
             at = key + b"\x00"
 
     def compact(self) -> None:
+        """A process drops what it found hidden at its compaction before."""
         self._pause("compact")
-        self.compact_now()
+        process = self.kernel.process_of_current()
+        found_ns = self._compacted_ns.get(process, 0)
+        self._drop(lambda versions: versions.hidden_ns <= found_ns)
+        self._compacted_ns[process] = self.kernel.now_ns
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -141,13 +177,18 @@ class SimTable:
         found = (self.row(key, families) for key in sorted(self._rows) if key.startswith(prefix))
         return [row for row in found if row is not None]
 
-    def compact_now(self, keep_ns: int = COMPACTION_KEEPS_NS) -> None:
-        """Drop hidden versions, and tombstones that are old enough."""
+    def compact_now(self) -> None:
+        """HBase compacts by itself: deletes go at once, purges when no write below them can be on its way (rule R4)."""
+        kept_ns = self.kernel.now_ns - FLIGHT_MS * 1_000_000
+        self._drop(lambda versions: versions.hidden_ns <= kept_ns or versions.hidden < PURGE_RANK)
+
+    def _drop(self, is_due: Callable[[_Versions], bool]) -> None:
+        """Drop hidden versions, and the tombstones that are due."""
         for cells in self._rows.values():
             for versions in cells.values():
                 shown = versions.shown
                 versions.values = {} if shown is None else {shown.rank: shown.value}
-                if self.kernel.now_ns - versions.hidden_ns > keep_ns or versions.hidden < PURGE_RANK:
+                if is_due(versions):
                     versions.hidden = 0
 
 

@@ -11,6 +11,7 @@ from random import Random
 
 from tests.support.simulation import accidents, deeds, host_accidents
 from tests.support.simulation.climate import Climate, drawn
+from tests.support.simulation.late_writes import drawn_way
 from tests.support.simulation.laws import judge_at_rest
 from tests.support.simulation.stage import ROWS, Stage
 from tests.support.simulation.world import World
@@ -45,6 +46,8 @@ class Chaos:
         self.kernel = world.kernel
         self.kernel.note(f"seed {seed}: {self.climate}")
         self.stage = stage(world, Random(seed), self.climate.rows, self.climate.both_ways)
+        for cluster in self.stage.clusters:
+            cluster.table.way = drawn_way(seed, cluster.name)
         self.kernel.observe = self._judge
 
     def _judge(self) -> None:

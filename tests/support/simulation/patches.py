@@ -37,7 +37,7 @@ from bookkeeper.master.fate.engine import FateEngine
 from bookkeeper.master.gc import gc_pace, gc_runner
 from bookkeeper.master.operations import bulk_import
 from bookkeeper.master.placement.placement import Placement
-from bookkeeper.metadata.flight import books_flight_ms
+from bookkeeper.metadata import flight
 from bookkeeper.peers import bookkeeper as peers_bookkeeper
 from bookkeeper.peers.segment_files import missing_parts
 from bookkeeper.replay.stream import range_shipping
@@ -88,13 +88,11 @@ from tests.support.simulation import network, primitives
 from tests.support.simulation.disk import SimTempfile, read_file, with_pause
 from tests.support.simulation.host_disk import SimHostOps, SimIncarnation, judged_delete, judged_remove
 from tests.support.simulation.imports import NewbornWriter, NotedFollow, SimUpload, SimUuid, small_parts_of
+from tests.support.simulation.late_writes import LATE_MAX_MS
 from tests.support.simulation.primitives import SimExecutor, SimExecutors, SimFuture, SimThreading
 from tests.support.simulation.tablets import SimTabletData, eager_merges
 from tests.support.simulation.transfers import SimTransfer
 from tests.support.simulation.wal import SimWalWriter, watched_delete, watched_recover
-
-FLIGHT_MS = 15_000
-"""How long a write to the books may be in flight (R4): longer than a schedule suspends any process."""
 
 ROOMS = ("master", "tserver", "storage.replicas")
 """Rooms whose threads, locks and conditions are those of tasks."""
@@ -157,7 +155,7 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(copy_pace, thread_cpu_ns), lambda: 0),
     (Binding(check_ins, "BUSY_MS"), 5_000),
     (Binding(check_ins, "IDLE_MS"), 3_600_000),
-    (Binding(leadership, books_flight_ms), lambda _settings: FLIGHT_MS),
+    (Binding(flight, "LAST_RETRY_MS"), LATE_MAX_MS),
     (Binding(bulk_import, uuid), SimUuid),
     (APART, read_here),
     (Binding(master_process, "CAMPAIGN_AGAIN_MS"), 500),
@@ -180,7 +178,6 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(assembly, commit_limits), write_ahead),
     (Binding(tserver_process, random), primitives.SimRandomModule),
     (Binding(tserver_process, "LEASE_CHECK_MS"), 1_000),
-    (Binding(assembly, books_flight_ms), lambda _settings: FLIGHT_MS),
     (Binding(assembly, "SEALED_LOG_AGE_MS"), 1_000),
     (Binding(compactor, due_merges), eager_merges),
     (Binding(compactor, "CHECK_INTERVAL_MS"), 5_000),

@@ -27,9 +27,10 @@ from tests.support.simulation.host_disk import HostDisks
 from tests.support.simulation.hosts import Host
 from tests.support.simulation.imports import GIVEN, Newborns, named_in
 from tests.support.simulation.kernel import STEPS_MAX, Kernel, Process, StuckError, Task
+from tests.support.simulation.late_writes import FLIGHT_MS
 from tests.support.simulation.ledger import Ledger
 from tests.support.simulation.network import Net, Network
-from tests.support.simulation.patches import FLIGHT_MS, simulated
+from tests.support.simulation.patches import simulated
 from tests.support.simulation.primitives import Running
 from tests.support.simulation.promises import Promises
 from tests.support.simulation.replicas import ReplicaLaws
@@ -212,6 +213,7 @@ class World(Users):
         for cluster in self.clusters.values():
             cluster.coordination.unreadable = False
             cluster.table.refuse = nobody
+            cluster.table.way.calm()
             for node in [*cluster.masters, *cluster.tservers, *cluster.replays]:
                 node.process.suspended = False
             if not cluster.alive(cluster.masters):
@@ -255,7 +257,7 @@ class World(Users):
         self.caretaker()
         for cluster in self.clusters.values():
             self._return_hosts(cluster)
-        if any(cluster.is_busy() for cluster in self.clusters.values()):
+        if any(cluster.is_busy() or cluster.table.way.under_way for cluster in self.clusters.values()):
             return False
         unnamed = any(cluster.replicas.unnamed_files() for cluster in self.clusters.values())
         if unnamed or any(cluster.marks() for cluster in self.clusters.values()):

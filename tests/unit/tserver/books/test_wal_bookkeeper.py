@@ -89,3 +89,38 @@ def test_a_look_for_a_sealed_log_that_the_disk_refuses_ends_no_process(monkeypat
     keeper.close(LIMIT_S * 1000)
     assert volume.failed
     assert died == []
+
+
+class Silent(MetadataModel):
+    """No update of a needed offset is answered while ``away`` is set; ``asked`` is set at the first one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away, self.asked = threading.Event(), threading.Event()
+        self.away.set()
+
+    def put(self, rows: Iterable[RowPut], rank: int) -> None:
+        if rank == keys.needed_rank(1) and self.away.is_set():
+            self.asked.set()
+            raise UnavailableError("no answer")
+        super().put(rows, rank)
+
+
+def test_no_log_begins_while_the_books_do_not_answer_the_last_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wal_bookkeeper, "RETRY_WAIT_MS", 1)
+    monkeypatch.setattr(wal_bookkeeper, "SILENCE_MS", 0)
+    table, clock, told, died = Silent(), SystemClock(), threading.Event(), list[str]()
+    persistence = SessionRetries(StoppedSession("s-1"), clock, random.Random(1))
+    keeper = WalBookkeeper(MACHINE, table, persistence, clock, 0.0, told.set, died.append, OwnLogs("s-1"))  # type: ignore[arg-type]
+    keeper.opened(WAL, 77)
+    keeper.before_append(WAL, [block(1)])
+    assert keeper.may_begin_log(), "nothing was asked yet"
+    keeper.start()
+    keeper.synced(WAL, 1, 100)
+    assert table.asked.wait(LIMIT_S)
+    assert not keeper.may_begin_log()
+    table.away.clear()
+    assert told.wait(LIMIT_S)
+    assert keeper.may_begin_log()
+    keeper.close(LIMIT_S * 1000)
+    assert died == []

@@ -345,6 +345,20 @@ def test_rolling_by_size(tmp_path: Path) -> None:
     assert all(seal.position < 2000 + 1000 for _, seal in b.listener.seals)
 
 
+def test_a_log_that_is_due_to_end_goes_on_while_the_books_do_not_answer(tmp_path: Path) -> None:
+    clock = SkewedClock()
+    with bench(tmp_path, CommitLimits(wal_roll_age_ms=NEVER_MS), clock) as b:
+        b.listener.books_answer = False
+        clock.ahead_ns += 2 * NEVER_MS * 1_000_000
+        for number in range(1, 4):
+            assert result(b.committer.submit(b.write(b"a"))) == (number, number)
+        assert not b.listener.seals, "the next log would need first uses, for which all writes wait"
+        b.listener.books_answer = True
+        clock.ahead_ns += 2 * NEVER_MS * 1_000_000
+        result(b.committer.submit(b.write(b"a")))
+        b.journal.wait_for("rolled")
+
+
 def test_rolling_by_age_only_when_there_is_something(tmp_path: Path) -> None:
     clock = SkewedClock()
     with bench(tmp_path, CommitLimits(wal_roll_age_ms=NEVER_MS), clock) as b:
