@@ -14,6 +14,7 @@ import pytest
 from tests.support.faults import fault
 from tests.support.simulation.cluster import Node
 from tests.support.simulation.kernel import StuckError
+from tests.support.simulation.late_writes import FLIGHT_MS
 from tests.support.simulation.network import Net
 from tests.support.simulation.pair import Pair
 from tests.support.simulation.users import Write
@@ -83,11 +84,13 @@ def killed(pair: Pair, step: tuple[str, ...]) -> None:
 
 
 def stopped(pair: Pair, step: tuple[str, ...]) -> None:
-    """The step takes a minute: the ranges are taken back, a run ships them, and what was held comes too late."""
+    """The ranges of a step that takes long are taken back, a run ships them, and what was held comes too late: within
+    the time of R4, because a worker that stands still is ended long before (R20).
+    """
     hold = stop_at(pair, step)
     (wrote,) = pair.world.put(pair.west, "t", b"e")
     pair.world.until(lambda: wrote.value in pair.there(), "it is at east", 45.0)
-    pair.world.kernel.run_for(60.0)
+    pair.world.kernel.run_for(FLIGHT_MS / 2_000)
     go_on(pair, hold)
 
 
