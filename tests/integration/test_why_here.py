@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from bookkeeper.client import Mutation
 from bookkeeper.errors import NO_JAVA
 from bookkeeper.master.queries.cause_texts import INSTALL_JAVA
+from bookkeeper.rpc.contract.messages import ReplicateRequest
 from bookkeeper.standalone.hbase.java import find_java
 from tests.support.asked_why import ask, cause_of, command_words, execute, until_drained
 from tests.support.cluster import Cluster
@@ -22,10 +24,14 @@ from tests.support.masters import MasterNode
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(300)]
 
 
+FEW_SLOTS: dict[str, object] = {"replay.tasks_max": 2, "replay.followers_max": 0}
+"""Each record is shipped by a run, and two of them fill the slots."""
+
+
 @pytest.mark.long
 def test_a_cluster_without_java_and_then_without_tablet_servers(tmp_path: Path) -> None:
     environment = {"JAVA_HOME": str(tmp_path / "nothing")}
-    west = Cluster(tmp_path / "west", "west", 1, overrides={"replay.tasks_max": 2}, environment=environment)
+    west = Cluster(tmp_path / "west", "west", 1, overrides=FEW_SLOTS, environment=environment)
     with local_cluster(tmp_path / "east") as east:
         with west:
             for client in (west.client, east.client):
@@ -77,18 +83,15 @@ def check_a_tserver_that_ends_each_time(west: Cluster, east: LocalCluster) -> No
 
 
 def check_a_peer_waits_for_a_slot(west: Cluster, place: Path) -> None:
-    """Both slots of west's replay process wait for peers that accept connections and say nothing."""
-    ports = []
-    for name in ("north", "south"):
-        with local_cluster(place / name) as peer:
+    """Both slots of west's replay process wait for peers that take long."""
+    with ExitStack() as peers:
+        for name in ("north", "south"):
+            peer = peers.enter_context(local_cluster(place / name))
             for client in (west.client, peer.client):
                 client.tables.create(name)
             west.client.replication.define_cluster(name, peer.quorum)
             west.client.replication.enable(name, name)
-            ports.append(peer.settings.master.port)
-    with ExitStack() as listeners:
-        for port in ports:
-            listeners.enter_context(socket.create_server(("127.0.0.1", port)))
+            peers.enter_context(slow(peer))
         for name in ("north", "south"):
             put(west, name, b"a", b"1")
         for name in ("north", "south"):
@@ -97,6 +100,24 @@ def check_a_peer_waits_for_a_slot(west: Cluster, place: Path) -> None:
         cause = cause_of(west.directory, "t", "slots_busy")
         assert (cause["needs_person"], cause["steps"]) == (False, [])
     until_drained(west.directory, "t")
+
+
+@contextmanager
+def slow(peer: LocalCluster) -> Iterator[None]:
+    """The peer takes no message before the block ends, and says hello meanwhile."""
+    taken_from = threading.Event()
+    functions = peer.tserver._server._dispatcher._functions
+    take = functions["replicate"]
+
+    def take_late(request: ReplicateRequest) -> object:
+        taken_from.wait()
+        return take(request)
+
+    functions["replicate"] = take_late
+    try:
+        yield
+    finally:
+        taken_from.set()
 
 
 def put(west: Cluster, table: str, row: bytes, value: bytes) -> None:
