@@ -37,6 +37,7 @@ from bookkeeper.replay.ranges import (
 )
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, WorkItem, WorkReport
 from bookkeeper.rpc.rpc_pool import RpcPool
+from bookkeeper.runtime.threads import SELDOM_MS
 from bookkeeper.standalone.books import make_books
 from bookkeeper.storage.volume.opening import open_volume
 from bookkeeper.tserver.shipping.followed_books import JournalLine, Unreported, add_line
@@ -46,6 +47,7 @@ from bookkeeper.tserver.shipping.follower import (
     PAUSE_BASE_MS,
     QUIET_MS,
     RECORDS_MAX,
+    SILENT_MS,
     is_for_runs,
 )
 from bookkeeper.tserver.shipping.open_streams import Destination
@@ -572,6 +574,21 @@ def test_the_stream_goes_on_in_the_next_log_and_ends_with_its_target(scene: Scen
     scene.logs.note_end(LATER, 9)
     assert scene.poll(run) == []
     assert scene.poll(run) is None, "nothing is left to follow"
+
+
+def test_a_lane_without_a_stream_to_follow_waits(scene: Scene) -> None:
+    run = scene.open()
+    follower = scene.worker._lanes["east"]._follower
+    assert follower is not None
+    assert 0 < follower.wait_ms <= SILENT_MS
+    scene.replay.endings[run].put("its process was killed")
+    scene.wait_for(lambda: not follower._tasks, "the end of the task is known")
+    assert follower.wait_ms == PAUSE_BASE_MS
+    scene.places.clear()
+    scene.clock.now_ns += (PAUSE_BASE_MS + 1) * 1_000_000
+    assert follower.wait_ms == SILENT_MS, "the lane spins"
+    scene.clock.now_ns += QUIET_MS * 1_000_000
+    assert follower.wait_ms == SELDOM_MS
 
 
 def test_a_directory_is_not_followed(scene: Scene) -> None:
