@@ -443,6 +443,8 @@ def check_owed_report(scene: Scene) -> None:
     scene.wait_for(lambda: any(report.txid == "later" for report in scene.reports), "the master's range is reported")
     (report,) = scene.reports[before:]
     assert (report.finished_offset, report.records, report.error) == (5, 4, None)
+    scene.worker.assign([scene.item(2, 5, txid="again")])
+    scene.wait_for(lambda: any(report.txid == "again" for report in scene.reports), "a finished range is reported")
     assert len(scene.replay.runs) == 1, "no run for a stream that a task follows"
 
 
@@ -452,7 +454,7 @@ def test_a_range_of_the_master_starts_no_run_and_is_reported_when_it_is_finished
 
 def test_without_its_rule_the_master_waits_for_a_report(scene: Scene) -> None:
     scene.limit_s = RED_LIMIT_S
-    with fault("followed-ranges-owe-no-report"), pytest.raises(AssertionError, match="never: the master's range"):
+    with fault("followed-ranges-owe-no-report"), pytest.raises(AssertionError, match="never: a finished range"):
         check_owed_report(scene)
 
 
@@ -461,27 +463,42 @@ def test_without_its_rule_a_range_of_the_master_starts_a_run(scene: Scene) -> No
         check_owed_report(scene)
 
 
-def test_progress_is_reported_once_a_second(scene: Scene) -> None:
+def test_progress_is_reported_when_it_is_in_the_books(scene: Scene) -> None:
     run = scene.open()
     before = len(scene.reports)
-    for end in (5, 9):
+    for number, end in enumerate((5, 9), 1):
         scene.logs.note_end(LOG, end)
         scene.poll(run, acked(scene.one(run)))
-        scene.wait_finished(end)
-    assert len(scene.reports) == before
-    scene.jump(1_001)
-    scene.wait_for(lambda: len(scene.reports) > before, "a report")
-    assert [(report.finished_offset, report.records) for report in scene.reports[before:]] == [(9, 8)]
+        scene.wait_for(lambda number=number: len(scene.reports) == before + number, "a report")  # type: ignore[misc]
+        assert scene.finished() == end
+    assert [(report.finished_offset, report.records) for report in scene.reports[before:]] == [(5, 4), (9, 4)]
 
 
 def test_a_report_needs_news() -> None:
     item = WorkItem("tx", LOG, TO_EAST, 1, 9, "memory://east", EAST, 1)
-    idle = Unreported(item, Outcome(StreamProgress(5, 5), None, None), None, 0)
-    assert not idle.is_due(10**12)
+    idle = Unreported(item, Outcome(StreamProgress(5, 5), None, None), None)
+    assert not idle.has_news
     idle.is_owed = True
-    assert not idle.is_due(10**12)
-    assert replace(idle, outcome=Outcome(StreamProgress(9, 9), None, None)).is_due(0)
-    assert replace(idle, outcome=Outcome(StreamProgress(5, 5), None, AWAY)).is_due(0)
+    assert not idle.has_news
+    assert replace(idle, outcome=Outcome(StreamProgress(9, 9), None, None)).has_news
+    assert replace(idle, outcome=Outcome(StreamProgress(5, 5), None, AWAY)).has_news
+
+
+def test_the_books_learn_of_needed_offsets_a_little_later_while_a_task_ships_all_of_them(scene: Scene) -> None:
+    assert not scene.logs.is_followed(), "no stream is open"
+    run = scene.open()
+    assert scene.logs.is_followed()
+    scene.logs.note_end(LOG, 5)
+    scene.poll(run, acked(scene.one(run), 1, AWAY))
+    assert not scene.logs.is_followed(), "the peer is away: the master shows what it lacks"
+    scene.jump(501)
+    assert scene.logs.is_followed()
+    scene.poll(run, acked(scene.one(run), 1, REFUSED))
+    assert not scene.logs.is_followed(), "the master shows what the peer refuses"
+    scene.worker.assign([scene.item(2, 5)])
+    assert scene.logs.is_followed()
+    scene.replay.endings[run].put("it was killed")
+    scene.wait_for(lambda: not scene.logs.is_followed(), "runs ship")
 
 
 @pytest.mark.parametrize("error", [AWAY, REFUSED, RangeError(NoSpaceError.code, "full", transient=True)])
