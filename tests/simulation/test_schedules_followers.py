@@ -17,11 +17,14 @@ from tests.support.simulation.kernel import StuckError
 from tests.support.simulation.late_writes import FLIGHT_MS
 from tests.support.simulation.network import Net
 from tests.support.simulation.pair import Pair
+from tests.support.simulation.shown_lag import shown_ages
 from tests.support.simulation.users import Write
 from tests.support.simulation.world import LawBrokenError, World, simulation
 
 ASKS, SENDS, RECEIVES = ("rpc-follow", "call follow"), ("sender", "call replicate"), ("rpc-replicate", "begin")
 """The task asks, or brings a result; it sends a record; the peer takes it."""
+
+ROWS = 30
 
 NEXT_S = 10.0
 """A record is at the peer within this time after its task died: nobody waits until the task is missed."""
@@ -201,6 +204,26 @@ def a_task_after_the_other(world: World) -> None:
     pair.rest()
 
 
+def the_master_hands_little_out(world: World) -> None:
+    """Rows arrive one after the other. The master hears of most with the report that they are at the peer, so it has
+    little to hand out, and what it shows is true. When no more rows come, it shows that nothing is missing.
+    """
+    pair = followed(world)
+    world.kernel.observe = world.judge_lag
+    before = len(world.kernel.trace)
+    for _ in range(ROWS):
+        pair.until_there(world.put(pair.west, "t", b"c"))
+        world.kernel.run_for(0.05)
+    world.kernel.run_for(0.5)
+    leader = pair.west.leader()
+    assert leader is not None
+    with world.kernel.aside():
+        assert not list(shown_ages(leader.part.leadership)), "a row that has arrived is shown as missing"
+    handed_out = [line for line in world.kernel.trace[before:] if "call assign_work" in line]
+    assert len(handed_out) <= ROWS / 3, "the master hands out what a task has shipped"
+    pair.rest()
+
+
 def clocks_jump(world: World) -> None:
     """The wall clock of the tserver jumps by hours, ahead and back: no task is missed, and no run ships anything."""
     pair = followed(world)
@@ -250,6 +273,7 @@ SCHEDULES = (
     a_stopped_task_comes_too_late_for_everything,
     both_ways,
     a_task_after_the_other,
+    the_master_hands_little_out,
     clocks_jump,
     a_poll_whose_task_died,
     a_tablet_moves_while_its_record_is_sent,
@@ -268,6 +292,12 @@ RED: list[tuple[str, Callable[[World], None], type[AssertionError], str]] = [
         lambda world: stopped(followed(world), ASKS),
         StuckError,
         "never: it is at east",
+    ),
+    (
+        "needed-offsets-are-told-first",
+        the_master_hands_little_out,
+        AssertionError,
+        "the master hands out what a task has shipped",
     ),
     ("unknown-offsets-count-as-finished", a_tablet_moves_while_its_record_is_sent, LawBrokenError, "gap: "),
 ]

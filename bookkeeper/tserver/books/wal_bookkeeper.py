@@ -34,6 +34,12 @@ LOG = logging.getLogger(__name__)
 RETRY_WAIT_MS = 200
 SILENCE_MS = 2_000
 """The books answer a put within this time, or count as away."""
+
+FOLLOWED_WAIT_MS, FOLLOWED_WAITS = 20, 9
+"""While tasks ship all records at once, updates of needed offsets wait so much longer: the master hands nothing out
+then. It is told soon when that ends.
+"""
+
 TabletKey = tuple[str, bytes | None]
 
 
@@ -190,8 +196,11 @@ class WalBookkeeper:
         """Wait a moment, so that one put has the updates of several groups, and write. Waits end when the thread
         closes.
         """
-        closing = self._thread.closing
+        closing, waits = self._thread.closing, 0
         self._clock.wait(closing, self._interval_ms)
+        while waits < FOLLOWED_WAITS and not closing.is_set() and self._own_logs.is_followed():
+            self._clock.wait(closing, FOLLOWED_WAIT_MS)
+            waits += 1
         try:
             written = self._write_due()
         except LeaseLostError:

@@ -34,8 +34,10 @@ from bookkeeper.tserver.shipping.worker_plan import (
 LOG = logging.getLogger(__name__)
 
 BOOKS_MS = 100
-REPORT_MS = 1_000
-"""The least time between two rounds, and between two reports of one stream."""
+"""The least time between two rounds."""
+
+LINES_AGAIN_MS = 1_000
+"""After a call to the journal that failed."""
 
 LINES_MAX = 10_000
 """Lines that wait for a replay process; the oldest ones go first."""
@@ -47,15 +49,14 @@ class Unreported(Struct):
     item: WorkItem
     outcome: Outcome
     result: RangeResult | None
-    since_ns: int
     is_owed: bool = False
     """The master waits for it: for an error, or until the range that it handed out is finished."""
 
-    def is_due(self, now_ns: int) -> bool:
-        """Whether it may be reported. Never without news: a report without an error ends a row of failures."""
-        if self.outcome.error is not None or (self.is_owed and self.outcome.progress.recorded >= self.item.last_offset):
-            return True
-        return self.result is not None and now_ns - self.since_ns >= REPORT_MS * 1_000_000
+    @property
+    def has_news(self) -> bool:
+        """Whether it may be reported: a report without an error ends a row of failures."""
+        is_finished = self.is_owed and self.outcome.progress.recorded >= self.item.last_offset
+        return is_finished or self.outcome.error is not None or self.result is not None
 
 
 class JournalLine(Struct, frozen=True):
@@ -109,7 +110,6 @@ class FollowedBooks:
             item if known is None else known.item,
             outcome,
             result if known is None else added(known.result, result),
-            self._now_ns() if known is None else known.since_ns,
             is_owed=known is not None and known.is_owed,
         )
         self._news.notify_all()
@@ -119,8 +119,8 @@ class FollowedBooks:
         key = stream_of(item)
         known = self._unreported.get(key)
         if known is None:
-            known = Unreported(item, Outcome(progress, None, None), None, self._now_ns())
-        self._unreported[key] = Unreported(item, known.outcome, known.result, known.since_ns, is_owed=True)
+            known = Unreported(item, Outcome(progress, None, None), None)
+        self._unreported[key] = Unreported(item, known.outcome, known.result, is_owed=True)
         self._news.notify_all()
 
     def drop_reports(self, streams: Iterable[StreamId]) -> None:
@@ -148,7 +148,7 @@ class FollowedBooks:
         """Wait for something to do, or for the end."""
         with self._lock:
             while not (self._stopping.is_set() or self._unbooked or self._has_report() or self._has_lines()):
-                self._news.wait((REPORT_MS if self._unreported or self._lines else SELDOM_MS) / 1000)
+                self._news.wait((LINES_AGAIN_MS if self._lines else SELDOM_MS) / 1000)
 
     def _has_lines(self) -> bool:
         return bool(self._lines) and self._now_ns() >= self._lines_again_ns
@@ -164,7 +164,7 @@ class FollowedBooks:
             LOG.warning("%d lines of the journal wait for a replay process: %s", len(lines), error)
             with self._lock:
                 self._lines = (lines + self._lines)[-LINES_MAX:]
-                self._lines_again_ns = self._now_ns() + REPORT_MS * 1_000_000
+                self._lines_again_ns = self._now_ns() + LINES_AGAIN_MS * 1_000_000
 
     def _write_cells(self) -> bool:
         """Whether the books have all that was to be booked."""
@@ -180,17 +180,15 @@ class FollowedBooks:
         return True
 
     def _has_report(self) -> bool:
-        now_ns = self._now_ns()
-        return any(one.is_due(now_ns) for one in self._unreported.values())
+        return any(one.has_news for one in self._unreported.values())
 
     def _send_reports(self) -> None:
-        now_ns = self._now_ns()
         with self._lock:
-            due = [key for key, one in self._unreported.items() if key not in self._unbooked and one.is_due(now_ns)]
-            found = [self._unreported.pop(key) for key in due]
             for key in [key for key, one in self._unreported.items() if one.result is None]:
                 if key not in self._streams.items:
                     del self._unreported[key]
+            due = [key for key, one in self._unreported.items() if key not in self._unbooked and one.has_news]
+            found = [self._unreported.pop(key) for key in due]
             waiting = len(self._lane)
         if found:
             self._report([report_of(one.item, one.outcome, one.result, waiting) for one in found])

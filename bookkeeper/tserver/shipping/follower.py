@@ -193,10 +193,10 @@ class Follower:
     @property
     def wait_ms(self) -> float:
         """The time until the lane has to look again whether a task is due, or silent."""
-        if self._tasks:
-            return SILENT_MS
-        due_ms = (self._next_task_ns - self._now_ns()) / 1e6
-        return SELDOM_MS if self._is_quiet() else min(SILENT_MS, max(1.0, due_ms))
+        if self._is_quiet() and not self._tasks:
+            return SELDOM_MS
+        due_ms = -(-(self._next_task_ns - self._now_ns()) // 1_000_000)
+        return min(SILENT_MS, due_ms) if due_ms > 0 else SILENT_MS
 
     def drop_reports(self, streams: Iterable[StreamId]) -> None:
         """The lane shipped these and reports them."""

@@ -66,6 +66,8 @@ class OpenStreams(Struct):
     _look_at_ns: int = 0
     _judged: dict[StreamId, tuple[int, int]] = field(default_factory=dict)
     """Of each open stream, the last record that was allowed, and the number of late barriers then."""
+    _stopped: set[TargetKey] = field(default_factory=set)
+    """Targets with a stream that ended with a permanent error, until the master opens one again."""
     _failures: int = 0
     _pause_until_ns: int = 0
 
@@ -74,6 +76,7 @@ class OpenStreams(Struct):
         if item.run_id or self.own_logs.find(item.file) is None:
             return
         key = stream_of(item)
+        self._stopped.discard(item.target)
         previous = self.items.get(key)
         self.items[key] = item if previous is None else merged_item(previous, item)
         newest = self.newest.get(item.target)
@@ -88,6 +91,7 @@ class OpenStreams(Struct):
         for item in list(self.newest.values()):
             if item.target not in destinations:
                 del self.newest[item.target]
+                self._stopped.discard(item.target)
             else:
                 self._open_later_logs(item)
         self._begin(destinations)
@@ -122,10 +126,16 @@ class OpenStreams(Struct):
         transient = [error for _, error in errors if error is not None and error.transient and is_of_peer(error)]
         for key, error in errors:
             if error is not None and not error.transient:
+                self._stopped.add(key[1])
                 self._close(key)
         self._failures = self._failures + 1 if transient else 0
         pause_ms = min(PAUSE_MAX_MS, PAUSE_BASE_MS << min(self._failures - 1, 10)) if self._failures else 0
         self._pause_until_ns = self.clock.boot_ns() + pause_ms * 1_000_000
+
+    @property
+    def flows(self) -> bool:
+        """Whether nothing holds a stream up, neither an error nor a log of another session."""
+        return not (self._stopped or self._waiting or self.pause_ms())
 
     def pause_ms(self) -> int:
         """The time until open streams are tried again after an error, rounded up; 0 = now."""

@@ -59,6 +59,8 @@ class OwnLogs:
         self.uses = 0
         """Rises whenever a log has records of one more table."""
         self._listeners: list[Callable[[], None]] = []
+        self.is_followed: Callable[[], bool] = lambda: False
+        """Whether tasks ship all records of these logs at once. Then the peer has them before the master can help."""
 
     def listen(self, on_end: Callable[[], None]) -> None:
         """Call ``on_end``, which must not wait, whenever records became durable."""

@@ -72,6 +72,7 @@ class ReplicationWorker:
         self._lanes_of: Mapping[TargetKey, Destination] = {}
         """The configuration whose peers have lanes."""
         own_logs.listen(self._wake_lanes)
+        own_logs.is_followed = self._is_followed
 
     def assign(self, items: Iterable[WorkItem]) -> None:
         """Queue ranges; the same range again changes nothing. Raises OverloadedError at the first that finds no room
@@ -100,6 +101,11 @@ class ReplicationWorker:
         with self._lock:
             lane = self._lanes.get(cluster)
         return ENDED if lane is None else lane.follow(run, results, wait_ms)
+
+    def _is_followed(self) -> bool:
+        with self._lock:
+            lanes = list(self._lanes.values())
+        return bool(lanes) and all(lane.is_followed() for lane in lanes)
 
     def _wake_lanes(self) -> None:
         """Own logs have more durable records: they may be the first ones for a peer."""

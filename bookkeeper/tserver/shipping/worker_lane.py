@@ -93,6 +93,13 @@ class Lane:
         """A poll of a task that follows; see the contract."""
         return ENDED if self._follower is None else self._follower.poll(run, results, wait_ms)
 
+    def is_followed(self) -> bool:
+        """Whether a task ships all records of this session for the peer at once, or there are none."""
+        with self._changed:
+            if not self._open.newest:
+                return True
+            return self._follower is not None and self._follower.is_active and self._open.flows
+
     def wake(self) -> None:
         """A log of this session has more durable records."""
         with self._changed:

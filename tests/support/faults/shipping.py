@@ -351,6 +351,13 @@ SHIPPING: dict[str, Switch] = {
         new="",
         breaks="R19: a result for a dead tserver counts for another log, of the tserver with the same address",
     ),
+    "needed-offsets-are-told-first": Switch(
+        "bookkeeper.tserver.books.wal_bookkeeper",
+        "WalBookkeeper._write_or_log",
+        old=" and self._own_logs.is_followed()",
+        new=" and self._own_logs is None",
+        breaks="the master hands out each record that a task ships at once",
+    ),
     "silent-tasks-keep-their-ranges": Switch(
         "bookkeeper.tserver.shipping.follower",
         "Follower.give_up_overdue",

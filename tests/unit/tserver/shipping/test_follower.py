@@ -37,6 +37,7 @@ from bookkeeper.replay.ranges import (
 )
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, WorkItem, WorkReport
 from bookkeeper.rpc.rpc_pool import RpcPool
+from bookkeeper.runtime.threads import SELDOM_MS
 from bookkeeper.standalone.books import make_books
 from bookkeeper.storage.volume.opening import open_volume
 from bookkeeper.tserver.shipping.followed_books import JournalLine, Unreported, add_line
@@ -46,6 +47,7 @@ from bookkeeper.tserver.shipping.follower import (
     PAUSE_BASE_MS,
     QUIET_MS,
     RECORDS_MAX,
+    SILENT_MS,
     is_for_runs,
 )
 from bookkeeper.tserver.shipping.open_streams import Destination
@@ -441,6 +443,8 @@ def check_owed_report(scene: Scene) -> None:
     scene.wait_for(lambda: any(report.txid == "later" for report in scene.reports), "the master's range is reported")
     (report,) = scene.reports[before:]
     assert (report.finished_offset, report.records, report.error) == (5, 4, None)
+    scene.worker.assign([scene.item(2, 5, txid="again")])
+    scene.wait_for(lambda: any(report.txid == "again" for report in scene.reports), "a finished range is reported")
     assert len(scene.replay.runs) == 1, "no run for a stream that a task follows"
 
 
@@ -450,7 +454,7 @@ def test_a_range_of_the_master_starts_no_run_and_is_reported_when_it_is_finished
 
 def test_without_its_rule_the_master_waits_for_a_report(scene: Scene) -> None:
     scene.limit_s = RED_LIMIT_S
-    with fault("followed-ranges-owe-no-report"), pytest.raises(AssertionError, match="never: the master's range"):
+    with fault("followed-ranges-owe-no-report"), pytest.raises(AssertionError, match="never: a finished range"):
         check_owed_report(scene)
 
 
@@ -459,27 +463,42 @@ def test_without_its_rule_a_range_of_the_master_starts_a_run(scene: Scene) -> No
         check_owed_report(scene)
 
 
-def test_progress_is_reported_once_a_second(scene: Scene) -> None:
+def test_progress_is_reported_when_it_is_in_the_books(scene: Scene) -> None:
     run = scene.open()
     before = len(scene.reports)
-    for end in (5, 9):
+    for number, end in enumerate((5, 9), 1):
         scene.logs.note_end(LOG, end)
         scene.poll(run, acked(scene.one(run)))
-        scene.wait_finished(end)
-    assert len(scene.reports) == before
-    scene.jump(1_001)
-    scene.wait_for(lambda: len(scene.reports) > before, "a report")
-    assert [(report.finished_offset, report.records) for report in scene.reports[before:]] == [(9, 8)]
+        scene.wait_for(lambda number=number: len(scene.reports) == before + number, "a report")  # type: ignore[misc]
+        assert scene.finished() == end
+    assert [(report.finished_offset, report.records) for report in scene.reports[before:]] == [(5, 4), (9, 4)]
 
 
 def test_a_report_needs_news() -> None:
     item = WorkItem("tx", LOG, TO_EAST, 1, 9, "memory://east", EAST, 1)
-    idle = Unreported(item, Outcome(StreamProgress(5, 5), None, None), None, 0)
-    assert not idle.is_due(10**12)
+    idle = Unreported(item, Outcome(StreamProgress(5, 5), None, None), None)
+    assert not idle.has_news
     idle.is_owed = True
-    assert not idle.is_due(10**12)
-    assert replace(idle, outcome=Outcome(StreamProgress(9, 9), None, None)).is_due(0)
-    assert replace(idle, outcome=Outcome(StreamProgress(5, 5), None, AWAY)).is_due(0)
+    assert not idle.has_news
+    assert replace(idle, outcome=Outcome(StreamProgress(9, 9), None, None)).has_news
+    assert replace(idle, outcome=Outcome(StreamProgress(5, 5), None, AWAY)).has_news
+
+
+def test_the_books_learn_of_needed_offsets_a_little_later_while_a_task_ships_all_of_them(scene: Scene) -> None:
+    assert not scene.logs.is_followed(), "no stream is open"
+    run = scene.open()
+    assert scene.logs.is_followed()
+    scene.logs.note_end(LOG, 5)
+    scene.poll(run, acked(scene.one(run), 1, AWAY))
+    assert not scene.logs.is_followed(), "the peer is away: the master shows what it lacks"
+    scene.jump(501)
+    assert scene.logs.is_followed()
+    scene.poll(run, acked(scene.one(run), 1, REFUSED))
+    assert not scene.logs.is_followed(), "the master shows what the peer refuses"
+    scene.worker.assign([scene.item(2, 5)])
+    assert scene.logs.is_followed()
+    scene.replay.endings[run].put("it was killed")
+    scene.wait_for(lambda: not scene.logs.is_followed(), "runs ship")
 
 
 @pytest.mark.parametrize("error", [AWAY, REFUSED, RangeError(NoSpaceError.code, "full", transient=True)])
@@ -572,6 +591,21 @@ def test_the_stream_goes_on_in_the_next_log_and_ends_with_its_target(scene: Scen
     scene.logs.note_end(LATER, 9)
     assert scene.poll(run) == []
     assert scene.poll(run) is None, "nothing is left to follow"
+
+
+def test_a_lane_without_a_stream_to_follow_waits(scene: Scene) -> None:
+    run = scene.open()
+    follower = scene.worker._lanes["east"]._follower
+    assert follower is not None
+    assert 0 < follower.wait_ms <= SILENT_MS
+    scene.replay.endings[run].put("its process was killed")
+    scene.wait_for(lambda: not follower._tasks, "the end of the task is known")
+    assert follower.wait_ms == PAUSE_BASE_MS
+    scene.places.clear()
+    scene.clock.now_ns += (PAUSE_BASE_MS + 1) * 1_000_000
+    assert follower.wait_ms == SILENT_MS, "the lane spins"
+    scene.clock.now_ns += QUIET_MS * 1_000_000
+    assert follower.wait_ms == SELDOM_MS
 
 
 def test_a_directory_is_not_followed(scene: Scene) -> None:
