@@ -4,9 +4,13 @@ import java.io.IOException;
 import java.util.StringJoiner;
 import org.apache.hadoop.hbase.HBaseConfiguration;
 import org.apache.hadoop.hbase.HRegionLocation;
+import org.apache.hadoop.hbase.RegionMetrics;
 import org.apache.hadoop.hbase.ServerName;
 import org.apache.hadoop.hbase.TableName;
 import org.apache.hadoop.hbase.client.Admin;
+import org.apache.hadoop.hbase.client.ColumnFamilyDescriptor;
+import org.apache.hadoop.hbase.client.ColumnFamilyDescriptorBuilder;
+import org.apache.hadoop.hbase.client.CompactionState;
 import org.apache.hadoop.hbase.client.Connection;
 import org.apache.hadoop.hbase.client.ConnectionFactory;
 import org.apache.hadoop.hbase.client.RegionLocator;
@@ -39,10 +43,8 @@ final class ClusterAdmin implements AutoCloseable {
         admin.balancerSwitch(false, true);
         until(() -> admin.getClusterMetrics().getRegionStatesInTransition().isEmpty());
         return "";
-      case "servers":
-        StringJoiner ports = new StringJoiner(" ");
-        admin.getRegionServers().forEach(server -> ports.add(String.valueOf(server.getPort())));
-        return ports.toString();
+      case "start": // start SERVER: when its present process started; 0 for one that is not known
+        return String.valueOf(startOf(Integer.parseInt(words[1])));
       case "where": // where TABLE ROW
         return String.valueOf(location(words[1], words[2]).getServerName().getPort());
       case "regions": // regions TABLE: the first row of each
@@ -61,6 +63,18 @@ final class ClusterAdmin implements AutoCloseable {
       case "flush": // flush TABLE
         admin.flush(TableName.valueOf(words[1]));
         return "";
+      case "alter": // alter TABLE FAMILY SETTING VALUE
+        TableName altered = TableName.valueOf(words[1]);
+        ColumnFamilyDescriptor family = admin.getDescriptor(altered).getColumnFamily(Bytes.toBytes(words[2]));
+        admin.modifyColumnFamily(
+            altered, ColumnFamilyDescriptorBuilder.newBuilder(family).setValue(words[3], words[4]).build());
+        return "";
+      case "compact": // compact TABLE: all files of a family become one, and what is hidden goes
+        TableName table = TableName.valueOf(words[1]);
+        admin.flush(table);
+        admin.majorCompact(table);
+        until(() -> admin.getCompactionState(table) == CompactionState.NONE && compacted(table));
+        return "";
       default:
         throw new IllegalArgumentException("unknown question " + words[0]);
     }
@@ -71,6 +85,16 @@ final class ClusterAdmin implements AutoCloseable {
       connection = ConnectionFactory.createConnection(HBaseConfiguration.create());
     }
     return connection.getAdmin();
+  }
+
+  private long startOf(int port) throws IOException {
+    long latest = 0;
+    for (ServerName server : admin().getRegionServers()) {
+      if (server.getPort() == port) {
+        latest = Math.max(latest, server.getStartcode());
+      }
+    }
+    return latest;
   }
 
   private ServerName server(int port) throws IOException {
@@ -87,6 +111,18 @@ final class ClusterAdmin implements AutoCloseable {
     try (RegionLocator locator = connection.getRegionLocator(TableName.valueOf(table))) {
       return locator.getRegionLocation(key, true);
     }
+  }
+
+  /** Whether each family of each region has one file at most. */
+  private boolean compacted(TableName table) throws IOException {
+    for (ServerName server : admin().getRegionServers()) {
+      for (RegionMetrics region : admin().getRegionMetrics(server, table)) {
+        if (region.getStoreFileCount() > region.getStoreCount()) {
+          return false;
+        }
+      }
+    }
+    return true;
   }
 
   private static void until(Condition condition) throws Exception {
