@@ -190,12 +190,12 @@ def other(server: str) -> str:
 def test_a_region_server_is_killed_and_no_error_reaches_a_client(
     hbase_cluster: HBaseCluster, pair: tuple[Cluster, Cluster]
 ) -> None:
-    """It serves all books and a bare table. The lag is back with the bare table, or a few seconds later."""
+    """It serves all books, a bare table and hbase:meta. The lag is back with the bare table, or a few seconds later."""
     west, east = pair
     victim = SERVERS[0]
     with closing(gateway_of(west)) as bare:
         bare.create_table(BARE, {"f": {"max_versions": 1}})
-        for table in (*BOOKS, BARE):
+        for table in (*BOOKS, BARE, "hbase:meta"):
             hbase_cluster.move_all(table, victim)
         beats = Beats(west, east, bare)
         with beats.beating():

@@ -1,6 +1,9 @@
 package bookkeeper.hbase;
 
 import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
 import java.util.StringJoiner;
 import org.apache.hadoop.hbase.HBaseConfiguration;
 import org.apache.hadoop.hbase.HRegionLocation;
@@ -37,11 +40,11 @@ final class ClusterAdmin implements AutoCloseable {
   private String run(String[] words) throws Exception {
     Admin admin = admin();
     switch (words[0]) {
-      case "ready": // ready NUMBER: so many servers live, no region is on its way, and none moves by itself from now on
+      case "ready": // ready NUMBER: so many servers live and have all regions; none moves by itself from now on
         int wanted = Integer.parseInt(words[1]);
         until(() -> admin.getRegionServers().size() == wanted);
         admin.balancerSwitch(false, true);
-        until(() -> admin.getClusterMetrics().getRegionStatesInTransition().isEmpty());
+        until(() -> settled());
         return "";
       case "start": // start SERVER: when its present process started; 0 for one that is not known
         return String.valueOf(startOf(Integer.parseInt(words[1])));
@@ -57,7 +60,7 @@ final class ClusterAdmin implements AutoCloseable {
         if (found.getServerName().getPort() != port) {
           admin.move(found.getRegion().getEncodedNameAsBytes(), server(port));
           until(() -> location(words[1], words[2]).getServerName().getPort() == port);
-          until(() -> admin.getClusterMetrics().getRegionStatesInTransition().isEmpty());
+          until(() -> settled());
         }
         return "";
       case "flush": // flush TABLE
@@ -111,6 +114,27 @@ final class ClusterAdmin implements AutoCloseable {
     try (RegionLocator locator = connection.getRegionLocator(TableName.valueOf(table))) {
       return locator.getRegionLocation(key, true);
     }
+  }
+
+  /** Whether no region is on its way, and each is at a server that lives: one that was started again is another one. */
+  private boolean settled() throws IOException {
+    if (!admin().getClusterMetrics().getRegionStatesInTransition().isEmpty()) {
+      return false;
+    }
+    Collection<ServerName> live = admin().getRegionServers();
+    List<TableName> tables = new ArrayList<>(List.of(admin().listTableNames()));
+    tables.add(TableName.META_TABLE_NAME);
+    for (TableName table : tables) {
+      try (RegionLocator locator = connection.getRegionLocator(table)) {
+        locator.clearRegionLocationCache();
+        for (HRegionLocation location : locator.getAllRegionLocations()) {
+          if (!live.contains(location.getServerName())) {
+            return false;
+          }
+        }
+      }
+    }
+    return true;
   }
 
   /** Whether each family of each region has one file at most. */
